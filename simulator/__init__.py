@@ -1,0 +1,1 @@
+"""Workload extraction, machine, run and fidelity: the Python face of the native engine."""

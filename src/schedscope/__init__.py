@@ -1,0 +1,1 @@
+"""schedscope: capture, analyse and replay CPU-scheduler traces."""
