@@ -1,0 +1,114 @@
+//! One error type for the whole engine: what was found and where, what was
+//! expected, what to do now. It becomes `schedscope.errors.*` in Python.
+
+use pyo3::prelude::*;
+use std::fmt;
+
+/// Which Python exception the error becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The bytes are not what the format says: `FormatError`.
+    Format,
+    /// The operating system refused: `StorageError`.
+    Io,
+    /// The caller asked for something impossible: `UsageError`.
+    Usage,
+}
+
+/// An error in three parts, or the Python exception that interrupted us.
+#[derive(Debug)]
+pub enum Error {
+    Report { kind: Kind, found: String, expected: String, hint: String },
+    /// A signal handler raised (Ctrl-C), or a Python callback failed.
+    Python(PyErr),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn format(
+        found: impl Into<String>,
+        expected: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Report {
+            kind: Kind::Format,
+            found: found.into(),
+            expected: expected.into(),
+            hint: hint.into(),
+        }
+    }
+
+    pub fn usage(
+        found: impl Into<String>,
+        expected: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Report {
+            kind: Kind::Usage,
+            found: found.into(),
+            expected: expected.into(),
+            hint: hint.into(),
+        }
+    }
+
+    /// `doing` completes the sentence "cannot ...", e.g. `read x.dat`.
+    pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::Report {
+            kind: Kind::Io,
+            found: format!("cannot {doing}: {error}"),
+            expected: String::new(),
+            hint: match error.kind() {
+                std::io::ErrorKind::StorageFull => "free some space, or write elsewhere with --output".into(),
+                std::io::ErrorKind::PermissionDenied => "check the permissions, or copy the file where you may read it".into(),
+                std::io::ErrorKind::NotFound => "check the path".into(),
+                _ => String::new(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Report { found, expected, hint, .. } => {
+                f.write_str(found)?;
+                if !expected.is_empty() {
+                    write!(f, "; expected {expected}")?;
+                }
+                if !hint.is_empty() {
+                    write!(f, ". Hint: {hint}")?;
+                }
+                Ok(())
+            }
+            Self::Python(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<PyErr> for Error {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Python(error) => error,
+            Error::Report { kind, found, expected, hint } => Python::attach(|py| {
+                let class = match kind {
+                    Kind::Format => "FormatError",
+                    Kind::Io => "StorageError",
+                    Kind::Usage => "UsageError",
+                };
+                py.import("schedscope.errors")
+                    .and_then(|module| module.getattr(class))
+                    .and_then(|class| class.call1((found, expected, hint)))
+                    .map_or_else(|error| error, PyErr::from_value)
+            }),
+        }
+    }
+}

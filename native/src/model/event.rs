@@ -1,0 +1,320 @@
+//! The source-neutral event: every decoder ends here.
+//!
+//! A decoder knows tids, names and the source's own clock; it knows nothing of
+//! utids, intervals or tables. It hands events to an [`EventSink`] in time
+//! order (ties: per-CPU order of the source; across CPUs switch, then wakeup,
+//! then migration).
+
+use crate::error::Result;
+
+/// A thread's name, zero-padded. Linux: at most 15 bytes; FreeBSD: 19.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Comm(pub [u8; 24]);
+
+impl Comm {
+    /// Cuts at the first NUL, or at 23 bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut comm = [0; 24];
+        let end = bytes.iter().take(23).position(|&b| b == 0).unwrap_or(bytes.len().min(23));
+        comm[..end].copy_from_slice(&bytes[..end]);
+        Self(comm)
+    }
+
+    /// From a fixed 16-byte kernel field; bytes after the first NUL are dropped.
+    #[inline]
+    pub fn from_16(bytes: &[u8; 16]) -> Self {
+        // Keep the bytes before the first zero: kernel buffers may hold rests
+        // of a longer, older name behind it.
+        let word = u128::from_le_bytes(*bytes);
+        let zeros = word.wrapping_sub(0x0101_0101_0101_0101_0101_0101_0101_0101)
+            & !word
+            & 0x8080_8080_8080_8080_8080_8080_8080_8080;
+        let keep = if zeros == 0 { 128 } else { zeros.trailing_zeros() - 7 };
+        let word = if keep == 128 { word } else { word & ((1u128 << keep) - 1) };
+        let mut comm = [0; 24];
+        comm[..16].copy_from_slice(&word.to_le_bytes());
+        Self(comm)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        let end = self.0.iter().position(|&b| b == 0).unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+
+    pub fn to_text(self) -> String {
+        String::from_utf8_lossy(self.as_bytes()).into_owned()
+    }
+}
+
+impl std::fmt::Debug for Comm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.to_text())
+    }
+}
+
+macro_rules! categories {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl $name {
+            /// The category texts, in code order: the Polars Enum's categories.
+            pub const TEXTS: &'static [&'static str] = &[$($text),+];
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            pub fn text(self) -> &'static str { Self::TEXTS[self as usize] }
+
+            pub fn from_text(text: &str) -> Option<Self> {
+                Self::TEXTS.iter().position(|&t| t == text).map(|i| Self::ALL[i])
+            }
+
+            pub fn from_code(code: u8) -> Option<Self> { Self::ALL.get(usize::from(code)).copied() }
+        }
+    };
+}
+
+categories! {
+    /// What a thread is doing (docs/trace-model.md, States).
+    State {
+        Running = "running",
+        Runnable = "runnable",
+        Sleeping = "sleeping",
+        Blocked = "blocked",
+        Stopped = "stopped",
+        Parked = "parked",
+        Dead = "dead",
+        Unknown = "unknown",
+    }
+}
+
+categories! {
+    /// The steps of a wakeup.
+    WakeKind {
+        /// The decision, on the waker's CPU (Linux sched_waking).
+        Waking = "waking",
+        /// On the target's queue (Linux sched_wakeup, FreeBSD enqueue).
+        Enqueued = "enqueued",
+        /// First enqueue of a new thread (sched_wakeup_new, fork, thr_new).
+        New = "new",
+    }
+}
+
+categories! {
+    /// Why events of a CPU may be missing.
+    LossReason {
+        Overrun = "overrun",
+        ChainBreak = "chain_break",
+        LateStart = "late_start",
+        EarlyEnd = "early_end",
+        Truncated = "truncated",
+        ExitHole = "exit_hole",
+    }
+}
+
+categories! {
+    /// Why a thread began to wait for a CPU.
+    Cause {
+        Wake = "wake",
+        New = "new",
+        Preempt = "preempt",
+        Yield = "yield",
+        Unknown = "unknown",
+    }
+}
+
+categories! {
+    /// How an interval of a thread's life ended.
+    End {
+        Switched = "switched",
+        Woken = "woken",
+        Preempted = "preempted",
+        Exited = "exited",
+        Lost = "lost",
+        Window = "window",
+    }
+}
+
+categories! {
+    /// Which side of a wait the trace could not see.
+    Censored {
+        None = "none",
+        Right = "right",
+        Left = "left",
+        Both = "both",
+    }
+}
+
+categories! {
+    /// Scheduling class, across operating systems.
+    SchedClass {
+        Stop = "stop",
+        Deadline = "deadline",
+        Realtime = "realtime",
+        Fair = "fair",
+        Batch = "batch",
+        Idle = "idle",
+        Interrupt = "interrupt",
+        Kernel = "kernel",
+        Timeshare = "timeshare",
+        Unknown = "unknown",
+    }
+}
+
+categories! {
+    /// Why a priority changed.
+    PriorityCause {
+        ChangePri = "change-pri",
+        LendPri = "lend-pri",
+        PiSetprio = "pi_setprio",
+        Unknown = "unknown",
+    }
+}
+
+/// A thread as an event names it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Party {
+    /// Kernel thread id; 0 is Linux's idle thread.
+    pub tid: u32,
+    /// True for a CPU's idle thread (tid 0 need not say so).
+    pub idle: bool,
+    /// The OS's own number.
+    pub prio: Option<i16>,
+    /// Empty where the event carries no name.
+    pub comm: Comm,
+    /// Process id, where the event carries it (FreeBSD).
+    pub pid: Option<u32>,
+    /// Class, where the event tells.
+    pub class: Option<SchedClass>,
+}
+
+/// One fact from a trace. `ts` is ns on the capture's clock.
+#[derive(Debug, Clone, Copy)]
+pub enum Event {
+    Switch {
+        ts: i64,
+        cpu: u16,
+        prev: Party,
+        /// State the outgoing thread left in (`Runnable` when still on a queue).
+        prev_state: State,
+        /// Left against its will? None where the source cannot tell.
+        preempted: Option<bool>,
+        next: Party,
+    },
+    Wakeup {
+        ts: i64,
+        cpu: u16,
+        kind: WakeKind,
+        /// tid of the thread that was running where the wake was raised
+        /// (0: that CPU's idle thread); None from interrupt context.
+        waker: Option<u32>,
+        who: Party,
+        target_cpu: Option<u16>,
+    },
+    Migrate {
+        ts: i64,
+        cpu: u16,
+        who: Party,
+        from_cpu: Option<u16>,
+        to_cpu: Option<u16>,
+    },
+    /// `parent` made `child`; `same_process` when the clone flags tell.
+    Fork { ts: i64, parent: Party, child: Party, same_process: Option<bool> },
+    /// `old_tid` became `tid` (differs only if a non-leader called exec).
+    Exec { ts: i64, tid: u32, old_tid: u32 },
+    Exit { ts: i64, who: Party },
+    Rename { ts: i64, tid: u32, comm: Comm },
+    /// The thread called sched_yield.
+    Yield { ts: i64, tid: u32 },
+    Priority { ts: i64, who: Party, prio: i16, cause: PriorityCause },
+    /// The kernel's own queue length.
+    QueueLoad { ts: i64, cpu: Option<u16>, load: i32 },
+    Irq { ts: i64, cpu: u16, kind: IrqKind, id: u32, dur: i64 },
+    /// Events of `cpu` (None: of any CPU) may be missing in
+    /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
+    Loss { cpu: Option<u16>, ts_begin: i64, ts_end: i64, count: Option<u64>, reason: LossReason },
+}
+
+categories! {
+    /// Kind of an interrupt interval.
+    IrqKind { Hard = "hard", Soft = "soft" }
+}
+
+/// Takes events in time order.
+pub trait EventSink {
+    fn event(&mut self, event: &Event) -> Result<()>;
+
+    /// Bytes of input done and in all; called now and then. An error (Ctrl-C)
+    /// ends the decoding.
+    fn progress(&mut self, done: u64, total: u64) -> Result<()>;
+}
+
+/// A thread that existed before the first event.
+#[derive(Debug, Clone, Default)]
+pub struct KnownThread {
+    pub tid: u32,
+    pub pid: Option<u32>,
+    pub ppid: Option<u32>,
+    pub comm: Comm,
+    pub prio: Option<i16>,
+    pub class: Option<SchedClass>,
+    pub kernel: Option<bool>,
+    /// Allowed CPUs as a list ("0-3,8").
+    pub affinity: Option<String>,
+    /// Part of the recorder itself.
+    pub recorder: bool,
+}
+
+/// One row of the `cpus` table.
+#[derive(Debug, Clone, Default)]
+pub struct CpuInfo {
+    pub cpu: u16,
+    pub core: Option<u16>,
+    pub llc: Option<u16>,
+    pub package: Option<u16>,
+    pub numa_node: Option<u16>,
+    /// All CPUs of the core, as a list ("0-1").
+    pub smt_siblings: Option<String>,
+    pub capacity: Option<u32>,
+    pub online: Option<bool>,
+}
+
+/// What is known before the first event.
+#[derive(Debug, Clone, Default)]
+pub struct SourceInfo {
+    /// Number of CPUs: idle threads get utids 0..ncpu.
+    pub ncpu: u16,
+    pub cpus: Vec<CpuInfo>,
+    pub threads: Vec<KnownThread>,
+    /// When recording was on, where the source tells; else first/last event.
+    pub window: (Option<i64>, Option<i64>),
+    /// Which wake steps were recorded at all.
+    pub has_waking: bool,
+    pub has_enqueued: bool,
+    /// Anything for trace.json, as JSON object text (release, clock, ...).
+    pub about: String,
+}
+
+/// What is known after the last event.
+#[derive(Debug, Clone, Default)]
+pub struct SourceEnd {
+    /// (event name, cpu, how many): what other tools count too.
+    pub counts: Vec<(String, u16, u64)>,
+    /// Sentences a person should read.
+    pub warnings: Vec<String>,
+    /// Losses that cannot be placed in time (also sent as events over the
+    /// whole window where they matter).
+    pub unplaced_losses: Vec<(Option<u16>, u64, LossReason)>,
+}
+
+/// A decoder of one input.
+pub trait Source: Send {
+    fn info(&self) -> &SourceInfo;
+    /// Sends every event, in time order.
+    fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd>;
+}

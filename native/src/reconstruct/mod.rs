@@ -1,0 +1,1 @@
+//! What the scheduler did, inferred from the facts in one pass.

@@ -1,0 +1,1 @@
+//! Where finished batches go: memory, or Parquet files.
