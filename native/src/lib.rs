@@ -7,30 +7,23 @@ pub mod arrow_ffi;
 pub mod decode;
 pub mod error;
 pub mod model;
+pub mod pipeline;
+mod python;
 pub mod reconstruct;
 pub mod store;
+mod summary;
 
 use pyo3::prelude::*;
 
 /// Decoders, reconstruction and simulation; `schedscope` is the Python face.
 #[pymodule]
 mod _native {
-    use super::*;
-
     #[pymodule_export]
     use crate::arrow_ffi::ArrowTable;
+    #[pymodule_export]
+    use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
 
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]
     const SCHEMA_VERSION: u32 = crate::model::tables::SCHEMA_VERSION;
-
-    /// Every table of the trace model, empty, by name: the native twin of
-    /// `schedscope.parsers.schema`.
-    #[pyfunction]
-    fn empty_tables() -> Vec<(&'static str, ArrowTable)> {
-        crate::model::tables::schemas()
-            .into_iter()
-            .map(|(name, schema)| (name, ArrowTable::new(schema, Vec::new())))
-            .collect()
-    }
 }

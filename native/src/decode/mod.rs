@@ -3,3 +3,77 @@
 //! A decoder implements [`crate::model::event::Source`]: it reads through
 //! bounded windows (no memory maps: a truncated file must be an error, not a
 //! signal), merges its per-CPU streams in time order and hands events on.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::model::event::Source;
+
+/// What the caller asked for, by name: `buffer`, `tsc_hz`, ...
+#[derive(Debug, Clone, Default)]
+pub struct Options(pub BTreeMap<String, String>);
+
+impl Options {
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+/// One input format.
+struct Format {
+    name: &'static str,
+    /// Is this path (its first bytes, for a file) of this format?
+    recognise: fn(&Path, &[u8]) -> bool,
+    open: fn(&Path, &Options) -> Result<Box<dyn Source>>,
+}
+
+/// Asked in this order; the strictest recognisers come first.
+const FORMATS: &[Format] = &[];
+
+/// Bytes at the head of a file that a recogniser sees.
+const HEAD: usize = 4096;
+
+fn find(path: &Path) -> Result<&'static Format> {
+    let head = if path.is_dir() { Vec::new() } else { read_head(path)? };
+    FORMATS.iter().find(|format| (format.recognise)(path, &head)).ok_or_else(|| {
+        let shown = path.display();
+        let found = if path.is_dir() {
+            format!("{shown} is a folder, but not a capture: it has no capture.json")
+        } else if head.is_empty() {
+            format!("{shown} is empty")
+        } else {
+            let start: String =
+                head.iter().take(8).map(|byte| format!("{byte:02x} ")).collect();
+            format!("{shown} is of no known format (it starts with bytes {})", start.trim_end())
+        };
+        Error::format(
+            found,
+            format!(
+                "one of: {}",
+                FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
+            ),
+            "check that this is the trace file and that the copy is complete",
+        )
+    })
+}
+
+fn read_head(path: &Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let doing = || format!("read {}", path.display());
+    let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let mut head = Vec::new();
+    file.take(HEAD as u64).read_to_end(&mut head).map_err(|error| Error::io(doing(), &error))?;
+    Ok(head)
+}
+
+/// The name of the format of `path`, told by its content.
+pub fn recognise(path: &Path) -> Result<&'static str> {
+    find(path).map(|format| format.name)
+}
+
+/// Opens `path`, whatever known format it has; also returns the format's name.
+pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Source>)> {
+    let format = find(path)?;
+    Ok((format.name, (format.open)(path, options)?))
+}

@@ -296,6 +296,8 @@ pub struct SourceInfo {
     /// Which wake steps were recorded at all.
     pub has_waking: bool,
     pub has_enqueued: bool,
+    /// Priorities are Linux's numbers, from which classes follow.
+    pub linux_priorities: bool,
     /// Anything for trace.json, as JSON object text (release, clock, ...).
     pub about: String,
 }

@@ -1,1 +1,287 @@
-//! Who is who: tids become utids.
+//! Who is who: a tid becomes a utid, one per thread incarnation.
+//!
+//! Tids are reused and names change. A fork, or the switch-out of a dead
+//! thread, ends an incarnation: the next sight of that tid is somebody new.
+
+use rustc_hash::FxHashMap;
+
+use crate::model::event::{Comm, KnownThread, Party, SchedClass};
+use crate::model::tables::{Rename, Renames, Thread, Threads};
+
+/// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
+const DIRECT: u32 = 1 << 22;
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Default)]
+struct Record {
+    tid: Option<u32>,
+    pid: Option<u32>,
+    comm: Comm,
+    comm_first: Comm,
+    kernel: Option<bool>,
+    class: Option<SchedClass>,
+    prio: Option<i16>,
+    affinity: Option<String>,
+    recorder: bool,
+    start_ts: Option<i64>,
+    end_ts: Option<i64>,
+    parent: Option<u32>,
+    exit_ts: Option<i64>,
+    /// Appeared in an event since it was made (by a fork or the thread table).
+    seen: bool,
+}
+
+/// Every thread of the trace, and the tids that name them now.
+pub struct Identity {
+    direct: Vec<u32>,
+    sparse: FxHashMap<u32, u32>,
+    records: Vec<Record>,
+    ncpu: u32,
+    pub renames: Renames,
+}
+
+impl Identity {
+    pub fn new(ncpu: u16, known: &[KnownThread]) -> Self {
+        let mut identity = Self {
+            direct: Vec::new(),
+            sparse: FxHashMap::default(),
+            records: Vec::new(),
+            ncpu: u32::from(ncpu),
+            renames: Renames::default(),
+        };
+        for cpu in 0..ncpu {
+            let comm = Comm::new(format!("idle/{cpu}").as_bytes());
+            identity.records.push(Record {
+                tid: Some(0),
+                pid: Some(0),
+                comm,
+                comm_first: comm,
+                kernel: Some(true),
+                class: Some(SchedClass::Idle),
+                ..Record::default()
+            });
+        }
+        for thread in known.iter().filter(|thread| thread.tid != 0) {
+            let utid = identity.make(thread.tid);
+            let record = &mut identity.records[utid as usize];
+            record.pid = thread.pid;
+            record.comm = thread.comm;
+            record.comm_first = thread.comm;
+            record.kernel = thread.kernel;
+            record.class = thread.class;
+            record.prio = thread.prio;
+            record.affinity.clone_from(&thread.affinity);
+            record.recorder = thread.recorder;
+        }
+        identity
+    }
+
+    #[inline]
+    fn find(&self, tid: u32) -> Option<u32> {
+        if tid < DIRECT {
+            self.direct.get(tid as usize).copied().filter(|&utid| utid != NONE)
+        } else {
+            self.sparse.get(&tid).copied()
+        }
+    }
+
+    fn set(&mut self, tid: u32, utid: u32) {
+        if tid < DIRECT {
+            let index = tid as usize;
+            if index >= self.direct.len() {
+                self.direct.resize((index + 1).next_power_of_two(), NONE);
+            }
+            self.direct[index] = utid;
+        } else if utid == NONE {
+            self.sparse.remove(&tid);
+        } else {
+            self.sparse.insert(tid, utid);
+        }
+    }
+
+    /// A new incarnation of `tid`.
+    fn make(&mut self, tid: u32) -> u32 {
+        let utid = self.records.len() as u32;
+        self.records.push(Record { tid: Some(tid), ..Record::default() });
+        self.set(tid, utid);
+        utid
+    }
+
+    /// The utid of a thread named in an event on `cpu` at `ts`.
+    #[inline]
+    pub fn resolve(&mut self, ts: i64, cpu: u16, who: &Party) -> u32 {
+        if who.tid == 0 || who.idle {
+            return self.idle(cpu, who.tid);
+        }
+        let utid = match self.find(who.tid) {
+            Some(utid) => utid,
+            None => self.make(who.tid),
+        };
+        let record = &mut self.records[utid as usize];
+        if record.comm != who.comm && !who.comm.is_empty() {
+            if record.seen && !record.comm.is_empty() {
+                self.renames.push(Rename { ts, utid, comm: who.comm.to_text() });
+            } else {
+                record.comm_first = who.comm;
+            }
+            record.comm = who.comm;
+        }
+        record.seen = true;
+        record.end_ts = Some(ts);
+        if who.prio.is_some() {
+            record.prio = who.prio;
+        }
+        if who.class.is_some() {
+            record.class = who.class;
+        }
+        if who.pid.is_some() {
+            record.pid = who.pid;
+        }
+        utid
+    }
+
+    /// The idle thread of `cpu` (its tid matters where each has its own).
+    fn idle(&mut self, cpu: u16, tid: u32) -> u32 {
+        if tid != 0
+            && let Some(record) = self.records.get_mut(usize::from(cpu))
+        {
+            record.tid = Some(tid);
+        }
+        u32::from(cpu)
+    }
+
+    /// The utid of whoever runs on `cpu` under `tid`.
+    #[inline]
+    pub fn resolve_tid(&mut self, cpu: u16, tid: u32) -> u32 {
+        if tid == 0 {
+            return u32::from(cpu);
+        }
+        self.find(tid).unwrap_or_else(|| self.make(tid))
+    }
+
+    /// The utid of a tid that an event without a CPU names.
+    pub fn resolve_known(&mut self, tid: u32) -> u32 {
+        self.find(tid).unwrap_or_else(|| self.make(tid))
+    }
+
+    pub fn fork(&mut self, ts: i64, parent: &Party, child: &Party, same_process: Option<bool>) {
+        if child.tid == 0 {
+            return;
+        }
+        // Two events may tell of one birth (sched_process_fork, task_newtask).
+        let twin = self.find(child.tid).filter(|&utid| {
+            let record = &self.records[utid as usize];
+            record.start_ts.is_some() && !record.seen
+        });
+        let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
+        let utid = twin.unwrap_or_else(|| self.make(child.tid));
+        let (parent_pid, parent_kernel, parent_affinity, parent_recorder) = parent_utid
+            .map(|utid| {
+                let record = &self.records[utid as usize];
+                (record.pid, record.kernel, record.affinity.clone(), record.recorder)
+            })
+            .unwrap_or_default();
+        let record = &mut self.records[utid as usize];
+        record.start_ts.get_or_insert(ts);
+        record.end_ts = Some(ts);
+        record.parent = record.parent.or(parent_utid);
+        if !child.comm.is_empty() {
+            record.comm = child.comm;
+            record.comm_first = child.comm;
+        }
+        if let Some(same) = same_process {
+            record.pid = if same { parent_pid } else { Some(child.tid) };
+        }
+        record.pid = record.pid.or(child.pid);
+        record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
+        record.prio = record.prio.or(child.prio);
+        record.affinity = record.affinity.take().or(parent_affinity);
+        record.recorder |= parent_recorder;
+    }
+
+    pub fn exec(&mut self, tid: u32, old_tid: u32) {
+        if tid != old_tid
+            && old_tid != 0
+            && let Some(utid) = self.find(old_tid)
+        {
+            // A thread other than the leader called exec: it takes the
+            // leader's tid, and the leader is gone.
+            self.set(old_tid, NONE);
+            self.set(tid, utid);
+            self.records[utid as usize].tid = Some(tid);
+        }
+    }
+
+    pub fn exit(&mut self, ts: i64, utid: u32) {
+        if utid >= self.ncpu {
+            self.records[utid as usize].exit_ts = Some(ts);
+        }
+    }
+
+    /// The thread left its CPU dead: its tid is free for somebody new.
+    pub fn gone(&mut self, ts: i64, utid: u32) {
+        let record = &mut self.records[utid as usize];
+        record.exit_ts.get_or_insert(ts);
+        if let Some(tid) = record.tid
+            && self.find(tid) == Some(utid)
+        {
+            self.set(tid, NONE);
+        }
+    }
+
+    pub fn rename(&mut self, ts: i64, tid: u32, comm: Comm) {
+        if tid == 0 || comm.is_empty() {
+            return;
+        }
+        let utid = self.resolve_known(tid);
+        let record = &mut self.records[utid as usize];
+        if record.comm.is_empty() {
+            record.comm_first = comm;
+        }
+        if record.comm != comm {
+            record.comm = comm;
+            self.renames.push(Rename { ts, utid, comm: comm.to_text() });
+        }
+    }
+
+    /// The `threads` table. Classes that no event named follow from Linux's
+    /// priority numbers where `linux` says they are such.
+    pub fn finish(&mut self, linux: bool) -> Threads {
+        let mut threads = Threads::default();
+        for (utid, record) in self.records.iter().enumerate() {
+            let class = record.class.or_else(|| match record.prio {
+                Some(prio) if linux => Some(linux_class(prio, &record.comm)),
+                _ => None,
+            });
+            threads.push(Thread {
+                utid: utid as u32,
+                tid: record.tid,
+                pid: record.pid,
+                comm: record.comm.to_text(),
+                comm_first: record.comm_first.to_text(),
+                kernel: record.kernel,
+                sched_class: class,
+                prio: record.prio,
+                affinity: record.affinity.clone(),
+                recorder: Some(record.recorder),
+                start_ts: record.start_ts,
+                end_ts: record.end_ts,
+                parent_utid: record.parent,
+                exit_ts: record.exit_ts,
+            });
+        }
+        threads
+    }
+}
+
+/// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for
+/// the stop class too), 100..139 nice levels, 140 idle threads. SCHED_BATCH and
+/// SCHED_IDLE cannot be told from a priority.
+fn linux_class(prio: i16, comm: &Comm) -> SchedClass {
+    match prio {
+        ..0 => SchedClass::Deadline,
+        0 if comm.as_bytes().starts_with(b"migration/") => SchedClass::Stop,
+        0..100 => SchedClass::Realtime,
+        _ => SchedClass::Fair,
+    }
+}

@@ -1,1 +1,607 @@
 //! What the scheduler did, inferred from the facts in one pass.
+//!
+//! The state machine of docs/trace-model.md, section Reconstruction; rule
+//! names in the comments are that page's. Input: fact rows (utids) in time
+//! order. Output: `states`, `waits`, chain-break losses and counters. Memory
+//! grows with threads and CPUs only; rows leave as soon as they are known.
+
+pub mod facts;
+mod thread;
+
+use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
+use crate::model::tables::{
+    Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
+};
+use thread::{OpenWait, PendingWake, Thread};
+
+/// No thread.
+const NOBODY: u32 = u32::MAX;
+
+/// How often a rule fired that a person should know of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counters {
+    /// Wakes of threads already running or runnable.
+    pub spurious_wakeups: u64,
+    /// Switch-ins of a sleeping thread whose wake was not recorded.
+    pub missing_wakeups: u64,
+    /// Wakes raised while the wakee still left its CPU.
+    pub wakes_before_switch_out: u64,
+    /// Threads seen where they could not be.
+    pub contradictions: u64,
+    /// Switches whose outgoing thread is not the one switched in before.
+    pub chain_breaks: u64,
+    /// Switch-ins of a thread of which nothing was known.
+    pub first_sights: u64,
+    /// Switch-ins of non-idle threads.
+    pub switch_ins: u64,
+    /// Waits cut by a loss, a contradiction or the end of the window.
+    pub right_censored: u64,
+    /// Ledger rows.
+    pub waits: u64,
+    /// Sum over threads of running time, ns.
+    pub thread_running: i64,
+}
+
+/// What one CPU did over the window; `running + idle + unknown` is the window.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuTotals {
+    pub running: i64,
+    pub idle: i64,
+    pub unknown: i64,
+    pub switches: u64,
+    pub first_ts: Option<i64>,
+    pub last_ts: Option<i64>,
+    current: u32,
+    /// Time of the last switch, of the loss, or of the window's begin.
+    since: i64,
+}
+
+pub struct Reconstructor {
+    ncpu: u32,
+    cpus: Vec<CpuTotals>,
+    threads: Vec<Thread>,
+    pub states: States,
+    pub waits: Waits,
+    losses: Vec<Loss>,
+    pub counters: Counters,
+}
+
+impl Reconstructor {
+    /// `begin` is the start of the window; no CPU and no thread is known there.
+    pub fn new(ncpu: u16, begin: i64) -> Self {
+        let cpu = CpuTotals {
+            running: 0,
+            idle: 0,
+            unknown: 0,
+            switches: 0,
+            first_ts: None,
+            last_ts: None,
+            current: NOBODY,
+            since: begin,
+        };
+        Self {
+            ncpu: u32::from(ncpu),
+            cpus: vec![cpu; usize::from(ncpu)],
+            threads: Vec::new(),
+            states: States::default(),
+            waits: Waits::default(),
+            losses: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The losses in time order, chain breaks included.
+    pub fn sorted_losses(&mut self) -> arrow_array::RecordBatch {
+        self.losses.sort_by_key(|loss| (loss.ts_begin, loss.cpu));
+        let mut table = Losses::default();
+        for loss in self.losses.drain(..) {
+            table.push(loss);
+        }
+        table.take()
+    }
+
+    pub fn cpus(&self) -> &[CpuTotals] {
+        &self.cpus
+    }
+
+    fn is_idle(&self, utid: u32) -> bool {
+        utid < self.ncpu
+    }
+
+    /// The thread's record; its life starts now if this is its first event.
+    fn thread(&mut self, utid: u32, ts: i64) -> &mut Thread {
+        let index = utid as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, Thread::unborn());
+        }
+        let thread = &mut self.threads[index];
+        if !thread.born {
+            *thread = Thread::first_seen(ts);
+        }
+        thread
+    }
+
+    /// Closes the thread's current interval at `ts`.
+    fn close(&mut self, utid: u32, ts: i64, end: End) {
+        let thread = &mut self.threads[utid as usize];
+        if ts > thread.since {
+            let dur = ts - thread.since;
+            let placed = matches!(thread.state, State::Running | State::Runnable);
+            if thread.state == State::Running {
+                self.counters.thread_running += dur;
+            }
+            self.states.push(StateRow {
+                ts: thread.since,
+                dur,
+                utid,
+                state: thread.state,
+                cpu: if placed { thread.cpu } else { None },
+                prio: thread.prio,
+                waker_utid: match (&thread.wait, thread.state) {
+                    (Some(wait), State::Runnable) => wait.waker,
+                    _ => None,
+                },
+                end,
+            });
+            thread.since = ts;
+        }
+    }
+
+    fn write_wait(
+        &mut self,
+        utid: u32,
+        wait: &OpenWait,
+        ts_run: Option<i64>,
+        until: i64,
+        censored: Censored,
+    ) {
+        let thread = &self.threads[utid as usize];
+        if censored == Censored::Right {
+            self.counters.right_censored += 1;
+        }
+        self.counters.waits += 1;
+        self.waits.push(Wait {
+            utid,
+            cause: wait.cause,
+            ts_waking: wait.ts_waking,
+            ts_ready: Some(wait.ts_ready),
+            ts_enqueued: wait.ts_enqueued,
+            ts_run,
+            waker_utid: wait.waker,
+            waker_cpu: wait.waker_cpu,
+            prev_cpu: wait.prev_cpu,
+            queue_cpu: wait.queue_cpu,
+            cpu: if ts_run.is_some() { thread.cpu } else { None },
+            prio: thread.prio,
+            placement: wait.ts_enqueued.map(|enqueued| enqueued - wait.ts_ready),
+            queue: match (ts_run, wait.ts_enqueued) {
+                (Some(run), Some(enqueued)) => Some(run - enqueued),
+                _ => None,
+            },
+            wait: Some(until - wait.ts_ready),
+            censored,
+        });
+    }
+
+    /// A switch-in whose wait began out of sight.
+    fn write_left_wait(&mut self, utid: u32, cpu: u16, ts: i64) {
+        let thread = &self.threads[utid as usize];
+        self.counters.waits += 1;
+        self.waits.push(Wait {
+            utid,
+            cause: Cause::Unknown,
+            ts_waking: None,
+            ts_ready: None,
+            ts_enqueued: None,
+            ts_run: Some(ts),
+            waker_utid: None,
+            waker_cpu: None,
+            prev_cpu: thread.last_cpu,
+            queue_cpu: None,
+            cpu: Some(cpu),
+            prio: thread.prio,
+            placement: None,
+            queue: None,
+            wait: None,
+            censored: Censored::Left,
+        });
+    }
+
+    /// Rule Contradiction: nothing since the thread's last event is to be
+    /// trusted. Leaves it `unknown`, its interval still open.
+    fn contradict(&mut self, utid: u32) {
+        self.counters.contradictions += 1;
+        let thread = &mut self.threads[utid as usize];
+        if thread.state == State::Running
+            && let Some(cpu) = thread.cpu
+            && let Some(totals) = self.cpus.get_mut(usize::from(cpu))
+            && totals.current == utid
+        {
+            totals.current = NOBODY;
+        }
+        let (wait, last_event) = (thread.wait.take(), thread.last_event);
+        thread.state = State::Unknown;
+        thread.pending = None;
+        if let Some(wait) = wait {
+            let until = last_event.max(wait.ts_ready);
+            self.write_wait(utid, &wait, None, until, Censored::Right);
+        }
+    }
+
+    pub fn switch(&mut self, row: &Switch) {
+        let Some(&CpuTotals { current, since, .. }) = self.cpus.get(usize::from(row.cpu)) else {
+            return;
+        };
+        let t = row.ts;
+        let chained = current == row.prev_utid;
+        if current != NOBODY && !chained {
+            self.break_chain(row.cpu, current, since, t);
+        }
+        let totals = &mut self.cpus[usize::from(row.cpu)];
+        totals.switches += 1;
+        totals.first_ts.get_or_insert(t);
+        totals.last_ts = Some(t);
+        totals.since = t;
+        totals.current = row.next_utid;
+        let span = t - since;
+        if !chained {
+            totals.unknown += span;
+        } else if row.prev_utid < self.ncpu {
+            totals.idle += span;
+        } else {
+            totals.running += span;
+        }
+
+        if self.is_idle(row.prev_utid) {
+            if chained && span > 0 {
+                self.states.push(StateRow {
+                    ts: since,
+                    dur: span,
+                    utid: row.prev_utid,
+                    state: State::Running,
+                    cpu: Some(row.cpu),
+                    prio: row.prev_prio,
+                    waker_utid: None,
+                    end: End::Switched,
+                });
+            }
+        } else {
+            self.switch_out(row, chained);
+        }
+        if !self.is_idle(row.next_utid) {
+            self.switch_in(row);
+        }
+    }
+
+    fn break_chain(&mut self, cpu: u16, current: u32, since: i64, t: i64) {
+        self.counters.chain_breaks += 1;
+        self.losses.push(Loss {
+            cpu: Some(cpu),
+            ts_begin: since,
+            ts_end: t,
+            count: None,
+            reason: LossReason::ChainBreak,
+        });
+        if current >= self.ncpu {
+            // Its running interval began at `since`; keep that as `unknown`.
+            let thread = &mut self.threads[current as usize];
+            thread.state = State::Unknown;
+            thread.pending = None;
+        }
+    }
+
+    fn switch_out(&mut self, row: &Switch, chained: bool) {
+        let (utid, t) = (row.prev_utid, row.ts);
+        let thread = self.thread(utid, t);
+        if row.prev_prio.is_some() {
+            thread.prio = row.prev_prio;
+        }
+        if chained {
+            let end = match row.prev_state {
+                State::Dead => End::Exited,
+                State::Runnable => End::Preempted,
+                _ => End::Switched,
+            };
+            self.close(utid, t, end);
+        } else {
+            if thread.state == State::Unknown {
+                self.close(utid, t, End::Switched);
+            } else {
+                self.contradict(utid);
+                self.close(utid, t, End::Lost);
+            }
+        }
+        let thread = &mut self.threads[utid as usize];
+        thread.since = t;
+        thread.last_event = t;
+        thread.cpu = Some(row.cpu);
+        thread.last_cpu = Some(row.cpu);
+        let yielded = std::mem::take(&mut thread.yielded);
+        thread.state = row.prev_state;
+        match row.prev_state {
+            State::Dead => {
+                thread.born = false;
+                thread.pending = None;
+            }
+            State::Runnable => {
+                if thread.pending.take().is_some() {
+                    self.counters.spurious_wakeups += 1;
+                }
+                let cause = if row.preempted == Some(false) || yielded {
+                    Cause::Yield
+                } else {
+                    Cause::Preempt
+                };
+                thread.wait = Some(OpenWait {
+                    cause,
+                    ts_waking: None,
+                    ts_ready: t,
+                    ts_enqueued: Some(t),
+                    waker: None,
+                    waker_cpu: None,
+                    prev_cpu: Some(row.cpu),
+                    queue_cpu: Some(row.cpu),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn switch_in(&mut self, row: &Switch) {
+        let (utid, t) = (row.next_utid, row.ts);
+        self.counters.switch_ins += 1;
+        let thread = self.thread(utid, t);
+        if row.next_prio.is_some() {
+            thread.prio = row.next_prio;
+        }
+        if thread.state == State::Running {
+            self.contradict(utid);
+            self.close(utid, t, End::Lost);
+        }
+        let thread = &mut self.threads[utid as usize];
+        match thread.state {
+            State::Runnable => {
+                self.close(utid, t, End::Switched);
+                let thread = &mut self.threads[utid as usize];
+                thread.cpu = Some(row.cpu);
+                if let Some(wait) = thread.wait.take() {
+                    self.write_wait(utid, &wait, Some(t), t, Censored::None);
+                }
+            }
+            State::Unknown => {
+                self.counters.first_sights += 1;
+                self.close(utid, t, End::Switched);
+                self.write_left_wait(utid, row.cpu, t);
+            }
+            _ => {
+                if let Some(wake) = thread.pending.take() {
+                    // The wake was raised on the thread's way off its CPU.
+                    let wait = thread.confirm(&wake, None);
+                    thread.state = State::Runnable;
+                    thread.cpu = wait.queue_cpu;
+                    thread.wait = Some(wait);
+                    self.counters.wakes_before_switch_out += 1;
+                    self.close(utid, t, End::Switched);
+                    let thread = &mut self.threads[utid as usize];
+                    thread.cpu = Some(row.cpu);
+                    if let Some(wait) = thread.wait.take() {
+                        self.write_wait(utid, &wait, Some(t), t, Censored::None);
+                    }
+                } else {
+                    self.counters.missing_wakeups += 1;
+                    self.close(utid, t, End::Lost);
+                    self.write_left_wait(utid, row.cpu, t);
+                }
+            }
+        }
+        let thread = &mut self.threads[utid as usize];
+        thread.state = State::Running;
+        thread.since = t;
+        thread.last_event = t;
+        thread.cpu = Some(row.cpu);
+        thread.last_cpu = Some(row.cpu);
+        thread.pending = None;
+        thread.yielded = false;
+    }
+
+    pub fn wakeup(&mut self, row: &Wakeup) {
+        if self.is_idle(row.utid) {
+            return;
+        }
+        let (utid, t) = (row.utid, row.ts);
+        let thread = self.thread(utid, t);
+        if row.prio.is_some() {
+            thread.prio = row.prio;
+        }
+        thread.last_event = t;
+        match (row.kind, thread.state) {
+            (WakeKind::Waking, State::Running) => {
+                let newer = PendingWake {
+                    ts: t,
+                    waker: row.waker_utid,
+                    waker_cpu: Some(row.cpu),
+                    target_cpu: row.target_cpu,
+                };
+                if thread.pending.replace(newer).is_some() {
+                    self.counters.spurious_wakeups += 1;
+                }
+            }
+            (WakeKind::Enqueued | WakeKind::New, State::Running) => {
+                thread.pending = None;
+                self.counters.spurious_wakeups += 1;
+            }
+            (WakeKind::Waking, State::Runnable) => self.counters.spurious_wakeups += 1,
+            (WakeKind::Enqueued | WakeKind::New, State::Runnable) => match &mut thread.wait {
+                Some(wait) if wait.ts_enqueued.is_none() => {
+                    wait.ts_enqueued = Some(t);
+                    wait.queue_cpu = row.target_cpu;
+                    thread.cpu = row.target_cpu;
+                }
+                _ => self.counters.spurious_wakeups += 1,
+            },
+            (WakeKind::Enqueued, _) if thread.pending.is_some() => {
+                if let Some(wake) = thread.pending.take() {
+                    let mut wait = thread.confirm(&wake, Some(t));
+                    wait.queue_cpu = row.target_cpu;
+                    thread.state = State::Runnable;
+                    thread.cpu = wait.queue_cpu;
+                    thread.wait = Some(wait);
+                    self.counters.wakes_before_switch_out += 1;
+                }
+            }
+            (kind, _) => {
+                let spurious = thread.pending.take().is_some();
+                let waking = kind == WakeKind::Waking;
+                let wait = OpenWait {
+                    cause: if kind == WakeKind::New { Cause::New } else { Cause::Wake },
+                    ts_waking: waking.then_some(t),
+                    ts_ready: t,
+                    ts_enqueued: (!waking).then_some(t),
+                    waker: row.waker_utid,
+                    waker_cpu: Some(row.cpu),
+                    prev_cpu: thread.last_cpu,
+                    queue_cpu: row.target_cpu,
+                };
+                self.counters.spurious_wakeups += u64::from(spurious);
+                self.close(utid, t, End::Woken);
+                let thread = &mut self.threads[utid as usize];
+                thread.since = t;
+                thread.state = State::Runnable;
+                thread.cpu = wait.queue_cpu;
+                thread.wait = Some(wait);
+            }
+        }
+    }
+
+    pub fn migrate(&mut self, row: &Migration) {
+        if self.is_idle(row.utid) {
+            return;
+        }
+        let (utid, t) = (row.utid, row.ts);
+        let thread = self.thread(utid, t);
+        thread.last_event = t;
+        match thread.state {
+            State::Running => {}
+            State::Runnable => {
+                if thread.wait.as_ref().is_some_and(|wait| wait.ts_enqueued.is_some()) {
+                    self.close(utid, t, End::Switched);
+                }
+                let thread = &mut self.threads[utid as usize];
+                thread.cpu = row.to_cpu;
+                if let Some(wait) = &mut thread.wait {
+                    wait.queue_cpu = row.to_cpu;
+                }
+            }
+            _ => thread.cpu = row.to_cpu,
+        }
+    }
+
+    pub fn yielded(&mut self, utid: u32, ts: i64) {
+        if !self.is_idle(utid) {
+            let thread = self.thread(utid, ts);
+            thread.last_event = ts;
+            thread.yielded = thread.state == State::Running;
+        }
+    }
+
+    /// Rule Loss: the source says that events of `cpu` may be missing.
+    pub fn loss(&mut self, row: &Loss) {
+        let cpus: std::ops::Range<usize> = match row.cpu {
+            Some(cpu) if usize::from(cpu) < self.cpus.len() => {
+                usize::from(cpu)..usize::from(cpu) + 1
+            }
+            Some(_) => 0..0,
+            None => 0..self.cpus.len(),
+        };
+        for index in cpus {
+            let totals = &mut self.cpus[index];
+            let b = row.ts_begin.max(totals.since);
+            let current = std::mem::replace(&mut totals.current, NOBODY);
+            let (since, span) = (totals.since, b - totals.since);
+            totals.since = b;
+            if current == NOBODY {
+                totals.unknown += span;
+            } else if current < self.ncpu {
+                totals.idle += span;
+                if span > 0 {
+                    self.states.push(StateRow {
+                        ts: since,
+                        dur: span,
+                        utid: current,
+                        state: State::Running,
+                        cpu: Some(index as u16),
+                        prio: None,
+                        waker_utid: None,
+                        end: End::Lost,
+                    });
+                }
+            } else {
+                totals.running += span;
+                self.lose(current, b);
+            }
+        }
+        for utid in self.ncpu..self.threads.len() as u32 {
+            let thread = &self.threads[utid as usize];
+            let concerned = row.cpu.is_none() || thread.cpu.is_none() || thread.cpu == row.cpu;
+            if thread.born
+                && concerned
+                && !matches!(thread.state, State::Running | State::Unknown)
+            {
+                self.lose(utid, row.ts_begin);
+            }
+        }
+        self.losses.push(row.clone());
+    }
+
+    /// The thread's life goes out of sight at `ts`.
+    fn lose(&mut self, utid: u32, ts: i64) {
+        let ts = ts.max(self.threads[utid as usize].since);
+        self.close(utid, ts, End::Lost);
+        let thread = &mut self.threads[utid as usize];
+        thread.since = ts;
+        thread.state = State::Unknown;
+        thread.pending = None;
+        thread.yielded = false;
+        if let Some(wait) = thread.wait.take() {
+            self.write_wait(utid, &wait, None, ts.max(wait.ts_ready), Censored::Right);
+        }
+    }
+
+    /// Closes everything that is still open at the end of the window.
+    pub fn finish(&mut self, end: i64) {
+        for index in 0..self.cpus.len() {
+            let totals = &mut self.cpus[index];
+            let span = (end - totals.since).max(0);
+            let (since, current) = (totals.since, totals.current);
+            totals.since = end;
+            if current == NOBODY {
+                totals.unknown += span;
+            } else if current < self.ncpu {
+                totals.idle += span;
+                if span > 0 {
+                    self.states.push(StateRow {
+                        ts: since,
+                        dur: span,
+                        utid: current,
+                        state: State::Running,
+                        cpu: Some(index as u16),
+                        prio: None,
+                        waker_utid: None,
+                        end: End::Window,
+                    });
+                }
+            } else {
+                totals.running += span;
+            }
+        }
+        for utid in self.ncpu..self.threads.len() as u32 {
+            if !self.threads[utid as usize].born {
+                continue;
+            }
+            self.close(utid, end, End::Window);
+            if let Some(wait) = self.threads[utid as usize].wait.take() {
+                self.write_wait(utid, &wait, None, end.max(wait.ts_ready), Censored::Right);
+            }
+        }
+    }
+}

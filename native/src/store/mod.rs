@@ -1,1 +1,30 @@
 //! Where finished batches go: memory, or Parquet files.
+
+mod parquet;
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+
+use crate::error::Result;
+pub use self::parquet::ParquetStore;
+
+/// Takes the batches of each table, in order.
+pub trait Store {
+    fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()>;
+}
+
+/// Keeps everything in memory.
+#[derive(Default)]
+pub struct MemoryStore {
+    pub tables: BTreeMap<&'static str, Vec<RecordBatch>>,
+}
+
+impl Store for MemoryStore {
+    fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
+        if batch.num_rows() > 0 {
+            self.tables.entry(table).or_default().push(batch);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! From a decoder's events to finished tables, in one streaming pass.
+//!
+//! Events arrive with tids; here they become fact rows with utids, feed the
+//! reconstruction, and leave in batches. Memory is bounded by the batch size
+//! and the number of threads.
+
+use crate::error::Result;
+use crate::model::event::{Event, EventSink, SourceInfo, State};
+use crate::model::tables::{
+    Cpu, Cpus, Irq, Irqs, Loss, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
+    Switch, Switches, Table, Wakeup, Wakeups, Yield, Yields,
+};
+use crate::model::threads::Identity;
+use crate::reconstruct::Reconstructor;
+use crate::store::Store;
+
+/// Rows of a table held before they are handed on.
+pub const CHUNK: usize = 1 << 17;
+
+/// Called with bytes done and in all; an error (Ctrl-C) ends the work.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+pub struct Pipeline<'a, S: Store> {
+    identity: Identity,
+    /// Made at the first event, when the window's begin is known.
+    reconstruction: Option<Reconstructor>,
+    ncpu: u16,
+    linux: bool,
+    window: (Option<i64>, Option<i64>),
+    first_ts: i64,
+    last_ts: i64,
+    switches: Switches,
+    wakeups: Wakeups,
+    migrations: Migrations,
+    yields: Yields,
+    priorities: Priorities,
+    queue_load: QueueLoads,
+    irqs: Irqs,
+    store: &'a mut S,
+    progress: Progress<'a>,
+}
+
+/// What the pass found out, for trace.json.
+pub struct Summary {
+    pub window: Option<(i64, i64)>,
+    pub reconstruction: Option<Reconstructor>,
+}
+
+macro_rules! hand_on {
+    ($self:ident . $table:ident, $kind:ty) => {
+        let batch = $self.$table.take();
+        $self.store.write(<$kind as Table>::NAME, batch)?;
+    };
+}
+
+macro_rules! flush {
+    ($self:ident . $table:ident, $kind:ty) => {
+        if $self.$table.len() >= CHUNK {
+            hand_on!($self.$table, $kind);
+        }
+    };
+}
+
+impl<'a, S: Store> Pipeline<'a, S> {
+    pub fn new(info: &SourceInfo, store: &'a mut S, progress: Progress<'a>) -> Self {
+        Self {
+            identity: Identity::new(info.ncpu, &info.threads),
+            reconstruction: None,
+            ncpu: info.ncpu,
+            linux: info.linux_priorities,
+            window: info.window,
+            first_ts: i64::MAX,
+            last_ts: i64::MIN,
+            switches: Switches::default(),
+            wakeups: Wakeups::default(),
+            migrations: Migrations::default(),
+            yields: Yields::default(),
+            priorities: Priorities::default(),
+            queue_load: QueueLoads::default(),
+            irqs: Irqs::default(),
+            store,
+            progress,
+        }
+    }
+
+    /// Notes the time; the reconstruction begins with the window.
+    #[inline]
+    fn at(&mut self, ts: i64) -> &mut Reconstructor {
+        self.last_ts = self.last_ts.max(ts);
+        self.first_ts = self.first_ts.min(ts);
+        let (ncpu, begin) = (self.ncpu, self.window.0);
+        self.reconstruction
+            .get_or_insert_with(|| Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts))))
+    }
+
+    /// Writes what is left; `info` adds the `cpus` table.
+    pub fn finish(mut self, info: &SourceInfo) -> Result<Summary> {
+        let mut window = None;
+        if let Some(mut reconstruction) = self.reconstruction.take() {
+            let begin = self.window.0.map_or(self.first_ts, |begin| begin.min(self.first_ts));
+            let end = self.window.1.map_or(self.last_ts, |end| end.max(self.last_ts));
+            reconstruction.finish(end);
+            window = Some((begin, end));
+            self.reconstruction = Some(reconstruction);
+        }
+        hand_on!(self.switches, Switches);
+        hand_on!(self.wakeups, Wakeups);
+        hand_on!(self.migrations, Migrations);
+        hand_on!(self.yields, Yields);
+        hand_on!(self.priorities, Priorities);
+        hand_on!(self.queue_load, QueueLoads);
+        hand_on!(self.irqs, Irqs);
+        self.store.write("threads", self.identity.finish(self.linux).take())?;
+        self.store.write("renames", self.identity.renames.take())?;
+        let mut cpus = Cpus::default();
+        for cpu in 0..self.ncpu {
+            let row = info.cpus.iter().find(|row| row.cpu == cpu).cloned().unwrap_or_default();
+            cpus.push(Cpu {
+                cpu,
+                core: row.core,
+                llc: row.llc,
+                package: row.package,
+                numa_node: row.numa_node,
+                smt_siblings: row.smt_siblings,
+                capacity: row.capacity,
+                online: row.online,
+            });
+        }
+        self.store.write("cpus", cpus.take())?;
+        let mut reconstruction =
+            self.reconstruction.take().unwrap_or_else(|| Reconstructor::new(self.ncpu, 0));
+        self.store.write("states", reconstruction.states.take())?;
+        self.store.write("waits", reconstruction.waits.take())?;
+        self.store.write("losses", reconstruction.sorted_losses())?;
+        Ok(Summary { window, reconstruction: window.map(|_| reconstruction) })
+    }
+
+    fn loss(&mut self, loss: Loss) {
+        // A loss may reach back before the first event that we saw.
+        let begin = loss.ts_begin;
+        self.at(begin).loss(&loss);
+        self.last_ts = self.last_ts.max(loss.ts_end);
+    }
+}
+
+impl<S: Store> EventSink for Pipeline<'_, S> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        match *event {
+            Event::Switch { ts, cpu, ref prev, prev_state, preempted, ref next } => {
+                if cpu >= self.ncpu {
+                    return Ok(());
+                }
+                let prev_utid = self.identity.resolve(ts, cpu, prev);
+                let next_utid = self.identity.resolve(ts, cpu, next);
+                let row = Switch {
+                    ts,
+                    cpu,
+                    prev_utid,
+                    prev_state,
+                    prev_prio: prev.prio,
+                    preempted,
+                    next_utid,
+                    next_prio: next.prio,
+                };
+                self.at(ts).switch(&row);
+                self.switches.push(row);
+                if prev_state == State::Dead && prev_utid >= u32::from(self.ncpu) {
+                    self.identity.gone(ts, prev_utid);
+                }
+                flush!(self.switches, Switches);
+            }
+            Event::Wakeup { ts, cpu, kind, waker, ref who, target_cpu } => {
+                let utid = self.identity.resolve(ts, target_cpu.unwrap_or(cpu), who);
+                let waker_utid = waker.map(|tid| self.identity.resolve_tid(cpu, tid));
+                let row = Wakeup { ts, cpu, waker_utid, utid, kind, target_cpu, prio: who.prio };
+                self.at(ts).wakeup(&row);
+                self.wakeups.push(row);
+                flush!(self.wakeups, Wakeups);
+            }
+            Event::Migrate { ts, cpu, ref who, from_cpu, to_cpu } => {
+                let utid = self.identity.resolve(ts, cpu, who);
+                let row = Migration { ts, cpu, utid, from_cpu, to_cpu };
+                self.at(ts).migrate(&row);
+                self.migrations.push(row);
+                flush!(self.migrations, Migrations);
+            }
+            Event::Fork { ts, ref parent, ref child, same_process } => {
+                self.at(ts);
+                self.identity.fork(ts, parent, child, same_process);
+            }
+            Event::Exec { ts, tid, old_tid } => {
+                self.at(ts);
+                self.identity.exec(tid, old_tid);
+            }
+            Event::Exit { ts, ref who } => {
+                self.at(ts);
+                let utid = self.identity.resolve_known(who.tid);
+                self.identity.exit(ts, utid);
+            }
+            Event::Rename { ts, tid, comm } => {
+                self.at(ts);
+                self.identity.rename(ts, tid, comm);
+            }
+            Event::Yield { ts, tid } => {
+                let utid = self.identity.resolve_known(tid);
+                self.at(ts).yielded(utid, ts);
+                self.yields.push(Yield { ts, utid });
+                flush!(self.yields, Yields);
+            }
+            Event::Priority { ts, ref who, prio, cause } => {
+                self.at(ts);
+                let utid = self.identity.resolve_known(who.tid);
+                self.priorities.push(Priority { ts, utid, prio, cause });
+                flush!(self.priorities, Priorities);
+            }
+            Event::QueueLoad { ts, cpu, load } => {
+                self.at(ts);
+                self.queue_load.push(QueueLoad { ts, cpu, load });
+                flush!(self.queue_load, QueueLoads);
+            }
+            Event::Irq { ts, cpu, kind, id, dur } => {
+                self.at(ts);
+                self.irqs.push(Irq { ts, cpu, kind, id, dur });
+                flush!(self.irqs, Irqs);
+            }
+            Event::Loss { cpu, ts_begin, ts_end, count, reason } => {
+                self.loss(Loss { cpu, ts_begin, ts_end, count, reason });
+            }
+        }
+        if let Some(reconstruction) = &mut self.reconstruction {
+            if reconstruction.states.len() >= CHUNK {
+                let batch = reconstruction.states.take();
+                self.store.write("states", batch)?;
+            }
+            if reconstruction.waits.len() >= CHUNK {
+                let batch = reconstruction.waits.take();
+                self.store.write("waits", batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: u64) -> Result<()> {
+        (self.progress)(done, total)
+    }
+}

@@ -1,0 +1,192 @@
+//! The functions that Python calls.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::decode::{self, Options};
+use crate::error::{Error, Result};
+use crate::model::tables::{self, Table, schemas};
+use crate::pipeline::Pipeline;
+use crate::reconstruct::facts::{self, Facts, TableIn};
+use crate::reconstruct::{Counters, Reconstructor};
+use crate::store::{MemoryStore, ParquetStore, Store};
+use crate::summary;
+
+/// The name of the format of `path`, told by its content.
+#[pyfunction]
+pub fn recognise(path: PathBuf) -> PyResult<&'static str> {
+    Ok(decode::recognise(&path)?)
+}
+
+/// Every table of the trace model, empty, by name: the native twin of
+/// `schedscope.parsers.schema`.
+#[pyfunction]
+pub fn empty_tables() -> BTreeMap<&'static str, ArrowTable> {
+    schemas()
+        .into_iter()
+        .map(|(name, schema)| (name, ArrowTable::new(schema, Vec::new())))
+        .collect()
+}
+
+/// Calls `progress(done, total)` now and then, and lets Ctrl-C through.
+struct Reporter {
+    callback: Option<Py<PyAny>>,
+}
+
+impl Reporter {
+    fn report(&self, done: u64, total: u64) -> Result<()> {
+        Python::attach(|py| {
+            py.check_signals()?;
+            if let Some(callback) = &self.callback {
+                callback.call1(py, (done, total))?;
+            }
+            Ok(())
+        })
+        .map_err(Error::Python)
+    }
+}
+
+/// Runs the whole pass into `store`; returns the text of trace.json without
+/// the row counts, which only the store knows.
+fn run<S: Store>(
+    path: &Path,
+    options: &Options,
+    store: &mut S,
+    reporter: &Reporter,
+) -> Result<summary::TraceJson> {
+    let (format, mut source) = decode::open(path, options)?;
+    let info = source.info().clone();
+    let mut progress = |done, total| reporter.report(done, total);
+    let mut pipeline = Pipeline::new(&info, store, &mut progress);
+    let end = source.run(&mut pipeline)?;
+    let summary = pipeline.finish(&info)?;
+    Ok(summary::TraceJson::new(path, format, &info, &end, &summary))
+}
+
+/// Decodes and reconstructs `path` into one Parquet file per table in the
+/// existing folder `out_dir`, streaming; returns the text of trace.json.
+#[pyfunction]
+#[pyo3(signature = (path, out_dir, options=None, progress=None))]
+pub fn convert(
+    py: Python<'_>,
+    path: PathBuf,
+    out_dir: PathBuf,
+    options: Option<BTreeMap<String, String>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let options = Options(options.unwrap_or_default());
+    let reporter = Reporter { callback: progress };
+    py.detach(|| {
+        let mut store = ParquetStore::new(&out_dir);
+        let json = run(&path, &options, &mut store, &reporter)?;
+        let rows = store.finish()?;
+        Ok(json.text(&rows))
+    })
+}
+
+/// The same in memory: (tables by name, text of trace.json).
+#[pyfunction]
+#[pyo3(name = "decode", signature = (path, options=None, progress=None))]
+pub fn decode_path(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Option<BTreeMap<String, String>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(BTreeMap<&'static str, ArrowTable>, String)> {
+    let options = Options(options.unwrap_or_default());
+    let reporter = Reporter { callback: progress };
+    let (store, json) = py.detach(|| {
+        let mut store = MemoryStore::default();
+        let json = run(&path, &options, &mut store, &reporter)?;
+        Ok::<_, Error>((store, json))
+    })?;
+    let tables = in_memory(store);
+    let rows = tables.iter().map(|(&name, (rows, _))| (name, *rows)).collect();
+    Ok((tables.into_iter().map(|(name, (_, table))| (name, table)).collect(), json.text(&rows)))
+}
+
+fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)> {
+    schemas()
+        .into_iter()
+        .map(|(name, schema)| {
+            let batches = store.tables.remove(name).unwrap_or_default();
+            let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+            (name, (rows, ArrowTable::new(schema, batches)))
+        })
+        .collect()
+}
+
+/// States, waits and losses of fact tables that already exist.
+///
+/// `facts`: any of switches, wakeups, migrations, yields, losses, each an
+/// object with `__arrow_c_stream__`, in order of time. `window` defaults to
+/// the first and last row. `chunk`: rows of output per batch.
+#[pyfunction]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None))]
+pub fn reconstruct<'py>(
+    py: Python<'py>,
+    facts: HashMap<String, Bound<'py, PyAny>>,
+    ncpu: u16,
+    window: Option<(i64, i64)>,
+    chunk: Option<usize>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
+        match facts.get(name) {
+            Some(table) => Ok(read_stream(table)?.1),
+            None => Ok(Vec::new()),
+        }
+    };
+    let (switches, wakeups, migrations, yields, losses) =
+        (read("switches")?, read("wakeups")?, read("migrations")?, read("yields")?, read("losses")?);
+    let (store, counters, cpus) = py.detach(|| -> Result<_> {
+        let facts = Facts {
+            switches: facts::switches(TableIn::new("switches", &switches))?,
+            wakeups: facts::wakeups(TableIn::new("wakeups", &wakeups))?,
+            migrations: facts::migrations(TableIn::new("migrations", &migrations))?,
+            yields: facts::yields(TableIn::new("yields", &yields))?,
+            losses: facts::losses(TableIn::new("losses", &losses))?,
+        };
+        facts.check_order()?;
+        let seen = facts.window();
+        let (begin, end) = match (window, seen) {
+            (Some(given), Some(seen)) => (given.0.min(seen.0), given.1.max(seen.1)),
+            (Some(given), None) => given,
+            (None, seen) => seen.unwrap_or((0, 0)),
+        };
+        let mut store = MemoryStore::default();
+        let mut reconstruction = Reconstructor::new(ncpu, begin);
+        facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;
+        reconstruction.finish(end);
+        store.write(tables::States::NAME, reconstruction.states.take())?;
+        store.write(tables::Waits::NAME, reconstruction.waits.take())?;
+        store.write(tables::Losses::NAME, reconstruction.sorted_losses())?;
+        Ok((store, reconstruction.counters, summary::cpus(&reconstruction)))
+    })?;
+    let result = PyDict::new(py);
+    for (name, (_, table)) in in_memory(store) {
+        if matches!(name, "states" | "waits" | "losses") {
+            result.set_item(name, table)?;
+        }
+    }
+    let json = py.import("json")?;
+    result.set_item("counters", json.call_method1("loads", (counters_text(&counters),))?)?;
+    result.set_item("per_cpu", json.call_method1("loads", (cpus.to_string(),))?)?;
+    Ok(result)
+}
+
+fn counters_text(counters: &Counters) -> String {
+    summary::counters(counters).to_string()
+}
+
+/// Any object with `__arrow_c_stream__` as an `ArrowTable`: nothing is copied.
+#[pyfunction]
+pub fn as_table(object: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
+    let (schema, batches) = read_stream(object)?;
+    Ok(ArrowTable::new(Arc::clone(&schema), batches))
+}

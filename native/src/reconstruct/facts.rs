@@ -1,0 +1,340 @@
+//! Reconstruction from fact tables that already exist: simulated traces,
+//! foreign Parquet, tests. Rows are merged in time order with the tie rule of
+//! docs/trace-model.md: switch, wakeup, migration, yield, then a loss (its
+//! `ts_begin` is the time of the last event before the gap).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+
+use super::Reconstructor;
+use crate::error::{Error, Result};
+use crate::model::event::{LossReason, State, WakeKind};
+use crate::model::tables::{Loss, Migration, States, Switch, Table, Waits, Wakeup, Yield};
+use crate::store::Store;
+
+/// One column of all batches of a table, as optional 64-bit integers.
+struct IntColumn(Vec<Option<i64>>);
+
+fn wrong(table: &str, column: &str, found: impl Into<String>, expected: &str) -> Error {
+    Error::usage(
+        format!("column {column} of table {table} {}", found.into()),
+        expected,
+        "schedscope validate lists every column of the schema",
+    )
+}
+
+fn ints(array: &ArrayRef) -> Option<Vec<Option<i64>>> {
+    macro_rules! widen {
+        ($kind:ty) => {
+            array.as_primitive::<$kind>().iter().map(|value| value.map(|v| v as i64)).collect()
+        };
+    }
+    Some(match array.data_type() {
+        DataType::Int8 => widen!(Int8Type),
+        DataType::Int16 => widen!(Int16Type),
+        DataType::Int32 => widen!(Int32Type),
+        DataType::Int64 => widen!(Int64Type),
+        DataType::UInt8 => widen!(UInt8Type),
+        DataType::UInt16 => widen!(UInt16Type),
+        DataType::UInt32 => widen!(UInt32Type),
+        DataType::UInt64 => widen!(UInt64Type),
+        DataType::Boolean => {
+            array.as_boolean().iter().map(|value| value.map(i64::from)).collect()
+        }
+        DataType::Null => vec![None; array.len()],
+        _ => return None,
+    })
+}
+
+fn texts(array: &ArrayRef) -> Option<Vec<Option<String>>> {
+    let own = |value: Option<&str>| value.map(str::to_owned);
+    Some(match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().iter().map(own).collect(),
+        DataType::LargeUtf8 => array.as_string::<i64>().iter().map(own).collect(),
+        DataType::Utf8View => array.as_string_view().iter().map(own).collect(),
+        _ => return None,
+    })
+}
+
+/// A table as it was handed in.
+pub struct TableIn<'a> {
+    name: &'a str,
+    batches: &'a [RecordBatch],
+    rows: usize,
+}
+
+impl<'a> TableIn<'a> {
+    pub fn new(name: &'a str, batches: &'a [RecordBatch]) -> Self {
+        Self { name, batches, rows: batches.iter().map(RecordBatch::num_rows).sum() }
+    }
+
+    /// A column of integers; an absent column is all null.
+    fn ints(&self, column: &str) -> Result<IntColumn> {
+        let mut all = Vec::with_capacity(self.rows);
+        for batch in self.batches {
+            match batch.column_by_name(column) {
+                None => all.resize(all.len() + batch.num_rows(), None),
+                Some(array) => all.extend(ints(array).ok_or_else(|| {
+                    wrong(self.name, column, format!("has type {}", array.data_type()), "integers")
+                })?),
+            }
+        }
+        Ok(IntColumn(all))
+    }
+
+    /// A column of category texts (or of their codes), as codes of `categories`.
+    fn codes(&self, column: &str, categories: &[&str]) -> Result<IntColumn> {
+        let by_text: HashMap<&str, i64> =
+            categories.iter().enumerate().map(|(code, &text)| (text, code as i64)).collect();
+        let unknown = |text: &str| {
+            wrong(
+                self.name,
+                column,
+                format!("holds {text:?}"),
+                &format!("one of {}", categories.join(", ")),
+            )
+        };
+        let code = |text: Option<String>| match text {
+            None => Ok(None),
+            Some(text) => {
+                by_text.get(text.as_str()).map(|&code| Some(code)).ok_or_else(|| unknown(&text))
+            }
+        };
+        let mut all = Vec::with_capacity(self.rows);
+        for batch in self.batches {
+            let Some(array) = batch.column_by_name(column) else {
+                all.resize(all.len() + batch.num_rows(), None);
+                continue;
+            };
+            let of_type = || {
+                wrong(self.name, column, format!("has type {}", array.data_type()), "an Enum")
+            };
+            if let Some(dictionary) = array.as_any_dictionary_opt() {
+                let values = texts(dictionary.values()).ok_or_else(of_type)?;
+                let keys = ints(&Arc::from(dictionary.keys().slice(0, dictionary.len())))
+                    .ok_or_else(of_type)?;
+                for key in keys {
+                    let text = match key {
+                        Some(key) => values.get(key as usize).cloned().flatten(),
+                        None => None,
+                    };
+                    all.push(code(text)?);
+                }
+            } else if let Some(values) = texts(array) {
+                for text in values {
+                    all.push(code(text)?);
+                }
+            } else {
+                all.extend(ints(array).ok_or_else(of_type)?);
+            }
+        }
+        Ok(IntColumn(all))
+    }
+
+    fn required<T>(&self, value: Option<T>, column: &str, row: usize) -> Result<T> {
+        value.ok_or_else(|| {
+            wrong(self.name, column, format!("is null in row {row}"), "a value in every row")
+        })
+    }
+}
+
+impl IntColumn {
+    fn get<T: TryFrom<i64>>(&self, table: &TableIn<'_>, column: &str, row: usize) -> Result<Option<T>> {
+        match self.0[row] {
+            None => Ok(None),
+            Some(value) => T::try_from(value).map(Some).map_err(|_| {
+                wrong(
+                    table.name,
+                    column,
+                    format!("holds {value} in row {row}"),
+                    "a number in the column's range",
+                )
+            }),
+        }
+    }
+}
+
+/// Reads every row of a table into `rows`: `column: kind` per field, where the
+/// kind says how the integers become the field's type.
+macro_rules! rows {
+    ($table:expr, $row:ident { $($field:ident : $kind:ident $(($category:ident))?),+ $(,)? }) => {{
+        let table = $table;
+        $(let $field = rows!(@column table, $field, $kind $(($category))?)?;)+
+        let mut all = Vec::with_capacity(table.rows);
+        for row in 0..table.rows {
+            all.push($row { $($field: rows!(@value table, $field, row, $kind $(($category))?)),+ });
+        }
+        all
+    }};
+    (@column $table:ident, $field:ident, $kind:ident) => { $table.ints(stringify!($field)) };
+    (@column $table:ident, $field:ident, $kind:ident($category:ident)) => {
+        $table.codes(stringify!($field), $category::TEXTS)
+    };
+    (@value $table:ident, $field:ident, $row:ident, need) => {
+        $table.required($field.get(&$table, stringify!($field), $row)?, stringify!($field), $row)?
+    };
+    (@value $table:ident, $field:ident, $row:ident, maybe) => {
+        $field.get(&$table, stringify!($field), $row)?
+    };
+    (@value $table:ident, $field:ident, $row:ident, flag) => {
+        $field.0[$row].map(|value| value != 0)
+    };
+    (@value $table:ident, $field:ident, $row:ident, category($category:ident)) => {{
+        let code = $field.get::<u8>(&$table, stringify!($field), $row)?;
+        $table.required(code.and_then($category::from_code), stringify!($field), $row)?
+    }};
+}
+
+pub fn switches(table: TableIn<'_>) -> Result<Vec<Switch>> {
+    Ok(rows!(table, Switch {
+        ts: need,
+        cpu: need,
+        prev_utid: need,
+        prev_state: category(State),
+        prev_prio: maybe,
+        preempted: flag,
+        next_utid: need,
+        next_prio: maybe,
+    }))
+}
+
+pub fn wakeups(table: TableIn<'_>) -> Result<Vec<Wakeup>> {
+    Ok(rows!(table, Wakeup {
+        ts: need,
+        cpu: need,
+        waker_utid: maybe,
+        utid: need,
+        kind: category(WakeKind),
+        target_cpu: maybe,
+        prio: maybe,
+    }))
+}
+
+pub fn migrations(table: TableIn<'_>) -> Result<Vec<Migration>> {
+    Ok(rows!(table, Migration { ts: need, cpu: need, utid: need, from_cpu: maybe, to_cpu: maybe }))
+}
+
+pub fn yields(table: TableIn<'_>) -> Result<Vec<Yield>> {
+    Ok(rows!(table, Yield { ts: need, utid: need }))
+}
+
+pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
+    Ok(rows!(table, Loss {
+        cpu: maybe,
+        ts_begin: need,
+        ts_end: need,
+        count: maybe,
+        reason: category(LossReason),
+    }))
+}
+
+/// Fact rows, each list in time order.
+#[derive(Default)]
+pub struct Facts {
+    pub switches: Vec<Switch>,
+    pub wakeups: Vec<Wakeup>,
+    pub migrations: Vec<Migration>,
+    pub yields: Vec<Yield>,
+    pub losses: Vec<Loss>,
+}
+
+impl Facts {
+    fn heads(&self, at: &[usize; 5]) -> [Option<i64>; 5] {
+        [
+            self.switches.get(at[0]).map(|row| row.ts),
+            self.wakeups.get(at[1]).map(|row| row.ts),
+            self.migrations.get(at[2]).map(|row| row.ts),
+            self.yields.get(at[3]).map(|row| row.ts),
+            self.losses.get(at[4]).map(|row| row.ts_begin),
+        ]
+    }
+
+    /// An error naming the first row that is earlier than the one before it.
+    pub fn check_order(&self) -> Result<()> {
+        fn check(table: &str, times: impl Iterator<Item = i64>) -> Result<()> {
+            let mut before = i64::MIN;
+            for (row, ts) in times.enumerate() {
+                if ts < before {
+                    return Err(Error::usage(
+                        format!("row {row} of table {table} has ts {ts} after {before}"),
+                        "rows in order of time",
+                        "sort the table by ts first",
+                    ));
+                }
+                before = ts;
+            }
+            Ok(())
+        }
+        check("switches", self.switches.iter().map(|row| row.ts))?;
+        check("wakeups", self.wakeups.iter().map(|row| row.ts))?;
+        check("migrations", self.migrations.iter().map(|row| row.ts))?;
+        check("yields", self.yields.iter().map(|row| row.ts))?;
+        check("losses", self.losses.iter().map(|row| row.ts_begin))
+    }
+
+    /// First and last time of any row.
+    pub fn window(&self) -> Option<(i64, i64)> {
+        let begin = self.heads(&[0; 5]).into_iter().flatten().min()?;
+        let ends = [
+            self.switches.last().map(|row| row.ts),
+            self.wakeups.last().map(|row| row.ts),
+            self.migrations.last().map(|row| row.ts),
+            self.yields.last().map(|row| row.ts),
+            self.losses.iter().map(|row| row.ts_end).max(),
+        ];
+        Some((begin, ends.into_iter().flatten().max()?))
+    }
+
+    /// Feeds every row, in time order, and hands on finished rows whenever
+    /// `chunk` of them are there. Chain breaks among the losses are
+    /// found anew, so those handed in are passed over.
+    pub fn feed<S: Store>(
+        &self,
+        reconstruction: &mut Reconstructor,
+        chunk: usize,
+        store: &mut S,
+    ) -> Result<()> {
+        let mut at = [0; 5];
+        loop {
+            if reconstruction.states.len() >= chunk {
+                store.write(States::NAME, reconstruction.states.take())?;
+            }
+            if reconstruction.waits.len() >= chunk {
+                store.write(Waits::NAME, reconstruction.waits.take())?;
+            }
+            let heads = self.heads(&at);
+            // The first of equal times wins: that is the tie rule.
+            let Some((_, table)) = heads
+                .iter()
+                .enumerate()
+                .filter_map(|(table, head)| head.map(|ts| (ts, table)))
+                .min()
+            else {
+                return Ok(());
+            };
+            match table {
+                0 => reconstruction.switch(&self.switches[at[0]]),
+                1 => reconstruction.wakeup(&self.wakeups[at[1]]),
+                2 => reconstruction.migrate(&self.migrations[at[2]]),
+                3 => {
+                    let row = &self.yields[at[3]];
+                    reconstruction.yielded(row.utid, row.ts);
+                }
+                _ => {
+                    let row = &self.losses[at[4]];
+                    if row.reason != LossReason::ChainBreak {
+                        reconstruction.loss(row);
+                    }
+                }
+            }
+            at[table] += 1;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the reconstruction remembers of one thread.
+
+use crate::model::event::{Cause, State};
+
+/// A wait for a CPU that has not ended yet; becomes a row of `waits`.
+#[derive(Debug, Clone)]
+pub struct OpenWait {
+    pub cause: Cause,
+    pub ts_waking: Option<i64>,
+    pub ts_ready: i64,
+    pub ts_enqueued: Option<i64>,
+    pub waker: Option<u32>,
+    pub waker_cpu: Option<u16>,
+    pub prev_cpu: Option<u16>,
+    pub queue_cpu: Option<u16>,
+}
+
+/// A waking raised while the thread was still running: either spurious, or
+/// raised on its way off the CPU. What comes next tells.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingWake {
+    pub ts: i64,
+    pub waker: Option<u32>,
+    pub waker_cpu: Option<u16>,
+    pub target_cpu: Option<u16>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Thread {
+    /// Between its first event and its last switch-out.
+    pub born: bool,
+    pub state: State,
+    pub since: i64,
+    pub last_event: i64,
+    /// Where it runs, on whose queue it waits, or where it last was.
+    pub cpu: Option<u16>,
+    /// Where it last ran.
+    pub last_cpu: Option<u16>,
+    pub prio: Option<i16>,
+    pub pending: Option<PendingWake>,
+    pub wait: Option<OpenWait>,
+    /// Called sched_yield since it was switched in.
+    pub yielded: bool,
+}
+
+impl Thread {
+    pub fn unborn() -> Self {
+        Self {
+            born: false,
+            state: State::Unknown,
+            since: 0,
+            last_event: 0,
+            cpu: None,
+            last_cpu: None,
+            prio: None,
+            pending: None,
+            wait: None,
+            yielded: false,
+        }
+    }
+
+    pub fn first_seen(ts: i64) -> Self {
+        Self { born: true, since: ts, last_event: ts, ..Self::unborn() }
+    }
+
+    /// The wait that a pending wake turns out to have begun. The thread sleeps
+    /// since its switch-out, so that is `since`.
+    pub fn confirm(&self, wake: &PendingWake, ts_enqueued: Option<i64>) -> OpenWait {
+        OpenWait {
+            cause: Cause::Wake,
+            ts_waking: Some(wake.ts),
+            ts_ready: wake.ts.max(self.since),
+            ts_enqueued,
+            waker: wake.waker,
+            waker_cpu: wake.waker_cpu,
+            prev_cpu: self.last_cpu,
+            queue_cpu: wake.target_cpu,
+        }
+    }
+}

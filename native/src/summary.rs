@@ -1,0 +1,108 @@
+//! What `trace.json` says of one conversion.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::model::event::{SourceEnd, SourceInfo};
+use crate::model::tables::SCHEMA_VERSION;
+use crate::pipeline::Summary;
+use crate::reconstruct::{Counters, Reconstructor};
+
+pub struct TraceJson(Map<String, Value>);
+
+impl TraceJson {
+    pub fn new(
+        path: &Path,
+        format: &str,
+        info: &SourceInfo,
+        end: &SourceEnd,
+        summary: &Summary,
+    ) -> Self {
+        // The decoder's own facts (release, clock, recorder, ...) come first;
+        // what the pass measured is not theirs to overwrite.
+        let mut map = match serde_json::from_str(&info.about) {
+            Ok(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        let mut events: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
+        for (name, cpu, count) in &end.counts {
+            *events.entry(name).or_default().entry(cpu.to_string()).or_default() += count;
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let set = [
+            ("schema_version", json!(SCHEMA_VERSION)),
+            ("generator", json!(concat!("schedscope ", env!("CARGO_PKG_VERSION")))),
+            ("source", json!({"name": name, "format": format})),
+            ("ncpu", json!(info.ncpu)),
+            ("window", json!(summary.window.map(|(begin, end)| [begin, end]))),
+            ("has_waking", json!(info.has_waking)),
+            ("has_enqueued", json!(info.has_enqueued)),
+            ("events", json!(events)),
+            (
+                "unplaced_losses",
+                end.unplaced_losses
+                    .iter()
+                    .map(|(cpu, count, reason)| {
+                        json!({"cpu": cpu, "count": count, "reason": reason.text()})
+                    })
+                    .collect(),
+            ),
+            ("warnings", json!(end.warnings)),
+            (
+                "per_cpu",
+                summary.reconstruction.as_ref().map_or_else(|| json!([]), cpus),
+            ),
+            (
+                "reconstruction",
+                counters(&summary.reconstruction.as_ref().map(|r| r.counters).unwrap_or_default()),
+            ),
+        ];
+        for (key, value) in set {
+            map.insert(key.to_string(), value);
+        }
+        Self(map)
+    }
+
+    /// The text of trace.json, with the number of rows of each table.
+    pub fn text(mut self, rows: &BTreeMap<&'static str, u64>) -> String {
+        self.0.insert("rows".to_string(), json!(rows));
+        format!("{:#}", Value::Object(self.0))
+    }
+}
+
+/// Per CPU, ns: running + idle + unknown is the window.
+pub fn cpus(reconstruction: &Reconstructor) -> Value {
+    reconstruction
+        .cpus()
+        .iter()
+        .enumerate()
+        .map(|(cpu, totals)| {
+            json!({
+                "cpu": cpu,
+                "switches": totals.switches,
+                "first_ts": totals.first_ts,
+                "last_ts": totals.last_ts,
+                "running": totals.running,
+                "idle": totals.idle,
+                "unknown": totals.unknown,
+            })
+        })
+        .collect()
+}
+
+pub fn counters(counters: &Counters) -> Value {
+    json!({
+        "spurious_wakeups": counters.spurious_wakeups,
+        "missing_wakeups": counters.missing_wakeups,
+        "wakes_before_switch_out": counters.wakes_before_switch_out,
+        "contradictions": counters.contradictions,
+        "chain_breaks": counters.chain_breaks,
+        "first_sights": counters.first_sights,
+        "switch_ins": counters.switch_ins,
+        "right_censored": counters.right_censored,
+        "waits": counters.waits,
+        "thread_running": counters.thread_running,
+    })
+}
