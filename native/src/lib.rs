@@ -10,6 +10,7 @@ pub mod model;
 pub mod pipeline;
 mod python;
 pub mod reconstruct;
+pub mod sim;
 pub mod store;
 mod summary;
 

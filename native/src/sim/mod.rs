@@ -1,0 +1,14 @@
+//! The replay simulator: a workload under a policy on a machine.
+pub mod engine;
+pub mod error;
+pub mod heap;
+pub mod machine;
+pub mod output;
+pub mod policy;
+pub mod queue;
+pub mod rng;
+pub mod shared_queue;
+#[cfg(test)]
+mod testing;
+pub mod workload;
+pub mod world;
