@@ -2,6 +2,8 @@
 pub mod engine;
 pub mod error;
 pub mod heap;
+#[cfg(test)]
+mod invariants;
 pub mod machine;
 pub mod output;
 pub mod policy;

@@ -9,7 +9,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::shared_queue::SharedQueue;
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous};
+use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous, kick_idle};
 
 pub const SPEC: Spec = Spec {
     family: "fifo",
@@ -23,6 +23,7 @@ pub const SPEC: Spec = Spec {
     }],
     series: &[],
     work_conserving: true,
+    strict_classes: 2,
     make,
 };
 
@@ -135,6 +136,9 @@ impl Policy for FifoPolicy {
             Left::Yielded => self.queue.push_back(w, t, level_of(w, t)),
             Left::Preempted | Left::SliceEnd => self.queue.push_front(w, t, level_of(w, t)),
             Left::Blocked | Left::Exited | Left::Moved => {}
+        }
+        if left.stays_queued() {
+            kick_idle(w, t);
         }
     }
 

@@ -102,7 +102,7 @@
 use super::error::Result;
 use super::machine::{Cpu, Machine};
 use super::workload::{Class, Tid};
-use super::world::World;
+use super::world::{Why, World};
 
 mod fifo;
 pub mod registry;
@@ -214,6 +214,10 @@ pub struct Spec {
     pub series: &'static [Series],
     /// Whether no CPU may idle while a thread that may run there is queued.
     pub work_conserving: bool,
+    /// Class boundaries kept strictly among the threads of one CPU: 2 = real time
+    /// before fair before idle class, 1 = real time before the rest, 0 = none.
+    /// Checked on random workloads (`invariants.rs`), as is the field above.
+    pub strict_classes: u8,
     pub make: fn(&Settings, &Machine, usize) -> Result<Box<dyn Policy>>,
 }
 
@@ -232,6 +236,14 @@ pub fn idle_or_previous(w: &World, t: Tid) -> Cpu {
         return old;
     }
     least_loaded(w, t)
+}
+
+/// For machine-wide queues, after a running `t` was queued again: an idle CPU
+/// that it may use is asked to choose.
+pub fn kick_idle(w: &mut World, t: Tid) {
+    if let Some(c) = w.idle_for(t) {
+        w.resched(c, Why::Preempted);
+    }
 }
 
 /// The allowed CPU with the fewest runnable threads, lowest number first.

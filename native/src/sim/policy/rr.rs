@@ -13,6 +13,7 @@ use super::fifo::{LEVELS, Running, level_of, requeue};
 use super::tunables::POSITIVE;
 use super::{
     How, Kind, Left, Place, Policy, Preset, Settings, Spec, Tunable, Wake, idle_or_previous,
+    kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -34,6 +35,7 @@ pub const SPEC: Spec = Spec {
     }],
     series: &[],
     work_conserving: true,
+    strict_classes: 2,
     make,
 };
 
@@ -111,6 +113,9 @@ impl Policy for RoundRobin {
             // A sleeper comes back with a whole quantum.
             Left::Blocked | Left::Exited => self.left[t as usize] = 0,
             Left::Moved => {}
+        }
+        if left.stays_queued() {
+            kick_idle(w, t);
         }
     }
 
