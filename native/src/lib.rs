@@ -24,6 +24,9 @@ mod _native {
     #[pymodule_export]
     use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
 
+    #[pymodule_export]
+    use crate::sim::python::{policies, simulate};
+
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]
     const SCHEMA_VERSION: u32 = crate::model::tables::SCHEMA_VERSION;

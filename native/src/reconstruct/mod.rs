@@ -90,6 +90,13 @@ impl Reconstructor {
         }
     }
 
+    /// Every CPU is known to be idle when the window begins (simulations).
+    pub fn begin_idle(&mut self) {
+        for (cpu, totals) in self.cpus.iter_mut().enumerate() {
+            totals.current = cpu as u32;
+        }
+    }
+
     /// The losses in time order, chain breaks included.
     pub fn sorted_losses(&mut self) -> arrow_array::RecordBatch {
         self.losses.sort_by_key(|loss| (loss.ts_begin, loss.cpu));

@@ -3,14 +3,14 @@
 //! Every event is handled to its end at its instant; then the CPUs that were
 //! asked to choose again do so. Units of work are 1/1024 ns of a full-speed CPU,
 //! so that slower CPUs and busy SMT siblings keep whole numbers.
-use super::error::{Result, SimError};
+use super::error::{Result, Error};
 use super::heap::SlotHeap;
 use super::machine::CpuSet;
 use super::machine::{Cpu, Distance, Machine};
 use super::output::{LeftAs, Sink, Switch, WakeStep, Wakeup};
 use super::policy::{Clocks, How, Left, Place, Policy, Wake};
 use super::rng::Rng;
-use super::workload::{Class, Step, Tid, Workload};
+use super::workload::{Class, INBOX, SELF, Step, Tid, Workload};
 use super::world::{CpuState, Rank, SleepKind, State, Thread, Why, World, tie};
 
 /// When to stop, beside the end of the workload.
@@ -80,7 +80,6 @@ pub struct Engine<'a> {
     standstill: u64,
     standstill_limit: u64,
     smt: bool,
-    failed: Option<SimError>,
 }
 
 /// Steps a program may take at one instant before it is called a loop of no
@@ -101,12 +100,12 @@ impl<'a> Engine<'a> {
         if limits.until.is_none()
             && let Some(t) = load.endless()
         {
-            return Err(SimError::new(
+            return Err(Error::usage(
                 format!(
-                    "Thread {t} ({:?}) repeats for ever and no time limit is given",
+                    "thread {t} ({:?}) repeats for ever and no time limit is given",
                     load.threads[t as usize].name
                 ),
-                "A simulation ends when its threads do, or at a time limit",
+                "an end: that of all threads, or a time limit",
                 "give a time limit: until=\"10s\"",
             ));
         }
@@ -186,6 +185,7 @@ impl<'a> Engine<'a> {
             pending: std::collections::VecDeque::with_capacity(ncpu),
             here: None,
             n_migrations: 0,
+            fault: None,
         };
         let clocks = policy.clocks();
         let mut engine = Self {
@@ -205,7 +205,6 @@ impl<'a> Engine<'a> {
             standstill: 0,
             standstill_limit: STEPS_AT_ONE_INSTANT + 64 * n as u64,
             smt,
-            failed: None,
         };
         engine.policy.init(&mut engine.world);
         for (t, spec) in load.threads.iter().enumerate() {
@@ -231,6 +230,13 @@ impl<'a> Engine<'a> {
 
     pub fn into_sink(self) -> Box<dyn Sink> {
         self.world.sink
+    }
+
+    /// The number of each thread's priority as the policy shows it.
+    pub fn prios(&self) -> Vec<i16> {
+        (0..self.load.threads.len() as Tid)
+            .map(|t| self.policy.prio(&self.world, t))
+            .collect()
     }
 
     /// Handle up to `budget` events.
@@ -274,14 +280,17 @@ impl<'a> Engine<'a> {
             }
             self.settle_pending();
             self.world.here = None;
-            if self.standstill > self.standstill_limit && self.failed.is_none() {
-                self.failed = Some(self.no_progress());
+            if self.standstill > self.standstill_limit && self.world.fault.is_none() {
+                self.world.fault = Some(self.no_progress());
             }
-            if let Some(e) = self.failed.take() {
+            if let Some(e) = self.world.fault.take() {
                 return Err(e);
             }
         }
-        Ok(Progress::More)
+        match self.world.sink.failure() {
+            Some(e) => Err(e),
+            None => Ok(Progress::More),
+        }
     }
 
     fn ended(&self) -> Result<Progress> {
@@ -289,14 +298,14 @@ impl<'a> Engine<'a> {
         if blocked.is_empty() {
             return Ok(Progress::Finished);
         }
-        Err(SimError::new(
+        Err(Error::usage(
             format!(
-                "At {} ns nothing can run any more and {} wait for a signal that nobody will send: {}",
+                "at {} ns nothing can run any more, and {} for a signal that nobody will send: {}",
                 self.world.now,
-                plural(blocked.len(), "thread"),
+                waits(blocked.len()),
                 list(&blocked, 5)
             ),
-            "Every signal that a thread waits for is sent",
+            "a sender for every signal that a thread waits for",
             "check the signal steps of the threads named; a thread that may wait for ever ends in a `park` step",
         ))
     }
@@ -327,7 +336,7 @@ impl<'a> Engine<'a> {
         self.world.threads.iter().filter(of).count()
     }
 
-    fn no_progress(&self) -> SimError {
+    fn no_progress(&self) -> Error {
         let mut at: Vec<String> = self
             .world
             .cpus
@@ -340,14 +349,14 @@ impl<'a> Engine<'a> {
             })
             .collect();
         at.truncate(6);
-        SimError::new(
+        Error::usage(
             format!(
-                "Time stands still at {} ns: {} steps and events without any time used; running: {}",
+                "time stands still at {} ns: {} steps and events without any time used; running: {}",
                 self.world.now,
                 self.standstill,
                 list(&at, 5)
             ),
-            "A loop of steps uses time somewhere: a `run` or `sleep` longer than 0",
+            "a `run` or `sleep` longer than 0 in every loop of steps",
             "give the loop a `run` step",
         )
     }
@@ -429,7 +438,7 @@ impl<'a> Engine<'a> {
         while let Some(c) = self.world.pending.pop_front() {
             if let Some(why) = self.world.cpus[c as usize].resched {
                 self.standstill += 1;
-                if self.standstill > self.standstill_limit || self.failed.is_some() {
+                if self.standstill > self.standstill_limit || self.world.fault.is_some() {
                     return;
                 }
                 self.world.here = Some(c);
@@ -605,6 +614,10 @@ impl<'a> Engine<'a> {
                     count,
                     disk,
                 } => {
+                    let channel = match channel {
+                        INBOX => self.load.inboxes[t as usize],
+                        named => named,
+                    };
                     let wait = Waiting { channel, count };
                     if !self.receive(wait) {
                         self.waiting[t as usize] = Some(wait);
@@ -631,10 +644,10 @@ impl<'a> Engine<'a> {
                     nice,
                     rt_prio,
                 } => {
-                    self.set_priority(of, class, nice, rt_prio);
+                    self.set_priority(if of == SELF { t } else { of }, class, nice, rt_prio);
                 }
                 Step::SetAffinity { of, mask } => {
-                    self.set_affinity(of, mask);
+                    self.set_affinity(if of == SELF { t } else { of }, mask);
                     if self.world.cpus[c as usize].curr != Some(t) {
                         return;
                     }
@@ -671,13 +684,13 @@ impl<'a> Engine<'a> {
 
     fn fail_fork(&mut self, t: Tid, child: Tid) {
         let name = |t: Tid| self.load.threads[t as usize].name.clone();
-        self.failed = Some(SimError::new(
+        self.world.fault = Some(Error::usage(
             format!(
-                "Thread {t} ({:?}) forks thread {child} ({:?}), which has already started",
+                "thread {t} ({:?}) forks thread {child} ({:?}), which has already started",
                 name(t),
                 name(child)
             ),
-            "A thread is forked once",
+            "one fork for each thread",
             "give each fork its own thread; a fork in a loop runs only once",
         ));
     }
@@ -1025,8 +1038,9 @@ impl<'a> Engine<'a> {
                 th.mask = mask;
                 th.yielding = false;
                 self.fetch_run(of);
-                self.place(of, Place::Moved, How::Moved, wake);
+                // It leaves its CPU before it enters another's queue.
                 self.dispatch(at, Some(of), LeftAs::Preempted);
+                self.place(of, Place::Moved, How::Moved, wake);
             }
             State::Running | State::Sleeping | State::Unborn | State::Dead => {
                 let th = &mut self.world.threads[of as usize];
@@ -1043,18 +1057,22 @@ impl<'a> Engine<'a> {
 
     /// A policy broke its contract: a bug in it, told as such.
     fn broken(&mut self, what: String) {
-        if self.failed.is_none() {
-            self.failed = Some(SimError::new(
-                format!("At {} ns the policy {what}", self.world.now),
-                "A policy places and picks queued threads inside their masks",
+        if self.world.fault.is_none() {
+            self.world.fault = Some(Error::usage(
+                format!("at {} ns the policy {what}", self.world.now),
+                "queued threads, placed and picked inside their masks",
                 "this is a bug in the policy: please report it with the workload, or correct your own policy",
             ));
         }
     }
 }
 
-fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+fn waits(n: usize) -> String {
+    if n == 1 {
+        "1 thread waits".into()
+    } else {
+        format!("{n} threads wait")
+    }
 }
 
 fn list(items: &[String], most: usize) -> String {

@@ -108,6 +108,9 @@ impl Checker {
 struct Shared(Arc<Mutex<Checker>>);
 
 impl Sink for Shared {
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
     fn switch(&mut self, s: Switch) {
         let mut guard = self.0.lock().unwrap();
         let k = &mut *guard;

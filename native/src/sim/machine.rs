@@ -1,5 +1,5 @@
 //! The simulated machine: CPUs, what they share, and what moving costs.
-use super::error::{Result, SimError};
+use super::error::{Result, Error};
 
 /// Logical CPU number.
 pub type Cpu = u16;
@@ -146,9 +146,9 @@ fn groups(cpus: &[CpuInfo], key: impl Fn(&CpuInfo) -> u16) -> Vec<Vec<Cpu>> {
 impl Machine {
     pub fn new(cpus: Vec<CpuInfo>, costs: Costs) -> Result<Self> {
         if cpus.is_empty() || cpus.len() > MAX_CPUS {
-            return Err(SimError::new(
-                format!("The machine has {} CPUs", cpus.len()),
-                format!("A machine has 1 to {MAX_CPUS} CPUs"),
+            return Err(Error::usage(
+                format!("a machine of {} CPUs", cpus.len()),
+                format!("1 to {MAX_CPUS} CPUs"),
                 "give the machine's shape, as in machine=4 or machine=\"2x8x2\"",
             ));
         }
@@ -157,9 +157,9 @@ impl Machine {
             .enumerate()
             .find(|(_, i)| i.capacity == 0 || i.capacity > 1024)
         {
-            return Err(SimError::new(
+            return Err(Error::usage(
                 format!("CPU {c} has capacity {}", info.capacity),
-                "A capacity lies in 1..=1024, where 1024 is a full-speed CPU",
+                "a capacity in 1..=1024, where 1024 is a full-speed CPU",
                 "leave capacity out for a CPU of full speed",
             ));
         }
@@ -176,9 +176,9 @@ impl Machine {
             ],
         );
         if !(1..=1000).contains(&smt) || times.iter().any(|t| !(0..=1_000_000_000).contains(t)) {
-            return Err(SimError::new(
-                format!("The costs are {costs:?}"),
-                "A cost lies between 0 and 1 s, and the SMT speed between 0.001 and 1",
+            return Err(Error::usage(
+                format!("the costs {costs:?}"),
+                "costs between 0 and 1 s, and an SMT speed between 0.001 and 1",
                 "leave a cost out to have it 0",
             ));
         }
@@ -192,6 +192,18 @@ impl Machine {
         })
     }
 
+    /// No CPUs at all; allocates nothing.
+    pub(super) fn hollow() -> Self {
+        Self {
+            cpus: Vec::new(),
+            siblings: Vec::new(),
+            llcs: Vec::new(),
+            packages: Vec::new(),
+            nodes: Vec::new(),
+            costs: Costs::default(),
+        }
+    }
+
     /// `n` equal CPUs, one thread a core, sharing one cache.
     pub fn flat(n: usize) -> Result<Self> {
         Self::grid(1, n, 1)
@@ -201,9 +213,9 @@ impl Machine {
     pub fn grid(packages: usize, cores: usize, threads: usize) -> Result<Self> {
         let total = packages.saturating_mul(cores).saturating_mul(threads);
         if total > MAX_CPUS {
-            return Err(SimError::new(
-                format!("The machine has {total} CPUs"),
-                format!("A machine has 1 to {MAX_CPUS} CPUs"),
+            return Err(Error::usage(
+                format!("a machine of {total} CPUs"),
+                format!("1 to {MAX_CPUS} CPUs"),
                 "give a smaller machine",
             ));
         }
@@ -316,6 +328,6 @@ mod tests {
 
     #[test]
     fn no_cpus_is_an_error() {
-        assert!(Machine::flat(0).unwrap_err().found.contains("0 CPUs"));
+        assert!(Machine::flat(0).unwrap_err().to_string().contains("0 CPUs"));
     }
 }

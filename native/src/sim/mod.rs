@@ -8,8 +8,12 @@ pub mod machine;
 pub mod output;
 pub mod policy;
 pub mod queue;
+mod py_policy;
+mod py_world;
+pub mod python;
 pub mod rng;
 pub mod shared_queue;
+pub mod trace_sink;
 #[cfg(test)]
 mod testing;
 pub mod workload;

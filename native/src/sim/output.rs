@@ -1,4 +1,7 @@
 //! Where the engine writes what happened.
+use std::any::Any;
+
+use super::error::Error;
 use super::machine::Cpu;
 use super::workload::Tid;
 
@@ -58,8 +61,14 @@ pub struct Wakeup {
     pub prio: i16,
 }
 
-/// Receives the run, in time order.
+/// Receives the run, in causal order (time never goes back).
 pub trait Sink: Send {
+    /// What went wrong in writing, if anything; asked for now and then.
+    fn failure(&mut self) -> Option<Error> {
+        None
+    }
+    /// Back to the type it was made of.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
     fn switch(&mut self, row: Switch);
     fn wakeup(&mut self, row: Wakeup);
     fn migrate(&mut self, ts: i64, cpu: Cpu, thread: Tid, from: Cpu, to: Cpu);
@@ -69,11 +78,14 @@ pub trait Sink: Send {
     fn record(&mut self, row: Record);
 }
 
-/// Counts rows and keeps none: for timing the engine alone.
+/// Keeps no rows: for timing the engine alone.
 #[derive(Debug, Default)]
 pub struct Discard;
 
 impl Sink for Discard {
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
     fn switch(&mut self, _: Switch) {}
     fn wakeup(&mut self, _: Wakeup) {}
     fn migrate(&mut self, _: i64, _: Cpu, _: Tid, _: Cpu, _: Cpu) {}

@@ -71,6 +71,9 @@ pub struct Timeline {
 pub struct Keep(pub Arc<Mutex<Timeline>>);
 
 impl Sink for Keep {
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
     fn switch(&mut self, s: Switch) {
         let mut k = self.0.lock().unwrap();
         let c = s.cpu as usize;
@@ -235,7 +238,7 @@ fn a_signal_never_sent_names_the_thread() {
     let err = simulate(&b.load, Machine::flat(1).unwrap(), "fifo", &[], None)
         .err()
         .unwrap();
-    assert!(err.found.contains("lonely"), "{err}");
+    assert!(err.to_string().contains("lonely"), "{err}");
 }
 
 #[test]
@@ -255,5 +258,5 @@ fn a_loop_of_no_length_is_refused() {
     let err = simulate(&b.load, Machine::flat(1).unwrap(), "rr", &[], Some(MS))
         .err()
         .unwrap();
-    assert!(err.found.contains("stands still"), "{err}");
+    assert!(err.to_string().contains("stands still"), "{err}");
 }

@@ -1,5 +1,5 @@
 //! What runs: threads and the programs they go through.
-use super::error::{Result, SimError};
+use super::error::{Result, Error};
 use super::machine::CpuSet;
 
 /// A simulated thread, 0 being the workload's first.
@@ -51,12 +51,19 @@ pub enum Step {
     Repeat {
         to: u32,
         times: Option<u32>,
-        counter: u16,
+        counter: u32,
     },
     /// Sleep to the end of the simulation; what a trace that ends leaves behind.
     Park,
     Exit,
 }
+
+/// In place of a thread: the one that takes the step.
+pub const SELF: Tid = u32::MAX;
+
+/// In place of a channel: the inbox of the thread that takes the step, so that
+/// threads may share a program.
+pub const INBOX: u32 = u32::MAX - 1;
 
 /// No channel: a signal that nobody waits for by its sender's name.
 pub const NO_CHANNEL: u32 = u32::MAX;
@@ -146,40 +153,40 @@ impl Workload {
     pub fn check(&self, ncpu: usize) -> Result<()> {
         let n = self.threads.len();
         if n == 0 {
-            return Err(SimError::new(
-                "The workload has no threads",
-                "A workload has at least one thread",
+            return Err(Error::usage(
+                "a workload without threads",
+                "at least one thread",
                 "was it extracted from a trace in which nothing ran?",
             ));
         }
         if n >= u32::MAX as usize - super::machine::MAX_CPUS {
-            return Err(SimError::new(
-                format!("The workload has {n} threads"),
-                "Thread numbers are 32 bits wide",
+            return Err(Error::usage(
+                format!("a workload of {n} threads"),
+                "thread numbers of 32 bits",
                 "simulate fewer threads",
             ));
         }
         for (t, spec) in self.threads.iter().enumerate() {
-            let who = || format!("Thread {t} ({:?})", spec.name);
+            let who = || format!("thread {t} ({:?})", spec.name);
             let mask = self.masks.get(spec.mask as usize);
             if mask.is_none_or(CpuSet::is_empty) {
-                return Err(SimError::new(
+                return Err(Error::usage(
                     format!("{} may run on no CPU of the {ncpu} there are", who()),
-                    "A thread needs at least one CPU in its mask",
+                    "at least one CPU in the mask of each thread",
                     "widen its `cpus`, or simulate a machine that has them",
                 ));
             }
             if !(-20..=19).contains(&spec.nice)
                 || (spec.class.is_realtime() && !(1..=99).contains(&spec.rt_prio))
             {
-                return Err(SimError::new(
+                return Err(Error::usage(
                     format!(
                         "{} has nice {} and real-time priority {}",
                         who(),
                         spec.nice,
                         spec.rt_prio
                     ),
-                    "nice lies in -20..=19, a real-time priority in 1..=99",
+                    "a nice value in -20..=19, a real-time priority in 1..=99",
                     "correct the thread's priority",
                 ));
             }
@@ -187,13 +194,13 @@ impl Workload {
                 return Err(bad_time(&who(), None));
             }
             for (i, step) in self.program(t as Tid).iter().enumerate() {
-                self.check_step(&who(), i, step)?;
+                self.check_step(t as Tid, &who(), i, step)?;
             }
         }
         Ok(())
     }
 
-    fn check_step(&self, who: &str, at: usize, step: &Step) -> Result<()> {
+    fn check_step(&self, t: Tid, who: &str, at: usize, step: &Step) -> Result<()> {
         let n = self.threads.len() as u32;
         let good = match *step {
             Step::Run(ns) | Step::Sleep { ns, .. } | Step::WaitUntil(ns) => {
@@ -205,6 +212,9 @@ impl Workload {
             Step::Signal { to, pair, .. } => {
                 to < n && (pair == NO_CHANNEL || (pair as usize) < self.channels.len())
             }
+            Step::WaitFor { channel: INBOX, .. } => {
+                self.inboxes.get(t as usize).is_some_and(|i| *i != NO_CHANNEL)
+            }
             Step::WaitFor { channel, .. } => (channel as usize) < self.channels.len(),
             Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
             Step::SetPriority {
@@ -213,12 +223,12 @@ impl Workload {
                 class,
                 rt_prio,
             } => {
-                of < n
+                (of < n || of == SELF)
                     && (-20..=19).contains(&nice)
                     && (!class.is_realtime() || (1..=99).contains(&rt_prio))
             }
             Step::SetAffinity { of, mask } => {
-                of < n && self.masks.get(mask as usize).is_some_and(|m| !m.is_empty())
+                (of < n || of == SELF) && self.masks.get(mask as usize).is_some_and(|m| !m.is_empty())
             }
             Step::Repeat { to, .. } => (to as usize) <= at,
             Step::Yield | Step::Park | Step::Exit => true,
@@ -226,9 +236,9 @@ impl Workload {
         if good {
             return Ok(());
         }
-        Err(SimError::new(
+        Err(Error::usage(
             format!("{who}, step {at}: {step:?} cannot be carried out"),
-            "A step names threads of the workload, CPUs of the machine, an earlier step to go back to; a forked thread has no start time",
+            "steps that name threads of the workload, CPUs of the machine, an earlier step to go back to; a forked thread without a start time",
             "correct the step",
         ))
     }
@@ -237,11 +247,11 @@ impl Workload {
 /// 2^52 ns, 52 days: longer spans would overflow the engine's units.
 pub const MAX_TIME: i64 = 1 << 52;
 
-fn bad_time(who: &str, at: Option<usize>) -> SimError {
+fn bad_time(who: &str, at: Option<usize>) -> Error {
     let place = at.map_or(String::from("start"), |i| format!("step {i}"));
-    SimError::new(
+    Error::usage(
         format!("{who}, {place}: the time is negative or longer than 52 days"),
-        "Times are ns in 0..2^52",
+        "ns in 0..2^52",
         "correct the step; are its units ns?",
     )
 }

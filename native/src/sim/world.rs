@@ -2,9 +2,10 @@
 //!
 //! `World` is owned by the engine and lent to every hook. A policy reads all of
 //! it and changes it only through the methods here.
+use super::error::Error;
 use super::heap::SlotHeap;
 use super::machine::{Cpu, CpuSet, Machine};
-use super::output::{Record, Sink};
+use super::output::{Discard, Record, Sink};
 use super::rng::Rng;
 use super::workload::{Class, Tid};
 
@@ -124,6 +125,7 @@ pub struct World {
     /// The CPU whose event is being handled; requests to others take an IPI.
     pub(super) here: Option<Cpu>,
     pub(super) n_migrations: u64,
+    pub(super) fault: Option<Error>,
 }
 
 impl World {
@@ -287,6 +289,34 @@ impl World {
         self.count_queued(to);
         if self.cpus[to as usize].curr.is_none() {
             self.resched(to, Why::Preempted);
+        }
+    }
+
+    /// End the simulation with this error.
+    pub fn fail(&mut self, error: Error) {
+        self.fault.get_or_insert(error);
+    }
+
+    /// A world of nothing, to stand in while the real one is lent out.
+    pub(super) fn hollow() -> Self {
+        Self {
+            now: 0,
+            threads: Vec::new(),
+            cpus: Vec::new(),
+            masks: Vec::new(),
+            whole: Vec::new(),
+            machine: Machine::hollow(),
+            rng: Rng::new(0),
+            idle: CpuSet::empty(0),
+            n_idle: 0,
+            n_runnable: 0,
+            sink: Box::new(Discard),
+            recording: false,
+            cpu_events: SlotHeap::default(),
+            pending: std::collections::VecDeque::new(),
+            here: None,
+            n_migrations: 0,
+            fault: None,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Every policy by the name users type.
-use super::super::error::{Result, SimError};
+use super::super::error::{Result, Error};
 use super::super::machine::Machine;
 use super::{Policy, Preset, Settings, Spec, fifo, rr};
 
@@ -16,10 +16,10 @@ pub fn all() -> impl Iterator<Item = (&'static Spec, &'static Preset)> {
 pub fn find(name: &str) -> Result<(&'static Spec, &'static Preset)> {
     all().find(|(_, p)| p.name == name).ok_or_else(|| {
         let names: Vec<&str> = all().map(|(_, p)| p.name).collect();
-        SimError::new(
-            format!("There is no policy {name:?}"),
-            format!("The policies are {}", names.join(", ")),
-            "use one of these names",
+        Error::usage(
+            format!("no policy is called {name:?}"),
+            format!("one of {}", names.join(", ")),
+            "schedscope simulate --policies describes them",
         )
     })
 }

@@ -1,5 +1,5 @@
 //! Tunables: named numbers of a policy that the caller may set.
-use super::super::error::{Result, SimError};
+use super::super::error::{Result, Error};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -90,14 +90,14 @@ impl Settings {
         let at = self.tunables.iter().position(|t| t.name == name);
         let Some(at) = at else {
             let names: Vec<&str> = self.tunables.iter().map(|t| t.name).collect();
-            return Err(SimError::new(
-                format!("Policy {policy} has no tunable {name:?}"),
+            return Err(Error::usage(
+                format!("policy {policy} has no tunable {name:?}"),
                 if names.is_empty() {
-                    "It has none at all".to_string()
+                    "none: it has no tunables".to_string()
                 } else {
-                    format!("It has {}", names.join(", "))
+                    format!("one of {}", names.join(", "))
                 },
-                "use one of these names",
+                "schedscope simulate --policies describes them",
             ));
         };
         self.values[at] = parse(policy, &self.tunables[at], value)?;
@@ -157,8 +157,8 @@ fn parse(policy: &str, t: &Tunable, text: &str) -> Result<f64> {
     let numeric = !matches!(t.kind, Kind::Bool | Kind::Choice(_));
     match value {
         Some(v) if !numeric || (t.range.0..=t.range.1).contains(&v) => Ok(v),
-        _ => Err(SimError::new(
-            format!("Policy {policy}: tunable {} = {text:?}", t.name),
+        _ => Err(Error::usage(
+            format!("policy {policy}: tunable {} = {text:?}", t.name),
             expected(t),
             format!("leave it out for the default, {}", t.default),
         )),
@@ -172,11 +172,11 @@ fn expected(t: &Tunable) -> String {
         _ => String::new(),
     };
     match t.kind {
-        Kind::Ns => format!("A time{range}, such as 10ms, 750us or 4000000 (ns)"),
-        Kind::Int => format!("A whole number{range}"),
-        Kind::Real => format!("A number{range}"),
+        Kind::Ns => format!("a time{range}, such as 10ms, 750us or 4000000 (ns)"),
+        Kind::Int => format!("a whole number{range}"),
+        Kind::Real => format!("a number{range}"),
         Kind::Bool => "on or off".to_string(),
-        Kind::Choice(all) => format!("One of {}", all.join(", ")),
+        Kind::Choice(all) => format!("one of {}", all.join(", ")),
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn unknown_names_and_values_out_of_range_are_refused() {
         let set = |n: &str, v: &str| Settings::new("p", T, &[], &[(n.into(), v.into())]);
-        assert!(set("slize", "1").unwrap_err().expected.contains("slice"));
+        assert!(set("slize", "1").unwrap_err().to_string().contains("one of slice"));
         assert!(set("slice", "0").is_err());
         assert!(set("slice", "soon").is_err());
     }
