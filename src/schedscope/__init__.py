@@ -15,6 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.survival import survival
     from schedscope.errors import (
         FormatError,
         MissingEventsError,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
 # imports for type checkers above, too (tests/test_layers.py compares them).
@@ -30,7 +33,12 @@ _HOMES = {
     "MissingEventsError": "schedscope.errors",
     "SchedscopeError": "schedscope.errors",
     "StorageError": "schedscope.errors",
+    "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
+    "convert": "schedscope.trace",
+    "open": "schedscope.trace",
+    "runqueue_latency": "schedscope.analysis.runqueue_latency",
+    "survival": "schedscope.analysis.survival",
 }
 
 __all__ = [
@@ -38,7 +46,12 @@ __all__ = [
     "MissingEventsError",
     "SchedscopeError",
     "StorageError",
+    "Trace",
     "UsageError",
+    "convert",
+    "open",
+    "runqueue_latency",
+    "survival",
 ]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from schedscope.cli import _units
+from schedscope import units
 
 if TYPE_CHECKING:
     import polars as pl
@@ -166,18 +166,18 @@ def _cells(frame: pl.DataFrame, column: Column) -> list[str]:
     match column.kind:
         case "time":
             # The unit in a column of its own width: digits line up.
-            texts = [_units.duration(value) for value in values]
+            texts = [units.duration(value) for value in values]
             return [text + " " if text.endswith(" s") else text for text in texts]
         case "at":
-            return [_units.instant(value, column.origin) for value in values]
+            return [units.instant(value, column.origin) for value in values]
         case "count":
-            return [_units.count(value) for value in values]
+            return [units.count(value) for value in values]
         case "share":
-            return [_units.percent(value) for value in values]
+            return [units.percent(value) for value in values]
         case "number":
             return ["-" if value is None else f"{value:.4g}" for value in values]
         case _:
-            return ["-" if value is None else _units.printable(str(value)) for value in values]
+            return ["-" if value is None else units.printable(str(value)) for value in values]
 
 
 def _bold(text: str) -> str:

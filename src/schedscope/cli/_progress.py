@@ -6,7 +6,7 @@ import sys
 import time
 from types import TracebackType
 
-from schedscope.cli import _units
+from schedscope import units
 
 
 class Progress:
@@ -32,7 +32,7 @@ class Progress:
         self._next = now + 0.1
         share = min(1.0, done / total) if total else 0.0
         bar = ("#" * round(24 * share)).ljust(24, ".")
-        rate = _units.size(done / (now - self._start))
+        rate = units.size(done / (now - self._start))
         sys.stderr.write(f"\r\x1b[K{self._label} [{bar}] {100 * share:3.0f} %  {rate}/s")
         sys.stderr.flush()
         self._drawn = True

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+
+from schedscope.errors import UsageError
+
 _STEPS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_FACTORS = {
+    "": 1,
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
 
 
 def duration(ns: float | None) -> str:
@@ -90,3 +105,19 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def nanoseconds(text: str | int) -> int:
+    """Nanoseconds from a number with a unit; a bare number is nanoseconds already.
+
+    >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds(7)
+    (10000000, 1500000000, 250000, 7)
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", text)
+    if match is None or match[2] not in _FACTORS:
+        raise UsageError(
+            f"{text!r} is not a duration", "a number and ns, us, ms, s, m or h", "as in 10ms"
+        )
+    return round(Decimal(match[1]) * _FACTORS[match[2]])
