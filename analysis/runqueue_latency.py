@@ -67,9 +67,7 @@ def runqueue_latency(
         raise UsageError(f"censored={censored!r}", '"exclude" or "kaplan-meier"')
     bucket = None if every is None else nanoseconds(every)
     grouped = group_waits(trace, names, where, bucket)
-    result = pl.concat(
-        [grouped.keys, _statistics(grouped, quantiles, censored)], how="horizontal"
-    )
+    result = pl.concat([grouped.keys, _statistics(grouped, quantiles, censored)], how="horizontal")
     if not names and bucket is None:
         return result.drop("")
     seen = pl.col("n") + pl.col("n_censored") + pl.col("n_excluded") > 0
@@ -79,9 +77,7 @@ def runqueue_latency(
     return result.sort("total", "n", *names, descending=[True, True, *([False] * len(names))])
 
 
-def _statistics(
-    grouped: Grouped, quantiles: Sequence[float], censored: str
-) -> pl.DataFrame:
+def _statistics(grouped: Grouped, quantiles: Sequence[float], censored: str) -> pl.DataFrame:
     groups = len(grouped.keys)
     wait, offsets = grouped.sorted_waits(censored=False)
     n = np.diff(offsets)

@@ -52,9 +52,7 @@ def survival(
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     frames = []
     for i in range(len(grouped.keys)):
-        curve = _curve(
-            ended[ended_at[i] : ended_at[i + 1]], open_[open_at[i] : open_at[i + 1]], z
-        )
+        curve = _curve(ended[ended_at[i] : ended_at[i + 1]], open_[open_at[i] : open_at[i + 1]], z)
         if names:
             key = grouped.keys[i]
             curve = curve.select(*(pl.lit(key[n]).first().alias(n) for n in names), pl.all())

@@ -108,6 +108,7 @@ def build(
                 "a finished recording",
                 "wait until the recorder has ended, then try again",
             )
+        about.setdefault("source", {})["bytes"] = sum(row[1] for row in before)
         if key is not None:
             settled = time.time_ns() - max(row[-1] for row in before) > _SETTLED_NS
             about["cache"] = {
@@ -159,8 +160,7 @@ def _build() -> str:
     """The native engine's own bytes: a rebuilt decoder may read differently."""
     from schedscope import _native
 
-    assert _native.__file__ is not None  # noqa: S101 - it is a file, or the import failed
-    return hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(Path(str(_native.__file__)).read_bytes()).hexdigest()[:16]
 
 
 def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:

@@ -100,14 +100,16 @@ class Trace:
     @property
     def name(self) -> str:
         """The source's name, as people call the recording."""
-        source = self._info.get("source") or {}
-        name = Path(str(source.get("path") or "")).name
-        return name or (self._path.name if self._path else "(in memory)")
+        name = (self._info.get("source") or {}).get("name")
+        return str(name or (self._path.name if self._path else "(in memory)"))
 
     @property
     def window(self) -> tuple[int, int]:
-        """Begin and end of the observation in ns on the capture's clock; half-open."""
-        begin, end = self._info["window"]
+        """Begin and end of the observation in ns on the capture's clock; half-open.
+
+        `(0, 0)` for a trace without events.
+        """
+        begin, end = self._info.get("window") or (0, 0)
         return int(begin), int(end)
 
     @property
@@ -200,6 +202,7 @@ class Trace:
         return self._tables[name]
 
     def __repr__(self) -> str:
+        """The facts a person asks first, a line each."""
         lines = [f"Trace {self.name}"]
         lines += [f"  {key}: {value}" for key, value in self._facts()]
         return "\n".join(lines)
@@ -290,7 +293,9 @@ def convert(
     source = Path(path)
     if not source.exists():
         raise StorageError(f"cannot open {source}: no such file or folder", hint="check the path")
-    target = Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
+    target = (
+        Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
+    )
     if target.exists() or target.is_symlink():
         if not force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
@@ -358,4 +363,4 @@ def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
 def _empty(name: str) -> pl.LazyFrame:
     from schedscope import _native
 
-    return pl.DataFrame(dict(_native.empty_tables())[name]).lazy()
+    return pl.DataFrame(_native.empty_tables()[name]).lazy()

@@ -34,7 +34,7 @@ def duration(ns: float | None) -> str:
         return "-"
     if ns < 0:
         return "-" + duration(-ns)
-    for step, unit in _STEPS:
+    for step, unit in _STEPS:  # noqa: B007 - used after the loop
         # 999,999 ns would print as "1000 µs" in three digits: the unit is
         # chosen after rounding.
         if float(f"{ns:.3g}") >= step or step == 1:

@@ -26,9 +26,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import FrameType, ModuleType
+from typing import Any
 
 from schedscope.errors import SchedscopeError, UsageError
 
@@ -102,31 +104,40 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in known:
         # Only this command's module is loaded.
         module = import_module(known[arguments[0]])
-        parser = argparse.ArgumentParser(
-            prog=f"schedscope {arguments[0]}", **_texts(module)
-        )
+        parser = argparse.ArgumentParser(prog=f"schedscope {arguments[0]}", **_texts(module))
         module.add_arguments(parser)
         code: int = module.run(parser.parse_args(arguments[1:]))
         return code
+    if arguments and not arguments[0].startswith("-"):
+        from difflib import get_close_matches
+
+        close = get_close_matches(arguments[0], known, 1)
+        raise UsageError(
+            f"no command {arguments[0]!r}",
+            f"one of {', '.join(known)}",
+            f"did you mean {close[0]}?" if close else "",
+        )
     _parser(known).parse_args(arguments)
-    raise AssertionError("the parser exits when no command was given")
+    raise AssertionError("the parser leaves unless a command was given")
 
 
 def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
+    space = max(map(len, known))
+    listing = [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in known.items()]
     parser = argparse.ArgumentParser(
         prog="schedscope",
+        usage="schedscope COMMAND ...",
         description=DESCRIPTION,
-        epilog=EPILOG,
+        epilog="\n".join(["commands:", *listing, "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    sub = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, path in known.items():
-        sub.add_parser(name, help=import_module(path).HELP, add_help=False)
+    # Commands are dispatched before: this only says that one is missing.
+    parser.add_argument("command", help=argparse.SUPPRESS)
     return parser
 
 
-def _texts(module: ModuleType) -> dict[str, object]:
+def _texts(module: ModuleType) -> dict[str, Any]:
     example = getattr(module, "EXAMPLE", "").strip("\n")
     return {
         "description": (module.__doc__ or module.HELP).strip(),
@@ -149,10 +160,8 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def _complain(text: str) -> None:
-    try:
+    with suppress(OSError):  # stderr may be closed: then the exit code must do
         print(f"schedscope: {text}", file=sys.stderr)
-    except OSError:  # stderr is closed, too: the exit code must do
-        pass
 
 
 def _trace_if_asked() -> None:

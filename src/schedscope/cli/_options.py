@@ -30,6 +30,11 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refresh", action="store_true", help="convert again even if nothing changed"
     )
+    add_decoder_options(parser)
+
+
+def add_decoder_options(parser: argparse.ArgumentParser) -> None:
+    """`-O KEY=VALUE`, for formats that leave a choice."""
     parser.add_argument(
         "-O",
         "--option",

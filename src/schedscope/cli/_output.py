@@ -19,7 +19,7 @@ from schedscope import units
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal["text", "id", "count", "time", "at", "share", "number"]
+Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number"]
 
 # Columns whose digits are a name, not a quantity.
 _IDS = {"cpu", "tid", "pid", "utid", "prio", "core", "llc", "package", "numa_node"}
@@ -85,7 +85,9 @@ def emit_about(about: Mapping[str, Any], form: str, lines: Iterable[str]) -> Non
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["key", "value"])
         for key, value in about.items():
-            plain = value if isinstance(value, str | int | float) else json.dumps(value, default=str)
+            plain = (
+                value if isinstance(value, str | int | float) else json.dumps(value, default=str)
+            )
             writer.writerow([key, plain])
         _write(text.getvalue())
 
@@ -115,9 +117,7 @@ def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) 
     """The lines of a table at most `width` wide (None: as wide as needed)."""
     shown = [column for column in columns if column.name in frame.columns]
     cells = {column.name: _cells(frame, column) for column in shown}
-    widths = {
-        column.name: max(map(len, [column.title, *cells[column.name]])) for column in shown
-    }
+    widths = {column.name: max(map(len, [column.title, *cells[column.name]])) for column in shown}
 
     def total() -> int:
         return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
