@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
         MissingEventsError,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from schedscope.plot.runqueue_latency import plot_runqueue_latency
+    from schedscope.plot.survival import plot_survival
+    from schedscope.plot.worst_waits import plot_worst_waits
     from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
@@ -37,8 +41,12 @@ _HOMES = {
     "UsageError": "schedscope.errors",
     "convert": "schedscope.trace",
     "open": "schedscope.trace",
+    "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
+    "plot_survival": "schedscope.plot.survival",
+    "plot_worst_waits": "schedscope.plot.worst_waits",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
     "survival": "schedscope.analysis.survival",
+    "worst_waits": "schedscope.analysis.worst_waits",
 }
 
 __all__ = [
@@ -50,8 +58,12 @@ __all__ = [
     "UsageError",
     "convert",
     "open",
+    "plot_runqueue_latency",
+    "plot_survival",
+    "plot_worst_waits",
     "runqueue_latency",
     "survival",
+    "worst_waits",
 ]
 
 

@@ -92,6 +92,16 @@ class Trace:
         """What trace.json says: source, host, clock, counts, reconstruction, warnings."""
         return self._info
 
+    def fact(self, key: str, part: str) -> Any:
+        """`info[key][part]`, or None where the trace does not say.
+
+        Some formats know only a name, as in `"clock": "boot"`: that is the part `name`.
+        """
+        value = self._info.get(key)
+        if isinstance(value, dict):
+            return value.get(part)
+        return value if part == "name" else None
+
     @property
     def path(self) -> Path | None:
         """The `.sched` folder; None for a trace in memory."""
@@ -100,7 +110,7 @@ class Trace:
     @property
     def name(self) -> str:
         """The source's name, as people call the recording."""
-        name = (self._info.get("source") or {}).get("name")
+        name = self.fact("source", "name")
         return str(name or (self._path.name if self._path else "(in memory)"))
 
     @property
@@ -223,7 +233,7 @@ class Trace:
         if host:
             facts.append(("host", host))
         facts.append(("cpus", str(self.ncpu)))
-        clock = (info.get("clock") or {}).get("name")
+        clock = self.fact("clock", "name")
         facts.append(
             ("window", f"{self.duration / 1e9:.3f} s" + (f" (clock {clock})" if clock else ""))
         )

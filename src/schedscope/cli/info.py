@@ -54,24 +54,43 @@ def _lines(trace: Trace) -> list[str]:
 
 def _facts(trace: Trace) -> list[tuple[str, str]]:
     info = trace.info
-    source = info.get("source") or {}
-    clock = info.get("clock") or {}
-    recorder = info.get("recorder") or {}
-    workload = info.get("workload") or {}
-    scheduler = info.get("scheduler") or {}
     begin, end = trace.window
     return [
-        ("source", _join(source.get("name"), source.get("format"), _bytes(source.get("bytes")))),
+        (
+            "source",
+            _join(
+                trace.fact("source", "name"),
+                trace.fact("source", "format"),
+                _bytes(trace.fact("source", "bytes")),
+            ),
+        ),
         ("host", _join(info.get("os"), info.get("release"), info.get("machine"))),
-        ("clock", _join(clock.get("name"), _resolution(clock.get("resolution_ns")))),
+        (
+            "clock",
+            _join(trace.fact("clock", "name"), _resolution(trace.fact("clock", "resolution_ns"))),
+        ),
         ("window", f"{begin} to {end} ns: {units.duration(trace.duration)}"),
-        ("recorder", _join(recorder.get("name"), recorder.get("version"), recorder.get("why"))),
-        ("workload", " ".join(workload.get("command") or [])),
-        ("scheduler", _join(scheduler.get("name"), _hz(info.get("hz")), info.get("preempt"))),
+        (
+            "recorder",
+            _join(
+                trace.fact("recorder", "name"),
+                trace.fact("recorder", "version"),
+                trace.fact("recorder", "why"),
+            ),
+        ),
+        ("workload", _command(trace.fact("workload", "command"))),
+        (
+            "scheduler",
+            _join(trace.fact("scheduler", "name"), _hz(info.get("hz")), info.get("preempt")),
+        ),
         ("tables", ", ".join(f"{name} {n:,}" for name, n in (info.get("rows") or {}).items() if n)),
         ("folder", str(trace.path or "")),
         ("written by", _join(info.get("generator"), f"schema {info.get('schema_version')}")),
     ]
+
+
+def _command(words: object) -> str:
+    return " ".join(map(str, words)) if isinstance(words, list) else str(words or "")
 
 
 def _join(*parts: object) -> str:
