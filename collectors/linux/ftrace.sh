@@ -5,9 +5,11 @@
 #
 # OVERHEAD  docs/recorder-cost.md.  What keeps it small:
 #   * nobody waits on the buffers.  A blocked reader is woken by the very events it is to
-#     read, several thousand times a second; here a loop looks four times a second how many
+#     read, thousands of times a second; here a loop looks four times a second how many
 #     events each buffer holds, and starts one dd when a CPU's is an eighth full.
-#   * whole pages are copied: no parsing, no text, one read and one write for ~80 events.
+#   * whole sub-buffers are copied: no parsing, no text, one read and one write for about
+#     300 events.
+#   * the kernel's own book-keeping of thread names is off where nobody else needs it.
 # REQUIREMENTS  root, tracefs, Linux 4.1 or newer (clock "mono").
 # shellcheck shell=sh disable=SC2034
 
@@ -74,11 +76,22 @@ ftrace_sweep() {
 
 ftrace_set() { printf '%s\n' "$2" 2>/dev/null >"$ftrace_dir/$1"; }
 
-# 8 MiB per CPU carry a quarter of a second of the worst storm seen; a small host gives at
-# most an eighth of its free memory.
+# The kernel notes the name of every thread switched to, for readers that need names; the
+# events and the thread table have them, and without it a third of the cost of an event is
+# gone.  The switch reaches all users of tracing, so it is left alone where there are any
+# (where one has it on, nothing would be gained either).
+ftrace_skip_names() {
+    for ftrace_path in "$ftrace_root" "$ftrace_root"/instances/*; do
+        [ -z "$(head -n 1 "$ftrace_path/set_event" 2>/dev/null)" ] || return 0
+    done
+    ftrace_set trace_options norecord-cmd || :
+}
+
+# A storm of switches makes 40 MB/s on a CPU; 32 MiB carry it for as long as the reader may
+# have to wait for a CPU itself.  A small host gives at most an eighth of its free memory.
 ftrace_pick_buffer() {
     [ -z "$buffer_kb" ] || return 0
-    buffer_kb=8192
+    buffer_kb=32768
     ftrace_free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
     ftrace_most=$((${ftrace_free:-1048576} / 8 / host_ncpu))
     [ "$buffer_kb" -le "$ftrace_most" ] || buffer_kb=$ftrace_most
@@ -97,9 +110,11 @@ ftrace_prepare() {
     fail_text="cannot set up $ftrace_dir"
     ftrace_set tracing_on 0 || return 1
     ftrace_set trace_clock mono || return 1
+    ftrace_skip_names
     ftrace_pick_buffer
-    if [ -n "${SCHEDSCOPE_SUBBUF_KB:-}" ] && [ -e "$ftrace_dir/buffer_subbuf_size_kb" ]; then
-        ftrace_set buffer_subbuf_size_kb "$SCHEDSCOPE_SUBBUF_KB" || return 1
+    # Linux 6.8 and later can copy more than a page at a time: half the cost of reading.
+    if [ -e "$ftrace_dir/buffer_subbuf_size_kb" ]; then
+        ftrace_set buffer_subbuf_size_kb "${SCHEDSCOPE_SUBBUF_KB:-16}"
     fi
     fail_text="the kernel refuses a buffer of $buffer_kb KiB per CPU; give a smaller one with -b"
     ftrace_set buffer_size_kb "$buffer_kb" || return 1
@@ -122,7 +137,7 @@ ftrace_prepare() {
         host_read "$ftrace_dir/buffer_subbuf_size_kb"
         ftrace_page=$((host_word * 1024))
     fi
-    # What dd can do: leave when a buffer is empty, or only read what surely is there.
+    # A second guard against waiting, where dd has it.
     ftrace_nonblock=
     if dd if=/dev/null of=/dev/null iflag=nonblock count=0 2>/dev/null; then
         ftrace_nonblock=iflag=nonblock
@@ -139,7 +154,7 @@ ftrace_prepare() {
 
 # Sets ftrace_entries to the number of unread events of a CPU, without a process.
 ftrace_count() {
-    ftrace_entries=0
+    ftrace_entries=0 ftrace_error=
     while read -r ftrace_key ftrace_value; do
         [ "$ftrace_key" = entries: ] || continue
         ftrace_entries=$ftrace_value
@@ -147,21 +162,19 @@ ftrace_count() {
     done <"$ftrace_dir/per_cpu/cpu$1/stats"
 }
 
-# Copies what a CPU's buffer holds; 1 if the copy cannot be written.
+# Copies whole pages of a CPU's buffer until at most $2 events are left; 1 if they cannot be
+# written.  Asking for no more than the events of 36 bytes (the shortest that come in numbers)
+# must fill, dd never waits, and never takes a page that is still being filled: reading on
+# while events come would write a page for every handful of them.
 ftrace_copy() {
-    if [ -n "$ftrace_nonblock" ]; then
+    while [ "$ftrace_entries" -gt "$2" ]; do
+        ftrace_pages=$((ftrace_entries * 36 / ftrace_page))
+        [ "$ftrace_pages" -gt 0 ] || ftrace_pages=1
+        # shellcheck disable=SC2086
         ftrace_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
-            "$ftrace_nonblock" 2>&1 >>"$capture_dir/raw/cpu$1")
-    else
-        # No event is shorter than 12 bytes, so this many pages are there and dd never waits.
-        while ftrace_pages=$((ftrace_entries * 12 / ftrace_page)); do
-            [ "$ftrace_pages" -gt 0 ] || ftrace_pages=1
-            ftrace_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
-                count="$ftrace_pages" 2>&1 >>"$capture_dir/raw/cpu$1") || break
-            ftrace_count "$1"
-            [ "$ftrace_entries" -gt "$ftrace_threshold" ] || break
-        done
-    fi
+            count="$ftrace_pages" $ftrace_nonblock 2>&1 >>"$capture_dir/raw/cpu$1") || break
+        ftrace_count "$1"
+    done
     case $ftrace_error in
     *"o space left"* | *"uota"* | *"ile too large"* | *"nput/output error"*) return 1 ;;
     esac
@@ -173,12 +186,15 @@ ftrace_copy() {
 ftrace_read_loop() {
     trap - EXIT
     trap '' INT TERM HUP QUIT PIPE USR1 ALRM
+    ftrace_nap=$pause_seconds
     while [ ! -e "$scratch/stop" ]; do
-        pause
+        sleep "$ftrace_nap"
+        ftrace_nap=$pause_seconds
         for ftrace_cpu in "$@"; do
             ftrace_count "$ftrace_cpu"
             [ "$ftrace_entries" -gt "$ftrace_threshold" ] || continue
-            ftrace_copy "$ftrace_cpu" && continue
+            [ "$pause_seconds" = 1 ] || ftrace_nap=0.05
+            ftrace_copy "$ftrace_cpu" "$ftrace_threshold" && continue
             echo "no space left for $capture_dir" >"$scratch/failed"
             kill -s USR1 "$capture_pid"
             return
@@ -222,9 +238,8 @@ ftrace_stop() {
     ftrace_end_loops
     ftrace_kept=0
     for ftrace_cpu in $ftrace_cpus; do
-        ftrace_threshold=0
         ftrace_count "$ftrace_cpu"
-        if [ "$ftrace_entries" -gt 0 ] && ! ftrace_copy "$ftrace_cpu"; then
+        if ! ftrace_copy "$ftrace_cpu" 0; then
             fail_text="no space left for $capture_dir"
         fi
         cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"$capture_dir/stats/cpu$ftrace_cpu"
