@@ -14,9 +14,6 @@ use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
 use crate::store::Store;
 
-/// Rows of a table held before they are handed on.
-pub const CHUNK: usize = 1 << 17;
-
 /// Called with bytes done and in all; an error (Ctrl-C) ends the work.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
@@ -55,7 +52,7 @@ macro_rules! hand_on {
 
 macro_rules! flush {
     ($self:ident . $table:ident, $kind:ty) => {
-        if $self.$table.len() >= CHUNK {
+        if $self.$table.len() >= S::CHUNK {
             hand_on!($self.$table, $kind);
         }
     };
@@ -228,11 +225,11 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
             }
         }
         if let Some(reconstruction) = &mut self.reconstruction {
-            if reconstruction.states.len() >= CHUNK {
+            if reconstruction.states.len() >= S::CHUNK {
                 let batch = reconstruction.states.take();
                 self.store.write("states", batch)?;
             }
-            if reconstruction.waits.len() >= CHUNK {
+            if reconstruction.waits.len() >= S::CHUNK {
                 let batch = reconstruction.waits.take();
                 self.store.write("waits", batch)?;
             }

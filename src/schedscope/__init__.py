@@ -1,1 +1,80 @@
-"""schedscope: capture, analyse and replay CPU-scheduler traces."""
+"""schedscope: capture, analyse and replay CPU-scheduler traces.
+
+    import schedscope as ss
+    trace = ss.open("web.capture")
+    ss.runqueue_latency(trace, by="comm")
+
+Everything here is loaded when first used: `import schedscope` itself touches
+neither Polars nor the native engine, so that the command line answers at once
+and hosts without Polars can still capture.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.survival import survival
+    from schedscope.analysis.worst_waits import worst_waits
+    from schedscope.errors import (
+        FormatError,
+        MissingEventsError,
+        SchedscopeError,
+        StorageError,
+        UsageError,
+    )
+    from schedscope.plot.runqueue_latency import plot_runqueue_latency
+    from schedscope.plot.survival import plot_survival
+    from schedscope.plot.worst_waits import plot_worst_waits
+    from schedscope.trace import Trace, convert, open
+
+# Public name -> the module that defines it. A name added here is added to the
+# imports for type checkers above, too (tests/test_layers.py compares them).
+_HOMES = {
+    "FormatError": "schedscope.errors",
+    "MissingEventsError": "schedscope.errors",
+    "SchedscopeError": "schedscope.errors",
+    "StorageError": "schedscope.errors",
+    "Trace": "schedscope.trace",
+    "UsageError": "schedscope.errors",
+    "convert": "schedscope.trace",
+    "open": "schedscope.trace",
+    "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
+    "plot_survival": "schedscope.plot.survival",
+    "plot_worst_waits": "schedscope.plot.worst_waits",
+    "runqueue_latency": "schedscope.analysis.runqueue_latency",
+    "survival": "schedscope.analysis.survival",
+    "worst_waits": "schedscope.analysis.worst_waits",
+}
+
+__all__ = [
+    "FormatError",
+    "MissingEventsError",
+    "SchedscopeError",
+    "StorageError",
+    "Trace",
+    "UsageError",
+    "convert",
+    "open",
+    "plot_runqueue_latency",
+    "plot_survival",
+    "plot_worst_waits",
+    "runqueue_latency",
+    "survival",
+    "worst_waits",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'schedscope' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

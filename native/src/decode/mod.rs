@@ -4,6 +4,13 @@
 //! bounded windows (no memory maps: a truncated file must be an error, not a
 //! signal), merges its per-CPU streams in time order and hands events on.
 
+pub mod capture_folder;
+pub mod capture_ftrace;
+pub mod ftrace;
+pub mod input;
+pub mod merge;
+pub mod tracedat;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,7 +36,13 @@ struct Format {
 }
 
 /// Asked in this order; the strictest recognisers come first.
-const FORMATS: &[Format] = &[];
+const FORMATS: &[Format] = &[
+    Format {
+        name: "ftrace capture",
+        recognise: capture_ftrace::recognise,
+        open: capture_ftrace::open,
+    },
+];
 
 /// Bytes at the head of a file that a recogniser sees.
 const HEAD: usize = 4096;

@@ -6,9 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, PrimitiveBuilder, StringBuilder};
+use arrow_array::builder::StringBuilder;
 use arrow_array::types::{Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{ArrayRef, ArrowPrimitiveType, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch,
+    StringArray,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
@@ -29,12 +33,16 @@ pub trait Column: Default {
 /// Integers without nulls.
 pub struct Int<T: ArrowPrimitiveType>(Vec<T::Native>);
 /// Integers with nulls.
-pub struct IntOpt<T: ArrowPrimitiveType>(PrimitiveBuilder<T>);
+pub struct IntOpt<T: ArrowPrimitiveType>(Vec<T::Native>, Bits);
 /// A category of `C`.
 pub struct Cat<C>(Vec<u8>, std::marker::PhantomData<C>);
 /// A category of `C`, or null.
-pub struct CatOpt<C>(PrimitiveBuilder<UInt8Type>, std::marker::PhantomData<C>);
-pub struct BoolOpt(BooleanBuilder);
+pub struct CatOpt<C>(IntOpt<UInt8Type>, std::marker::PhantomData<C>);
+#[derive(Default)]
+pub struct BoolOpt {
+    values: Bits,
+    valid: Bits,
+}
 pub struct Text(StringBuilder);
 pub struct TextOpt(StringBuilder);
 
@@ -50,32 +58,83 @@ impl<T: ArrowPrimitiveType> Column for Int<T> {
         self.0.push(item);
     }
     fn take(&mut self) -> ArrayRef {
-        let values = std::mem::take(&mut self.0);
-        self.0.reserve(values.len());
-        Arc::new(PrimitiveArray::<T>::new(values.into(), None))
+        Arc::new(PrimitiveArray::<T>::new(refill(&mut self.0).into(), None))
     }
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, false)
     }
 }
 
+/// One bit a row, packed as Arrow wants it.
+#[derive(Default)]
+pub struct Bits {
+    words: Vec<u64>,
+    /// The word being filled.
+    word: u64,
+    len: usize,
+    unset: usize,
+}
+
+impl Bits {
+    #[inline]
+    fn push(&mut self, set: bool) {
+        let bit = self.len & 63;
+        self.word |= u64::from(set) << bit;
+        self.unset += usize::from(!set);
+        self.len += 1;
+        if bit == 63 {
+            self.words.push(self.word);
+            self.word = 0;
+        }
+    }
+
+    fn take(&mut self) -> BooleanBuffer {
+        let mut words = std::mem::take(&mut self.words);
+        self.words.reserve(words.len() + 1);
+        if self.len & 63 != 0 {
+            words.push(self.word);
+        }
+        let len = std::mem::take(&mut self.len);
+        self.word = 0;
+        self.unset = 0;
+        if cfg!(target_endian = "big") {
+            words.iter_mut().for_each(|word| *word = word.to_le());
+        }
+        BooleanBuffer::new(Buffer::from_vec(words), 0, len)
+    }
+
+    /// As a validity mask; none where every row has a value.
+    fn take_valid(&mut self) -> Option<NullBuffer> {
+        let all = self.unset == 0;
+        let bits = self.take();
+        (!all).then(|| NullBuffer::new(bits))
+    }
+}
+
 impl<T: ArrowPrimitiveType> Default for IntOpt<T> {
     fn default() -> Self {
-        Self(PrimitiveBuilder::new())
+        Self(Vec::new(), Bits::default())
     }
 }
 impl<T: ArrowPrimitiveType> Column for IntOpt<T> {
     type Item = Option<T::Native>;
     #[inline]
     fn push(&mut self, item: Option<T::Native>) {
-        self.0.append_option(item);
+        self.0.push(item.unwrap_or_default());
+        self.1.push(item.is_some());
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
+        Arc::new(PrimitiveArray::<T>::new(refill(&mut self.0).into(), self.1.take_valid()))
     }
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, true)
     }
+}
+
+/// Takes the values out and leaves room for as many again.
+fn refill<T>(values: &mut Vec<T>) -> Vec<T> {
+    let room = Vec::with_capacity(values.len());
+    std::mem::replace(values, room)
 }
 
 /// An enum with a fixed list of texts.
@@ -120,9 +179,7 @@ impl<C: Category> Column for Cat<C> {
         self.0.push(item.code());
     }
     fn take(&mut self) -> ArrayRef {
-        let codes = std::mem::take(&mut self.0);
-        self.0.reserve(codes.len());
-        dictionary::<C>(PrimitiveArray::from(codes))
+        dictionary::<C>(PrimitiveArray::from(refill(&mut self.0)))
     }
     fn field(name: &str) -> Field {
         category_field::<C>(name, false)
@@ -131,35 +188,32 @@ impl<C: Category> Column for Cat<C> {
 
 impl<C> Default for CatOpt<C> {
     fn default() -> Self {
-        Self(PrimitiveBuilder::new(), std::marker::PhantomData)
+        Self(IntOpt::default(), std::marker::PhantomData)
     }
 }
 impl<C: Category> Column for CatOpt<C> {
     type Item = Option<C>;
     fn push(&mut self, item: Option<C>) {
-        self.0.append_option(item.map(Category::code));
+        self.0.push(item.map(Category::code));
     }
     fn take(&mut self) -> ArrayRef {
-        dictionary::<C>(self.0.finish())
+        let IntOpt(codes, valid) = &mut self.0;
+        dictionary::<C>(PrimitiveArray::new(refill(codes).into(), valid.take_valid()))
     }
     fn field(name: &str) -> Field {
         category_field::<C>(name, true)
     }
 }
 
-impl Default for BoolOpt {
-    fn default() -> Self {
-        Self(BooleanBuilder::new())
-    }
-}
 impl Column for BoolOpt {
     type Item = Option<bool>;
     #[inline]
     fn push(&mut self, item: Option<bool>) {
-        self.0.append_option(item);
+        self.values.push(item == Some(true));
+        self.valid.push(item.is_some());
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
+        Arc::new(BooleanArray::new(self.values.take(), self.valid.take_valid()))
     }
     fn field(name: &str) -> Field {
         Field::new(name, DataType::Boolean, true)

@@ -11,6 +11,9 @@ pub use self::parquet::ParquetStore;
 
 /// Takes the batches of each table, in order.
 pub trait Store {
+    /// Rows of a table that are gathered before they are handed on.
+    const CHUNK: usize;
+
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()>;
 }
 
@@ -21,6 +24,8 @@ pub struct MemoryStore {
 }
 
 impl Store for MemoryStore {
+    const CHUNK: usize = 1 << 18;
+
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() > 0 {
             self.tables.entry(table).or_default().push(batch);

@@ -25,7 +25,7 @@ use crate::model::tables::schemas;
 /// Rows of a row group: the unit that readers skip by its time statistics.
 const ROW_GROUP: usize = 1 << 18;
 /// Batches in flight between decoder and writer; bounds memory.
-const IN_FLIGHT: usize = 4;
+const IN_FLIGHT: usize = 16;
 
 type Outcome = Result<BTreeMap<&'static str, u64>>;
 
@@ -58,6 +58,9 @@ impl ParquetStore {
 }
 
 impl Store for ParquetStore {
+    /// Small enough to stay in the cache between filling and encoding.
+    const CHUNK: usize = 1 << 14;
+
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         let Some(sender) = &self.sender else { return Ok(()) };
         if sender.send((table, batch)).is_ok() {

@@ -1,0 +1,49 @@
+"""The wait ledger, with what is known about each waiting thread beside each wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+THREAD_COLUMNS = ("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder")
+"""Columns of `threads` that a wait may be selected or grouped by."""
+
+WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")
+"""Columns of `waits` that a wait may be grouped by."""
+
+
+def waits(
+    trace: Trace, columns: Iterable[str] | None = None, where: pl.Expr | None = None
+) -> pl.LazyFrame:
+    """One row per wait in the ledger, joined with its thread's columns.
+
+    `columns` of `waits` or `threads` (default: all); `where` selects rows and
+    may use any of them. `cpu` is where the thread ran, or, where it never did,
+    on whose queue it waited.
+
+    Raises `UsageError` for a column that neither table has.
+    """
+    ledger = trace.waits.with_columns(pl.coalesce("cpu", "queue_cpu").alias("cpu"))
+    own = ledger.collect_schema().names()
+    wanted = [*own, *THREAD_COLUMNS] if columns is None else list(dict.fromkeys(columns))
+    used = {*wanted, *(where.meta.root_names() if where is not None else ())}
+    for name in sorted(used):
+        if name not in own and name not in THREAD_COLUMNS:
+            raise UsageError(
+                f"no column {name!r} in the ledger",
+                "a column of waits or of their threads",
+                "one of " + ", ".join([*own, *THREAD_COLUMNS]),
+            )
+    of_thread = [name for name in THREAD_COLUMNS if name in used]
+    if of_thread:
+        ledger = ledger.join(trace.threads.select("utid", *of_thread), on="utid", how="left")
+    if where is not None:
+        ledger = ledger.filter(where)
+    return ledger.select(wanted)

@@ -1,0 +1,113 @@
+"""What share of waits lasts longer than t, open waits included?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.grouping import group_waits
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.trace import Trace
+
+    Ints = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
+
+
+def survival(
+    trace: Trace,
+    *,
+    by: str | Sequence[str] | None = None,
+    where: pl.Expr | None = None,
+    confidence: float = 0.95,
+) -> pl.DataFrame:
+    """One row per distinct length of a complete wait: the share of waits that last longer.
+
+    The product-limit estimate of Kaplan and Meier (JASA 53, 1958): waits that
+    were still open when the window (or the trace before a hole) ended count
+    as at risk up to the length they had reached. It assumes that the end of
+    the observation had nothing to do with the length of the wait. Waits whose
+    begin was not seen are left out (`runqueue_latency` counts them).
+
+    Returns the columns of `by`, and `wait` (ns), `n_at_risk` (waits at least
+    this long), `n_ended` (ended at this length), `n_censored` (were cut at this
+    length or after it, before the next row's), `survival` (share of waits longer than `wait`), and
+    `lower`, `upper`: the pointwise confidence interval by Greenwood's variance on
+    the log-minus-log scale (Kalbfleisch and Prentice, 1980). They are null where it
+    is not defined (`survival` 0).
+    """
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
+    names = [by] if isinstance(by, str) else list(by or [])
+    grouped = group_waits(trace, names, where)
+    ended, ended_at = grouped.sorted_waits(censored=False)
+    open_, open_at = grouped.sorted_waits(censored=True)
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    frames = []
+    for i in range(len(grouped.keys)):
+        curve = _curve(ended[ended_at[i] : ended_at[i + 1]], open_[open_at[i] : open_at[i + 1]], z)
+        if names:
+            key = grouped.keys[i]
+            curve = curve.select(*(pl.lit(key[n]).first().alias(n) for n in names), pl.all())
+        frames.append(curve)
+    if not frames:
+        return _curve(ended, open_, z)
+    return pl.concat(frames)
+
+
+def kaplan_meier_quantiles(
+    ended: Ints, censored: Ints, quantiles: Sequence[float]
+) -> list[int | None]:
+    """The smallest waits by which the given shares have ended; None where never.
+
+    Both arrays ascending, in ns.
+    """
+    wait, _, _, share = _product_limit(ended, censored)
+    found: list[int | None] = []
+    for q in quantiles:
+        # The product of many factors is off by some ulps.
+        below = np.flatnonzero(share <= 1 - q + 1e-12)
+        found.append(int(wait[below[0]]) if len(below) else None)
+    return found
+
+
+def _product_limit(ended: Ints, censored: Ints) -> tuple[Ints, Ints, Ints, Floats]:
+    """Distinct lengths, how many were at risk and ended at each, share surviving."""
+    wait, first, count = np.unique(ended, return_index=True, return_counts=True)
+    # At risk: what has neither ended nor been cut before. A wait cut at t was
+    # still open at t.
+    at_risk = len(ended) - first + len(censored) - np.searchsorted(censored, wait, side="left")
+    # No cut so far: the exact fraction, without the product's rounding.
+    share = np.cumprod(1 - count / at_risk)
+    uncut = at_risk == len(ended) + len(censored) - first
+    exact = 1 - (first + count) / (len(ended) + len(censored))
+    return wait, at_risk, count, np.where(uncut, exact, share)
+
+
+def _curve(ended: Ints, censored: Ints, z: float) -> pl.DataFrame:
+    wait, at_risk, count, share = _product_limit(ended, censored)
+    cuts = np.searchsorted(censored, wait, side="left")
+    n_censored = np.diff(np.append(cuts, len(censored)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = np.cumsum(count / (at_risk * (at_risk - count).astype(np.float64)))
+        spread = z * np.sqrt(variance) / np.log(share)
+        lower, upper = share ** np.exp(-spread), share ** np.exp(spread)
+    defined = (share > 0) & (share < 1)
+    return pl.DataFrame(
+        {
+            "wait": pl.Series(wait, dtype=pl.Int64),
+            "n_at_risk": pl.Series(at_risk, dtype=pl.UInt32),
+            "n_ended": pl.Series(count, dtype=pl.UInt32),
+            "n_censored": pl.Series(n_censored, dtype=pl.UInt32),
+            "survival": pl.Series(share, dtype=pl.Float64),
+            "lower": pl.Series(lower).set(pl.Series(~defined), None),
+            "upper": pl.Series(upper).set(pl.Series(~defined), None),
+        }
+    )

@@ -1,0 +1,54 @@
+"""Which waits for a CPU were the longest?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.ledger import waits
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_COLUMNS = (
+    "comm",
+    "tid",
+    "utid",
+    "cause",
+    "ts_ready",
+    "ts_run",
+    "wait",
+    "placement",
+    "queue",
+    "cpu",
+    "prev_cpu",
+    "waker_utid",
+    "prio",
+    "censored",
+)
+
+
+def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> pl.DataFrame:
+    """One row per wait for a CPU, the `n` longest first, open ones included.
+
+    For a wait that was still open when it went out of sight (`censored` is
+    "right") `wait` is what it had reached: a lower bound, and `ts_run` is null.
+    Waits whose begin was not seen have no length and are left out.
+
+    Returns `comm`, `tid` of the waiting thread, `cause`, `ts_ready` and
+    `ts_run` (the begin and end), `wait` with its parts `placement` and `queue` (ns),
+    `cpu` (where it ran, or waited), `prev_cpu`, `waker_comm`, `waker_tid`, `prio`,
+    `censored`, `utid`, `waker_utid`.
+    """
+    if n < 1:
+        raise UsageError(f"n={n}", "a number of waits, 1 or more")
+    frame = waits(trace, _COLUMNS, where).filter(pl.col("wait").is_not_null())
+    longest = (
+        frame.top_k(n, by="wait").collect().sort(["wait", "ts_ready"], descending=[True, False])
+    )
+    wakers = trace.threads.select(waker_utid="utid", waker_comm="comm", waker_tid="tid").collect()
+    joined = longest.join(wakers, on="waker_utid", how="left", maintain_order="left")
+    first = [name for name in _COLUMNS if not name.endswith("utid")]
+    return joined.select(*first, "waker_comm", "waker_tid", "utid", "waker_utid")

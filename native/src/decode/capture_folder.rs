@@ -1,0 +1,216 @@
+//! What every capture folder has, whatever recorder made it: `capture.json`,
+//! the threads at the start, the CPUs (docs/capture-format.md).
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::model::event::{Comm, CpuInfo, KnownThread, SourceInfo};
+
+/// Tables and JSON are read whole; no real one comes near.
+const MAX_TEXT: u64 = 64 << 20;
+
+/// An opened capture folder.
+pub struct CaptureFolder {
+    pub path: PathBuf,
+    pub json: Value,
+}
+
+/// The recorder that made the capture at `path`, if it is one.
+pub fn recorder(path: &Path) -> Option<String> {
+    let folder = CaptureFolder::open(path).ok()?;
+    folder.text(&["recorder", "name"]).map(str::to_string)
+}
+
+impl CaptureFolder {
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = path.join("capture.json");
+        let text = read_text(&file)?;
+        let json: Value = serde_json::from_str(&text).map_err(|error| {
+            Error::format(
+                format!("{}: {error}", file.display()),
+                "one JSON object",
+                "the capture is damaged: copy it again",
+            )
+        })?;
+        let folder = Self { path: path.to_path_buf(), json };
+        if folder.text(&["format"]) != Some("schedscope-capture") {
+            return Err(folder.wrong("no \"format\": \"schedscope-capture\"", "a capture's own JSON"));
+        }
+        match folder.number(&["version"]) {
+            Some(1) => Ok(folder),
+            found => Err(folder.wrong(
+                &format!("version {}", found.map_or("unknown".into(), |v| v.to_string())),
+                "version 1",
+            )),
+        }
+    }
+
+    fn wrong(&self, found: &str, expected: &str) -> Error {
+        Error::format(
+            format!("{}: {found}", self.path.join("capture.json").display()),
+            expected,
+            "convert it with the schedscope release that its collectors came with",
+        )
+    }
+
+    pub fn get(&self, path: &[&str]) -> Option<&Value> {
+        path.iter().try_fold(&self.json, |value, key| value.get(key))
+    }
+
+    pub fn text(&self, path: &[&str]) -> Option<&str> {
+        self.get(path)?.as_str()
+    }
+
+    pub fn number(&self, path: &[&str]) -> Option<i64> {
+        self.get(path)?.as_i64()
+    }
+
+    /// Everything that is known before the first event; the recorder's own
+    /// decoder adds what its events tell.
+    pub fn info(&self) -> Result<SourceInfo> {
+        let mut threads = self.threads()?;
+        let recorders = self.get(&["recorder_tids"]).and_then(Value::as_array);
+        for tid in recorders.into_iter().flatten().filter_map(Value::as_u64) {
+            match threads.iter_mut().find(|thread| u64::from(thread.tid) == tid) {
+                Some(thread) => thread.recorder = true,
+                None => {
+                    let Ok(tid) = u32::try_from(tid) else { continue };
+                    threads.push(KnownThread { tid, recorder: true, ..KnownThread::default() });
+                }
+            }
+        }
+        let cpus = self.cpus()?;
+        let most = cpus.iter().map(|cpu| i64::from(cpu.cpu) + 1).max().unwrap_or(0);
+        let ncpu = self.number(&["ncpu"]).unwrap_or(0).max(most);
+        Ok(SourceInfo {
+            ncpu: u16::try_from(ncpu).unwrap_or(u16::MAX),
+            cpus,
+            threads,
+            window: (self.number(&["window", "begin"]), self.number(&["window", "end"])),
+            linux_priorities: self.text(&["os"]) == Some("Linux"),
+            about: self.json.to_string(),
+            ..SourceInfo::default()
+        })
+    }
+
+    fn threads(&self) -> Result<Vec<KnownThread>> {
+        let rows = self.table("threads.tsv")?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(KnownThread {
+                    tid: row.number("tid")?,
+                    pid: row.number("pid"),
+                    ppid: row.number("ppid"),
+                    comm: Comm::new(&unescape(row.text("comm").unwrap_or(""))),
+                    prio: row.number("prio"),
+                    class: None,
+                    kernel: row.number::<u8>("kernel").map(|kernel| kernel != 0),
+                    affinity: row.text("affinity").map(str::to_string),
+                    recorder: false,
+                })
+            })
+            .collect())
+    }
+
+    fn cpus(&self) -> Result<Vec<CpuInfo>> {
+        let rows = self.table("cpus.tsv")?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(CpuInfo {
+                    cpu: row.number("cpu")?,
+                    core: row.number("core"),
+                    llc: row.number("llc"),
+                    package: row.number("package"),
+                    numa_node: row.number("numa_node"),
+                    smt_siblings: row.text("smt_siblings").map(str::to_string),
+                    capacity: row.number("capacity"),
+                    online: row.number::<u8>("online").map(|online| online != 0),
+                })
+            })
+            .collect())
+    }
+
+    /// The rows of a tab-separated file with a header line; none if the
+    /// recorder could not write it.
+    fn table(&self, name: &str) -> Result<Vec<Row>> {
+        let file = self.path.join(name);
+        if !file.exists() {
+            return Ok(Vec::new());
+        }
+        let text = read_text(&file)?;
+        let mut lines = text.lines();
+        let header: std::sync::Arc<[String]> =
+            lines.next().unwrap_or("").split('\t').map(str::to_string).collect();
+        Ok(lines
+            .map(|line| Row {
+                header: std::sync::Arc::clone(&header),
+                values: line.splitn(header.len(), '\t').map(str::to_string).collect(),
+            })
+            .collect())
+    }
+}
+
+struct Row {
+    header: std::sync::Arc<[String]>,
+    values: Vec<String>,
+}
+
+impl Row {
+    fn text(&self, column: &str) -> Option<&str> {
+        let at = self.header.iter().position(|name| name == column)?;
+        self.values.get(at).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
+        self.text(column)?.parse().ok()
+    }
+}
+
+/// Names carry tab, newline and backslash as two characters.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => match bytes.next() {
+                Some(b't') => out.push(b'\t'),
+                Some(b'n') => out.push(b'\n'),
+                Some(other) => out.push(other),
+                None => out.push(b'\\'),
+            },
+            byte => out.push(byte),
+        }
+    }
+    out
+}
+
+/// A whole text file; bytes that are no UTF-8 (names) become U+FFFD.
+pub fn read_text(path: &Path) -> Result<String> {
+    use std::io::Read;
+    let doing = || format!("read {}", path.display());
+    let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(|error| Error::io(doing(), &error))?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Error::format(
+            format!("{} is longer than {MAX_TEXT} bytes", path.display()),
+            "a small text file",
+            "the capture is damaged: copy it again",
+        ));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_from_their_escapes() {
+        assert_eq!(unescape(r"a\tb\nc\\d"), b"a\tb\nc\\d");
+    }
+}

@@ -1,0 +1,125 @@
+//! A capture folder of the ftrace recorder: sub-buffers as the kernel gave
+//! them in `raw/cpuN`, and the kernel's descriptions in `events/`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::decode::Options;
+use crate::decode::capture_folder::{CaptureFolder, read_text, recorder};
+use crate::decode::ftrace::catalogue::Builder;
+use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::format::PageLayout;
+use crate::decode::ftrace::pages::Plain;
+use crate::decode::ftrace::source::{CpuPart, CpuStats, FtraceTrace};
+use crate::decode::ftrace::stream::Plan;
+use crate::decode::input::Input;
+use crate::error::{Error, Result};
+use crate::model::event::Source;
+
+pub fn recognise(path: &Path, _head: &[u8]) -> bool {
+    path.is_dir() && recorder(path).as_deref() == Some("ftrace")
+}
+
+pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
+    let folder = CaptureFolder::open(path)?;
+    let mut info = folder.info()?;
+    let big_endian = folder.text(&["endian"]) == Some("big");
+    let long_bytes = if folder.number(&["long_bits"]) == Some(32) { 4 } else { 8 };
+    let page_bytes = size(&folder, &["page_size"]).unwrap_or(4096);
+    let events = path.join("events");
+
+    let page_file = events.join("header_page");
+    let place = page_file.display().to_string();
+    let mut layout = PageLayout::parse(&read_text(&page_file)?, &place, long_bytes, page_bytes)?;
+    // The instance's sub-buffers may be larger than those header_page tells of.
+    if let Some(bytes) = size(&folder, &["ftrace", "sub_buffer_bytes"]) {
+        layout = layout.with_bytes(bytes, &format!("{}/capture.json", path.display()))?;
+    }
+
+    let mut builder = Builder::new(folder.text(&["release"]).unwrap_or(""));
+    for system in folders(&events)? {
+        for event in folders(&system)? {
+            let file = event.join("format");
+            let name = system.file_name().unwrap_or_default().to_string_lossy();
+            builder.add(&name, &read_text(&file)?, &file.display().to_string())?;
+        }
+    }
+    let catalogue = Arc::new(builder.finish());
+    info.has_waking = catalogue.describes("sched_waking");
+    info.has_enqueued = catalogue.describes("sched_wakeup");
+
+    let mut cpus = Vec::new();
+    let mut stats = Vec::new();
+    for (cpu, file) in numbered(&path.join("raw"))? {
+        let input = Arc::new(Input::open(&file)?);
+        let end = input.len();
+        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)) });
+        info.ncpu = info.ncpu.max(cpu.saturating_add(1));
+    }
+    for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
+        stats.push(CpuStats::parse(cpu, &read_text(&file)?));
+    }
+    if cpus.is_empty() {
+        return Err(Error::format(
+            format!("{} has no file of sub-buffers", path.join("raw").display()),
+            "raw/cpu0, raw/cpu1, ...",
+            "the capture is incomplete: copy it again",
+        ));
+    }
+    let mut warnings = Vec::new();
+    if let Some(how) = folder.text(&["interrupted"]) {
+        warnings.push(format!("the recording was interrupted ({how})"));
+    }
+    let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
+    warnings.extend(notes.into_iter().flatten().filter_map(|note| note.as_str()).map(str::to_string));
+
+    let salvage = options.get("salvage").is_some();
+    let trace = FtraceTrace {
+        info,
+        big_endian,
+        plan: Plan { layout, catalogue, salvage },
+        cpus,
+        stats,
+        warnings,
+        last_names: last_names(&path.join("saved_cmdlines"))?,
+    };
+    Ok(trace.into_source())
+}
+
+fn last_names(file: &Path) -> Result<Vec<(u32, crate::model::event::Comm)>> {
+    if !file.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(crate::decode::ftrace::saved_cmdlines(&read_text(file)?))
+}
+
+fn size(folder: &CaptureFolder, path: &[&str]) -> Option<usize> {
+    folder.number(path).and_then(|bytes| usize::try_from(bytes).ok())
+}
+
+fn entries(path: &Path) -> Result<Vec<PathBuf>> {
+    let doing = || format!("list {}", path.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|error| Error::io(doing(), &error))? {
+        found.push(entry.map_err(|error| Error::io(doing(), &error))?.path());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn folders(path: &Path) -> Result<Vec<PathBuf>> {
+    Ok(entries(path)?.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+/// The files `cpuN` of a folder, in order of N.
+fn numbered(path: &Path) -> Result<Vec<(u16, PathBuf)>> {
+    let mut found: Vec<(u16, PathBuf)> = entries(path)?
+        .into_iter()
+        .filter_map(|path| {
+            let number = path.file_name()?.to_str()?.strip_prefix("cpu")?.parse().ok()?;
+            Some((number, path))
+        })
+        .collect();
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,120 @@
+//! All events a trace may hold, by the number records carry.
+
+use crate::decode::ftrace::fields::u16_at;
+use crate::decode::ftrace::format::EventFormat;
+use crate::decode::ftrace::records::{Action, Plan};
+use crate::error::{Error, Result};
+
+/// One event of the traced kernel.
+pub struct Known {
+    pub name: String,
+    pub plan: Plan,
+    /// See [`Plan::rank`].
+    pub rank: u8,
+    /// Yields events; the others are counted.
+    pub wanted: bool,
+}
+
+/// Events by `common_type`.
+pub struct Catalogue {
+    events: Vec<Known>,
+    /// From `common_type` to a place in `events`; 0 for the unknown.
+    index: Vec<u16>,
+    type_at: usize,
+}
+
+/// The name under which records of no described event are counted.
+pub const UNKNOWN: &str = "unknown";
+
+/// Builds a [`Catalogue`] format by format.
+pub struct Builder {
+    catalogue: Catalogue,
+    release: String,
+}
+
+impl Builder {
+    /// `release` is the kernel's, or empty.
+    pub fn new(release: &str) -> Self {
+        let unknown = Known {
+            name: UNKNOWN.to_string(),
+            plan: Plan { action: Action::Ignore, min_len: 0 },
+            rank: 3,
+            wanted: false,
+        };
+        Self {
+            catalogue: Catalogue { events: vec![unknown], index: vec![0; 1 << 16], type_at: 0 },
+            release: release.to_string(),
+        }
+    }
+
+    /// Adds the event described by the text of a `format` file.
+    pub fn add(&mut self, system: &str, text: &str, place: &str) -> Result<()> {
+        let format = EventFormat::parse(text, place)?;
+        // Records are told apart before their layout is known, so the type must
+        // stand where every other event has it.
+        let type_at = match format.field("common_type") {
+            Some(field) if field.size == 2 => field.offset,
+            _ => {
+                return Err(Error::format(
+                    format!("{place}: the format of {} has no 2-byte `common_type`", format.name),
+                    "the common fields that Linux puts before every event",
+                    "record the trace again",
+                ));
+            }
+        };
+        let events = &mut self.catalogue.events;
+        if events.len() == 1 {
+            self.catalogue.type_at = type_at;
+        } else if type_at != self.catalogue.type_at {
+            return Err(Error::format(
+                format!("{place}: `common_type` of {} at byte {type_at}", format.name),
+                format!("byte {}, as in the other events", self.catalogue.type_at),
+                "record the trace again",
+            ));
+        }
+        let plan = Plan::compile(system, &format, &self.release)?;
+        let slot = &mut self.catalogue.index[usize::from(format.id)];
+        if *slot != 0 {
+            // Two texts for one number: a kernel tells each event once, and
+            // trace-cmd keeps the first.
+            return Ok(());
+        }
+        let Ok(place_in_events) = u16::try_from(events.len()) else {
+            return Err(Error::format(
+                format!("{place}: more than 65535 events described"),
+                "at most as many as there are event numbers",
+                "record the trace again",
+            ));
+        };
+        *slot = place_in_events;
+        let wanted = !matches!(plan.action, Action::Ignore);
+        events.push(Known { name: format.name, rank: plan.rank(), plan, wanted });
+        Ok(())
+    }
+
+    pub fn finish(self) -> Catalogue {
+        self.catalogue
+    }
+}
+
+impl Catalogue {
+    /// The place in [`Catalogue::events`] of a record's event; None if the
+    /// record is too short to tell.
+    #[inline(always)]
+    pub fn find<const BIG: bool>(&self, data: &[u8]) -> Option<u16> {
+        if data.len() < self.type_at + 2 {
+            return None;
+        }
+        let id = u16_at::<BIG>(data, self.type_at);
+        self.index.get(usize::from(id)).copied()
+    }
+
+    pub fn events(&self) -> &[Known] {
+        &self.events
+    }
+
+    /// Is an event of this name described?
+    pub fn describes(&self, name: &str) -> bool {
+        self.events.iter().any(|known| known.wanted && known.name == name)
+    }
+}

@@ -1,0 +1,195 @@
+//! Fields of a record, found once in the format text and then read by offset.
+
+use crate::decode::ftrace::format::{EventFormat, Field, Shape};
+use crate::error::{Error, Result};
+use crate::model::event::Comm;
+
+/// `N` bytes at `at`; zeros where the data ends first. Callers check a
+/// record's length once against [`Layout::min_len`], so zeros never surface.
+#[inline(always)]
+fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    match data.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
+        Some(chunk) => *chunk,
+        None => [0; N],
+    }
+}
+
+macro_rules! unsigned {
+    ($name:ident, $type:ty, $n:literal) => {
+        #[inline(always)]
+        pub fn $name<const BIG: bool>(data: &[u8], at: usize) -> $type {
+            let raw = bytes::<$n>(data, at);
+            if BIG { <$type>::from_be_bytes(raw) } else { <$type>::from_le_bytes(raw) }
+        }
+    };
+}
+unsigned!(u16_at, u16, 2);
+unsigned!(u32_at, u32, 4);
+unsigned!(u64_at, u64, 8);
+
+/// An integer field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Int {
+    offset: u32,
+    size: u8,
+    signed: bool,
+}
+
+impl Int {
+    #[inline(always)]
+    pub fn read<const BIG: bool>(self, data: &[u8]) -> i64 {
+        let at = self.offset as usize;
+        match (self.size, self.signed) {
+            (4, true) => i64::from(u32_at::<BIG>(data, at) as i32),
+            (4, false) => i64::from(u32_at::<BIG>(data, at)),
+            (8, _) => u64_at::<BIG>(data, at) as i64,
+            (2, true) => i64::from(u16_at::<BIG>(data, at) as i16),
+            (2, false) => i64::from(u16_at::<BIG>(data, at)),
+            (_, true) => i64::from(bytes::<1>(data, at)[0] as i8),
+            (_, false) => i64::from(bytes::<1>(data, at)[0]),
+        }
+    }
+
+    /// A thread id: pid_t is signed, tids are not negative.
+    #[inline(always)]
+    pub fn tid<const BIG: bool>(self, data: &[u8]) -> u32 {
+        self.read::<BIG>(data) as u32
+    }
+
+    #[inline(always)]
+    pub fn prio<const BIG: bool>(self, data: &[u8]) -> Option<i16> {
+        i16::try_from(self.read::<BIG>(data)).ok()
+    }
+
+    /// A CPU number; negative ones mean "none" (orig_cpu of a new thread).
+    #[inline(always)]
+    pub fn cpu<const BIG: bool>(self, data: &[u8]) -> Option<u16> {
+        u16::try_from(self.read::<BIG>(data)).ok()
+    }
+}
+
+/// A thread's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// 16 bytes in place, as every kernel has them.
+    Fixed16 { offset: u32 },
+    Fixed { offset: u32, size: u32 },
+    /// Somewhere in the record; `base` is added to the stored offset.
+    Dynamic { offset: u32, base: u32 },
+}
+
+impl Name {
+    /// None if the field points outside the record.
+    #[inline(always)]
+    pub fn read<const BIG: bool>(self, data: &[u8]) -> Option<Comm> {
+        match self {
+            Self::Fixed16 { offset } => Some(Comm::from_16(&bytes::<16>(data, offset as usize))),
+            Self::Fixed { offset, size } => {
+                data.get(offset as usize..(offset + size) as usize).map(Comm::new)
+            }
+            Self::Dynamic { offset, base } => {
+                let location = u32_at::<BIG>(data, offset as usize);
+                let start = (base + (location & 0xffff)) as usize;
+                data.get(start..start + (location >> 16) as usize).map(Comm::new)
+            }
+        }
+    }
+}
+
+/// Looks fields of one event up and keeps how long a record must be.
+pub struct Layout<'a> {
+    format: &'a EventFormat,
+    min_len: usize,
+}
+
+impl<'a> Layout<'a> {
+    pub fn new(format: &'a EventFormat) -> Self {
+        Self { format, min_len: 0 }
+    }
+
+    /// The least number of bytes that hold every field looked up so far.
+    pub fn min_len(&self) -> usize {
+        self.min_len
+    }
+
+    fn find(&mut self, name: &str) -> Option<&'a Field> {
+        let field = self.format.field(name)?;
+        self.min_len = self.min_len.max(field.offset + field.size);
+        Some(field)
+    }
+
+    pub fn int_if_present(&mut self, name: &str) -> Option<Int> {
+        let field = self.find(name)?;
+        let whole = field.shape == Shape::Plain && matches!(field.size, 1 | 2 | 4 | 8);
+        whole.then_some(Int { offset: field.offset as u32, size: field.size as u8, signed: field.signed })
+    }
+
+    pub fn int(&mut self, name: &str) -> Result<Int> {
+        self.int_if_present(name).ok_or_else(|| self.missing(name, "a number"))
+    }
+
+    pub fn name(&mut self, name: &str) -> Result<Name> {
+        let field = self.find(name).ok_or_else(|| self.missing(name, "a name"))?;
+        let offset = field.offset as u32;
+        match field.shape {
+            Shape::Array if field.size == 16 => Ok(Name::Fixed16 { offset }),
+            Shape::Array => Ok(Name::Fixed { offset, size: field.size as u32 }),
+            Shape::DataLoc if field.size == 4 => Ok(Name::Dynamic { offset, base: 0 }),
+            Shape::RelLoc if field.size == 4 => Ok(Name::Dynamic { offset, base: offset + 4 }),
+            _ => Err(self.missing(name, "a name")),
+        }
+    }
+
+    fn missing(&self, name: &str, kind: &str) -> Error {
+        Error::format(
+            format!("the format of {} has no field `{name}` that is {kind}", self.format.name),
+            "the event as Linux describes it in events/*/format",
+            "the trace is damaged, or of a kernel this version does not know: please report it",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(fields: &str) -> EventFormat {
+        EventFormat::parse(&format!("name: x\nID: 1\nformat:\n{fields}"), "test").unwrap()
+    }
+
+    #[test]
+    fn numbers_are_read_in_either_byte_order_with_their_sign() {
+        let format = format(
+            "\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n\
+             \tfield:short b;\toffset:4;\tsize:2;\tsigned:1;\n\
+             \tfield:unsigned char c;\toffset:6;\tsize:1;\tsigned:0;\n",
+        );
+        let mut layout = Layout::new(&format);
+        let (a, b, c) = (layout.int("a").unwrap(), layout.int("b").unwrap(), layout.int("c").unwrap());
+        assert_eq!(layout.min_len(), 7);
+        let little = [0xfe, 0xff, 0xff, 0xff, 0x01, 0x80, 0xff];
+        assert_eq!(a.read::<false>(&little), -2);
+        assert_eq!(b.read::<false>(&little), -32767);
+        assert_eq!(c.read::<false>(&little), 255);
+        let big = [0xff, 0xff, 0xff, 0xfe, 0x80, 0x01, 0xff];
+        assert_eq!(a.read::<true>(&big), -2);
+        assert_eq!(b.read::<true>(&big), -32767);
+        assert!(layout.int("d").is_err());
+    }
+
+    #[test]
+    fn names_are_read_in_place_by_data_loc_and_by_rel_loc() {
+        let format = format(
+            "\tfield:__data_loc char[] abs;\toffset:0;\tsize:4;\tsigned:0;\n\
+             \tfield:__rel_loc char[] rel;\toffset:4;\tsize:4;\tsigned:0;\n",
+        );
+        let mut layout = Layout::new(&format);
+        let (abs, rel) = (layout.name("abs").unwrap(), layout.name("rel").unwrap());
+        let mut data = vec![8, 0, 3, 0, 3, 0, 3, 0];
+        data.extend(b"ab\0cd\0");
+        assert_eq!(abs.read::<false>(&data).unwrap().to_text(), "ab");
+        assert_eq!(rel.read::<false>(&data).unwrap().to_text(), "cd");
+        data.truncate(13);
+        assert!(rel.read::<false>(&data).is_none());
+    }
+}

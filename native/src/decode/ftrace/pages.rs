@@ -1,0 +1,216 @@
+//! One CPU's sub-buffers as a window of bytes that slides over a file: plain,
+//! or decompressed chunk by chunk.
+
+use std::sync::Arc;
+
+use crate::decode::input::Input;
+use crate::decode::tracedat::compression::Codec;
+use crate::error::Result;
+
+/// Supplies the bytes of one CPU's sub-buffers in order.
+pub trait Pages: Send {
+    /// Appends more bytes to `window`: at least one unless the end is reached.
+    fn fill(&mut self, window: &mut Vec<u8>) -> Result<usize>;
+
+    /// Bytes of the file used up so far by this CPU.
+    fn consumed(&self) -> u64;
+
+    /// Bytes of the file there are for this CPU.
+    fn total(&self) -> u64;
+
+    /// In words, where in the file the stream's byte `at` is.
+    fn place(&self, at: u64) -> String;
+
+    /// The first bytes on their own, or None if there are none.
+    fn head(&self) -> Result<Option<Box<dyn Pages>>>;
+
+    /// The last few sub-buffers of `page` bytes on their own.
+    fn tail(&self, page: usize) -> Result<Option<Box<dyn Pages>>>;
+
+    /// Does the stream end inside a sub-buffer of `page` bytes?
+    fn cut(&self, page: usize) -> bool;
+}
+
+/// Bytes read at a time: enough to make the system call cheap, little enough
+/// for hundreds of CPUs.
+const WINDOW: usize = 256 << 10;
+
+/// Sub-buffers that stand in the file as the kernel gave them.
+pub struct Plain {
+    input: Arc<Input>,
+    begin: u64,
+    at: u64,
+    end: u64,
+}
+
+impl Plain {
+    /// The file's bytes `begin..end`.
+    pub fn new(input: Arc<Input>, begin: u64, end: u64) -> Self {
+        Self { input, begin, at: begin, end }
+    }
+}
+
+impl Pages for Plain {
+    fn fill(&mut self, window: &mut Vec<u8>) -> Result<usize> {
+        let wanted = (self.end - self.at).min(WINDOW as u64) as usize;
+        let old = window.len();
+        window.resize(old + wanted, 0);
+        let got = self.input.read_at(&mut window[old..], self.at)?;
+        window.truncate(old + got);
+        self.at = if got < wanted { self.end } else { self.at + got as u64 };
+        Ok(got)
+    }
+
+    fn consumed(&self) -> u64 {
+        self.at - self.begin
+    }
+
+    fn total(&self) -> u64 {
+        self.end - self.begin
+    }
+
+    fn place(&self, at: u64) -> String {
+        format!("{}, byte {}", self.input.name(), self.begin + at)
+    }
+
+    fn head(&self) -> Result<Option<Box<dyn Pages>>> {
+        let end = self.end.min(self.begin + WINDOW as u64);
+        Ok(Some(Box::new(Self::new(Arc::clone(&self.input), self.begin, end))))
+    }
+
+    fn tail(&self, page: usize) -> Result<Option<Box<dyn Pages>>> {
+        // The very last sub-buffers may be empty or torn.
+        let pages = (self.end - self.begin) / page as u64;
+        let begin = self.begin + pages.saturating_sub(4) * page as u64;
+        Ok(Some(Box::new(Self::new(Arc::clone(&self.input), begin, self.end))))
+    }
+
+    fn cut(&self, page: usize) -> bool {
+        (self.end - self.begin) % page as u64 != 0
+    }
+}
+
+/// Sub-buffers in compressed chunks (trace.dat version 7): a count, then for
+/// each chunk its compressed size, its size, its bytes.
+pub struct Chunks {
+    input: Arc<Input>,
+    codec: Codec,
+    big_endian: bool,
+    begin: u64,
+    at: u64,
+    end: u64,
+    left: u32,
+    chunk_at: u64,
+    compressed: Vec<u8>,
+}
+
+impl Chunks {
+    pub fn open(input: Arc<Input>, codec: Codec, big_endian: bool, begin: u64, end: u64) -> Result<Self> {
+        let mut chunks = Self {
+            input,
+            codec,
+            big_endian,
+            begin,
+            at: begin,
+            end,
+            left: 0,
+            chunk_at: begin,
+            compressed: Vec::new(),
+        };
+        if begin < end {
+            chunks.left = chunks.number("the number of chunks")?;
+        }
+        Ok(chunks)
+    }
+
+    /// The same data from its start.
+    fn again(&self) -> Result<Self> {
+        let codec = Codec::new(self.codec.kind())?;
+        Self::open(Arc::clone(&self.input), codec, self.big_endian, self.begin, self.end)
+    }
+
+    fn number(&mut self, what: &str) -> Result<u32> {
+        let mut raw = [0; 4];
+        if self.end - self.at < 4 {
+            return Err(self.input.wrong(self.at, format!("a CPU's data ends inside {what}"), "4 bytes"));
+        }
+        self.input.read_exact_at(&mut raw, self.at, what)?;
+        self.at += 4;
+        Ok(if self.big_endian { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) })
+    }
+}
+
+impl Pages for Chunks {
+    fn fill(&mut self, window: &mut Vec<u8>) -> Result<usize> {
+        let old = window.len();
+        while self.left > 0 && window.len() == old {
+            // Behind a damaged chunk there is no telling where the next begins.
+            let left = std::mem::take(&mut self.left);
+            self.chunk_at = self.at;
+            let compressed = self.number("a chunk's compressed size")?;
+            let size = self.number("a chunk's size")?;
+            if u64::from(compressed) > self.end - self.at {
+                return Err(self.input.wrong(
+                    self.chunk_at,
+                    format!("a chunk of {compressed} bytes"),
+                    format!("at most the {} that this CPU's data has left", self.end - self.at),
+                ));
+            }
+            self.codec.kind().check_size(size, compressed).map_err(|(found, expected)| {
+                self.input.wrong(self.chunk_at, found, expected)
+            })?;
+            self.compressed.resize(compressed as usize, 0);
+            self.input.read_exact_at(&mut self.compressed, self.at, "a compressed chunk")?;
+            self.at += u64::from(compressed);
+            self.codec
+                .decompress(&self.compressed, size as usize, window)
+                .map_err(|found| self.input.wrong(self.chunk_at, found, "a whole compressed chunk"))?;
+            self.left = left - 1;
+        }
+        Ok(window.len() - old)
+    }
+
+    fn consumed(&self) -> u64 {
+        self.at - self.begin
+    }
+
+    fn total(&self) -> u64 {
+        self.end - self.begin
+    }
+
+    fn place(&self, at: u64) -> String {
+        format!(
+            "{}, near byte {} (byte {at} of the CPU's data once decompressed)",
+            self.input.name(),
+            self.chunk_at
+        )
+    }
+
+    fn head(&self) -> Result<Option<Box<dyn Pages>>> {
+        let mut head = self.again()?;
+        head.left = head.left.min(1);
+        Ok(Some(Box::new(head)))
+    }
+
+    fn tail(&self, _: usize) -> Result<Option<Box<dyn Pages>>> {
+        let mut tail = self.again()?;
+        let mut last = tail.at;
+        for _ in 0..tail.left {
+            last = tail.at;
+            let compressed = u64::from(tail.number("a chunk's compressed size")?);
+            tail.number("a chunk's size")?;
+            if compressed > tail.end - tail.at {
+                break;
+            }
+            tail.at += compressed;
+        }
+        tail.at = last;
+        tail.left = tail.left.min(1);
+        Ok(Some(Box::new(tail)))
+    }
+
+    fn cut(&self, _: usize) -> bool {
+        // Salvage ends where the file does; chunks end with whole sub-buffers.
+        self.end >= self.input.len()
+    }
+}

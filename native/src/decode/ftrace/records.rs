@@ -1,0 +1,373 @@
+//! From a raw record of a known event to [`Event`]s. Also used for perf.data,
+//! whose tracepoint samples carry the same records.
+
+use rustc_hash::FxHashSet;
+
+use crate::decode::ftrace::fields::{Int, Layout, Name};
+use crate::decode::ftrace::format::EventFormat;
+use crate::decode::ftrace::states::StateTable;
+use crate::error::Result;
+use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, WakeKind};
+
+/// What is done with a record of one event.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub action: Action,
+    /// Shorter records are damaged.
+    pub min_len: usize,
+}
+
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Counted only.
+    Ignore,
+    Switch(Box<Switch>),
+    Wake { kind: WakeKind, common: Common, who: Who, target: Option<Int> },
+    Migrate { who: Who, from: Int, to: Int },
+    Fork { parent_comm: Name, parent: Int, child_comm: Name, child: Int },
+    NewTask { common: Common, child: Int, comm: Name, flags: Int },
+    Exec { pid: Int, old_pid: Option<Int> },
+    Exit { who: Who },
+    Rename { pid: Int, comm: Name },
+    Priority { who: Who, new: Int },
+    Yield { common: Common },
+    IrqEntry { kind: IrqKind, id: Int },
+    IrqExit { kind: IrqKind, id: Int },
+}
+
+#[derive(Debug, Clone)]
+pub struct Switch {
+    prev_comm: Name,
+    prev_pid: Int,
+    prev_prio: Int,
+    prev_state: Int,
+    next_comm: Name,
+    next_pid: Int,
+    next_prio: Int,
+    states: StateTable,
+}
+
+/// The fields that every event begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct Common {
+    pid: Int,
+    flags: Int,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Who {
+    comm: Name,
+    pid: Int,
+    prio: Option<Int>,
+}
+
+/// TRACE_FLAG_HARDIRQ | TRACE_FLAG_SOFTIRQ | TRACE_FLAG_NMI of common_flags.
+const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
+/// CLONE_THREAD of clone(2).
+const CLONE_THREAD: i64 = 0x10000;
+
+impl Plan {
+    /// Compiles the format of `system`'s event; `release` stands in for a
+    /// sched_switch whose format does not tell the state letters.
+    pub fn compile(system: &str, format: &EventFormat, release: &str) -> Result<Self> {
+        let mut layout = Layout::new(format);
+        let action = action(system, format, release, &mut layout)?;
+        Ok(Self { action, min_len: layout.min_len() })
+    }
+
+    /// Order across CPUs of events of one nanosecond: switch, wakeup, migration.
+    pub fn rank(&self) -> u8 {
+        match self.action {
+            Action::Switch(_) => 0,
+            Action::Wake { .. } => 1,
+            Action::Migrate { .. } => 2,
+            _ => 3,
+        }
+    }
+}
+
+fn action(system: &str, format: &EventFormat, release: &str, layout: &mut Layout) -> Result<Action> {
+    let action = match (system, format.name.as_str()) {
+        ("sched", "sched_switch") => Action::Switch(Box::new(Switch {
+            prev_comm: layout.name("prev_comm")?,
+            prev_pid: layout.int("prev_pid")?,
+            prev_prio: layout.int("prev_prio")?,
+            prev_state: layout.int("prev_state")?,
+            next_comm: layout.name("next_comm")?,
+            next_pid: layout.int("next_pid")?,
+            next_prio: layout.int("next_prio")?,
+            states: StateTable::from_print_fmt(&format.print_fmt)
+                .unwrap_or_else(|| StateTable::for_release(release)),
+        })),
+        ("sched", name @ ("sched_waking" | "sched_wakeup" | "sched_wakeup_new")) => Action::Wake {
+            kind: match name {
+                "sched_waking" => WakeKind::Waking,
+                "sched_wakeup" => WakeKind::Enqueued,
+                _ => WakeKind::New,
+            },
+            common: common(layout)?,
+            who: who(layout)?,
+            target: layout.int_if_present("target_cpu"),
+        },
+        ("sched", "sched_migrate_task") => Action::Migrate {
+            who: who(layout)?,
+            from: layout.int("orig_cpu")?,
+            to: layout.int("dest_cpu")?,
+        },
+        ("sched", "sched_process_fork") => Action::Fork {
+            parent_comm: layout.name("parent_comm")?,
+            parent: layout.int("parent_pid")?,
+            child_comm: layout.name("child_comm")?,
+            child: layout.int("child_pid")?,
+        },
+        ("task", "task_newtask") => Action::NewTask {
+            common: common(layout)?,
+            child: layout.int("pid")?,
+            comm: layout.name("comm")?,
+            flags: layout.int("clone_flags")?,
+        },
+        ("sched", "sched_process_exec") => {
+            Action::Exec { pid: layout.int("pid")?, old_pid: layout.int_if_present("old_pid") }
+        }
+        ("sched", "sched_process_exit") => Action::Exit { who: who(layout)? },
+        // Linux 6.17 dropped `pid`: a thread renames itself.
+        ("task", "task_rename") => Action::Rename {
+            pid: match layout.int_if_present("pid") {
+                Some(pid) => pid,
+                None => layout.int("common_pid")?,
+            },
+            comm: layout.name("newcomm")?,
+        },
+        ("sched", "sched_pi_setprio") => {
+            Action::Priority { who: who(layout)?, new: layout.int("newprio")? }
+        }
+        ("syscalls", "sys_enter_sched_yield") => Action::Yield { common: common(layout)? },
+        ("irq", "irq_handler_entry") => Action::IrqEntry { kind: IrqKind::Hard, id: layout.int("irq")? },
+        ("irq", "irq_handler_exit") => Action::IrqExit { kind: IrqKind::Hard, id: layout.int("irq")? },
+        ("irq", "softirq_entry") => Action::IrqEntry { kind: IrqKind::Soft, id: layout.int("vec")? },
+        ("irq", "softirq_exit") => Action::IrqExit { kind: IrqKind::Soft, id: layout.int("vec")? },
+        _ => Action::Ignore,
+    };
+    Ok(action)
+}
+
+fn common(layout: &mut Layout) -> Result<Common> {
+    Ok(Common { pid: layout.int("common_pid")?, flags: layout.int("common_flags")? })
+}
+
+fn who(layout: &mut Layout) -> Result<Who> {
+    Ok(Who { comm: layout.name("comm")?, pid: layout.int("pid")?, prio: layout.int_if_present("prio") })
+}
+
+impl Who {
+    #[inline(always)]
+    fn read<const BIG: bool>(self, data: &[u8]) -> Option<Party> {
+        Some(Party {
+            tid: self.pid.tid::<BIG>(data),
+            comm: self.comm.read::<BIG>(data)?,
+            prio: self.prio.and_then(|prio| prio.prio::<BIG>(data)),
+            ..Party::default()
+        })
+    }
+}
+
+/// What one record needs to know of those before it: forks told twice,
+/// yields before switches, interrupts still open.
+#[derive(Default)]
+pub struct Mapper {
+    /// Children told by task_newtask whose sched_process_fork is to come.
+    announced: FxHashSet<u32>,
+    cpus: Vec<CpuMemory>,
+    /// sched_yield is recorded: at least one was seen.
+    yields_recorded: bool,
+}
+
+#[derive(Default, Clone)]
+struct CpuMemory {
+    /// The thread that called sched_yield since the last switch.
+    yielding: Option<u32>,
+    /// Interrupts entered and not left; more than a few deep is damage.
+    open: Vec<(IrqKind, u32, i64)>,
+}
+
+/// Did the record make sense?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapped {
+    Done,
+    /// A dynamic field points outside the record.
+    BadName,
+}
+
+/// task_newtask without sched_process_fork fills `announced`; a fork follows
+/// its newtask within microseconds, so old entries are of no use.
+const ANNOUNCED_MAX: usize = 4096;
+const OPEN_MAX: usize = 16;
+
+impl Mapper {
+    /// Sends what `data`, a record of at least `plan.min_len` bytes, says.
+    #[inline]
+    pub fn map<const BIG: bool>(
+        &mut self,
+        plan: &Plan,
+        ts: i64,
+        cpu: u16,
+        data: &[u8],
+        sink: &mut dyn EventSink,
+    ) -> Result<Mapped> {
+        let event = match &plan.action {
+            Action::Switch(switch) => self.switch::<BIG>(switch, ts, cpu, data),
+            Action::Wake { kind, common, who, target } => who.read::<BIG>(data).map(|who| Event::Wakeup {
+                ts,
+                cpu,
+                kind: *kind,
+                waker: (common.flags.read::<BIG>(data) & IN_INTERRUPT == 0)
+                    .then(|| common.pid.tid::<BIG>(data)),
+                who,
+                target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
+            }),
+            Action::Migrate { who, from, to } => who.read::<BIG>(data).map(|who| Event::Migrate {
+                ts,
+                cpu,
+                who,
+                from_cpu: from.cpu::<BIG>(data),
+                to_cpu: to.cpu::<BIG>(data),
+            }),
+            other => return self.rare::<BIG>(other, ts, cpu, data, sink),
+        };
+        match event {
+            Some(event) => sink.event(&event).map(|()| Mapped::Done),
+            None => Ok(Mapped::BadName),
+        }
+    }
+
+    #[inline(always)]
+    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
+        let (prev_state, plus) = plan.states.decode(plan.prev_state.read::<BIG>(data) as u64);
+        let prev = Party {
+            tid: plan.prev_pid.tid::<BIG>(data),
+            comm: plan.prev_comm.read::<BIG>(data)?,
+            prio: plan.prev_prio.prio::<BIG>(data),
+            ..Party::default()
+        };
+        let next = Party {
+            tid: plan.next_pid.tid::<BIG>(data),
+            comm: plan.next_comm.read::<BIG>(data)?,
+            prio: plan.next_prio.prio::<BIG>(data),
+            ..Party::default()
+        };
+        let preempted = match prev_state {
+            // The idle thread always leaves in R: it gives way to any thread.
+            State::Runnable if plus => Some(true),
+            State::Runnable if self.yields_recorded && prev.tid != 0 => {
+                Some(self.cpu(cpu).yielding.take() != Some(prev.tid))
+            }
+            State::Runnable => None,
+            _ => Some(false),
+        };
+        if self.yields_recorded {
+            self.cpu(cpu).yielding = None;
+        }
+        Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+    }
+
+    #[cold]
+    fn rare<const BIG: bool>(
+        &mut self,
+        action: &Action,
+        ts: i64,
+        cpu: u16,
+        data: &[u8],
+        sink: &mut dyn EventSink,
+    ) -> Result<Mapped> {
+        let event = match action {
+            Action::Fork { parent_comm, parent, child_comm, child } => {
+                let child = child.tid::<BIG>(data);
+                if self.announced.remove(&child) {
+                    return Ok(Mapped::Done);
+                }
+                let (Some(parent_comm), Some(child_comm)) =
+                    (parent_comm.read::<BIG>(data), child_comm.read::<BIG>(data))
+                else {
+                    return Ok(Mapped::BadName);
+                };
+                let parent = Party { tid: parent.tid::<BIG>(data), comm: parent_comm, ..Party::default() };
+                let child = Party { tid: child, comm: child_comm, ..Party::default() };
+                Event::Fork { ts, parent, child, same_process: None }
+            }
+            // Comes just before sched_process_fork and tells more.
+            Action::NewTask { common, child, comm, flags } => {
+                let Some(comm) = comm.read::<BIG>(data) else { return Ok(Mapped::BadName) };
+                let child = Party { tid: child.tid::<BIG>(data), comm, ..Party::default() };
+                if self.announced.len() >= ANNOUNCED_MAX {
+                    self.announced.clear();
+                }
+                self.announced.insert(child.tid);
+                let parent = Party { tid: common.pid.tid::<BIG>(data), ..Party::default() };
+                let same_process = Some(flags.read::<BIG>(data) & CLONE_THREAD != 0);
+                Event::Fork { ts, parent, child, same_process }
+            }
+            Action::Exec { pid, old_pid } => {
+                let tid = pid.tid::<BIG>(data);
+                Event::Exec { ts, tid, old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)) }
+            }
+            Action::Exit { who } => match who.read::<BIG>(data) {
+                Some(who) => Event::Exit { ts, who },
+                None => return Ok(Mapped::BadName),
+            },
+            Action::Rename { pid, comm } => match comm.read::<BIG>(data) {
+                Some(comm) => Event::Rename { ts, tid: pid.tid::<BIG>(data), comm },
+                None => return Ok(Mapped::BadName),
+            },
+            Action::Priority { who, new } => match (who.read::<BIG>(data), new.prio::<BIG>(data)) {
+                (Some(who), Some(prio)) => {
+                    Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio }
+                }
+                _ => return Ok(Mapped::BadName),
+            },
+            Action::Yield { common } => {
+                let tid = common.pid.tid::<BIG>(data);
+                self.yields_recorded = true;
+                self.cpu(cpu).yielding = Some(tid);
+                Event::Yield { ts, tid }
+            }
+            Action::IrqEntry { kind, id } => {
+                let id = id.tid::<BIG>(data);
+                let open = &mut self.cpu(cpu).open;
+                if open.len() >= OPEN_MAX {
+                    open.remove(0);
+                }
+                open.push((*kind, id, ts));
+                return Ok(Mapped::Done);
+            }
+            Action::IrqExit { kind, id } => {
+                let id = id.tid::<BIG>(data);
+                let open = &mut self.cpu(cpu).open;
+                let Some(at) = open.iter().rposition(|&(k, i, _)| (k, i) == (*kind, id)) else {
+                    return Ok(Mapped::Done);
+                };
+                let (kind, id, begin) = open[at];
+                open.truncate(at);
+                Event::Irq { ts: begin, cpu, kind, id, dur: ts - begin }
+            }
+            Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
+                return Ok(Mapped::Done);
+            }
+        };
+        sink.event(&event).map(|()| Mapped::Done)
+    }
+
+    /// Forgets what a hole in the trace of `cpu` makes doubtful.
+    pub fn lost(&mut self, cpu: u16) {
+        if let Some(memory) = self.cpus.get_mut(usize::from(cpu)) {
+            *memory = CpuMemory::default();
+        }
+    }
+
+    fn cpu(&mut self, cpu: u16) -> &mut CpuMemory {
+        let index = usize::from(cpu);
+        if self.cpus.len() <= index {
+            self.cpus.resize(index + 1, CpuMemory::default());
+        }
+        &mut self.cpus[index]
+    }
+}

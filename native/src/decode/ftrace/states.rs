@@ -1,0 +1,244 @@
+//! What `prev_state` of sched_switch means: the bits differ by kernel release,
+//! so they are read from the event's own print format, letter by letter.
+
+use crate::model::event::State;
+
+/// Bits of `prev_state` to states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateTable {
+    /// Bit value to letter, lowest bit first.
+    flags: Vec<(u64, u8)>,
+    /// The bits that the letters cover.
+    mask: u64,
+    /// The bit printed as `+`: preempted inside the kernel.
+    plus: u64,
+    /// Decoded values of the low bits: every value a real kernel writes.
+    cache: Vec<(State, bool)>,
+}
+
+const CACHED: u64 = 0x1000;
+
+impl StateTable {
+    /// From sched_switch's `print fmt`; None where it has no table of letters.
+    pub fn from_print_fmt(text: &str) -> Option<Self> {
+        let mut flags = Vec::new();
+        // Each entry is `{ value, "letter" }`; values are constant expressions.
+        for entry in text.split('{').skip(1) {
+            let Some((entry, _)) = entry.split_once('}') else { continue };
+            let Some((value, letter)) = entry.rsplit_once(',') else { continue };
+            let letter = letter.trim().trim_matches('"');
+            if let (Some(value), &[letter]) = (constant(value), letter.as_bytes()) {
+                if value != 0 {
+                    flags.push((value, letter));
+                }
+            }
+        }
+        if flags.is_empty() {
+            return None;
+        }
+        // `REC->prev_state & EXPRESSION ? "+" : ""`
+        let plus = text
+            .find("? \"+\"")
+            .and_then(|end| {
+                let head = &text[..end];
+                let start = head.rfind("prev_state &")? + "prev_state &".len();
+                constant(&head[start..])
+            })
+            .unwrap_or(0);
+        Some(Self::new(flags, plus))
+    }
+
+    /// For sources that tell only the kernel release ("6.18.0-arch1").
+    /// Bits: include/linux/sched.h and trace/events/sched.h of these releases.
+    pub fn for_release(release: &str) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let letters = |text: &str| text.bytes().enumerate().map(|(bit, letter)| (1 << bit, letter)).collect();
+        match version {
+            // Unknown: the layout in use since 2017.
+            (0, _) => Self::new(letters("SDTtXZPI"), 0x100),
+            v if v >= (4, 14) => Self::new(letters("SDTtXZPI"), 0x100),
+            v if v >= (4, 8) => Self::new(letters("SDTtXZxKWPNn"), 0x1000),
+            v if v >= (4, 2) => Self::new(letters("SDTtXZxKWPN"), 0x800),
+            v if v >= (3, 14) => Self::new(letters("SDTtXZxKWP"), 0x400),
+            // EXIT_ZOMBIE and EXIT_DEAD stood the other way round; both are dead.
+            v if v >= (3, 9) => Self::new(letters("SDTtZXxKWP"), 0x400),
+            _ => Self::new(letters("SDTtZXxKW"), 0x200),
+        }
+    }
+
+    fn new(flags: Vec<(u64, u8)>, plus: u64) -> Self {
+        let mask = flags.iter().fold(0, |mask, &(value, _)| mask | value) & !plus;
+        let mut table = Self { flags, mask, plus, cache: Vec::new() };
+        table.cache = (0..CACHED).map(|value| table.compute(value)).collect();
+        table
+    }
+
+    /// The state, and whether `+` was set.
+    #[inline]
+    pub fn decode(&self, value: u64) -> (State, bool) {
+        match self.cache.get(value as usize) {
+            Some(&known) if value < CACHED => known,
+            _ => self.compute(value),
+        }
+    }
+
+    fn compute(&self, value: u64) -> (State, bool) {
+        let preempted = value & self.plus != 0;
+        if value & self.mask == 0 {
+            return (State::Runnable, preempted);
+        }
+        let has = |letters: &[u8]| {
+            self.flags.iter().any(|&(bit, letter)| value & bit & self.mask != 0 && letters.contains(&letter))
+        };
+        // A state may carry several letters: D|K is killable (blocked), D|N is
+        // the idle of kernels before 4.14 (parked).
+        let state = if has(b"XZx") {
+            State::Dead
+        } else if has(b"Tt") {
+            State::Stopped
+        } else if has(b"PIN") {
+            State::Parked
+        } else if has(b"D") {
+            State::Blocked
+        } else if has(b"S") {
+            State::Sleeping
+        } else if has(b"R") {
+            State::Runnable
+        } else {
+            State::Unknown
+        };
+        (state, preempted)
+    }
+}
+
+/// The value of a C constant expression of numbers, `|`, `+`, `-`, `<<`, `( )`.
+fn constant(text: &str) -> Option<u64> {
+    let mut parser = Constant { rest: text.as_bytes(), depth: 0 };
+    let value = parser.or()?;
+    parser.space();
+    parser.rest.is_empty().then_some(value)
+}
+
+struct Constant<'a> {
+    rest: &'a [u8],
+    depth: u32,
+}
+
+impl Constant<'_> {
+    fn space(&mut self) {
+        self.rest = self.rest.trim_ascii_start();
+    }
+
+    fn eat(&mut self, token: &[u8]) -> bool {
+        self.space();
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn or(&mut self) -> Option<u64> {
+        let mut value = self.shift()?;
+        while self.eat(b"|") {
+            value |= self.shift()?;
+        }
+        Some(value)
+    }
+
+    fn shift(&mut self) -> Option<u64> {
+        let mut value = self.sum()?;
+        while self.eat(b"<<") {
+            value = value.checked_shl(u32::try_from(self.sum()?).ok()?)?;
+        }
+        Some(value)
+    }
+
+    fn sum(&mut self) -> Option<u64> {
+        let mut value = self.atom()?;
+        loop {
+            if self.eat(b"+") {
+                value = value.checked_add(self.atom()?)?;
+            } else if self.eat(b"-") {
+                value = value.checked_sub(self.atom()?)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn atom(&mut self) -> Option<u64> {
+        if self.eat(b"(") {
+            // The text comes from a file: its nesting must not exhaust our stack.
+            self.depth += 1;
+            if self.depth > 64 {
+                return None;
+            }
+            let value = self.or()?;
+            self.depth -= 1;
+            return self.eat(b")").then_some(value);
+        }
+        self.space();
+        let end = self.rest.iter().position(|c| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+        let (number, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        let number = std::str::from_utf8(number).ok()?.trim_end_matches(['u', 'U', 'l', 'L']);
+        match number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")) {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => number.parse().ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODERN: &str = r#""prev_comm=%s prev_state=%s%s ==> next_comm=%s", REC->prev_comm, (REC->prev_state & ((((0x00000000 | 0x00000001 | 0x00000002 | 0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040) + 1) << 1) - 1)) ? __print_flags(REC->prev_state & ((((0x00000000 | 0x00000001 | 0x00000002 | 0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040) + 1) << 1) - 1), "|", { 0x00000001, "S" }, { 0x00000002, "D" }, { 0x00000004, "T" }, { 0x00000008, "t" }, { 0x00000010, "X" }, { 0x00000020, "Z" }, { 0x00000040, "P" }, { 0x00000080, "I" }) : "R", REC->prev_state & (((0x00000000 | 0x00000001 | 0x00000002 | 0x00000004 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040) + 1) << 1) ? "+" : "", REC->next_comm"#;
+    const OLD: &str = r#""prev_state=%s%s", REC->prev_state & (2048-1) ? __print_flags(REC->prev_state & (2048-1), "|", { 1, "S"} , { 2, "D" }, { 4, "T" }, { 8, "t" }, { 16, "Z" }, { 32, "X" }, { 64, "x" }, { 128, "K" }, { 256, "W" }, { 512, "P" }, { 1024, "N" }) : "R", REC->prev_state & 2048 ? "+" : """#;
+
+    #[test]
+    fn a_modern_print_format_decodes_as_its_release_does() {
+        let table = StateTable::from_print_fmt(MODERN).unwrap();
+        assert_eq!(table, StateTable::for_release("6.18.44"));
+        let expected = [
+            (0, State::Runnable, false),
+            (0x100, State::Runnable, true),
+            (1, State::Sleeping, false),
+            (2, State::Blocked, false),
+            (4, State::Stopped, false),
+            (8, State::Stopped, false),
+            (0x10, State::Dead, false),
+            (0x20, State::Dead, false),
+            (0x40, State::Parked, false),
+            (0x80, State::Parked, false),
+            (0x102, State::Blocked, true),
+            (1 << 40, State::Runnable, false),
+        ];
+        for (value, state, preempted) in expected {
+            assert_eq!(table.decode(value), (state, preempted), "{value:#x}");
+        }
+    }
+
+    #[test]
+    fn the_same_bit_means_another_thing_in_an_old_kernel() {
+        let table = StateTable::from_print_fmt(OLD).unwrap();
+        assert_eq!(table.decode(0x82), (State::Blocked, false)); // D|K
+        assert_eq!(table.decode(0x402), (State::Parked, false)); // D|N
+        assert_eq!(table.decode(0x40), (State::Dead, false)); // x, not P
+        assert_eq!(table.decode(0x800), (State::Runnable, true));
+        assert_eq!(table.decode(0x100), (State::Unknown, false)); // W: on its way
+    }
+
+    #[test]
+    fn hostile_print_formats_end_in_none_not_in_a_stack_overflow() {
+        assert_eq!(StateTable::from_print_fmt(""), None);
+        assert_eq!(StateTable::from_print_fmt("{ (((, \"S\" }"), None);
+        assert_eq!(constant(&"(".repeat(1 << 20)), None);
+        assert_eq!(constant("1 << 64"), None);
+        assert_eq!(constant("0 - 1"), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! A file read at positions: bounded windows instead of a memory map, so that
+//! a file that shrinks or ends early is an error and never a signal.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// An open file, its length, and the name errors call it by.
+pub struct Input {
+    file: File,
+    name: String,
+    len: u64,
+}
+
+impl Input {
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let doing = || format!("read {name}");
+        let file = File::open(path).map_err(|e| Error::io(doing(), &e))?;
+        let meta = file.metadata().map_err(|e| Error::io(doing(), &e))?;
+        if meta.is_dir() {
+            return Err(Error::format(
+                format!("{name} is a directory"),
+                "a file",
+                "name the file inside it",
+            ));
+        }
+        if !meta.is_file() {
+            return Err(Error::format(
+                format!("{name} is a pipe or device"),
+                "a regular file, because it is read at several positions",
+                "save it to a file first",
+            ));
+        }
+        Ok(Self { file, name, len: meta.len() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Fills `buffer` from `at`; returns how many bytes there were.
+    pub fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match read_some(&self.file, &mut buffer[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(format!("read {}", self.name), &e)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Fills `buffer` from `at`, or says what is missing.
+    pub fn read_exact_at(&self, buffer: &mut [u8], at: u64, what: &str) -> Result<()> {
+        let wanted = buffer.len();
+        let got = self.read_at(buffer, at)?;
+        if got == wanted { Ok(()) } else { Err(self.ends_early(at, wanted as u64, what)) }
+    }
+
+    /// The error of a file that stops inside `what`.
+    pub fn ends_early(&self, at: u64, wanted: u64, what: &str) -> Error {
+        Error::format(
+            format!("{} ends at byte {} inside {what}", self.name, self.len),
+            format!("{wanted} bytes from byte {at}"),
+            "the file was cut short: copy or record it again",
+        )
+    }
+
+    /// The error of a field that cannot be right.
+    pub fn wrong(&self, at: u64, found: impl std::fmt::Display, expected: impl Into<String>) -> Error {
+        Error::format(
+            format!("{}, byte {at}: {found}", self.name),
+            expected,
+            "the file is damaged or of another kind: copy or record it again",
+        )
+    }
+}
+
+#[cfg(unix)]
+fn read_some(file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, at)
+}
+
+#[cfg(windows)]
+fn read_some(file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, at)
+}

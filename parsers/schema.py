@@ -1,0 +1,426 @@
+"""Every table of the trace model, column by column.
+
+Twin of `native/src/model/tables.rs`, which fills these tables; a test holds the
+two against each other. What the words mean is in docs/trace-model.md.
+
+Times (`ts`, `ts_*`) are ns on the capture's own monotonic clock, durations are ns,
+CPUs are the host's logical numbers, and null means "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import polars as pl
+
+from schedscope.errors import FormatError, UsageError
+
+SCHEMA_VERSION = 1
+"""Bumped whenever a table changes; caches of another version are rebuilt."""
+
+STATE = pl.Enum(
+    ["running", "runnable", "sleeping", "blocked", "stopped", "parked", "dead", "unknown"]
+)
+WAKE_KIND = pl.Enum(["waking", "enqueued", "new"])
+LOSS_REASON = pl.Enum(
+    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole"]
+)
+CAUSE = pl.Enum(["wake", "new", "preempt", "yield", "unknown"])
+END = pl.Enum(["switched", "woken", "preempted", "exited", "lost", "window"])
+CENSORED = pl.Enum(["none", "right", "left", "both"])
+SCHED_CLASS = pl.Enum(
+    [
+        "stop",
+        "deadline",
+        "realtime",
+        "fair",
+        "batch",
+        "idle",
+        "interrupt",
+        "kernel",
+        "timeshare",
+        "unknown",
+    ]
+)
+PRIORITY_CAUSE = pl.Enum(["change-pri", "lend-pri", "pi_setprio", "unknown"])
+IRQ_KIND = pl.Enum(["hard", "soft"])
+
+_CPU = pl.UInt16()
+_UTID = pl.UInt32()
+_TID = pl.UInt32()
+_TIME = pl.Int64()
+_PRIO = pl.Int16()
+_TEXT = pl.String()
+_BOOL = pl.Boolean()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, Polars type, whether it may be null, and what it says."""
+
+    name: str
+    dtype: pl.DataType
+    nullable: bool
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its name, what a row of it is, and its columns in order."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Column names and Polars types, in order."""
+        return pl.Schema({column.name: column.dtype for column in self.columns})
+
+
+def _always(name: str, dtype: pl.DataType, doc: str) -> Column:
+    return Column(name, dtype, False, doc)
+
+
+def _maybe(name: str, dtype: pl.DataType, doc: str) -> Column:
+    return Column(name, dtype, True, doc)
+
+
+_SWITCHES = Table(
+    "switches",
+    "One context switch.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU that switched."),
+        _always("prev_utid", _UTID, "Thread that left the CPU."),
+        _always("prev_state", STATE, "State it left in; `runnable`: it still wanted the CPU."),
+        _maybe("prev_prio", _PRIO, "Its priority, the operating system's own number."),
+        _maybe(
+            "preempted",
+            _BOOL,
+            "It left against its will; null where the source cannot tell, "
+            "as with Linux's plain R without recorded yields.",
+        ),
+        _always("next_utid", _UTID, "Thread that came onto the CPU."),
+        _maybe("next_prio", _PRIO, "Its priority, the operating system's own number."),
+    ),
+)
+
+_WAKEUPS = Table(
+    "wakeups",
+    "One step of a wakeup.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which the step was recorded."),
+        _maybe(
+            "waker_utid",
+            _UTID,
+            "Thread that ran there; null if the source says it was an interrupt.",
+        ),
+        _always("utid", _UTID, "Thread that was woken."),
+        _always(
+            "kind",
+            WAKE_KIND,
+            "`waking`: the decision, on the waker's CPU; `enqueued`: on the target's queue; "
+            "`new`: first enqueue of a new thread.",
+        ),
+        _maybe("target_cpu", _CPU, "CPU whose queue was chosen at this step."),
+        _maybe("prio", _PRIO, "Priority of the woken thread, the operating system's own number."),
+    ),
+)
+
+_MIGRATIONS = Table(
+    "migrations",
+    "One move of a thread from one CPU to another, as the kernel reported it.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which the move was recorded."),
+        _always("utid", _UTID, "Thread that was moved."),
+        _maybe("from_cpu", _CPU, "CPU it belonged to before."),
+        _maybe("to_cpu", _CPU, "CPU it belongs to from now on."),
+    ),
+)
+
+_THREADS = Table(
+    "threads",
+    "One thread incarnation; rows 0 to ncpu-1 are the idle threads in CPU order.",
+    (
+        _always("utid", _UTID, "Its number, unique in the trace and never reused."),
+        _maybe("tid", _TID, "The kernel's thread id, which other rows may share."),
+        _maybe("pid", _TID, "The kernel's process id."),
+        _always("comm", _TEXT, "Its last name; empty if no event carried one."),
+        _always("comm_first", _TEXT, "Its first name; empty if no event carried one."),
+        _maybe("kernel", _BOOL, "It is a kernel thread."),
+        _maybe("sched_class", SCHED_CLASS, "Its last known scheduling class."),
+        _maybe("prio", _PRIO, "Its last known priority, the operating system's own number."),
+        _maybe("affinity", _TEXT, 'CPUs it may run on, as a list ("0-3,8").'),
+        _maybe("recorder", _BOOL, "It is part of the recorder that made the capture."),
+        _maybe("start_ts", _TIME, "When it was created, ns; null if that was not seen."),
+        _maybe("end_ts", _TIME, "Its last event, ns."),
+        _maybe("parent_utid", _UTID, "Thread that created it."),
+        _maybe("exit_ts", _TIME, "When it began to exit, ns; null if that was not seen."),
+    ),
+)
+
+_RENAMES = Table(
+    "renames",
+    "One change of a thread's name.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("utid", _UTID, "Thread that was renamed."),
+        _always("comm", _TEXT, "Its name from now on."),
+    ),
+)
+
+_YIELDS = Table(
+    "yields",
+    "One call of sched_yield.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("utid", _UTID, "Thread that called."),
+    ),
+)
+
+_PRIORITIES = Table(
+    "priorities",
+    "One change of a thread's priority.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("utid", _UTID, "Thread whose priority changed."),
+        _always("prio", _PRIO, "Its priority from now on, the operating system's own number."),
+        _always("cause", PRIORITY_CAUSE, "Why it changed."),
+    ),
+)
+
+_QUEUE_LOAD = Table(
+    "queue_load",
+    "One run queue length, as the kernel itself reported it; a cross-check, never an input.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _maybe("cpu", _CPU, "CPU of the queue; null for a queue all CPUs share."),
+        _always("load", pl.Int32(), "Threads on the queue, the running one included."),
+    ),
+)
+
+_IRQS = Table(
+    "irqs",
+    "One interrupt handler's run.",
+    (
+        _always("ts", _TIME, "When it began, ns."),
+        _always("cpu", _CPU, "CPU that was interrupted."),
+        _always("kind", IRQ_KIND, "`hard`: a device's interrupt; `soft`: deferred work."),
+        _always("id", pl.UInt32(), "The interrupt's or softirq vector's number."),
+        _always("dur", _TIME, "How long it ran, ns."),
+    ),
+)
+
+_LOSSES = Table(
+    "losses",
+    "One stretch of time in which events may be missing.",
+    (
+        _maybe("cpu", _CPU, "CPU whose events may be missing; null: any CPU's."),
+        _always("ts_begin", _TIME, "Last event before the gap, ns."),
+        _always("ts_end", _TIME, "First event after the gap, ns."),
+        _maybe("count", pl.UInt64(), "How many events are missing, where the source counted."),
+        _always(
+            "reason",
+            LOSS_REASON,
+            "`overrun`: the source said so; `chain_break`: a switch whose outgoing thread is not "
+            "the one that came in before; `late_start`, `early_end`: the CPU's recording covers "
+            "less than the window; `truncated`: the file ends inside a record; `exit_hole`: "
+            "FreeBSD records no switch when a thread exits.",
+        ),
+    ),
+)
+
+_CPUS = Table(
+    "cpus",
+    "One logical CPU.",
+    (
+        _always("cpu", _CPU, "The host's logical number."),
+        _maybe("core", _CPU, "Number of its core."),
+        _maybe("llc", _CPU, "Number of its last-level cache."),
+        _maybe("package", _CPU, "Number of its package (socket)."),
+        _maybe("numa_node", _CPU, "Number of its memory node."),
+        _maybe("smt_siblings", _TEXT, 'All CPUs of its core, as a list ("0-1").'),
+        _maybe("capacity", pl.UInt32(), "Relative computing power; the fastest CPU has 1024."),
+        _maybe("online", _BOOL, "It was in use when the capture began."),
+    ),
+)
+
+_STATES = Table(
+    "states",
+    "One interval of a thread's life, in the order in which the intervals became known.",
+    (
+        _always("ts", _TIME, "When it began, ns."),
+        _always("dur", _TIME, "How long it lasted, ns; never 0."),
+        _always("utid", _UTID, "The thread."),
+        _always("state", STATE, "What it was doing."),
+        _maybe(
+            "cpu",
+            _CPU,
+            "`running`: the CPU; `runnable`: the CPU whose queue it waited on; else where it "
+            "last ran.",
+        ),
+        _maybe("prio", _PRIO, "Its last priority in the interval, the operating system's number."),
+        _maybe("waker_utid", _UTID, "`runnable` after a wakeup: the thread that woke it."),
+        _always(
+            "end",
+            END,
+            "How it ended: `switched` onto or off a CPU or to another queue; `woken`; "
+            "`preempted`: off a CPU, still wanting it; `exited`; `lost`: the true end was not "
+            "seen; `window`: it was still open when the trace ended.",
+        ),
+    ),
+)
+
+_WAITS = Table(
+    "waits",
+    "One wait of a thread for a CPU, in the order in which the waits ended.",
+    (
+        _always("utid", _UTID, "The thread."),
+        _always(
+            "cause",
+            CAUSE,
+            "Why it began: `wake`; `new` thread; `preempt`: it left the CPU still wanting it; "
+            "`yield`: the same, and the source says it was voluntary; `unknown`: not seen.",
+        ),
+        _maybe("ts_waking", _TIME, "When its wakeup was decided, ns."),
+        _maybe(
+            "ts_ready",
+            _TIME,
+            "When the wait began, ns: the later of the waking and the thread's last switch-out.",
+        ),
+        _maybe("ts_enqueued", _TIME, "When it came onto a run queue, ns."),
+        _maybe("ts_run", _TIME, "When it got a CPU and the wait ended, ns."),
+        _maybe("waker_utid", _UTID, "Thread that woke it."),
+        _maybe("waker_cpu", _CPU, "CPU on which the wakeup was raised."),
+        _maybe("prev_cpu", _CPU, "CPU it ran on before."),
+        _maybe("queue_cpu", _CPU, "CPU whose queue it waited on last."),
+        _maybe("cpu", _CPU, "CPU that it got."),
+        _maybe("prio", _PRIO, "Its last priority in the wait, the operating system's number."),
+        _maybe("placement", _TIME, "ts_enqueued - ts_ready, ns: choosing a CPU and getting there."),
+        _maybe("queue", _TIME, "ts_run - ts_enqueued, ns: on the queue."),
+        _maybe(
+            "wait",
+            _TIME,
+            "ts_run - ts_ready, ns; a lower bound where `censored` is `right`, "
+            "null where the beginning was not seen.",
+        ),
+        _always(
+            "censored",
+            CENSORED,
+            "What the trace did not see: `none`: nothing; `right`: the end; `left`: the "
+            "beginning; `both`.",
+        ),
+    ),
+)
+
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {
+        table.name: table
+        for table in (
+            _SWITCHES,
+            _WAKEUPS,
+            _MIGRATIONS,
+            _THREADS,
+            _RENAMES,
+            _YIELDS,
+            _PRIORITIES,
+            _QUEUE_LOAD,
+            _IRQS,
+            _LOSSES,
+            _CPUS,
+            _STATES,
+            _WAITS,
+        )
+    }
+)
+"""Every table by name: the facts, then `cpus`, then what reconstruction infers."""
+
+
+def _table(name: str) -> Table:
+    try:
+        return TABLES[name]
+    except KeyError:
+        raise UsageError(
+            f"there is no table {name!r}", "one of " + ", ".join(TABLES), "check the spelling"
+        ) from None
+
+
+def empty(name: str) -> pl.DataFrame:
+    """The table `name` without rows.
+
+    >>> empty("yields")
+    shape: (0, 2)
+    ┌─────┬──────┐
+    │ ts  ┆ utid │
+    │ --- ┆ ---  │
+    │ i64 ┆ u32  │
+    ╞═════╪══════╡
+    └─────┴──────┘
+    """
+    return pl.DataFrame(schema=_table(name).schema)
+
+
+def conform(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` as the table `name`: its columns in order, with its types.
+
+    Nullable columns may be left out and become null; types are cast where no
+    value is lost. Raises `FormatError` on a column too many, on a missing or
+    null value that the table needs, and on a value that does not fit its type.
+
+    >>> conform("yields", pl.DataFrame({"utid": [7], "ts": [1_000]}))
+    shape: (1, 2)
+    ┌──────┬──────┐
+    │ ts   ┆ utid │
+    │ ---  ┆ ---  │
+    │ i64  ┆ u32  │
+    ╞══════╪══════╡
+    │ 1000 ┆ 7    │
+    └──────┴──────┘
+    """
+    table = _table(name)
+    strange = [column for column in frame.columns if column not in table.schema]
+    if strange:
+        raise FormatError(
+            f"table {name} has unknown columns: {', '.join(strange)}",
+            ", ".join(table.schema),
+            "drop or rename them",
+        )
+    columns: list[pl.Series] = []
+    for column in table.columns:
+        if column.name not in frame.columns:
+            if not column.nullable and frame.height:
+                raise FormatError(f"table {name} has no column {column.name}", column.doc)
+            columns.append(pl.repeat(None, frame.height, dtype=column.dtype, eager=True))
+        else:
+            columns.append(_cast(name, column, frame[column.name]))
+    return pl.DataFrame(
+        [values.alias(column.name) for column, values in zip(table.columns, columns, strict=True)]
+    )
+
+
+def _cast(name: str, column: Column, values: pl.Series) -> pl.Series:
+    if values.dtype.is_float() and column.dtype.is_integer():
+        # Polars would cut off fractions without a word.
+        raise FormatError(
+            f"table {name}, column {column.name} has floating-point values",
+            f"{column.dtype} values ({column.doc})",
+            "ns as floats have lost digits: go back to the integers they came from",
+        )
+    try:
+        cast = values.cast(column.dtype)
+    except pl.exceptions.PolarsError as error:
+        raise FormatError(
+            f"table {name}, column {column.name}: {str(error).splitlines()[0]}",
+            f"{column.dtype} values ({column.doc})",
+        ) from None
+    if not column.nullable and cast.has_nulls():
+        raise FormatError(
+            f"table {name}, column {column.name} has {cast.null_count()} null values",
+            "none: this column is always known",
+        )
+    return cast

@@ -1,0 +1,326 @@
+"""Converted traces on disk: found again, never served stale, never half written.
+
+The rules, in one place:
+
+* A converted trace lies beside its source (`web.capture` -> `web.sched`,
+  `trace.dat` -> `trace.dat.sched`), or in the user's cache folder where the
+  source's folder cannot be written or holds a foreign folder of that name.
+* It is served only if table schema, native build and decoder options are the
+  same and the source is unchanged: the same `stat` (size, inode, mtime and
+  ctime, which no program can set), or else the same content. Content is
+  compared up to 64 MiB; a larger source with another `stat` is converted again.
+* It is written under a partial name and renamed when complete. Of two
+  processes converting at once the first to finish wins and the other takes the
+  winner's. Whatever ends a conversion early, its partial folder is removed; a
+  killed process's partial folder is removed by the next conversion.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from schedscope.errors import StorageError, UsageError
+
+ABOUT = "trace.json"
+
+_CONTENT_LIMIT = 64 * 2**20
+# Two writes within the file system's clock tick leave the same mtime: a stat
+# younger than this says nothing.
+_SETTLED_NS = 2_000_000_000
+
+Convert = Callable[[Path], str]
+"""Writes the tables into an existing folder, returns the text of trace.json."""
+
+
+def find_or_build(
+    source: Path,
+    convert: Convert,
+    *,
+    folder: Path | None = None,
+    refresh: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Path:
+    """The `.sched` folder for `source`, converted now if it has to be.
+
+    `folder` names the one place to look and write; without it the places of
+    the module's docstring are tried in turn.
+    """
+    name = sched_name(source, options)
+    explicit = folder or _environment_folder()
+    if explicit is not None:
+        _make_folder(explicit)
+        places = [explicit / name]
+    else:
+        places = [source.absolute().parent / name, _user_folder() / _distinct(source, name)]
+    key = _key(source, options)
+    if not refresh:
+        for place in places:
+            if _serves(place, source, key):
+                return place
+    for place in places[:-1]:
+        if _is_ours(place, source) and _writable(place.parent):
+            return build(source, place, convert, key=key)
+    last = places[-1]
+    if explicit is None:
+        _make_folder(last.parent)
+    elif not _is_ours(last, source):
+        raise UsageError(
+            f"{last} exists and is not a converted copy of {source}",
+            "a free name in the cache folder",
+            "give another --cache folder, or move that one away",
+        )
+    return build(source, last, convert, key=key)
+
+
+def build(
+    source: Path,
+    target: Path,
+    convert: Convert,
+    *,
+    key: Mapping[str, Any] | None = None,
+    replace: bool = True,
+) -> Path:
+    """Convert into a partial folder, then rename it to `target`.
+
+    With `key` the result may be served from a cache. An existing `target` is
+    replaced only if `replace`.
+    """
+    _remove_abandoned(target)
+    before = _stat(source)
+    with _partial_folder(target) as partial:
+        about = json.loads(convert(partial))
+        if _stat(source) != before:
+            raise StorageError(
+                f"{source} changed while it was being read",
+                "a finished recording",
+                "wait until the recorder has ended, then try again",
+            )
+        about.setdefault("source", {})["bytes"] = sum(row[1] for row in before)
+        if key is not None:
+            settled = time.time_ns() - max(row[-1] for row in before) > _SETTLED_NS
+            about["cache"] = {
+                **key,
+                "stat": before if settled else None,
+                "content": _content(source, before),
+                "files": {f.name: f.stat().st_size for f in sorted(partial.iterdir())},
+            }
+        (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        _publish(partial, target, source, key, replace)
+    return target
+
+
+def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:
+    """The name of the folder that a source is converted to.
+
+    >>> sched_name(Path("runs/web.capture")), sched_name(Path("trace.dat"))
+    ('web.sched', 'trace.dat.sched')
+    """
+    name = source.name.removesuffix(".capture")
+    if options:
+        text = json.dumps(sorted(options.items()))
+        name += "." + hashlib.sha256(text.encode()).hexdigest()[:8]
+    return name + ".sched"
+
+
+def read_about(folder: Path) -> dict[str, Any] | None:
+    """trace.json of a `.sched` folder, or None where there is no readable one."""
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return about if isinstance(about, dict) else None
+
+
+def _key(source: Path, options: Mapping[str, str] | None) -> dict[str, Any]:
+    from schedscope._native import SCHEMA_VERSION
+
+    return {
+        "source": source.name,
+        "schema_version": SCHEMA_VERSION,
+        "build": _build(),
+        "options": dict(sorted((options or {}).items())),
+    }
+
+
+@lru_cache(maxsize=1)
+def _build() -> str:
+    """The native engine's own bytes: a rebuilt decoder may read differently."""
+    from schedscope import _native
+
+    return hashlib.sha256(Path(str(_native.__file__)).read_bytes()).hexdigest()[:16]
+
+
+def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
+    about = read_about(place)
+    cache = (about or {}).get("cache")
+    if not isinstance(cache, dict) or any(cache.get(k) != v for k, v in key.items()):
+        return False
+    try:
+        # A crash of the host may leave files of the right name without content.
+        whole = all((place / n).stat().st_size == s for n, s in cache["files"].items())
+    except (OSError, KeyError, AttributeError):
+        return False
+    if not whole:
+        return False
+    now = _stat(source)
+    if cache.get("stat") == now:
+        return True
+    return cache.get("content") is not None and cache["content"] == _content(source, now)
+
+
+def _is_ours(place: Path, source: Path) -> bool:
+    """May `place` be replaced: is it free, or our copy of this very source?"""
+    if not place.exists() and not place.is_symlink():
+        return True
+    cache = (read_about(place) or {}).get("cache")
+    return isinstance(cache, dict) and cache.get("source") == source.name
+
+
+def _files(source: Path) -> Iterator[Path]:
+    if source.is_dir():
+        yield from sorted(path for path in source.rglob("*") if path.is_file())
+    else:
+        yield source
+
+
+def _stat(source: Path) -> list[list[Any]]:
+    """Name, size, inode, mtime, ctime of every file of the source."""
+    rows: list[list[Any]] = []
+    for path in _files(source):
+        s = path.stat()
+        name = str(path.relative_to(source)) if path != source else path.name
+        rows.append([name, s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns])
+    if not rows:
+        raise StorageError(f"{source} is an empty folder", "a capture folder or a trace file")
+    return rows
+
+
+def _content(source: Path, rows: list[list[Any]]) -> str | None:
+    """A hash over names and bytes; None where the source is too large."""
+    if sum(row[1] for row in rows) > _CONTENT_LIMIT:
+        return None
+    digest = hashlib.sha256()
+    for path in _files(source):
+        name = str(path.relative_to(source)) if path != source else ""
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape"))
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _partial_folder(target: Path) -> Iterator[Path]:
+    """A locked folder beside `target`, gone afterwards unless it was renamed."""
+    partial = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
+    try:
+        # Not mkdtemp: the folder shall have the permissions of the user's umask.
+        partial.mkdir()
+    except OSError as error:
+        raise _storage_error(f"create {partial}", error) from error
+    # The lock says "somebody works here"; the kernel drops it with the process.
+    descriptor = os.open(partial, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield partial
+    except OSError as error:
+        raise _storage_error(f"write {target}", error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_abandoned(target: Path) -> None:
+    for path in target.parent.glob(f".{target.stem}.*.sched.partial"):
+        try:
+            if time.time() - path.stat().st_mtime < 60:  # its owner may not hold the lock yet
+                continue
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # somebody works there
+        finally:
+            os.close(descriptor)
+
+
+def _publish(
+    partial: Path, target: Path, source: Path, key: Mapping[str, Any] | None, replace: bool
+) -> None:
+    while True:
+        try:
+            partial.rename(target)  # fails on a folder that is not empty
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        if key is not None and _serves(target, source, key):
+            return  # another process was faster
+        if not replace:
+            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+        aside = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
+        try:
+            target.rename(aside)
+        except FileNotFoundError:
+            continue
+        if aside.is_dir() and not aside.is_symlink():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+
+
+def _environment_folder() -> Path | None:
+    text = os.environ.get("SCHEDSCOPE_CACHE")
+    return Path(text) if text else None
+
+
+def _user_folder() -> Path:
+    if text := os.environ.get("XDG_CACHE_HOME"):
+        return Path(text) / "schedscope"
+    home = Path.home()
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "schedscope"
+
+
+def _distinct(source: Path, name: str) -> str:
+    """Sources of one name in different folders must not share a cache."""
+    place = os.fsencode(source.resolve())
+    return f"{hashlib.sha256(place).hexdigest()[:12]}-{name}"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _storage_error(f"create the cache folder {folder}", error) from error
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _storage_error(doing: str, error: OSError) -> StorageError:
+    hints = {
+        errno.ENOSPC: "free some space, or choose another place with --cache DIR",
+        errno.EDQUOT: "free some space, or choose another place with --cache DIR",
+        errno.EACCES: "choose a place you may write to with --cache DIR",
+        errno.EROFS: "choose a place you may write to with --cache DIR",
+    }
+    return StorageError(
+        f"cannot {doing}: {error.strerror or error}", hint=hints.get(error.errno or 0, "")
+    )

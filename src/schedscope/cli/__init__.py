@@ -1,0 +1,171 @@
+"""The command line: one module per command, found by its file name.
+
+A command is a module in this folder whose name has no leading underscore
+(`runqueue_depth.py` is `schedscope runqueue-depth`). It defines
+
+* `NAME`: the word the user types, the module's name with `-` for `_`;
+* `HELP`: one line for the list of commands;
+* `EXAMPLE`: a real session, shown at the end of the command's own help;
+* `add_arguments(parser)`: its options (`_options` has the shared ones);
+* `run(args) -> int`: does the work and returns the exit code.
+
+Its docstring is the description in the command's help. The head of the module
+imports the standard library and `schedscope.cli._*` only: Polars and the
+engine are imported inside `run`, so that help is instant.
+
+Results go to stdout through `_output`, everything else to stderr. Errors are
+raised as `schedscope.errors`; `main` turns them into one sentence and an exit
+code: 2 for usage, 1 for failures, 130 for Ctrl-C. No traceback reaches a user
+unless `SCHEDSCOPE_DEBUG` is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import iter_modules
+from types import FrameType, ModuleType
+from typing import Any
+
+from schedscope.errors import SchedscopeError, UsageError
+
+DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
+
+EPILOG = """\
+a first session:
+  schedscope capture -o web.capture -d 10        record this host for 10 seconds
+  schedscope latency web.capture --by comm       who waited for a CPU, and how long
+  schedscope check web.capture                   how much of it can be trusted
+
+`schedscope COMMAND --help` explains a command with an example."""
+
+# The order of the list in `--help`: the order of a session. Commands not named
+# here follow in alphabetical order.
+ORDER = ("doctor", "capture", "collectors", "convert", "info", "check", "latency", "report")
+
+
+def commands() -> dict[str, str]:
+    """Command names and their modules' names, in the order of the help."""
+    modules = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
+    names = {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
+    rank = {name: i for i, name in enumerate(ORDER)}
+    return dict(sorted(names.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0])))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code of the process."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # As an exception, so that every `finally` on the way out runs:
+            # partial output is removed, recorders are stopped.
+            signal.signal(number, _stop)
+    except ValueError:  # not the main thread: the embedding program decides
+        pass
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # argparse, or a signal
+        return stop.code if isinstance(stop.code, int) else 1
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. Point stdout at nothing, or
+        # the interpreter complains once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except SchedscopeError as error:
+        _trace_if_asked()
+        _complain(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+    except OSError as error:
+        _trace_if_asked()
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}")
+        return 1
+    except BaseException as error:  # a Rust panic in Polars is not an Exception
+        _trace_if_asked()
+        _complain(
+            f"internal error, {type(error).__name__}: {' '.join(str(error).split())[:300]}."
+            " Hint: set SCHEDSCOPE_DEBUG=1 to see where, and report it"
+        )
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    known = commands()
+    if arguments and arguments[0] in known:
+        # Only this command's module is loaded.
+        module = import_module(known[arguments[0]])
+        parser = argparse.ArgumentParser(prog=f"schedscope {arguments[0]}", **_texts(module))
+        module.add_arguments(parser)
+        code: int = module.run(parser.parse_args(arguments[1:]))
+        return code
+    if arguments and not arguments[0].startswith("-"):
+        from difflib import get_close_matches
+
+        close = get_close_matches(arguments[0], known, 1)
+        raise UsageError(
+            f"no command {arguments[0]!r}",
+            f"one of {', '.join(known)}",
+            f"did you mean {close[0]}?" if close else "",
+        )
+    _parser(known).parse_args(arguments)
+    raise AssertionError("the parser leaves unless a command was given")
+
+
+def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
+    space = max(map(len, known))
+    listing = [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in known.items()]
+    parser = argparse.ArgumentParser(
+        prog="schedscope",
+        usage="schedscope COMMAND ...",
+        description=DESCRIPTION,
+        epilog="\n".join(["commands:", *listing, "", EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    # Commands are dispatched before: this only says that one is missing.
+    parser.add_argument("command", help=argparse.SUPPRESS)
+    return parser
+
+
+def _texts(module: ModuleType) -> dict[str, Any]:
+    example = getattr(module, "EXAMPLE", "").strip("\n")
+    return {
+        "description": (module.__doc__ or module.HELP).strip(),
+        "epilog": f"example:\n{example}" if example else None,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        # importlib.metadata costs 30 ms: only when asked.
+        from importlib.metadata import version
+
+        print(f"schedscope {version('schedscope')}")
+        parser.exit()
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # stderr may be closed: then the exit code must do
+        print(f"schedscope: {text}", file=sys.stderr)
+
+
+def _trace_if_asked() -> None:
+    if os.environ.get("SCHEDSCOPE_DEBUG"):
+        import traceback
+
+        traceback.print_exc()

@@ -1,0 +1,73 @@
+"""The lines above every result: which trace this is, and how far to trust it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from schedscope import units
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def headline(trace: Trace) -> list[str]:
+    """Two lines: the recording, and what is missing from it."""
+    info = trace.info
+    host = " ".join(str(info[key]) for key in ("os", "release") if info.get(key))
+    parts = [
+        units.printable(trace.name),
+        *([host] if host else []),
+        f"{trace.ncpu} CPU{'s' * (trace.ncpu != 1)}",
+        units.duration(trace.duration),
+        f"{trace.events:,} events",
+    ]
+    return [" · ".join(parts), "trust: " + "; ".join(doubts(trace) or ["nothing is missing"])]
+
+
+def about(trace: Trace) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "trace": trace.name,
+        "window": list(trace.window),
+        "ncpu": trace.ncpu,
+        "events": trace.events,
+        "doubts": doubts(trace),
+        "time_unit": "ns",
+    }
+
+
+def doubts(trace: Trace) -> list[str]:
+    """What the trace could not tell, each in a few words; empty if it told everything."""
+    import polars as pl
+
+    found = []
+    losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
+    for reason, intervals, count in sorted(losses.iter_rows()):
+        if reason == "chain_break":
+            found.append(f"{_several(intervals, 'break')} in the chain of switches")
+        elif reason == "exit_hole":
+            found.append(f"{_several(intervals, 'hole')} at thread exits")
+        elif reason in ("late_start", "early_end"):
+            edge = "started late" if reason == "late_start" else "ended early"
+            found.append(f"{_several(intervals, 'CPU')} {edge}")
+        else:
+            events = f"{count:,} events" if count else "events"
+            found.append(f"{events} lost by {reason} in {_several(intervals, 'place')}")
+    for loss in trace.info.get("unplaced_losses") or []:
+        where = f" on CPU {loss['cpu']}" if loss.get("cpu") is not None else ""
+        events = f"{loss['count']:,} events" if loss.get("count") else "events"
+        found.append(f"{events} lost{where}, place unknown")
+    counters = trace.info.get("reconstruction") or {}
+    if n := counters.get("missing_wakeups"):
+        found.append(f"{_several(n, 'wakeup')} not recorded")
+    if n := counters.get("contradictions"):
+        found.append(_several(n, "contradiction"))
+    unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
+    if unknown and trace.duration:
+        share = unknown / (trace.duration * trace.ncpu)
+        found.append(f"{units.percent(share)} of CPU time unknown")
+    return found
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"

@@ -1,0 +1,198 @@
+"""Results on stdout: a table for people, JSON or CSV for programs.
+
+Tables show human units and fit the terminal; JSON and CSV carry every column
+in nanoseconds and plain digits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from schedscope import units
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number"]
+
+# Columns whose digits are a name, not a quantity.
+_IDS = {"cpu", "tid", "pid", "utid", "prio", "core", "llc", "package", "numa_node"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column of a frame appears in a table.
+
+    `rank` decides what goes first when the terminal is narrow: the highest
+    rank; 0 never goes. `origin` is subtracted from instants.
+    """
+
+    name: str
+    head: str = ""
+    kind: Kind = "text"
+    rank: int = 0
+    origin: int = 0
+
+    @property
+    def title(self) -> str:
+        """The word above the column."""
+        return self.head or self.name
+
+
+def emit(
+    frame: pl.DataFrame,
+    form: str,
+    *,
+    columns: Sequence[Column] | None = None,
+    about: Mapping[str, Any] | None = None,
+    head: Iterable[str] = (),
+    foot: Iterable[str] = (),
+) -> None:
+    """Write `frame` to stdout as `form`: "table", "json" or "csv".
+
+    `head` and `foot` are lines around the table; `about` the same knowledge
+    as keys of the JSON object, beside its `rows`. CSV is the rows alone.
+    """
+    if form == "csv":
+        _write(frame.write_csv())
+    elif form == "json":
+        document = {**(about or {}), "rows": frame.to_dicts()}
+        _write(json.dumps(document, ensure_ascii=False, indent=1, default=str) + "\n")
+    else:
+        parts = [*head]
+        parts += [*table(frame, columns or columns_of(frame), width=width())]
+        parts += [*foot]
+        _write("\n".join(parts) + "\n")
+
+
+def emit_about(about: Mapping[str, Any], form: str, lines: Iterable[str]) -> None:
+    """Write a result that is no table: `lines` for people, else `about`."""
+    if form == "table":
+        _write("\n".join(lines) + "\n")
+    elif form == "json":
+        _write(json.dumps(about, ensure_ascii=False, indent=1, default=str) + "\n")
+    else:
+        import csv
+        import io
+
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["key", "value"])
+        for key, value in about.items():
+            plain = (
+                value if isinstance(value, str | int | float) else json.dumps(value, default=str)
+            )
+            writer.writerow([key, plain])
+        _write(text.getvalue())
+
+
+def columns_of(frame: pl.DataFrame, *, origin: int = 0) -> list[Column]:
+    """Columns guessed from names and types, by the trace model's conventions."""
+    found = []
+    for name, dtype in frame.schema.items():
+        kind: Kind = "text"
+        if name in _IDS or name.endswith(("_cpu", "_utid", "_tid", "_pid")):
+            kind = "id"
+        elif name == "n" or name.startswith("n_") or dtype.is_unsigned_integer():
+            kind = "count"
+        elif name == "ts" or name.startswith("ts_") or name.endswith("_ts"):
+            kind = "at"
+        elif name.endswith("_frac"):
+            kind = "share"
+        elif dtype.is_float():
+            kind = "number"
+        elif dtype.is_integer():
+            kind = "time"
+        found.append(Column(name, kind=kind, origin=origin))
+    return found
+
+
+def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) -> list[str]:
+    """The lines of a table at most `width` wide (None: as wide as needed)."""
+    shown = [column for column in columns if column.name in frame.columns]
+    cells = {column.name: _cells(frame, column) for column in shown}
+    widths = {column.name: max(map(len, [column.title, *cells[column.name]])) for column in shown}
+
+    def total() -> int:
+        return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
+
+    dropped: list[str] = []
+    while width is not None and total() > width:
+        droppable = [column for column in shown if column.rank > 0]
+        if droppable:
+            victim = max(droppable, key=lambda column: column.rank)
+            shown.remove(victim)
+            dropped.append(victim.title)
+            continue
+        # Nothing to leave out: shorten the widest text column, to 8 at least.
+        texts = [c for c in shown if c.kind == "text" and widths[c.name] > 8]
+        if not texts:
+            break
+        widest = max(texts, key=lambda column: widths[column.name])
+        widths[widest.name] = max(8, widths[widest.name] - (total() - width))
+
+    def line(values: Iterable[str]) -> str:
+        fields = []
+        for column, value in zip(shown, values, strict=True):
+            space = widths[column.name]
+            if len(value) > space:
+                value = value[: space - 1] + "…"
+            fields.append(value.ljust(space) if column.kind == "text" else value.rjust(space))
+        return "  ".join(fields).rstrip()
+
+    lines = [_bold(line(column.title for column in shown))]
+    rows = zip(*(cells[column.name] for column in shown), strict=True)
+    lines += [line(row) for row in rows]
+    if dropped:
+        lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
+    return [_encodable(text) for text in lines]
+
+
+def width() -> int | None:
+    """Columns of the terminal; None where output goes to a file or pipe."""
+    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
+        return max(40, shutil.get_terminal_size().columns)
+    return None
+
+
+def _cells(frame: pl.DataFrame, column: Column) -> list[str]:
+    values = frame[column.name].to_list()
+    match column.kind:
+        case "time":
+            # The unit in a column of its own width: digits line up.
+            texts = [units.duration(value) for value in values]
+            return [text + " " if text.endswith(" s") else text for text in texts]
+        case "at":
+            return [units.instant(value, column.origin) for value in values]
+        case "count":
+            return [units.count(value) for value in values]
+        case "share":
+            return [units.percent(value) for value in values]
+        case "number":
+            return ["-" if value is None else f"{value:.4g}" for value in values]
+        case _:
+            return ["-" if value is None else units.printable(str(value)) for value in values]
+
+
+def _bold(text: str) -> str:
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        return f"\x1b[1m{text}\x1b[0m"
+    return text
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    if encoding.lower().replace("-", "") == "utf8":
+        return text
+    plain = text.replace("µ", "u").replace("≥", ">=").replace("…", "~").replace("·", "|")
+    return plain.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(_encodable(text))

@@ -1,0 +1,58 @@
+"""Convert a capture or another tool's trace to the tables of the trace model.
+
+Writes a .sched folder: trace.json and one Parquet file for each table, which
+Polars, DuckDB, pandas and Spark read without schedscope. Every other command
+converts what it is given by itself; use this one to choose the place, or to
+hand the tables on.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope import units
+from schedscope.cli import _headline, _options, _output
+from schedscope.cli._progress import Progress
+
+NAME = "convert"
+HELP = "write the tables of a trace as Parquet"
+EXAMPLE = """\
+  schedscope convert web.capture -o web.sched
+  schedscope convert trace.dat -O instance=judge -o judge.sched
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope convert`."""
+    parser.add_argument("input", metavar="INPUT", help="a capture folder, or a foreign trace file")
+    parser.add_argument(
+        "-o", "--output", metavar="NAME.sched", help="the folder to write (default: beside INPUT)"
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace an older .sched folder")
+    _options.add_decoder_options(parser)
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert, then say what was written."""
+    from schedscope.trace import convert
+
+    with Progress(f"converting {args.input}") as progress:
+        trace = convert(
+            args.input,
+            args.output,
+            force=args.force,
+            options=_options.decoder_options(args),
+            progress=progress,
+        )
+    assert trace.path is not None
+    size = sum(file.stat().st_size for file in trace.path.iterdir())
+    rows = {name: n for name, n in (trace.info.get("rows") or {}).items() if n}
+    lines = [
+        *_headline.headline(trace),
+        f"wrote {trace.path} ({units.size(size)}): "
+        + ", ".join(f"{name} {n:,}" for name, n in rows.items()),
+    ]
+    about = {**_headline.about(trace), "path": str(trace.path), "bytes": size, "rows": rows}
+    _output.emit_about(about, args.format, lines)
+    return 0

@@ -1,0 +1,173 @@
+"""How long did threads wait for a CPU, who, and why?
+
+A wait runs from the moment a thread could run (woken, created, preempted, or
+having yielded) to the moment it ran. Quantiles are exact order statistics over
+the waits seen from begin to end; waits still open at the end are counted, and
+the longest of them is shown as a lower bound where it exceeds the maximum.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from schedscope import units
+from schedscope.cli import _headline, _options, _output
+from schedscope.cli._output import Column
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAME = "latency"
+HELP = "how long threads waited for a CPU"
+EXAMPLE = """\
+  schedscope latency web.capture --by comm --top 20
+  schedscope latency web.capture --by tid --comm nginx --sort p99
+  schedscope latency web.capture --every 100ms --cause preempt --format csv
+"""
+
+GROUPS = (
+    "comm",
+    "pid",
+    "tid",
+    "utid",
+    "cpu",
+    "cause",
+    "prio",
+    "sched_class",
+    "queue_cpu",
+    "prev_cpu",
+    "waker_cpu",
+)
+CAUSES = ("wake", "new", "preempt", "yield", "unknown")
+SORTS = ("total", "n", "mean", "p50", "p90", "p99", "p99.9", "max")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope latency`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "--by",
+        metavar="COLUMN,...",
+        default="comm",
+        help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
+    )
+    parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
+    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    parser.add_argument(
+        "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
+    )
+    select = parser.add_argument_group("only waits of")
+    select.add_argument("--comm", metavar="NAME", action="append", help="threads of this name")
+    select.add_argument("--pid", type=int, action="append", help="threads of this process")
+    select.add_argument("--tid", type=int, action="append", help="this thread")
+    select.add_argument("--cpu", type=int, action="append", help="this CPU")
+    select.add_argument("--cause", choices=CAUSES, action="append", help="this cause")
+    parser.add_argument(
+        "--kaplan-meier",
+        action="store_true",
+        help="quantiles that take open waits into account (Kaplan-Meier)",
+    )
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    from schedscope.analysis.runqueue_latency import runqueue_latency
+
+    by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]
+    for name in by:
+        if name not in GROUPS:
+            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(GROUPS)}")
+    if args.top is not None and args.top < 1:
+        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    trace = _options.open_input(args)
+    where = _selection(args)
+    whole = runqueue_latency(trace, where=where)
+    frame = runqueue_latency(
+        trace,
+        by=by,
+        where=where,
+        every=args.every,
+        censored="kaplan-meier" if args.kaplan_meier else "exclude",
+    )
+    if args.sort:
+        frame = frame.sort(args.sort, descending=True, nulls_last=True)
+    rows = len(frame)
+    frame = frame.head(args.top) if args.top else frame
+    about = {**_headline.about(trace), "rows_in_all": rows, "all": whole.to_dicts()[0]}
+    head = [*_headline.headline(trace), _totals(whole), ""]
+    foot = [f"({rows - len(frame)} more rows; give a larger --top)"] if len(frame) < rows else []
+    if frame["n_censored"].sum():
+        foot.append(
+            "open: waits that had not ended when they went out of sight; >= marks a lower bound"
+        )
+    _output.emit(
+        _marked(frame) if args.format == "table" else frame,
+        args.format,
+        columns=_columns(frame, by, trace.window[0]),
+        about=about,
+        head=head,
+        foot=foot,
+    )
+    return 0
+
+
+def _selection(args: argparse.Namespace) -> pl.Expr | None:
+    import polars as pl
+
+    chosen = [
+        pl.col(name).cast(pl.String if name == "cause" else pl.Int64).is_in(values)
+        for name in ("pid", "tid", "cpu", "cause")
+        if (values := getattr(args, name))
+    ]
+    if args.comm:
+        chosen.append(pl.col("comm").is_in(args.comm))
+    return pl.all_horizontal(chosen) if chosen else None
+
+
+def _totals(whole: pl.DataFrame) -> str:
+    row = whole.row(0, named=True)
+    parts = [f"{row['n']:,} waits, {units.duration(row['total'])} in all"]
+    if row["n_censored"]:
+        parts.append(f"{row['n_censored']:,} still open at the end of sight")
+    if row["n_excluded"]:
+        parts.append(f"{row['n_excluded']:,} left out: begin not seen")
+    return "; ".join(parts)
+
+
+def _marked(frame: pl.DataFrame) -> pl.DataFrame:
+    """The longest wait as text: an open wait may be the longest of all."""
+    longest = [
+        f">={units.duration(open_wait)}"
+        if open_wait is not None and open_wait > (most or 0)
+        else units.duration(most)
+        for most, open_wait in frame.select("max", "max_censored").iter_rows()
+    ]
+    import polars as pl
+
+    return frame.with_columns(pl.Series("max", longest, dtype=pl.String))
+
+
+def _columns(frame: pl.DataFrame, by: list[str], origin: int) -> list[Column]:
+    columns = [Column("ts", "from", "at", origin=origin)] if "ts" in frame.columns else []
+    for name in by:
+        text = frame[name].dtype in ("String",) or not frame[name].dtype.is_numeric()
+        columns.append(Column(name, kind="text" if text else "id"))
+    columns.append(Column("n", "waits", "count"))
+    if frame["n_censored"].sum():
+        columns.append(Column("n_censored", "open", "count"))
+    if frame["n_excluded"].sum():
+        columns.append(Column("n_excluded", "unseen", "count", rank=5))
+    columns.append(Column("total", kind="time", rank=2))
+    columns.append(Column("mean", kind="time", rank=4))
+    ranks = {"p90": 3, "p99.9": 6}
+    columns += [
+        Column(name, kind="time", rank=ranks.get(name, 0))
+        for name in frame.columns
+        if name.startswith("p") and name[1:].replace(".", "").isdigit()
+    ]
+    columns.append(Column("max", kind="right"))
+    columns.append(Column("ts_max", "max at", "at", rank=1, origin=origin))
+    return columns

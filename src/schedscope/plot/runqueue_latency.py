@@ -1,0 +1,106 @@
+"""Latency by group as a ladder of quantiles; latency over time as a fan."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from schedscope import units
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
+
+_FIXED = ("n", "n_censored", "n_excluded", "total", "mean", "max", "max_censored", "ts_max")
+
+
+def plot_runqueue_latency(
+    frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None
+) -> Axes:
+    """Draw what `schedscope.runqueue_latency` returned.
+
+    By group: one line each, from the smallest quantile to the maximum, with a
+    dot for each quantile; an arrow where an open wait is longer than every
+    complete one. With time buckets: the quantiles over time, in seconds after
+    `origin`; the largest group if there are several. At most `top` groups.
+    """
+    require(frame.columns, _FIXED, "schedscope.runqueue_latency")
+    quantiles = [name for name in frame.columns if _is_quantile(name)]
+    require(frame.columns, tuple(quantiles[:1] or ["p50"]), "schedscope.runqueue_latency")
+    names = [c for c in frame.columns if c not in _FIXED and c != "ts" and not _is_quantile(c)]
+    if "ts" in frame.columns:
+        return _over_time(frame, names, quantiles, origin, ax)
+    return _ladder(frame.head(top), names, quantiles, frame.height - top, ax)
+
+
+def _is_quantile(name: str) -> bool:
+    return name.startswith("p") and name[1:].replace(".", "", 1).isdigit()
+
+
+def _ladder(
+    frame: pl.DataFrame, names: list[str], quantiles: list[str], hidden: int, ax: Axes | None
+) -> Axes:
+    with canvas(ax, height=1.6 + 0.28 * max(frame.height, 1)) as axes:
+        labels = []
+        for y, row in enumerate(frame.iter_rows(named=True)):
+            label = " · ".join("-" if row[name] is None else str(row[name]) for name in names)
+            labels.append(f"{label or 'all waits'}  ({row['n']:,})")
+            points = [(name, max(row[name], 1)) for name in quantiles if row[name] is not None]
+            longest = row["max"]
+            if points and longest is not None:
+                span = [points[0][1], max(longest, 1)]
+                axes.plot(span, [y, y], color=FAINT, linewidth=5, solid_capstyle="round", zorder=1)
+                axes.plot(span[1], y, "|", color=INK, markersize=11, markeredgewidth=2, zorder=3)
+            for (_, value), color in zip(points, COLORS, strict=False):
+                axes.plot(value, y, "o", color=color, markersize=6, zorder=2)
+            open_wait = row["max_censored"]
+            if open_wait is not None and open_wait > (longest or 0):
+                axes.plot(max(open_wait, 1), y, ">", color=INK, markersize=7, zorder=3)
+        for name, color in zip(quantiles, COLORS, strict=False):
+            axes.plot([], [], "o", color=color, label=name)
+        axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=2, label="max")
+        if any(marker.get_marker() == ">" for marker in axes.lines):
+            axes.plot([], [], ">", color=INK, label="still open")
+        axes.set_xscale("log")
+        time_axis(axes.xaxis, log=True)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("wait for a CPU")
+        more = f", the first {frame.height} of {frame.height + hidden}" if hidden > 0 else ""
+        by = f" by {', '.join(names)}" if names else ""
+        axes.set_title(f"Runqueue latency{by}{more}", pad=28)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=7, handletextpad=0.1, columnspacing=1.2
+        )
+    return axes
+
+
+def _over_time(
+    frame: pl.DataFrame, names: list[str], quantiles: list[str], origin: int, ax: Axes | None
+) -> Axes:
+    label = ""
+    if names:
+        first = frame.group_by(names).agg(pl.col("total").sum()).sort("total").row(-1)[:-1]
+        chosen = [pl.col(name).eq_missing(pl.lit(v)) for name, v in zip(names, first, strict=True)]
+        frame = frame.filter(pl.all_horizontal(chosen))
+        label = f" of {' · '.join(map(str, first))}"
+    with canvas(ax) as axes:
+        step = frame["ts"].diff().min()
+        # A bucket without waits breaks the lines instead of being bridged.
+        if isinstance(step, int) and frame.height:
+            every = pl.int_range(frame["ts"][0], frame["ts"][-1] + step, step, eager=True)
+            frame = pl.DataFrame({"ts": every}).join(frame, on="ts", how="left")
+            middle = (frame["ts"] - origin + step / 2) / 1e9
+        else:
+            middle = (frame["ts"] - origin) / 1e9
+        for name, color in zip(quantiles, COLORS, strict=False):
+            axes.plot(middle, frame[name].clip(1), color=color, linewidth=1.6, label=name)
+        axes.plot(middle, frame["max"].clip(1), color=INK, linewidth=0.8, label="max")
+        axes.set_yscale("log")
+        time_axis(axes.yaxis, log=True)
+        axes.set_xlabel("time in s")
+        axes.set_ylabel("wait for a CPU")
+        bucket = f", buckets of {units.duration(step)}" if isinstance(step, int) else ""
+        axes.set_title(f"Runqueue latency{label} over time{bucket}", pad=28)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7, columnspacing=1.2)
+    return axes

@@ -1,0 +1,92 @@
+"""What all figures share: colours, axes in units, room to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from schedscope import units
+from schedscope.errors import UsageError
+
+# Distinct in the three common kinds of colour blindness and in grey print:
+# Okabe and Ito, "Color universal design" (2008), without the yellow that
+# vanishes on white.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
+INK = "#222222"
+FAINT = "#d9d9d9"
+
+CAUSE_COLORS = {
+    "wake": COLORS[0],
+    "preempt": COLORS[1],
+    "yield": COLORS[4],
+    "new": COLORS[2],
+    "unknown": COLORS[6],
+}
+
+# Any: the names are a Literal of the newest matplotlib only.
+_RC: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "savefig.dpi": 144,
+}
+
+
+@contextmanager
+def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[Axes]:
+    """`ax`, or new axes, drawn in the house style; the caller's settings stay as they are."""
+    with mpl.rc_context(_RC):
+        if ax is None:
+            # Not pyplot: it would keep every figure alive and pick a display.
+            ax = Figure(figsize=(width, height), layout="constrained").add_subplot()
+        yield ax
+
+
+def time_axis(axis: Axis, *, log: bool = False) -> None:
+    """Label an axis of nanoseconds in ns, µs, ms and s."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    if log:
+        axis.set_major_locator(LogLocator(numticks=12))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def require(frame_columns: list[str], needed: tuple[str, ...], maker: str) -> None:
+    """Raise `UsageError` unless a frame has the columns that `maker` returns."""
+    missing = [name for name in needed if name not in frame_columns]
+    if missing:
+        raise UsageError(
+            f"the frame has no column {', '.join(missing)}",
+            f"the frame that {maker} returns",
+            f"its columns are {', '.join(frame_columns)}",
+        )
+
+
+def _short(ns: float) -> str:
+    number, _, unit = units.duration(ns).partition(" ")
+    if "." in number:
+        number = number.rstrip("0").rstrip(".")
+    return "0" if ns == 0 else f"{number} {unit}"

@@ -1,0 +1,57 @@
+"""The longest waits, where they lie in time."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from schedscope import units
+from schedscope.plot.style import CAUSE_COLORS, canvas, require
+
+
+def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.worst_waits` returned: a bar from begin to end of each wait.
+
+    Longest on top, coloured by cause, in seconds after `origin`; an arrow at
+    the end of a wait that was still open.
+    """
+    require(frame.columns, ("ts_ready", "wait", "cause", "comm"), "schedscope.worst_waits")
+    with canvas(ax, height=1.6 + 0.28 * max(frame.height, 1)) as axes:
+        labels = []
+        seen = []
+        for y, row in enumerate(frame.iter_rows(named=True)):
+            begin = (row["ts_ready"] - origin) / 1e9
+            length = row["wait"] / 1e9
+            color = CAUSE_COLORS.get(row["cause"], CAUSE_COLORS["unknown"])
+            axes.barh(y, length, left=begin, height=0.62, color=color, label=None)
+            # A wait of 1 ms in a trace of 60 s is thinner than a pixel.
+            axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
+            still_open = row["censored"] == "right"
+            if still_open:
+                axes.plot(begin + length, y, ">", color=color, markersize=7)
+            text = (">=" if still_open else "") + units.duration(row["wait"])
+            axes.annotate(
+                text,
+                (begin + length, y),
+                xytext=(8, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+            labels.append(f"{row['comm']} {row['tid'] if row['tid'] is not None else ''}".strip())
+            if row["cause"] not in seen:
+                seen.append(row["cause"])
+        for cause in seen:
+            color = CAUSE_COLORS.get(cause, CAUSE_COLORS["unknown"])
+            axes.barh(0, 0, color=color, label=cause)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.margins(x=0.12)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("time in s")
+        axes.set_title(f"The {frame.height} longest waits for a CPU, by cause", pad=28)
+        if seen:
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, columnspacing=1.2)
+    return axes

@@ -1,0 +1,376 @@
+"""Open any trace as the tables of the trace model."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from schedscope import cache as _cache
+from schedscope.errors import FormatError, StorageError, UsageError
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes done and the bytes in all."""
+
+TABLES = (
+    "switches",
+    "wakeups",
+    "migrations",
+    "threads",
+    "renames",
+    "yields",
+    "priorities",
+    "queue_load",
+    "irqs",
+    "losses",
+    "cpus",
+    "states",
+    "waits",
+)
+
+
+class Trace:
+    """One recording: what is known about it, and its tables as lazy frames.
+
+    Made by `schedscope.open`, by the simulator, or by `Trace.from_tables`.
+    Every table is a `polars.LazyFrame` with the columns of docs/trace-model.md;
+    nothing is read from disk before it is asked for. A trace does not change:
+    selections return new traces.
+    """
+
+    def __init__(
+        self, info: Mapping[str, Any], tables: Mapping[str, pl.LazyFrame], path: Path | None
+    ) -> None:
+        """Hold `tables`; use `schedscope.open` or `from_tables`."""
+        self._info = dict(info)
+        self._tables = dict(tables)
+        self._path = path
+
+    @classmethod
+    def from_tables(
+        cls, tables: Mapping[str, pl.DataFrame | pl.LazyFrame], info: Mapping[str, Any]
+    ) -> Trace:
+        """A trace in memory; tables not given are empty.
+
+        Raises `UsageError` for a name that is no table of the trace model.
+        """
+        for name in tables:
+            if name not in TABLES:
+                raise UsageError(
+                    f"table {name!r}", "a table of the trace model", "one of " + ", ".join(TABLES)
+                )
+        return cls(info, {name: frame.lazy() for name, frame in tables.items()}, None)
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Trace:
+        """A `.sched` folder as it is, without asking whether its source changed."""
+        path = Path(folder)
+        try:
+            about = json.loads((path / _cache.ABOUT).read_bytes())
+        except OSError as error:
+            raise StorageError(
+                f"cannot read {path / _cache.ABOUT}: {error.strerror}",
+                "a .sched folder",
+                "convert the capture again: schedscope convert CAPTURE",
+            ) from error
+        except ValueError as error:
+            raise FormatError(
+                f"{path / _cache.ABOUT} is not JSON: {error}",
+                "what `schedscope convert` wrote",
+                "convert the capture again",
+            ) from error
+        _check_version(path, about)
+        return cls(about, {}, path)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What trace.json says: source, host, clock, counts, reconstruction, warnings."""
+        return self._info
+
+    def fact(self, key: str, part: str) -> Any:
+        """`info[key][part]`, or None where the trace does not say.
+
+        Some formats know only a name, as in `"clock": "boot"`: that is the part `name`.
+        """
+        value = self._info.get(key)
+        if isinstance(value, dict):
+            return value.get(part)
+        return value if part == "name" else None
+
+    @property
+    def path(self) -> Path | None:
+        """The `.sched` folder; None for a trace in memory."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The source's name, as people call the recording."""
+        name = self.fact("source", "name")
+        return str(name or (self._path.name if self._path else "(in memory)"))
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Begin and end of the observation in ns on the capture's clock; half-open.
+
+        `(0, 0)` for a trace without events.
+        """
+        begin, end = self._info.get("window") or (0, 0)
+        return int(begin), int(end)
+
+    @property
+    def duration(self) -> int:
+        """Length of the window in ns."""
+        begin, end = self.window
+        return end - begin
+
+    @property
+    def ncpu(self) -> int:
+        """Number of CPUs; utids below it are the idle threads."""
+        return int(self._info["ncpu"])
+
+    @property
+    def events(self) -> int:
+        """Scheduler events read from the source, all kinds and CPUs."""
+        kinds = self._info.get("events") or {}
+        return sum(sum(per_cpu.values()) for per_cpu in kinds.values())
+
+    @property
+    def switches(self) -> pl.LazyFrame:
+        """One row per context switch."""
+        return self._table("switches")
+
+    @property
+    def wakeups(self) -> pl.LazyFrame:
+        """One row per step of a wakeup: waking, enqueued, new."""
+        return self._table("wakeups")
+
+    @property
+    def migrations(self) -> pl.LazyFrame:
+        """One row per move of a thread to another CPU's queue."""
+        return self._table("migrations")
+
+    @property
+    def threads(self) -> pl.LazyFrame:
+        """One row per thread incarnation, the idle threads first."""
+        return self._table("threads")
+
+    @property
+    def renames(self) -> pl.LazyFrame:
+        """One row per change of a thread's name."""
+        return self._table("renames")
+
+    @property
+    def yields(self) -> pl.LazyFrame:
+        """One row per sched_yield, where recorded."""
+        return self._table("yields")
+
+    @property
+    def priorities(self) -> pl.LazyFrame:
+        """One row per change of a thread's priority."""
+        return self._table("priorities")
+
+    @property
+    def queue_load(self) -> pl.LazyFrame:
+        """One row per queue length that the kernel itself reported."""
+        return self._table("queue_load")
+
+    @property
+    def irqs(self) -> pl.LazyFrame:
+        """One row per interrupt, where recorded."""
+        return self._table("irqs")
+
+    @property
+    def losses(self) -> pl.LazyFrame:
+        """One row per interval in which events may be missing."""
+        return self._table("losses")
+
+    @property
+    def cpus(self) -> pl.LazyFrame:
+        """One row per CPU: its place in the machine."""
+        return self._table("cpus")
+
+    @property
+    def states(self) -> pl.LazyFrame:
+        """One row per interval of a thread's life in one state on one CPU."""
+        return self._table("states")
+
+    @property
+    def waits(self) -> pl.LazyFrame:
+        """The ledger: one row per wait for a CPU."""
+        return self._table("waits")
+
+    def _table(self, name: str) -> pl.LazyFrame:
+        # The one door to every table: a selection (time, threads, CPUs) wraps
+        # the frame here, so that no analysis has to know of it.
+        if name not in self._tables:
+            self._tables[name] = _scan(self._path, name)
+        return self._tables[name]
+
+    def __repr__(self) -> str:
+        """The facts a person asks first, a line each."""
+        lines = [f"Trace {self.name}"]
+        lines += [f"  {key}: {value}" for key, value in self._facts()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(key)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for key, value in self._facts()
+        )
+        title = html.escape(self.name)
+        return f"<table><caption><b>Trace {title}</b></caption>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        info = self._info
+        facts = []
+        host = " ".join(str(info[k]) for k in ("os", "release", "machine") if info.get(k))
+        if host:
+            facts.append(("host", host))
+        facts.append(("cpus", str(self.ncpu)))
+        clock = self.fact("clock", "name")
+        facts.append(
+            ("window", f"{self.duration / 1e9:.3f} s" + (f" (clock {clock})" if clock else ""))
+        )
+        facts.append(("events", f"{self.events:,}"))
+        rows = info.get("rows") or {}
+        tables = ", ".join(f"{name} {n:,}" for name, n in rows.items() if n)
+        if tables:
+            facts.append(("rows", tables))
+        facts += [("warning", str(text)) for text in info.get("warnings") or []]
+        if self._path:
+            facts.append(("folder", str(self._path)))
+        return facts
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    refresh: bool = False,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Open a capture folder, another tool's trace file, or a `.sched` folder.
+
+    A capture or foreign file is converted first, once: the result is kept
+    beside it or in the user's cache folder and found again (`schedscope.cache`
+    has the rules). `cache` names another folder for it, `refresh` converts
+    again, `options` go to the decoder of the format.
+
+    Raises `StorageError` if the path cannot be read or the result not be
+    written, `FormatError` if no decoder knows the bytes or they are broken.
+    """
+    source = Path(path)
+    try:
+        source.stat()
+    except OSError as error:
+        raise StorageError(
+            f"cannot open {source}: {error.strerror}",
+            "a capture folder, a trace file or a .sched folder",
+            "check the path" if isinstance(error, FileNotFoundError) else "",
+        ) from error
+    if (source / _cache.ABOUT).is_file():
+        return Trace.read(source)
+    folder = _cache.find_or_build(
+        source,
+        _converter(source, options, progress),
+        folder=Path(cache) if cache is not None else None,
+        refresh=refresh,
+        options=options,
+    )
+    return Trace.read(folder)
+
+
+def convert(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Convert a capture or foreign file to a `.sched` folder of your choosing.
+
+    Without `output`: beside the source. An existing folder is replaced only
+    with `force`, and only if it is a `.sched` folder.
+    """
+    source = Path(path)
+    if not source.exists():
+        raise StorageError(f"cannot open {source}: no such file or folder", hint="check the path")
+    target = (
+        Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
+    )
+    if target.exists() or target.is_symlink():
+        if not force:
+            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+        if _cache.read_about(target) is None:
+            raise UsageError(
+                f"{target} is not a .sched folder",
+                "a free name, or a .sched folder to replace",
+                "choose another name",
+            )
+    if not target.absolute().parent.is_dir():
+        raise StorageError(
+            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
+        )
+    _cache.build(source, target, _converter(source, options, progress), replace=force)
+    return Trace.read(target)
+
+
+def _converter(
+    source: Path, options: Mapping[str, str] | None, progress: Progress | None
+) -> _cache.Convert:
+    def convert_into(folder: Path) -> str:
+        from schedscope import _native
+
+        return _native.convert(str(source), str(folder), dict(options or {}), progress)
+
+    return convert_into
+
+
+def _check_version(path: Path, about: Any) -> None:
+    from schedscope._native import SCHEMA_VERSION
+
+    found = about.get("schema_version") if isinstance(about, dict) else None
+    if found != SCHEMA_VERSION:
+        raise FormatError(
+            f"{path / _cache.ABOUT} has schema version {found}",
+            f"version {SCHEMA_VERSION}",
+            "convert the capture again with this schedscope",
+        )
+
+
+def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
+    if folder is None:
+        return _empty(name)
+    path = folder / f"{name}.parquet"
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(-4, os.SEEK_END)
+            whole = head == file.read(4) == b"PAR1"
+    except OSError as error:
+        raise FormatError(
+            f"cannot read {path}: {error.strerror}",
+            "one Parquet file for each table",
+            "convert the capture again",
+        ) from error
+    if not whole:
+        raise FormatError(
+            f"{path} does not begin and end as a Parquet file",
+            "what `schedscope convert` wrote",
+            "convert the capture again",
+        )
+    return pl.scan_parquet(path)
+
+
+def _empty(name: str) -> pl.LazyFrame:
+    from schedscope import _native
+
+    return pl.DataFrame(_native.empty_tables()[name]).lazy()

@@ -1,0 +1,123 @@
+"""Numbers as people read them; machines get nanoseconds and plain digits."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from schedscope.errors import UsageError
+
+_STEPS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_FACTORS = {
+    "": 1,
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+
+def duration(ns: float | None) -> str:
+    """A duration with three significant digits and its unit.
+
+    >>> duration(4_523), duration(19_700_000), duration(0), duration(999_999)
+    ('4.52 µs', '19.7 ms', '0 ns', '1.00 ms')
+    >>> duration(3_725_000_000_000)
+    '3725 s'
+    >>> duration(None)
+    '-'
+    """
+    if ns is None:
+        return "-"
+    if ns < 0:
+        return "-" + duration(-ns)
+    for step, unit in _STEPS:  # noqa: B007 - used after the loop
+        # 999,999 ns would print as "1000 µs" in three digits: the unit is
+        # chosen after rounding.
+        if float(f"{ns:.3g}") >= step or step == 1:
+            value = ns / step
+            break
+    if unit == "ns":
+        return f"{value:.0f} ns" if value >= 1 or value == 0 else f"{value:.2g} ns"
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {unit}"
+
+
+def instant(ns: float | None, origin: int = 0) -> str:
+    """A point in time, in seconds after `origin`.
+
+    >>> instant(1_500_000_000, 1_000_000_000)
+    '0.500000 s'
+    """
+    return "-" if ns is None else f"{(ns - origin) / 1e9:.6f} s"
+
+
+def count(n: float | None) -> str:
+    """A whole number with separators.
+
+    >>> count(1302114)
+    '1,302,114'
+    """
+    return "-" if n is None else f"{n:,.0f}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as per cent; what is not nothing never prints as 0.
+
+    >>> percent(0.1234), percent(0.0), percent(0.000001), percent(1.0), percent(0.99999)
+    ('12.3 %', '0 %', '<0.01 %', '100 %', '>99.9 %')
+    """
+    if fraction is None:
+        return "-"
+    if fraction in (0, 1):
+        return f"{100 * fraction:.0f} %"
+    if 0 < fraction < 0.0001:
+        return "<0.01 %"
+    if 0.9995 <= fraction < 1:
+        return ">99.9 %"
+    return f"{100 * fraction:.{2 if abs(fraction) < 0.01 else 1}f} %"
+
+
+def size(n: float) -> str:
+    """Bytes in binary units.
+
+    >>> size(512), size(2_451_436)
+    ('512 B', '2.3 MiB')
+    """
+    if n < 1024:
+        return f"{n:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        n /= 1024
+        if n < 1024:
+            return f"{n:.1f} {unit}"
+    return f"{n / 1024:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    r"""Text that cannot move the cursor: a thread's name is its own choice.
+
+    >>> printable("evil\x1b[2J"), printable("lto cgu.05")
+    ('evil\\x1b[2J', 'lto cgu.05')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def nanoseconds(text: str | int) -> int:
+    """Nanoseconds from a number with a unit; a bare number is nanoseconds already.
+
+    >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds(7)
+    (10000000, 1500000000, 250000, 7)
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", text)
+    if match is None or match[2] not in _FACTORS:
+        raise UsageError(
+            f"{text!r} is not a duration", "a number and ns, us, ms, s, m or h", "as in 10ms"
+        )
+    return round(Decimal(match[1]) * _FACTORS[match[2]])

@@ -1,0 +1,75 @@
+"""What every test shares: `needs(...)`, the mark of tests that need a real tool.
+
+`@pytest.mark.needs("perf", "root")` skips by name where something is absent, and
+the run's last lines count what was not tested for want of what. With
+SCHEDSCOPE_REQUIRE_TOOLS=1 an absent tool is a failure: CI must not go quiet.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+_TRACEFS = [Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")]
+_SKIPS = pytest.StashKey[Counter[str]]()
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def tracefs() -> Path | None:
+    """Where a tracefs that we may write to is mounted."""
+    for path in _TRACEFS:
+        if (path / "events" / "sched").is_dir() and os.access(path / "instances", os.W_OK):
+            return path
+    return None
+
+
+def present(need: str) -> bool:
+    """Is `need` here? "root", "tracefs", "linux", "freebsd", else a program's name."""
+    match need:
+        case "root":
+            return _is_root()
+        case "tracefs":
+            return tracefs() is not None
+        case "linux" | "freebsd":
+            return os.uname().sysname.lower() == need
+        case program:
+            return shutil.which(program) is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
+    )
+    config.stash[_SKIPS] = Counter()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    names = {str(name): None for mark in item.iter_markers("needs") for name in mark.args}
+    absent = [name for name in names if not present(name)]
+    if not absent:
+        return
+    reason = f"needs {', '.join(absent)}"
+    if os.environ.get("SCHEDSCOPE_REQUIRE_TOOLS") == "1":
+        pytest.fail(f"{reason}, and SCHEDSCOPE_REQUIRE_TOOLS=1 forbids skipping", pytrace=False)
+    item.config.stash[_SKIPS].update(absent)
+    pytest.skip(reason)
+
+
+# Outermost wrapper, so that the line comes after pytest's own summaries.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, None, None]:
+    yield
+    skips = terminalreporter.config.stash[_SKIPS]
+    if skips:
+        counts = ", ".join(f"{name} ({count})" for name, count in sorted(skips.items()))
+        terminalreporter.write_line(f"tests skipped for want of: {counts}", yellow=True)

@@ -1,0 +1,362 @@
+"""The reconstruction of docs/trace-model.md, once more, in plain Python.
+
+Written from that page alone: slow, short, one branch per rule. The native engine
+must agree with it row for row. Nothing here is used by schedscope itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from schedscope.parsers import schema
+
+Row = dict[str, Any]
+AT_REST = {"sleeping", "blocked", "stopped", "parked"}
+# Facts of one time come in this order; within a table the order is the table's.
+ORDER = ["switches", "wakeups", "migrations", "yields", "exits", "losses"]
+
+
+@dataclass
+class Thread:
+    utid: int
+    since: int
+    state: str = "unknown"
+    cpu: int | None = None
+    last_cpu: int | None = None
+    prio: int | None = None
+    waker: int | None = None
+    wait: Row | None = None
+    pending: Row | None = None
+    last_event: int = 0
+    yielded: bool = False
+    exit_ts: int | None = None
+
+
+@dataclass
+class Cpu:
+    current: int | None = None
+    last_switch: int = 0
+
+
+@dataclass
+class Oracle:
+    ncpu: int
+    threads: dict[int, Thread] = field(default_factory=dict)
+    cpus: dict[int, Cpu] = field(default_factory=dict)
+    states: list[Row] = field(default_factory=list)
+    waits: list[Row] = field(default_factory=list)
+    losses: list[Row] = field(default_factory=list)
+    counters: dict[str, int] = field(
+        default_factory=lambda: {
+            "spurious_wakeups": 0,
+            "missing_wakeups": 0,
+            "contradictions": 0,
+            "chain_breaks": 0,
+            "pending_confirmed": 0,
+        }
+    )
+
+    # -- what the rules are made of ------------------------------------------------
+
+    def idle(self, utid: int) -> bool:
+        return utid < self.ncpu
+
+    def cpu(self, number: int) -> Cpu:
+        return self.cpus.setdefault(number, Cpu())
+
+    def seen(self, utid: int, t: int, prio: int | None = None) -> Thread:
+        """The thread, alive: its life starts at its first event, as `unknown`."""
+        thread = self.threads.setdefault(utid, Thread(utid, since=t))
+        if thread.state == "dead":
+            self.contradiction(thread)
+        if prio is not None:
+            thread.prio = prio
+        return thread
+
+    def close(self, thread: Thread, t: int, end: str) -> None:
+        """Write the thread's interval; zero-length ones are not written."""
+        if t > thread.since:
+            self.states.append(
+                {
+                    "ts": thread.since,
+                    "dur": t - thread.since,
+                    "utid": thread.utid,
+                    "state": thread.state,
+                    "cpu": thread.cpu,
+                    "prio": thread.prio,
+                    "waker_utid": thread.waker if thread.state == "runnable" else None,
+                    "end": end,
+                }
+            )
+        thread.since = t
+
+    def become(self, thread: Thread, state: str, cpu: int | None) -> None:
+        thread.state, thread.cpu = state, cpu
+        if state in ("unknown", "dead"):
+            thread.pending = None
+
+    def open_wait(self, thread: Thread, cause: str, ready: int, **facts: Any) -> None:
+        thread.wait = {
+            "utid": thread.utid,
+            "cause": cause,
+            "ts_waking": None,
+            "ts_ready": ready,
+            "ts_enqueued": None,
+            "waker_utid": None,
+            "waker_cpu": None,
+            "prev_cpu": thread.last_cpu,
+            "queue_cpu": None,
+        } | facts
+        thread.waker = thread.wait["waker_utid"]
+        self.become(thread, "runnable", thread.wait["queue_cpu"])
+
+    def end_wait(
+        self, thread: Thread, *, run: int | None, cpu: int | None, until: int, censored: str
+    ) -> None:
+        wait, thread.wait = thread.wait, None
+        if wait is None:
+            return
+        ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
+        self.waits.append(
+            wait
+            | {
+                "ts_run": run,
+                "cpu": cpu,
+                "prio": thread.prio,
+                "placement": None if enqueued is None else enqueued - ready,
+                "queue": None if enqueued is None or run is None else run - enqueued,
+                "wait": until - ready,
+                "censored": censored,
+            }
+        )
+
+    def unseen_wait(self, thread: Thread, t: int, cpu: int) -> None:
+        """A switch-in of a thread whose wait we did not see begin."""
+        self.open_wait(thread, "unknown", t)
+        assert thread.wait is not None
+        row = thread.wait | {"ts_run": t, "cpu": cpu, "prio": thread.prio, "censored": "left"}
+        self.waits.append(row | {"ts_ready": None, "placement": None, "queue": None, "wait": None})
+        thread.wait = None
+
+    def confirm_pending(self, thread: Thread) -> None:
+        """The wake raised while the thread was leaving its CPU was a real one."""
+        assert thread.pending is not None
+        self.counters["pending_confirmed"] += 1
+        pending, thread.pending = thread.pending, None
+        # ts_waking <= since: it was raised before the switch-out.
+        self.open_wait(thread, "wake", thread.since, **pending)
+
+    def drop_pending(self, thread: Thread) -> None:
+        self.counters["spurious_wakeups"] += thread.pending is not None
+        thread.pending = None
+
+    def contradiction(self, thread: Thread) -> None:
+        self.counters["contradictions"] += 1
+        if thread.state == "running" and thread.cpu is not None:
+            self.cpu(thread.cpu).current = None
+        self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
+        self.become(thread, "unknown", thread.cpu)
+
+    # -- the rules -------------------------------------------------------------------
+
+    def switch(self, t: int, e: Row) -> None:
+        c, cpu = e["cpu"], self.cpu(e["cpu"])
+        self.leave_behind(cpu, c, e["prev_utid"], t)
+        if not self.idle(e["prev_utid"]):
+            self.switch_out(self.seen(e["prev_utid"], t, e["prev_prio"]), c, t, e)
+        elif cpu.current == e["prev_utid"]:
+            self.close_idle(cpu, c, t, "switched")
+        if not self.idle(e["next_utid"]):
+            self.switch_in(self.seen(e["next_utid"], t, e["next_prio"]), c, t)
+        cpu.current, cpu.last_switch = e["next_utid"], t
+
+    def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
+        """Rule 1: the thread that we believed to run on `c` is not the one that leaves."""
+        if cpu.current is None or cpu.current == prev:
+            return
+        if not self.idle(cpu.current):
+            believed = self.threads[cpu.current]
+            if believed.exit_ts is not None:
+                # FreeBSD records no switch-out of an exiting thread.
+                self.close(believed, believed.exit_ts, "exited")
+                self.become(believed, "dead", c)
+                return
+            self.become(believed, "unknown", c)
+        self.counters["chain_breaks"] += 1
+        self.losses.append(
+            {
+                "cpu": c,
+                "ts_begin": cpu.last_switch,
+                "ts_end": t,
+                "count": None,
+                "reason": "chain_break",
+            }
+        )
+
+    def switch_out(self, thread: Thread, c: int, t: int, e: Row) -> None:
+        if thread.state != "unknown" and (thread.state, thread.cpu) != ("running", c):
+            self.contradiction(thread)
+        state = e["prev_state"]
+        ends = {"dead": "exited", "runnable": "preempted"}
+        self.close(thread, t, ends.get(state, "switched"))
+        thread.last_cpu = c
+        if state == "runnable":
+            self.drop_pending(thread)
+            voluntary = e["preempted"] is False or thread.yielded
+            cause = "yield" if voluntary else "preempt"
+            self.open_wait(thread, cause, t, ts_enqueued=t, queue_cpu=c)
+        else:
+            self.become(thread, state, c)
+        thread.last_event = t
+
+    def switch_in(self, thread: Thread, c: int, t: int) -> None:
+        if thread.state == "running":
+            self.contradiction(thread)
+        if thread.state in AT_REST and thread.pending:
+            self.confirm_pending(thread)
+        if thread.state == "runnable":
+            self.close(thread, t, "switched")
+            self.end_wait(thread, run=t, cpu=c, until=t, censored="none")
+        else:
+            self.counters["missing_wakeups"] += thread.state in AT_REST
+            self.close(thread, t, "lost" if thread.state in AT_REST else "switched")
+            self.unseen_wait(thread, t, c)
+        self.become(thread, "running", c)
+        thread.last_cpu, thread.last_event, thread.yielded = c, t, False
+
+    def wakeup(self, t: int, e: Row) -> None:
+        if self.idle(e["utid"]):
+            return
+        thread = self.seen(e["utid"], t, e["prio"])
+        facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
+        if e["kind"] == "waking":
+            self.waking(thread, t, facts)
+        else:
+            self.enqueued(thread, t, facts, "new" if e["kind"] == "new" else "wake")
+        thread.last_event = t
+
+    def waking(self, thread: Thread, t: int, facts: Row) -> None:
+        if thread.state == "running":
+            self.drop_pending(thread)
+            thread.pending = facts | {"ts_waking": t}
+        elif thread.state == "runnable":
+            self.counters["spurious_wakeups"] += 1
+        else:
+            self.drop_pending(thread)
+            self.close(thread, t, "woken")
+            self.open_wait(thread, "wake", t, ts_waking=t, **facts)
+
+    def enqueued(self, thread: Thread, t: int, facts: Row, cause: str) -> None:
+        if thread.state in AT_REST and thread.pending:
+            self.confirm_pending(thread)
+        if thread.state == "running":
+            self.counters["spurious_wakeups"] += 1
+            thread.pending = None
+        elif thread.state != "runnable":
+            self.close(thread, t, "woken")
+            self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
+        elif thread.wait["ts_enqueued"] is None:
+            thread.wait["ts_enqueued"] = t
+            if facts["queue_cpu"] is not None:
+                thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
+        else:
+            self.counters["spurious_wakeups"] += 1
+
+    def migration(self, t: int, e: Row) -> None:
+        if self.idle(e["utid"]):
+            return
+        thread = self.seen(e["utid"], t)
+        if thread.state == "runnable":
+            if thread.wait["ts_enqueued"] is not None:
+                self.close(thread, t, "switched")
+            thread.cpu = thread.wait["queue_cpu"] = e["to_cpu"]
+        else:
+            thread.last_cpu = e["to_cpu"]
+        thread.last_event = t
+
+    def sched_yield(self, t: int, e: Row) -> None:
+        if not self.idle(e["utid"]):
+            thread = self.seen(e["utid"], t)
+            thread.yielded, thread.last_event = True, t
+
+    def exit(self, t: int, e: Row) -> None:
+        thread = self.threads.get(e["utid"])
+        if thread is not None and thread.state == "running":
+            thread.exit_ts = t
+
+    def loss(self, t: int, e: Row) -> None:
+        self.losses.append(e)
+        for c, cpu in self.cpus.items():
+            if e["cpu"] in (c, None):
+                if cpu.current is not None and self.idle(cpu.current):
+                    self.close_idle(cpu, c, t, "lost")
+                cpu.current = None
+        for thread in self.threads.values():
+            concerned = e["cpu"] is None or thread.cpu == e["cpu"]
+            if concerned and thread.state not in ("unknown", "dead"):
+                self.close(thread, t, "lost")
+                self.end_wait(thread, run=None, cpu=None, until=t, censored="right")
+                self.become(thread, "unknown", thread.cpu)
+
+    def end_of_window(self, w: int) -> None:
+        for c, cpu in self.cpus.items():
+            if cpu.current is not None and self.idle(cpu.current):
+                self.close_idle(cpu, c, w, "window")
+        for thread in self.threads.values():
+            if thread.state != "dead":
+                self.close(thread, w, "window")
+                self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
+
+    def close_idle(self, cpu: Cpu, c: int, t: int, end: str) -> None:
+        idle = Thread(cpu.current or 0, since=cpu.last_switch, state="running", cpu=c)
+        self.close(idle, t, end)
+
+
+def facts_in_order(tables: dict[str, pl.DataFrame]) -> list[tuple[str, int, Row]]:
+    """Every fact as (table, time, row), by time, then by table, then as the table has it."""
+    rows = [
+        (name, row["ts_begin" if name == "losses" else "ts"], row)
+        for name in ORDER
+        if name in tables
+        for row in tables[name].iter_rows(named=True)
+    ]
+    if "threads" in tables:
+        exits = tables["threads"].filter(pl.col("exit_ts").is_not_null())
+        rows += [("exits", row["exit_ts"], row) for row in exits.iter_rows(named=True)]
+    return sorted(rows, key=lambda fact: (fact[1], ORDER.index(fact[0])))
+
+
+def reconstruct(
+    tables: dict[str, pl.DataFrame], ncpu: int, window: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """The same answer as `_native.reconstruct`, with frames for tables."""
+    oracle = Oracle(ncpu)
+    rules = {
+        "switches": oracle.switch,
+        "wakeups": oracle.wakeup,
+        "migrations": oracle.migration,
+        "yields": oracle.sched_yield,
+        "exits": oracle.exit,
+        "losses": oracle.loss,
+    }
+    facts = facts_in_order(tables)
+    for name, t, row in facts:
+        rules[name](t, row)
+    if window is None:
+        last = facts[-1][1] if facts else 0
+    else:
+        last = window[1]
+    oracle.end_of_window(last)
+    rows = {"states": oracle.states, "waits": oracle.waits, "losses": oracle.losses}
+    return {name: _frame(name, rows[name]) for name in rows} | {"counters": oracle.counters}
+
+
+def _frame(name: str, rows: list[Row]) -> pl.DataFrame:
+    columns = schema.TABLES[name].columns
+    return pl.DataFrame(
+        {column.name: [row[column.name] for row in rows] for column in columns},
+        schema=schema.TABLES[name].schema,
+    )

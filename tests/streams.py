@@ -1,0 +1,321 @@
+"""Random event streams for property tests.
+
+`plausible` plays a small scheduler: what it tells is true, but the recorder may lose
+events (with or without saying so), record only one of the two wake steps, and
+see wakeups raised before the wakee has left its CPU. `wild` tells nonsense: any
+thread anywhere, the input of a broken decoder.
+
+Both are drawn as lists of small numbers, so that a failure shrinks to a few events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from worlds import World, facts
+
+Row = dict[str, Any]
+
+AT_REST = ["sleeping", "blocked", "stopped", "parked"]
+LEFT_STATES = [*AT_REST, "runnable", "dead", "unknown"]
+
+
+@dataclass
+class _Play:
+    """The truth, and what of it was recorded."""
+
+    ncpu: int
+    steps: str
+    now: int = 0
+    # Threads by true condition: a queue's CPU, the CPU they run on, or at rest.
+    queued: dict[int, int] = field(default_factory=dict)
+    running: dict[int, int] = field(default_factory=dict)
+    resting: list[int] = field(default_factory=list)
+    # Woken, decided but not yet on a queue: (waker, target).
+    placing: dict[int, tuple[int, int]] = field(default_factory=dict)
+    born: int = 0
+    exits: dict[int, int] = field(default_factory=dict)
+    lossy: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+
+    def thread(self) -> int:
+        self.born += 1
+        return self.ncpu + self.born - 1
+
+    def current(self, cpu: int) -> int:
+        return next((who for who, where in self.running.items() if where == cpu), cpu)
+
+    def tell(self, table: str, cpu: int, **row: Any) -> None:
+        """Record a fact, unless the recorder of that CPU is losing events."""
+        if cpu not in self.lossy:
+            self.rows.setdefault(table, []).append({"ts": self.now, "cpu": cpu, **row})
+
+    def wakeup(self, kind: str, cpu: int, who: int, target: int | None) -> None:
+        if self.steps in ("both", kind) or kind == "new":
+            waker = self.current(cpu)
+            facts = {"utid": who, "kind": kind, "target_cpu": target, "waker_utid": waker}
+            self.tell("wakeups", cpu, prio=100 + who, **facts)
+
+    def switch(self, cpu: int, state: str, preempted: bool | None, following: int) -> None:
+        prev = self.current(cpu)
+        self.tell(
+            "switches",
+            cpu,
+            prev_utid=prev,
+            prev_state=state,
+            prev_prio=None if prev < self.ncpu else 100 + prev,
+            preempted=preempted,
+            next_utid=following,
+            next_prio=None if following < self.ncpu else 100 + following,
+        )
+        self.running.pop(prev, None)
+        if following >= self.ncpu:
+            self.queued.pop(following)
+            self.running[following] = cpu
+
+    # -- actions; `a` and `b` choose among what is possible now ------------------------
+
+    def start(self, cpu: int, a: int, b: int) -> None:
+        """A thread is made and queued, or was there, at rest, before the recording."""
+        who = self.thread()
+        if a % 2:
+            self.wakeup("new", cpu, who, b % self.ncpu)
+            self.queued[who] = b % self.ncpu
+        else:
+            self.resting.append(who)
+
+    def wake(self, cpu: int, a: int, b: int) -> None:
+        if not self.resting:
+            return
+        who = self.resting.pop(a % len(self.resting))
+        self.wakeup("waking", cpu, who, b % self.ncpu)
+        self.placing[who] = (cpu, b % self.ncpu)
+
+    def place(self, cpu: int, a: int, b: int) -> None:
+        if not self.placing:
+            return
+        who = list(self.placing)[a % len(self.placing)]
+        waker, target = self.placing.pop(who)
+        # The scheduler may change its mind between the two steps.
+        target = target if b % 4 else cpu
+        self.wakeup("enqueued", waker if b % 2 else target, who, target)
+        self.queued[who] = target
+
+    def next_on(self, cpu: int, a: int) -> int:
+        here = [who for who, where in self.queued.items() if where == cpu]
+        return ([*here, cpu])[a % (len(here) + 1)]
+
+    def leave(self, cpu: int, a: int, b: int) -> None:
+        """The CPU switches; a thread leaves it to rest, preempted or by sched_yield."""
+        who, following = self.current(cpu), self.next_on(cpu, a)
+        if who == following:
+            return
+        if who < self.ncpu:
+            self.switch(cpu, "runnable", None, following)
+        elif b % 3:
+            self.switch(cpu, AT_REST[b % 4], False, following)
+            self.resting.append(who)
+        else:
+            how = b // 3 % 4
+            if how == 0:
+                self.tell_yield(cpu, who)
+            self.switch(cpu, "runnable", [None, True, False, None][how], following)
+            self.queued[who] = cpu
+
+    def tell_yield(self, cpu: int, who: int) -> None:
+        if cpu not in self.lossy:
+            self.rows.setdefault("yields", []).append({"ts": self.now, "utid": who})
+            self.now += 1
+
+    def race(self, cpu: int, a: int, b: int) -> None:
+        """A thread is woken while it is on its way off its CPU."""
+        who = self.current(cpu)
+        if who < self.ncpu:
+            return
+        waker = a % self.ncpu
+        self.wakeup("waking", waker, who, b % self.ncpu)
+        self.now += b % 3
+        self.switch(cpu, AT_REST[b % 4], False, self.next_on(cpu, a))
+        self.placing[who] = (waker, b % self.ncpu)
+
+    def spurious(self, cpu: int, a: int, b: int) -> None:
+        """A wake of a thread that runs or already waits."""
+        awake = [*self.running, *self.queued]
+        if awake:
+            who = awake[a % len(awake)]
+            self.wakeup("waking", cpu, who, b % self.ncpu)
+            self.now += b % 2
+            self.wakeup("enqueued", cpu, who, b % self.ncpu)
+
+    def migrate(self, cpu: int, a: int, b: int) -> None:
+        movable = [*self.queued, *self.resting]
+        if movable:
+            who, target = movable[a % len(movable)], b % self.ncpu
+            source = self.queued.get(who)
+            self.tell("migrations", cpu, utid=who, from_cpu=source, to_cpu=target)
+            if who in self.queued:
+                self.queued[who] = target
+
+    def die(self, cpu: int, a: int, b: int) -> None:
+        who = self.current(cpu)
+        if who < self.ncpu:
+            return
+        if b % 3:
+            self.exits[who] = self.now
+            self.now += b % 2
+        if b % 3 == 2:
+            # FreeBSD: the thread vanishes and only its successor's arrival is seen.
+            del self.running[who]
+            self.now += 1
+            following = self.next_on(cpu, a)
+            if following != cpu:
+                self.switch(cpu, "runnable", None, following)
+        else:
+            self.switch(cpu, "dead", None, self.next_on(cpu, a))
+
+    def lose(self, cpu: int, a: int, b: int) -> None:
+        """The recorder of a CPU begins or ceases to lose events."""
+        if cpu not in self.lossy:
+            self.lossy[cpu] = (self.now, bool(a % 3))
+        else:
+            begin, told = self.lossy.pop(cpu)
+            if told:
+                where = cpu if b % 4 else None
+                loss = {"cpu": where, "ts_begin": begin, "ts_end": self.now, "reason": "overrun"}
+                self.rows.setdefault("losses", []).append(loss)
+
+
+_ACTIONS = [
+    _Play.start,
+    _Play.wake,
+    _Play.place,
+    _Play.leave,
+    _Play.leave,
+    _Play.race,
+    _Play.spurious,
+    _Play.migrate,
+    _Play.die,
+    _Play.lose,
+]
+_SAFE = [action for action in _ACTIONS if action is not _Play.lose]
+
+
+@st.composite
+def plausible(
+    draw: st.DrawFn, *, losses: bool = True, ties: bool = True, max_size: int = 60
+) -> World:
+    """A stream that a real scheduler and a fallible recorder could have made."""
+    play = _Play(draw(st.integers(1, 3)), draw(st.sampled_from(["both", "waking", "enqueued"])))
+    actions = _ACTIONS if losses else _SAFE
+    small = st.integers(0, 11)
+    for action, cpu, a, b, pause in draw(
+        st.lists(
+            st.tuples(st.sampled_from(actions), st.integers(0, 2), small, small, st.integers(0, 4)),
+            max_size=max_size,
+        )
+    ):
+        play.now += pause if ties else 1 + pause
+        action(play, cpu % play.ncpu, a, b)
+    for cpu in list(play.lossy):
+        play.lose(cpu, 0, 1)
+    end = play.now + draw(st.integers(0, 5))
+    return _world(play.rows, play.ncpu, play.born, play.exits, (0, end))
+
+
+@st.composite
+def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
+    """Any facts in any order: threads in two places, breaks everywhere, life after death."""
+    ncpu = draw(st.integers(1, 3))
+    nthreads = draw(st.integers(1, 4))
+    cpu = st.integers(0, ncpu - 1)
+    maybe_cpu = st.none() | cpu
+    thread = st.integers(ncpu, ncpu + nthreads - 1)
+    on_cpu = st.integers(0, ncpu + nthreads - 1)
+    maybe_prio = st.none() | st.integers(1, 3)
+    fact = st.one_of(
+        st.fixed_dictionaries(
+            {
+                "cpu": cpu,
+                "prev_utid": on_cpu,
+                "prev_state": st.sampled_from(LEFT_STATES),
+                "prev_prio": maybe_prio,
+                "preempted": st.sampled_from([None, True, False]),
+                "next_utid": on_cpu,
+                "next_prio": maybe_prio,
+            }
+        ),
+        st.fixed_dictionaries(
+            {
+                "cpu": cpu,
+                "waker_utid": st.none() | on_cpu,
+                "utid": on_cpu,
+                "kind": st.sampled_from(["waking", "enqueued", "new"]),
+                "target_cpu": maybe_cpu,
+                "prio": maybe_prio,
+            }
+        ),
+        st.fixed_dictionaries(
+            {"cpu": cpu, "utid": on_cpu, "from_cpu": maybe_cpu, "to_cpu": maybe_cpu}
+        ),
+        st.fixed_dictionaries({"utid": thread}),
+        st.fixed_dictionaries(
+            {"cpu": maybe_cpu, "length": st.integers(0, 9), "reason": st.just("overrun")}
+        ),
+    )
+    rows: dict[str, list[Row]] = {}
+    now = 0
+    for pause, row in draw(st.lists(st.tuples(st.integers(0, 3), fact), max_size=max_size)):
+        now += pause
+        table = _table_of(row)
+        if table == "switches" and not _own_idle(row, ncpu):
+            continue
+        if table == "losses":
+            row = {
+                "cpu": row["cpu"],
+                "ts_begin": now,
+                "ts_end": now + row["length"],
+                "reason": row["reason"],
+            }
+        else:
+            row = {"ts": now, **row}
+        rows.setdefault(table, []).append(row)
+    exits = draw(st.dictionaries(thread, st.integers(0, now), max_size=2))
+    return _world(rows, ncpu, nthreads, exits, (0, now + draw(st.integers(0, 5))))
+
+
+def _table_of(row: Row) -> str:
+    for column, table in [
+        ("prev_state", "switches"),
+        ("kind", "wakeups"),
+        ("to_cpu", "migrations"),
+        ("reason", "losses"),
+    ]:
+        if column in row:
+            return table
+    return "yields"
+
+
+def _own_idle(row: Row, ncpu: int) -> bool:
+    """No decoder names another CPU's idle thread: it numbers them by CPU."""
+    return all(who >= ncpu or who == row["cpu"] for who in (row["prev_utid"], row["next_utid"]))
+
+
+def _world(
+    rows: dict[str, list[Row]],
+    ncpu: int,
+    nthreads: int,
+    exits: dict[int, int],
+    window: tuple[int, int],
+) -> World:
+    names = tuple(chr(ord("A") + i % 26) + "'" * (i // 26) for i in range(nthreads))
+    threads = [
+        {"utid": utid, "comm": name, "comm_first": name, "exit_ts": exits.get(utid)}
+        for utid, name in enumerate([*(f"idle{cpu}" for cpu in range(ncpu)), *names])
+    ]
+    ordered = {
+        table: sorted(each, key=lambda row: row["ts_begin" if table == "losses" else "ts"])
+        for table, each in rows.items()
+    }
+    return World(facts(ordered | {"threads": threads}), ncpu, names, window)
