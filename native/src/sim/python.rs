@@ -425,6 +425,8 @@ enum Target {
 }
 
 impl Store for Target {
+    const CHUNK: usize = ParquetStore::CHUNK;
+
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         match self {
             Target::Memory(s) => s.write(table, batch),

@@ -14,7 +14,6 @@ use crate::model::event::{PriorityCause, SchedClass, State, WakeKind};
 use crate::model::tables::{
     self, Cpus, Migrations, Priorities, SCHEMA_VERSION, Switches, Threads, Wakeups, Yields,
 };
-use crate::pipeline::CHUNK;
 use crate::reconstruct::Reconstructor;
 use crate::store::Store;
 use crate::summary;
@@ -291,8 +290,8 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         self.counts[s.cpu as usize][0] += 1;
         self.reconstruction.switch(&row);
         self.switches.push(row);
-        if self.switches.len() >= CHUNK {
-            self.flush(CHUNK);
+        if self.switches.len() >= S::CHUNK {
+            self.flush(S::CHUNK);
         }
     }
 
@@ -315,8 +314,8 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         self.counts[w.cpu as usize][1 + usize::from(w.step != WakeStep::Waking)] += 1;
         self.reconstruction.wakeup(&row);
         self.wakeups.push(row);
-        if self.wakeups.len() >= CHUNK {
-            self.flush(CHUNK);
+        if self.wakeups.len() >= S::CHUNK {
+            self.flush(S::CHUNK);
         }
     }
 
