@@ -36,7 +36,8 @@ class Builder:
 
         `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
-        `tid`, `pid`, `cpu` (where it is at the start).
+        `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
+        `cpu` (where it is at the start).
         """
         return self.threads(name, 1, **options)
 
@@ -53,6 +54,7 @@ class Builder:
             "nice": 0,
             "rt_prio": 0,
             "cpus": None,
+            "asleep": False,
             "cpu": None,
             **{"start": 0, **options},
             "class": sched,

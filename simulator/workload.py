@@ -51,6 +51,7 @@ THREADS = pl.Schema(
         "rt_prio": pl.UInt8(),
         "cpus": pl.String(),
         "start": pl.Int64(),
+        "asleep": pl.Boolean(),
         "cpu": pl.UInt16(),
         "program": pl.UInt32(),
     }
@@ -246,7 +247,7 @@ def engine_tables(
         return [pl.col(c).cast(pl.Int64) for c in columns]
 
     threads = workload.threads.select(
-        *plain("tid", "pid", "nice", "rt_prio", "start", "cpu", "program"),
+        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program"),
         codes("class").alias("class"),
         mask.alias("mask"),
     )

@@ -25,7 +25,7 @@ mod _native {
     use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
 
     #[pymodule_export]
-    use crate::sim::python::{policies, simulate};
+    use crate::sim::python::{extract, policies, simulate};
 
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]

@@ -369,7 +369,9 @@ impl<'a> Engine<'a> {
                 let cpu = self.world.threads[t as usize].cpu;
                 self.world.here = Some(cpu);
                 self.live -= 1;
-                self.start(t, None, cpu);
+                if !(self.load.threads[t as usize].asleep && self.appear_asleep(t)) {
+                    self.start(t, None, cpu);
+                }
             }
             State::Sleeping => {
                 // A timer fires on the CPU that armed it.
@@ -731,6 +733,50 @@ impl<'a> Engine<'a> {
     }
 
     // ---- changes of state -----------------------------------------------------
+
+    /// `t` is in its first sleep or wait when it appears; false if that step is
+    /// over at once, or none.
+    fn appear_asleep(&mut self, t: Tid) -> bool {
+        let now = self.world.now;
+        let (until, wait, disk) = match self.load.program(t).first() {
+            Some(Step::Sleep { ns, disk }) if *ns > 0 => (Some(now + ns), None, *disk),
+            Some(Step::WaitUntil(at)) if *at > now => (Some(*at), None, false),
+            Some(Step::WaitFor { channel, count, disk }) => {
+                let channel = match *channel {
+                    INBOX => self.load.inboxes[t as usize],
+                    named => named,
+                };
+                let wait = Waiting {
+                    channel,
+                    count: *count,
+                };
+                if self.receive(wait) {
+                    self.world.threads[t as usize].pc = 1;
+                    return false;
+                }
+                (None, Some(wait), *disk)
+            }
+            Some(Step::Park) => (None, None, false),
+            _ => return false,
+        };
+        self.counts.forks += 1;
+        self.world.sink.start(now, t, None);
+        self.policy.on_fork(&mut self.world, None, t);
+        let th = &mut self.world.threads[t as usize];
+        th.pc = 1;
+        th.state = State::Sleeping;
+        th.since = now;
+        if disk {
+            th.sleep_kind = SleepKind::Disk;
+        }
+        self.waiting[t as usize] = wait;
+        if let Some(at) = until {
+            self.live += 1;
+            self.arm_thread(t, at);
+        }
+        self.fetch_run(t);
+        true
+    }
 
     fn start(&mut self, t: Tid, parent: Option<Tid>, cpu: Cpu) {
         self.counts.forks += 1;

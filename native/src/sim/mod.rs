@@ -1,6 +1,7 @@
 //! The replay simulator: a workload under a policy on a machine.
 pub mod engine;
 pub mod error;
+pub mod extract;
 pub mod heap;
 #[cfg(test)]
 mod invariants;

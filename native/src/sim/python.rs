@@ -1,24 +1,30 @@
 //! What Python calls: `policies` and `simulate`.
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int8Array, Int64Array, RecordBatch, UInt8Array, UInt32Array,
+};
+use arrow_schema::{Field, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
 
 use super::engine::{Counts, Engine, Limits, Progress};
 use super::error::{Error, Result};
+use super::extract::{Enters, Extractor, Rules, ThreadOut, linux_priority};
 use super::machine::{Costs, Cpu, CpuInfo, CpuSet, Machine};
-use super::policy::tunables::{Kind, parse_ns};
+use super::policy::tunables::Kind;
 use super::policy::{Policy, registry};
 use super::py_policy::PyPolicy;
 use super::trace_sink::{Series, TraceSink};
 use super::workload::{Channel, Class, INBOX, NO_CHANNEL, SELF, Step, ThreadSpec, Workload};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::model::tables::schemas;
+use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::store::{MemoryStore, ParquetStore, Store};
 
 /// Every policy: name, family, summary, models, tunables, series.
@@ -139,7 +145,7 @@ fn class(code: u8) -> Result<Class> {
 }
 
 /// Codes of the `op` column, in the order of `schedscope.simulator.workload.OPS`.
-mod op {
+pub mod op {
     pub const RUN: u8 = 0;
     pub const SLEEP: u8 = 1;
     pub const WAIT_UNTIL: u8 = 2;
@@ -185,6 +191,7 @@ impl Input {
                 rt_prio: self.threads.need("thread", "rt_prio", row)?,
                 mask: self.threads.need("thread", "mask", row)?,
                 start: of("start"),
+                asleep: of("asleep").unwrap_or(0) != 0,
                 cpu: of("cpu").and_then(|c| Cpu::try_from(c).ok()),
                 first,
                 len,
@@ -599,8 +606,116 @@ fn run(
     Ok((store, about, series))
 }
 
-/// ns of a text such as `10ms`; `None` if it is not a time.
+/// A workload's steps and threads out of a trace's fact tables.
+///
+/// `facts`: switches, wakeups and, where recorded, yields. Answers (steps,
+/// threads by column, report): steps in order of `program`, which is the
+/// thread's row.
 #[pyfunction]
-pub fn parse_time(text: &str) -> Option<i64> {
-    parse_ns(text.trim()).map(|v| v as i64)
+#[pyo3(signature = (facts, ncpu, window, absolute, linux_priorities, has_waking))]
+pub fn extract<'py>(
+    py: Python<'py>,
+    facts: HashMap<String, Bound<'py, PyAny>>,
+    ncpu: u32,
+    window: (i64, i64),
+    absolute: bool,
+    linux_priorities: bool,
+    has_waking: bool,
+) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
+        match facts.get(name) {
+            Some(table) => Ok(read_stream(table)?.1),
+            None => Ok(Vec::new()),
+        }
+    };
+    let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
+    let (out, steps) = py.detach(|| -> Result<_> {
+        let facts = Facts {
+            switches: facts::switches(TableIn::new("switches", &switches))?,
+            wakeups: facts::wakeups(TableIn::new("wakeups", &wakeups))?,
+            yields: facts::yields(TableIn::new("yields", &yields))?,
+            ..Facts::default()
+        };
+        facts.check_order()?;
+        let rules = Rules {
+            absolute,
+            linux_priorities,
+        };
+        let out = Extractor::new(ncpu, window.0, rules, has_waking).run(&facts, window.1);
+        let steps = steps_of(&out)?;
+        Ok((out, steps))
+    })?;
+    let threads = PyDict::new(py);
+    let column = |f: &dyn Fn(&ThreadOut) -> Option<i64>| -> Vec<Option<i64>> {
+        out.threads.iter().map(f).collect()
+    };
+    threads.set_item("utid", column(&|t| Some(i64::from(t.utid))))?;
+    threads.set_item(
+        "start",
+        column(&|t| match t.enters {
+            Enters::At(at) => Some(at),
+            Enters::Asleep => Some(0),
+            Enters::Forked => None,
+        }),
+    )?;
+    threads.set_item("asleep", column(&|t| Some(i64::from(t.enters == Enters::Asleep))))?;
+    threads.set_item("cpu", column(&|t| t.first_cpu.map(i64::from)))?;
+    threads.set_item("prio", column(&|t| t.first_prio.map(i64::from)))?;
+    let only = |t: &ThreadOut| {
+        let all: u32 = t.ran_on.iter().map(|w| w.count_ones()).sum();
+        let at = t.ran_on.iter().position(|w| *w != 0)?;
+        (all == 1).then(|| at as i64 * 64 + i64::from(t.ran_on[at].trailing_zeros()))
+    };
+    threads.set_item("only_cpu", column(&only))?;
+    let report = PyDict::new(py);
+    for (name, value) in out.report.entries() {
+        report.set_item(name, value)?;
+    }
+    Ok((steps, threads, report))
+}
+
+fn steps_of(out: &Extractor) -> Result<ArrowTable> {
+    let n = out.threads.iter().map(|t| t.steps.len()).sum();
+    let mut program = Vec::with_capacity(n);
+    let mut ops = Vec::with_capacity(n);
+    let mut ns = Vec::with_capacity(n);
+    let mut thread = Vec::with_capacity(n);
+    let mut count = Vec::with_capacity(n);
+    let mut disk = Vec::with_capacity(n);
+    let mut class = Vec::with_capacity(n);
+    let mut nice = Vec::with_capacity(n);
+    let mut rt_prio = Vec::with_capacity(n);
+    for (i, t) in out.threads.iter().enumerate() {
+        for s in &t.steps {
+            let timed = matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
+            let named = (s.thread != u32::MAX).then_some(s.thread);
+            let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
+            program.push(i as u32);
+            ops.push(s.op);
+            ns.push(timed.then_some(s.ns));
+            thread.push(named);
+            count.push((s.op == op::WAIT_FOR).then_some(s.count as i64));
+            disk.push(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
+            class.push(priority.map(|p| p.0));
+            nice.push(priority.map(|p| p.1));
+            rt_prio.push(priority.map(|p| p.2));
+        }
+    }
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("program", Arc::new(UInt32Array::from(program))),
+        ("op", Arc::new(UInt8Array::from(ops))),
+        ("ns", Arc::new(Int64Array::from(ns))),
+        ("thread", Arc::new(UInt32Array::from(thread))),
+        ("count", Arc::new(Int64Array::from(count))),
+        ("disk", Arc::new(BooleanArray::from(disk))),
+        ("class", Arc::new(UInt8Array::from(class))),
+        ("nice", Arc::new(Int8Array::from(nice))),
+        ("rt_prio", Arc::new(UInt8Array::from(rt_prio))),
+    ];
+    let fields = columns.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let arrays = columns.into_iter().map(|(_, a)| a).collect();
+    let batch = RecordBatch::try_new(schema.clone(), arrays)
+        .map_err(|e| Error::usage(format!("steps that do not fit a table: {e}"), "", "report it"))?;
+    Ok(ArrowTable::new(schema, vec![batch]))
 }

@@ -36,6 +36,7 @@ impl Build {
             rt_prio: 0,
             mask: 0,
             start: Some(0),
+            asleep: false,
             cpu: None,
             first,
             len: steps.len() as u32,

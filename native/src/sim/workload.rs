@@ -108,6 +108,8 @@ pub struct ThreadSpec {
     pub mask: u32,
     /// When it becomes runnable; `None` for one that another thread forks.
     pub start: Option<i64>,
+    /// It is asleep when it appears: its first step, a sleep or wait, takes no CPU.
+    pub asleep: bool,
     /// CPU it is on when it starts, for a trace that begins with it there.
     pub cpu: Option<u16>,
     /// Its program: `steps[first..first + len]`, which threads may share.
