@@ -175,10 +175,11 @@ impl Identity {
         });
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));
-        let (parent_pid, parent_kernel, parent_affinity, parent_recorder) = parent_utid
+        // `recorder` is not inherited: the workload is the recorder's child.
+        let (parent_pid, parent_kernel, parent_affinity) = parent_utid
             .map(|utid| {
                 let record = &self.records[utid as usize];
-                (record.pid, record.kernel, record.affinity.clone(), record.recorder)
+                (record.pid, record.kernel, record.affinity.clone())
             })
             .unwrap_or_default();
         let record = &mut self.records[utid as usize];
@@ -196,7 +197,6 @@ impl Identity {
         record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
         record.prio = record.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
-        record.recorder |= parent_recorder;
     }
 
     pub fn exec(&mut self, tid: u32, old_tid: u32) {
