@@ -33,6 +33,10 @@ pub fn read(input: &Input, header: &Header) -> Result<Contents> {
     top.name = String::new();
     for index in 0..facts.buffers.len() {
         let (section, name) = (facts.buffers[index].section, facts.buffers[index].name.clone());
+        if section == 0 {
+            // trace-cmd split names the instances that it left out.
+            continue;
+        }
         // An instance's table is like the top one's; its options, if any, too.
         let mut cursor = Cursor::file(input, section, header.big_endian);
         let mut ignored = Facts::default();
