@@ -42,6 +42,7 @@ const FORMATS: &[Format] = &[
         recognise: capture_ftrace::recognise,
         open: capture_ftrace::open,
     },
+    Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
 ];
 
 /// Bytes at the head of a file that a recogniser sees.
