@@ -193,6 +193,16 @@ pub struct Party {
     pub class: Option<SchedClass>,
 }
 
+/// Stands for a thread that the source does not name. Its row in `threads` has
+/// no tid.
+pub const UNKNOWN_TID: u32 = u32::MAX;
+
+impl Party {
+    pub fn unknown() -> Self {
+        Self { tid: UNKNOWN_TID, comm: Comm::new(b"<unknown>"), ..Self::default() }
+    }
+}
+
 /// One fact from a trace. `ts` is ns on the capture's clock.
 #[derive(Debug, Clone, Copy)]
 pub enum Event {

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::event::{Comm, KnownThread, Party, SchedClass};
+use crate::model::event::{Comm, KnownThread, Party, SchedClass, UNKNOWN_TID};
 use crate::model::tables::{Rename, Renames, Thread, Threads};
 
 /// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
@@ -255,7 +255,7 @@ impl Identity {
             });
             threads.push(Thread {
                 utid: utid as u32,
-                tid: record.tid,
+                tid: record.tid.filter(|&tid| tid != UNKNOWN_TID),
                 pid: record.pid,
                 comm: record.comm.to_text(),
                 comm_first: record.comm_first.to_text(),
