@@ -1,0 +1,43 @@
+/*
+ * prio.d - priority changes of a FreeBSD host; an addition to sched.d.
+ *
+ * USAGE
+ *     dtrace -s sched.d -s prio.d -o events.txt      or: sh capture --with prio
+ *
+ * WHAT IT PRINTS
+ *     C  8213461004  3  100402  100377  152  120  0      100402 set 100377 to 120
+ *     C  8213461190  3  100402  100377  152  120  1      ... by lending its own
+ * A loan prints two lines, the plain one first; the reader joins them.
+ *
+ * OVERHEAD
+ *     High on ULE, which recomputes the priority at most wakeups: about as many
+ *     lines again as sched.d. Changes from a value to the same value are left out.
+ *
+ * REQUIREMENTS
+ *     Those of sched.d. Does not see the write of the user priority on the way
+ *     back to user mode, for which the kernel has no probe.
+ */
+typedef struct thread *thr_t;
+
+sched:::change-pri
+/((thr_t)arg0)->td_priority != (int)arg2/
+{
+	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t0\n", timestamp, cpu,
+	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid,
+	    ((thr_t)arg0)->td_priority, (int)arg2);
+	@c = count();
+}
+
+sched:::lend-pri
+/((thr_t)arg0)->td_priority != (int)arg2/
+{
+	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t1\n", timestamp, cpu,
+	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid,
+	    ((thr_t)arg0)->td_priority, (int)arg2);
+	@c = count();
+}
+
+END
+{
+	printa("#count\tC\t%@d\n", @c);
+}
