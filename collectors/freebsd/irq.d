@@ -2,7 +2,7 @@
  * irq.d - time in interrupt filters on a FreeBSD host; an addition to sched.d.
  *
  * USAGE
- *     dtrace -s sched.d -s irq.d -o events.txt       or: sh capture --with irq
+ *     dtrace -s irq.d -s sched.d -o events.txt       or: sh capture --with irq
  *
  * WHAT IT PRINTS
  *     I  8213461004  3  irq  28  1840  7  irq28: 	        began, CPU, number, ns
@@ -16,7 +16,9 @@
  *     Those of sched.d. Hangs on a kernel function's name (intr_event_handle,
  *     the same in 13, 14, 15 and main), which is why it is not part of sched.d.
  */
-inline int MAXNAME = 20;
+
+/* sched.d has arguments; this script has no use for them. */
+#pragma D option argref
 
 fbt::intr_event_handle:entry
 {

@@ -2,7 +2,7 @@
  * prio.d - priority changes of a FreeBSD host; an addition to sched.d.
  *
  * USAGE
- *     dtrace -s sched.d -s prio.d -o events.txt      or: sh capture --with prio
+ *     dtrace -s prio.d -s sched.d -o events.txt      or: sh capture --with prio
  *
  * WHAT IT PRINTS
  *     C  8213461004  3  100402  100377  152  120  0      100402 set 100377 to 120
@@ -17,23 +17,25 @@
  *     Those of sched.d. Does not see the write of the user priority on the way
  *     back to user mode, for which the kernel has no probe.
  */
-typedef struct thread *thr_t;
+
+/* sched.d has arguments; this script has no use for them. */
+#pragma D option argref
 
 sched:::change-pri
-/((thr_t)arg0)->td_priority != (int)arg2/
+/((struct thread *)arg0)->td_priority != (int)arg2/
 {
 	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t0\n", timestamp, cpu,
-	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid,
-	    ((thr_t)arg0)->td_priority, (int)arg2);
+	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
+	    ((struct thread *)arg0)->td_priority, (int)arg2);
 	@c = count();
 }
 
 sched:::lend-pri
-/((thr_t)arg0)->td_priority != (int)arg2/
+/((struct thread *)arg0)->td_priority != (int)arg2/
 {
 	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t1\n", timestamp, cpu,
-	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid,
-	    ((thr_t)arg0)->td_priority, (int)arg2);
+	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
+	    ((struct thread *)arg0)->td_priority, (int)arg2);
 	@c = count();
 }
 

@@ -3,16 +3,19 @@
  * sched.d - every scheduling decision of a FreeBSD host, one line each.
  *
  * USAGE
- *     dtrace -s sched.d -o events.txt [OSRELDATE [NCPU [NOLOAD]]]       until ^C
- *     dtrace -s sched.d -c 'make -j8' -o events.txt            while it runs
+ *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
+ *         [OSRELDATE [NCPU [NOLOAD]]]                      until Ctrl-C; or with
+ *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -d 10             the usual way: it loads the module, sizes the
  *                       buffers and adds the metadata that the analyses want
  * OSRELDATE is `sysctl -n kern.osreldate`, NCPU `sysctl -n hw.ncpu`; both travel
  * into the first line and tell the reader which priority bands apply. NOLOAD=1
  * leaves out the load-change lines, the most frequent ones; without them the CPU
  * that a woken thread was sent to is not known before it runs.
- * More detail costs more and so lives in scripts of its own, to be added with
- * further -s options: prio.d (priority changes), irq.d, callout.d.
+ * Buffer size and switch rate are options and not in here because a #pragma
+ * would win over the command line. More detail costs more and so lives in scripts
+ * of its own, to be named before this one with -s: prio.d (priority changes),
+ * irq.d (interrupt filters), callout.d (timers).
  *
  * WHAT IT PRINTS (docs/dtrace-grammar.md has every column)
  *     #sched  1  freebsd  8213400112  1795254517141427832  1402000  4
@@ -51,8 +54,6 @@
  */
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=16m
-#pragma D option switchrate=20hz
 #pragma D option strsize=32
 
 typedef struct thread *thr_t;

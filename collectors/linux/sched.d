@@ -3,12 +3,14 @@
  * sched.d - every scheduling decision of a Linux host, one line each.
  *
  * USAGE
- *     dtrace -s sched.d [RELEASE [NCPU]] > events.txt     until Ctrl-C
- *     dtrace -s sched.d -c 'make -j8'    > events.txt     while a command runs
- *     sh capture --recorder dtrace -d 10                  the usual way: adds
- *                                     metadata and keeps dtrace's drop messages
+ *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt [RELEASE [NCPU]]
+ *                                                          until Ctrl-C; or with
+ *     ... -c 'make -j8'                                    while a command runs
+ *     sh capture -t dtrace -d 10       the usual way: adds metadata and keeps
+ *                                      dtrace's drop messages
  * RELEASE is the kernel's version as one number (6.18.3 = 61803), NCPU the number
- * of CPUs; both only travel into the first line.
+ * of CPUs; both only travel into the first line. Buffer size and switch rate are
+ * options and not in here because a #pragma would win over the command line.
  *
  * A REAL SESSION (cut at the right)
  *     #sched  1  linux    1263274549037  1795254517141427832  61800  2
@@ -29,7 +31,8 @@
  *     overhead on Linux use the ftrace recorder; this script is for comparing
  *     the two systems with one instrument. Starting takes several seconds, so
  *     wait for the first line before starting a workload by hand.
- *     Losses go to stderr as "dtrace: N drops on CPU C": keep stderr.
+ *     Losses go to stderr as "dtrace: N drops on CPU C": keep stderr. They come
+ *     less from small buffers than from a consumer that gets too little CPU time.
  *
  * REQUIREMENTS
  *     root, DTrace for Linux 2.0, kernel 5.18 or later with BTF (prev_state came
@@ -37,8 +40,6 @@
  */
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=4m
-#pragma D option switchrate=20hz
 #pragma D option strsize=24
 
 typedef struct task_struct *thr_t;
