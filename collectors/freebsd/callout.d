@@ -6,7 +6,7 @@
  *
  * WHAT IT PRINTS
  *     I  8213461004  3  callout  0  1840  0  kernel`tcp_timer_rexmt
- * began, CPU, kind, no number, ns, and the function. Callbacks run in the clock's
+ * ended, CPU, kind, no number, ns, and the function. Callbacks run in the clock's
  * software interrupt thread or, if registered so, inside the timer interrupt of
  * whatever thread was running: that time sched.d books on the thread.
  *
@@ -33,7 +33,7 @@ callout_execute:::callout-start
 callout_execute:::callout-end
 /callout_since[arg0] != 0/
 {
-	printf("I\t%d\t%d\tcallout\t0\t%d\t0\t%a\n", callout_since[arg0], cpu,
+	printf("I\t%d\t%d\tcallout\t0\t%d\t0\t%a\n", timestamp, cpu,
 	    timestamp - callout_since[arg0], callout_func[arg0]);
 	callout_since[arg0] = 0;
 	callout_func[arg0] = 0;

@@ -5,7 +5,7 @@
  *     dtrace -s irq.d -s sched.d -o events.txt       or: sh capture --with irq
  *
  * WHAT IT PRINTS
- *     I  8213461004  3  irq  28  1840  7  irq28: 	        began, CPU, number, ns
+ *     I  8213461004  3  irq  28  1840  7  irq28:           ended, CPU, number, ns
  * Interrupt threads need no help: they are threads, and sched.d shows them. This
  * is the part before: the filter that decides whether to wake one.
  *
@@ -30,7 +30,7 @@ fbt::intr_event_handle:entry
 fbt::intr_event_handle:return
 /irq_since[cpu] != 0/
 {
-	printf("I\t%d\t%d\tirq\t%d\t%d\t%d\t%s\n", irq_since[cpu], cpu,
+	printf("I\t%d\t%d\tirq\t%d\t%d\t%d\t%s\n", timestamp, cpu,
 	    irq_event[cpu]->ie_irq, timestamp - irq_since[cpu],
 	    strlen(irq_event[cpu]->ie_name), irq_event[cpu]->ie_name);
 	irq_since[cpu] = 0;
