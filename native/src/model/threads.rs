@@ -137,6 +137,9 @@ impl Identity {
         if who.pid.is_some() {
             record.pid = who.pid;
         }
+        if who.kernel.is_some() {
+            record.kernel = who.kernel;
+        }
         utid
     }
 
