@@ -141,6 +141,7 @@ pub fn time(event: &Event) -> i64 {
         | Event::Exec { ts, .. }
         | Event::Exit { ts, .. }
         | Event::Rename { ts, .. }
+        | Event::Sleep { ts, .. }
         | Event::Yield { ts, .. }
         | Event::Priority { ts, .. }
         | Event::QueueLoad { ts, .. }
