@@ -42,19 +42,23 @@ def test_cpu_totals_make_up_the_window(world: World) -> None:
 
 @given(ANY_STREAM)
 def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
-    """Intervals adjoin; a life ends by exit or with the window; idle threads only run."""
+    """Intervals adjoin; a life ends by death or with the window; idle threads only run."""
     assert world.window is not None
     states = by_native(world)["states"]
     assert (states["dur"] > 0).all()
     assert states.filter(state="dead").is_empty()
     assert states.filter(pl.col("utid") < world.ncpu, pl.col("state") != "running").is_empty()
     lives = states.filter(pl.col("utid") >= world.ncpu).sort("utid", "ts")
-    before = END.shift().over("utid")
-    exited = (pl.col("end") == "exited").shift().over("utid")
-    assert lives.filter(pl.col("ts") < before).is_empty()
-    assert lives.filter((pl.col("ts") > before) & ~exited).is_empty()
-    last = lives.group_by("utid").last()
-    assert last.filter(pl.col("end") != "exited", world.window[1] != END).is_empty()
+    lives = lives.with_columns(until=END, following=pl.col("ts").shift(-1).over("utid"))
+    assert lives.filter(pl.col("following") < pl.col("until")).is_empty()
+    # Only nonsense brings a utid back to life; that is another life.
+    deaths = world.tables["switches"].filter(prev_state="dead")
+    ends = lives.filter((pl.col("following") != pl.col("until")).fill_null(True))
+    not_dead = ends.join(
+        deaths, left_on=["utid", "until"], right_on=["prev_utid", "ts"], how="anti"
+    )
+    assert not_dead.filter(pl.col("following").is_not_null()).is_empty()
+    assert not_dead.filter(pl.col("until") != world.window[1]).is_empty()
 
 
 @given(ANY_STREAM)
