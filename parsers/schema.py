@@ -261,8 +261,8 @@ _STATES = Table(
         _maybe(
             "cpu",
             _CPU,
-            "`running`: the CPU; `runnable`: the CPU whose queue it waited on; else where it "
-            "last ran.",
+            "`running`: on which CPU; `runnable`: on whose queue, null between waking and queue "
+            "if the source names none; null in other states.",
         ),
         _maybe("prio", _PRIO, "Its last priority in the interval, the operating system's number."),
         _maybe("waker_utid", _UTID, "`runnable` after a wakeup: the thread that woke it."),

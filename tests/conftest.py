@@ -14,6 +14,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Times on shared runners say nothing about the code. For a hunt:
+# pytest --hypothesis-profile=thorough
+settings.register_profile("default", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=5000)
+settings.load_profile("default")
 
 _TRACEFS = [Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")]
 _SKIPS = pytest.StashKey[Counter[str]]()

@@ -6,6 +6,7 @@ must agree with it row for row. Nothing here is used by schedscope itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from schedscope.parsers import schema
 Row = dict[str, Any]
 AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 # Facts of one time come in this order; within a table the order is the table's.
-ORDER = ["switches", "wakeups", "migrations", "yields", "exits", "losses"]
+ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
 
 
 @dataclass
@@ -32,7 +33,6 @@ class Thread:
     pending: Row | None = None
     last_event: int = 0
     yielded: bool = False
-    exit_ts: int | None = None
 
 
 @dataclass
@@ -49,15 +49,7 @@ class Oracle:
     states: list[Row] = field(default_factory=list)
     waits: list[Row] = field(default_factory=list)
     losses: list[Row] = field(default_factory=list)
-    counters: dict[str, int] = field(
-        default_factory=lambda: {
-            "spurious_wakeups": 0,
-            "missing_wakeups": 0,
-            "contradictions": 0,
-            "chain_breaks": 0,
-            "pending_confirmed": 0,
-        }
-    )
+    counters: Counter[str] = field(default_factory=Counter)
 
     # -- what the rules are made of ------------------------------------------------
 
@@ -68,10 +60,8 @@ class Oracle:
         return self.cpus.setdefault(number, Cpu())
 
     def seen(self, utid: int, t: int, prio: int | None = None) -> Thread:
-        """The thread, alive: its life starts at its first event, as `unknown`."""
+        """The thread: its life starts at its first event, as `unknown`."""
         thread = self.threads.setdefault(utid, Thread(utid, since=t))
-        if thread.state == "dead":
-            self.contradiction(thread)
         if prio is not None:
             thread.prio = prio
         return thread
@@ -85,18 +75,20 @@ class Oracle:
                     "dur": t - thread.since,
                     "utid": thread.utid,
                     "state": thread.state,
-                    "cpu": thread.cpu,
+                    "cpu": thread.cpu if thread.state in ("running", "runnable") else None,
                     "prio": thread.prio,
                     "waker_utid": thread.waker if thread.state == "runnable" else None,
                     "end": end,
                 }
             )
+            if thread.state == "running" and not self.idle(thread.utid):
+                self.counters["thread_running"] += t - thread.since
         thread.since = t
 
     def become(self, thread: Thread, state: str, cpu: int | None) -> None:
         thread.state, thread.cpu = state, cpu
-        if state in ("unknown", "dead"):
-            thread.pending = None
+        if state == "unknown":
+            thread.pending, thread.yielded = None, False
 
     def open_wait(self, thread: Thread, cause: str, ready: int, **facts: Any) -> None:
         thread.wait = {
@@ -119,6 +111,8 @@ class Oracle:
         wait, thread.wait = thread.wait, None
         if wait is None:
             return
+        self.counters["waits"] += 1
+        self.counters["right_censored"] += censored == "right"
         ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
         self.waits.append(
             wait
@@ -135,6 +129,7 @@ class Oracle:
 
     def unseen_wait(self, thread: Thread, t: int, cpu: int) -> None:
         """A switch-in of a thread whose wait we did not see begin."""
+        self.counters["waits"] += 1
         self.open_wait(thread, "unknown", t)
         assert thread.wait is not None
         row = thread.wait | {"ts_run": t, "cpu": cpu, "prio": thread.prio, "censored": "left"}
@@ -144,7 +139,7 @@ class Oracle:
     def confirm_pending(self, thread: Thread) -> None:
         """The wake raised while the thread was leaving its CPU was a real one."""
         assert thread.pending is not None
-        self.counters["pending_confirmed"] += 1
+        self.counters["wakes_before_switch_out"] += 1
         pending, thread.pending = thread.pending, None
         # ts_waking <= since: it was raised before the switch-out.
         self.open_wait(thread, "wake", thread.since, **pending)
@@ -178,13 +173,7 @@ class Oracle:
         if cpu.current is None or cpu.current == prev:
             return
         if not self.idle(cpu.current):
-            believed = self.threads[cpu.current]
-            if believed.exit_ts is not None:
-                # FreeBSD records no switch-out of an exiting thread.
-                self.close(believed, believed.exit_ts, "exited")
-                self.become(believed, "dead", c)
-                return
-            self.become(believed, "unknown", c)
+            self.become(self.threads[cpu.current], "unknown", c)
         self.counters["chain_breaks"] += 1
         self.losses.append(
             {
@@ -203,16 +192,19 @@ class Oracle:
         ends = {"dead": "exited", "runnable": "preempted"}
         self.close(thread, t, ends.get(state, "switched"))
         thread.last_cpu = c
-        if state == "runnable":
+        if state == "dead":
+            del self.threads[thread.utid]
+        elif state == "runnable":
             self.drop_pending(thread)
             voluntary = e["preempted"] is False or thread.yielded
             cause = "yield" if voluntary else "preempt"
             self.open_wait(thread, cause, t, ts_enqueued=t, queue_cpu=c)
         else:
-            self.become(thread, state, c)
-        thread.last_event = t
+            self.become(thread, "unknown" if state == "running" else state, c)
+        thread.last_event, thread.yielded = t, False
 
     def switch_in(self, thread: Thread, c: int, t: int) -> None:
+        self.counters["switch_ins"] += 1
         if thread.state == "running":
             self.contradiction(thread)
         if thread.state in AT_REST and thread.pending:
@@ -221,7 +213,8 @@ class Oracle:
             self.close(thread, t, "switched")
             self.end_wait(thread, run=t, cpu=c, until=t, censored="none")
         else:
-            self.counters["missing_wakeups"] += thread.state in AT_REST
+            unseen = "missing_wakeups" if thread.state in AT_REST else "first_sights"
+            self.counters[unseen] += 1
             self.close(thread, t, "lost" if thread.state in AT_REST else "switched")
             self.unseen_wait(thread, t, c)
         self.become(thread, "running", c)
@@ -250,18 +243,18 @@ class Oracle:
             self.open_wait(thread, "wake", t, ts_waking=t, **facts)
 
     def enqueued(self, thread: Thread, t: int, facts: Row, cause: str) -> None:
-        if thread.state in AT_REST and thread.pending:
+        if thread.state in AT_REST and thread.pending and cause == "wake":
             self.confirm_pending(thread)
         if thread.state == "running":
             self.counters["spurious_wakeups"] += 1
             thread.pending = None
         elif thread.state != "runnable":
+            self.drop_pending(thread)
             self.close(thread, t, "woken")
             self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
-            if facts["queue_cpu"] is not None:
-                thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
+            thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
         else:
             self.counters["spurious_wakeups"] += 1
 
@@ -273,8 +266,8 @@ class Oracle:
             if thread.wait["ts_enqueued"] is not None:
                 self.close(thread, t, "switched")
             thread.cpu = thread.wait["queue_cpu"] = e["to_cpu"]
-        else:
-            thread.last_cpu = e["to_cpu"]
+        elif thread.state != "running":
+            thread.cpu = e["to_cpu"]
         thread.last_event = t
 
     def sched_yield(self, t: int, e: Row) -> None:
@@ -282,12 +275,9 @@ class Oracle:
             thread = self.seen(e["utid"], t)
             thread.yielded, thread.last_event = True, t
 
-    def exit(self, t: int, e: Row) -> None:
-        thread = self.threads.get(e["utid"])
-        if thread is not None and thread.state == "running":
-            thread.exit_ts = t
-
     def loss(self, t: int, e: Row) -> None:
+        if e["reason"] == "chain_break":
+            return  # of an earlier reconstruction: found anew
         self.losses.append(e)
         for c, cpu in self.cpus.items():
             if e["cpu"] in (c, None):
@@ -295,8 +285,8 @@ class Oracle:
                     self.close_idle(cpu, c, t, "lost")
                 cpu.current = None
         for thread in self.threads.values():
-            concerned = e["cpu"] is None or thread.cpu == e["cpu"]
-            if concerned and thread.state not in ("unknown", "dead"):
+            concerned = e["cpu"] is None or thread.cpu in (e["cpu"], None)
+            if concerned and thread.state != "unknown":
                 self.close(thread, t, "lost")
                 self.end_wait(thread, run=None, cpu=None, until=t, censored="right")
                 self.become(thread, "unknown", thread.cpu)
@@ -306,9 +296,8 @@ class Oracle:
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, w, "window")
         for thread in self.threads.values():
-            if thread.state != "dead":
-                self.close(thread, w, "window")
-                self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
+            self.close(thread, w, "window")
+            self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
 
     def close_idle(self, cpu: Cpu, c: int, t: int, end: str) -> None:
         idle = Thread(cpu.current or 0, since=cpu.last_switch, state="running", cpu=c)
@@ -323,9 +312,6 @@ def facts_in_order(tables: dict[str, pl.DataFrame]) -> list[tuple[str, int, Row]
         if name in tables
         for row in tables[name].iter_rows(named=True)
     ]
-    if "threads" in tables:
-        exits = tables["threads"].filter(pl.col("exit_ts").is_not_null())
-        rows += [("exits", row["exit_ts"], row) for row in exits.iter_rows(named=True)]
     return sorted(rows, key=lambda fact: (fact[1], ORDER.index(fact[0])))
 
 
@@ -339,17 +325,13 @@ def reconstruct(
         "wakeups": oracle.wakeup,
         "migrations": oracle.migration,
         "yields": oracle.sched_yield,
-        "exits": oracle.exit,
         "losses": oracle.loss,
     }
-    facts = facts_in_order(tables)
-    for name, t, row in facts:
+    ends = [window[1]] if window else []
+    for name, t, row in facts_in_order(tables):
         rules[name](t, row)
-    if window is None:
-        last = facts[-1][1] if facts else 0
-    else:
-        last = window[1]
-    oracle.end_of_window(last)
+        ends.append(row.get("ts_end", t))
+    oracle.end_of_window(max(ends, default=0))
     rows = {"states": oracle.states, "waits": oracle.waits, "losses": oracle.losses}
     return {name: _frame(name, rows[name]) for name in rows} | {"counters": oracle.counters}
 

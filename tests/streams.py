@@ -19,7 +19,7 @@ from worlds import World, facts
 Row = dict[str, Any]
 
 AT_REST = ["sleeping", "blocked", "stopped", "parked"]
-LEFT_STATES = [*AT_REST, "runnable", "dead", "unknown"]
+LEFT_STATES = [*AT_REST, "runnable", "dead", "unknown", "running"]
 
 
 @dataclass
@@ -36,7 +36,6 @@ class _Play:
     # Woken, decided but not yet on a queue: (waker, target).
     placing: dict[int, tuple[int, int]] = field(default_factory=dict)
     born: int = 0
-    exits: dict[int, int] = field(default_factory=dict)
     lossy: dict[int, tuple[int, bool]] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
 
@@ -162,18 +161,7 @@ class _Play:
         who = self.current(cpu)
         if who < self.ncpu:
             return
-        if b % 3:
-            self.exits[who] = self.now
-            self.now += b % 2
-        if b % 3 == 2:
-            # FreeBSD: the thread vanishes and only its successor's arrival is seen.
-            del self.running[who]
-            self.now += 1
-            following = self.next_on(cpu, a)
-            if following != cpu:
-                self.switch(cpu, "runnable", None, following)
-        else:
-            self.switch(cpu, "dead", None, self.next_on(cpu, a))
+        self.switch(cpu, "dead", None, self.next_on(cpu, a))
 
     def lose(self, cpu: int, a: int, b: int) -> None:
         """The recorder of a CPU begins or ceases to lose events."""
@@ -221,7 +209,7 @@ def plausible(
     for cpu in list(play.lossy):
         play.lose(cpu, 0, 1)
     end = play.now + draw(st.integers(0, 5))
-    return _world(play.rows, play.ncpu, play.born, play.exits, (0, end))
+    return _world(play.rows, play.ncpu, play.born, (0, end))
 
 
 @st.composite
@@ -261,7 +249,11 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
         ),
         st.fixed_dictionaries({"utid": thread}),
         st.fixed_dictionaries(
-            {"cpu": maybe_cpu, "length": st.integers(0, 9), "reason": st.just("overrun")}
+            {
+                "cpu": maybe_cpu,
+                "length": st.integers(0, 9),
+                "reason": st.sampled_from(["overrun", "late_start", "chain_break"]),
+            }
         ),
     )
     rows: dict[str, list[Row]] = {}
@@ -281,8 +273,8 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
         else:
             row = {"ts": now, **row}
         rows.setdefault(table, []).append(row)
-    exits = draw(st.dictionaries(thread, st.integers(0, now), max_size=2))
-    return _world(rows, ncpu, nthreads, exits, (0, now + draw(st.integers(0, 5))))
+    end = max([now, *(loss["ts_end"] for loss in rows.get("losses", []))])
+    return _world(rows, ncpu, nthreads, (0, end + draw(st.integers(0, 5))))
 
 
 def _table_of(row: Row) -> str:
@@ -306,16 +298,11 @@ def _world(
     rows: dict[str, list[Row]],
     ncpu: int,
     nthreads: int,
-    exits: dict[int, int],
     window: tuple[int, int],
 ) -> World:
     names = tuple(chr(ord("A") + i % 26) + "'" * (i // 26) for i in range(nthreads))
-    threads = [
-        {"utid": utid, "comm": name, "comm_first": name, "exit_ts": exits.get(utid)}
-        for utid, name in enumerate([*(f"idle{cpu}" for cpu in range(ncpu)), *names])
-    ]
     ordered = {
         table: sorted(each, key=lambda row: row["ts_begin" if table == "losses" else "ts"])
         for table, each in rows.items()
     }
-    return World(facts(ordered | {"threads": threads}), ncpu, names, window)
+    return World(facts(ordered), ncpu, names, window)

@@ -1,42 +1,116 @@
-"""Nothing is invented and nothing lost: the sums of docs/trace-model.md, Conservation."""
+"""Nothing is invented and nothing lost: docs/trace-model.md, Conservation.
+
+Holds for every stream, nonsense included: the rules leave no way to break it.
+"""
 
 from __future__ import annotations
 
-import oracle
 import polars as pl
 from hypothesis import given
 from streams import plausible, wild
+from test_reconstruction import by_native
 from worlds import World
 
+ANY_STREAM = plausible() | wild()
+END = pl.col("ts") + pl.col("dur")
 
-def check(world: World, states: pl.DataFrame, waits: pl.DataFrame) -> None:
-    begin, end = world.window
-    # Per CPU: running and idle intervals do not overlap; the rest of the window is unknown.
-    running = states.filter(state="running").sort("cpu", "ts")
+
+@given(ANY_STREAM)
+def test_a_cpu_runs_one_thread_at_a_time(world: World) -> None:
+    """Running and idle intervals of one CPU do not overlap, and stay in the window."""
+    assert world.window is not None
+    running = by_native(world)["states"].filter(state="running").sort("cpu", "ts")
     assert running["cpu"].null_count() == 0
-    assert running.filter(
-        (pl.col("ts") < begin)
-        | (pl.col("ts") + pl.col("dur") > end)
-        | ((pl.col("ts") + pl.col("dur")).shift().over("cpu") > pl.col("ts"))
-    ).is_empty()
-    # Per thread: adjoining intervals, up to its exit or the window's end.
-    lives = states.filter(pl.col("utid") >= world.ncpu).sort("utid", "ts")
-    ends = pl.col("ts") + pl.col("dur")
-    assert lives.filter(pl.col("ts") != ends.shift().over("utid")).is_empty()
-    last = lives.group_by("utid").last()
-    assert last.filter((ends != end) & (pl.col("end") != "exited")).is_empty()
+    assert running.filter(END.shift().over("cpu") > pl.col("ts")).is_empty()
+    assert running.filter((pl.col("ts") < world.window[0]) | (world.window[1] < END)).is_empty()
+
+
+@given(ANY_STREAM)
+def test_cpu_totals_make_up_the_window(world: World) -> None:
+    """running + idle + unknown = window, and the totals say what the states say."""
+    assert world.window is not None
+    result = by_native(world)
+    running = result["states"].filter(state="running")
+    for totals in result["per_cpu"]:
+        parts = totals["running"] + totals["idle"] + totals["unknown"]
+        assert parts == world.window[1] - world.window[0]
+        here = running.filter(cpu=totals["cpu"])
+        idle = pl.col("utid") < world.ncpu
+        assert here.filter(idle)["dur"].sum() == totals["idle"]
+        assert here.filter(~idle)["dur"].sum() == totals["running"]
+
+
+@given(ANY_STREAM)
+def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
+    """Intervals adjoin; a life ends by death or with the window; idle threads only run."""
+    assert world.window is not None
+    states = by_native(world)["states"]
     assert (states["dur"] > 0).all()
-    # One row of the ledger per switch-in.
-    ins = world.tables["switches"].filter(pl.col("next_utid") >= world.ncpu)
-    ran = waits.filter(pl.col("ts_run").is_not_null())
-    assert ins.select(utid="next_utid", ts_run="ts").sort(pl.all()).equals(
-        ran.select("utid", "ts_run").sort(pl.all())
+    assert states.filter(state="dead").is_empty()
+    assert states.filter(pl.col("utid") < world.ncpu, pl.col("state") != "running").is_empty()
+    lives = states.filter(pl.col("utid") >= world.ncpu).sort("utid", "ts")
+    lives = lives.with_columns(until=END, following=pl.col("ts").shift(-1).over("utid"))
+    assert lives.filter(pl.col("following") < pl.col("until")).is_empty()
+    # Only nonsense brings a utid back to life; that is another life.
+    deaths = world.tables["switches"].filter(prev_state="dead")
+    ends = lives.filter((pl.col("following") != pl.col("until")).fill_null(True))
+    not_dead = ends.join(
+        deaths, left_on=["utid", "until"], right_on=["prev_utid", "ts"], how="anti"
     )
-    for part in ("wait", "placement", "queue"):
+    assert not_dead.filter(pl.col("following").is_not_null()).is_empty()
+    assert not_dead.filter(pl.col("until") != world.window[1]).is_empty()
+
+
+@given(ANY_STREAM)
+def test_the_running_time_is_one_sum(world: World) -> None:
+    """Summed over CPUs it is what it is summed over threads."""
+    result = by_native(world)
+    lives = result["states"].filter(pl.col("utid") >= world.ncpu, state="running")
+    over_cpus = sum(totals["running"] for totals in result["per_cpu"])
+    assert lives["dur"].sum() == over_cpus == result["counters"]["thread_running"]
+
+
+@given(ANY_STREAM)
+def test_every_switch_in_has_its_row_in_the_ledger(world: World) -> None:
+    """Rows with `ts_run` are the switch-ins of threads; the others are right-censored."""
+    waits = by_native(world)["waits"]
+    ins = world.tables["switches"].filter(pl.col("next_utid") >= world.ncpu)
+    switch_ins = ins.select(utid="next_utid", ts_run="ts", cpu="cpu").sort(pl.all())
+    ended = waits.filter(pl.col("ts_run").is_not_null())
+    assert ended.select("utid", "ts_run", "cpu").sort(pl.all()).equals(switch_ins)
+    assert ended.filter(pl.col("censored") == "right").is_empty()
+    open_ended = waits.filter(pl.col("ts_run").is_null())
+    assert open_ended.filter(pl.col("censored") != "right").is_empty()
+
+
+@given(ANY_STREAM)
+def test_the_parts_of_a_wait_add_up(world: World) -> None:
+    """placement + queue = wait where all are known; none is negative; waking <= ready."""
+    waits = by_native(world)["waits"]
+    for part in ("placement", "queue", "wait"):
         assert waits.filter(pl.col(part) < 0).is_empty()
+    whole = pl.col("placement") + pl.col("queue")
+    assert waits.filter(whole != pl.col("wait")).is_empty()
+    assert waits.filter(pl.col("ts_waking") > pl.col("ts_ready")).is_empty()
+    known = waits.filter(pl.col("censored") == "none")
+    assert known.filter(pl.col("ts_run") - pl.col("ts_ready") != pl.col("wait")).is_empty()
+    assert waits.filter((pl.col("cause") == "unknown") != (pl.col("censored") == "left")).is_empty()
 
 
-@given(plausible() | wild())
-def test_the_oracle_conserves(world: World) -> None:
-    result = oracle.reconstruct(world.tables, world.ncpu, world.window)
-    check(world, result["states"], result["waits"])
+@given(ANY_STREAM)
+def test_a_measured_wait_is_runnable_time(world: World) -> None:
+    """The ledger's uncensored waits, summed, are the runnable time that ended on a CPU."""
+    result = by_native(world)
+    lives = result["states"].filter(pl.col("utid") >= world.ncpu).sort("utid", "ts")
+    # Split by migrations, a wait is a run of adjoining runnable intervals.
+    following = pl.col("state").shift(-1).over("utid")
+    part = (pl.col("state") == "runnable") & (following != "runnable")
+    runs = lives.with_columns(run=part.shift(fill_value=False).cum_sum().over("utid"))
+    runnable = runs.filter(state="runnable")
+    ended = runnable.group_by("utid", "run").agg(
+        pl.col("dur").sum(), pl.col("end").last(), END.last().alias("ts_run")
+    )
+    waits = result["waits"].filter(pl.col("censored") == "none", pl.col("wait") > 0)
+    measured = ended.join(waits, on=["utid", "ts_run"], how="semi")
+    assert measured["dur"].sum() == waits["wait"].sum()
+    assert measured.height == waits.height

@@ -55,8 +55,8 @@ def test_versions_agree() -> None:
     assert schema.SCHEMA_VERSION == _native.SCHEMA_VERSION
 
 
-def test_tables_come_in_the_same_order() -> None:
-    assert list(schema.TABLES) == list(NATIVE)
+def test_both_declare_the_same_tables() -> None:
+    assert schema.TABLES.keys() == NATIVE.keys()
 
 
 @pytest.mark.parametrize("name", schema.TABLES)

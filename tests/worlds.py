@@ -7,7 +7,6 @@ Facts, one a line, time first; `#` begins a comment:
     20  cpu1: waking A on 0 by B   also `enqueued`, `new`; `on` and `by` may be left out
     30  cpu0: migrate A 0 -> 1     either CPU may be `?`
     40  yield A
-    50  exit A
     60  loss cpu0 until 80 overrun   without `cpu0`: of any CPU; reason may be left out
 
 Threads get utids from ncpu on in order of appearance.
@@ -40,11 +39,10 @@ _SWITCH = re.compile(r"cpu(\d+): (\w+)(?: (\S+))? -> (\w+)")
 _WAKEUP = re.compile(r"cpu(\d+): (waking|enqueued|new) (\w+)(?: on (\d+))?(?: by (\w+))?")
 _MIGRATE = re.compile(r"cpu(\d+): migrate (\w+) (\d+|\?) -> (\d+|\?)")
 _YIELD = re.compile(r"yield (\w+)")
-_EXIT = re.compile(r"exit (\w+)")
 _LOSS = re.compile(r"loss(?: cpu(\d+))? until (\d+)(?: (\w+))?")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class World:
     """Fact tables as the engine takes them, with the names that the test gave."""
 
@@ -56,10 +54,19 @@ class World:
     def name(self, utid: int) -> str:
         return f"idle{utid}" if utid < self.ncpu else self.names[utid - self.ncpu]
 
+    def __repr__(self) -> str:
+        """The notation, so that a failing property prints a world to paste into a test."""
+        facts = "\n".join(_fact_lines(self))
+        return f'world("""\n{facts}\n""", ncpu={self.ncpu}, window={self.window})'
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # Hypothesis would print every frame instead.
+        printer.text(repr(self))
+
 
 def facts(rows: dict[str, list[Row]]) -> dict[str, pl.DataFrame]:
     """The fact tables that reconstruction reads, from rows; absent ones are empty."""
-    names = ["switches", "wakeups", "migrations", "yields", "losses", "threads"]
+    names = ["switches", "wakeups", "migrations", "yields", "losses"]
     return {
         name: schema.conform(
             name, pl.DataFrame(rows[name], schema=_given(name, rows[name]), orient="row")
@@ -89,20 +96,7 @@ class _Reader:
     def __init__(self, ncpu: int) -> None:
         self.ncpu = ncpu
         self.utids: dict[str, int] = {}
-        self.exits: dict[int, int] = {}
-        self.facts: dict[str, list[Row]] = {}
-
-    @property
-    def rows(self) -> dict[str, list[Row]]:
-        threads = [
-            {"utid": utid, "comm": name, "comm_first": name, "exit_ts": self.exits.get(utid)}
-            for name, utid in self.utids.items()
-        ]
-        idle = [
-            {"utid": cpu, "comm": f"idle{cpu}", "comm_first": f"idle{cpu}", "exit_ts": None}
-            for cpu in range(self.ncpu)
-        ]
-        return self.facts | {"threads": idle + threads}
+        self.rows: dict[str, list[Row]] = {}
 
     def utid(self, name: str, cpu: str = "") -> int:
         if name.startswith("idle"):
@@ -110,7 +104,7 @@ class _Reader:
         return self.utids.setdefault(name, self.ncpu + len(self.utids))
 
     def add(self, table: str, **row: Any) -> None:
-        self.facts.setdefault(table, []).append(row)
+        self.rows.setdefault(table, []).append(row)
 
     def read(self, ts: int, fact: str) -> None:
         if match := _WAKEUP.fullmatch(fact):
@@ -148,8 +142,6 @@ class _Reader:
             )
         elif match := _YIELD.fullmatch(fact):
             self.add("yields", ts=ts, utid=self.utid(match[1]))
-        elif match := _EXIT.fullmatch(fact):
-            self.exits[self.utid(match[1])] = ts
         elif match := _LOSS.fullmatch(fact):
             cpu, until, reason = match.groups()
             self.add(
@@ -161,6 +153,41 @@ class _Reader:
             )
         else:
             raise ValueError(f"not a fact of a world: {fact!r}")
+
+
+def _fact_lines(world: World) -> list[str]:
+    rows = [
+        (row["ts_begin" if table == "losses" else "ts"], order, _fact(world, table, row))
+        for order, table in enumerate(("switches", "wakeups", "migrations", "yields", "losses"))
+        for row in world.tables[table].iter_rows(named=True)
+    ]
+    return [f"{ts:>4} {fact}" for ts, _, fact in sorted(rows, key=lambda row: row[:2])]
+
+
+def _fact(world: World, table: str, row: Row) -> str:
+    where = "?" if row.get("cpu") is None else row["cpu"]
+    match table:
+        case "switches":
+            known = (row["prev_state"], row["preempted"])
+            letters = [letter for letter, state in _STATES.items() if state == known]
+            letter = (
+                letters or [letter for letter, state in _STATES.items() if state[0] == known[0]]
+            )[0]
+            prev = row["prev_utid"]
+            left = world.name(prev) if prev < world.ncpu else f"{world.name(prev)} {letter}"
+            return f"cpu{where}: {left} -> {world.name(row['next_utid'])}"
+        case "wakeups":
+            on = "" if row["target_cpu"] is None else f" on {row['target_cpu']}"
+            by = "" if row["waker_utid"] is None else f" by {world.name(row['waker_utid'])}"
+            return f"cpu{where}: {row['kind']} {world.name(row['utid'])}{on}{by}"
+        case "migrations":
+            cpus = ["?" if row[end] is None else row[end] for end in ("from_cpu", "to_cpu")]
+            return f"cpu{where}: migrate {world.name(row['utid'])} {cpus[0]} -> {cpus[1]}"
+        case "yields":
+            return f"yield {world.name(row['utid'])}"
+        case _:
+            cpu = "" if row["cpu"] is None else f" cpu{row['cpu']}"
+            return f"loss{cpu} until {row['ts_end']} {row['reason']}"
 
 
 def _number(text: str | None) -> int | None:
@@ -197,9 +224,7 @@ def wait_lines(world: World, waits: pl.DataFrame) -> list[str]:
             by = "?" if row["waker_utid"] is None else world.name(row["waker_utid"])
             waker = [f"by {by}@{row['waker_cpu']}"]
         cpus = "/".join(_or_dash(row[cpu]) for cpu in ("prev_cpu", "queue_cpu", "cpu"))
-        total = "{}+{}={}".format(
-            *(_or_dash(row[part]) for part in ("placement", "queue", "wait"))
-        )
+        total = "{}+{}={}".format(*(_or_dash(row[part]) for part in ("placement", "queue", "wait")))
         words = [world.name(row["utid"]), row["cause"], *times, *waker, f"cpu {cpus}: {total}"]
         if row["censored"] != "none":
             words.append(row["censored"])

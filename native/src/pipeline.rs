@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::event::{Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
-    Switch, Switches, Table, Wakeup, Wakeups, Yield, Yields,
+    Sleep, Sleeps, Switch, Switches, Table, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
@@ -29,6 +29,7 @@ pub struct Pipeline<'a, S: Store> {
     switches: Switches,
     wakeups: Wakeups,
     migrations: Migrations,
+    sleeps: Sleeps,
     yields: Yields,
     priorities: Priorities,
     queue_load: QueueLoads,
@@ -71,6 +72,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             switches: Switches::default(),
             wakeups: Wakeups::default(),
             migrations: Migrations::default(),
+            sleeps: Sleeps::default(),
             yields: Yields::default(),
             priorities: Priorities::default(),
             queue_load: QueueLoads::default(),
@@ -103,6 +105,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         hand_on!(self.switches, Switches);
         hand_on!(self.wakeups, Wakeups);
         hand_on!(self.migrations, Migrations);
+        hand_on!(self.sleeps, Sleeps);
         hand_on!(self.yields, Yields);
         hand_on!(self.priorities, Priorities);
         hand_on!(self.queue_load, QueueLoads);
@@ -197,6 +200,12 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
             Event::Rename { ts, tid, comm } => {
                 self.at(ts);
                 self.identity.rename(ts, tid, comm);
+            }
+            Event::Sleep { ts, cpu, tid, kind, reason } => {
+                self.at(ts);
+                let utid = self.identity.resolve_tid(cpu, tid);
+                self.sleeps.push(Sleep { ts, cpu, utid, kind, reason: reason.to_text() });
+                flush!(self.sleeps, Sleeps);
             }
             Event::Yield { ts, tid } => {
                 let utid = self.identity.resolve_known(tid);

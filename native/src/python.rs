@@ -153,6 +153,16 @@ pub fn reconstruct<'py>(
             losses: facts::losses(TableIn::new("losses", &losses))?,
         };
         facts.check_order()?;
+        facts.check_range(ncpu)?;
+        if let Some((begin, end)) = window
+            && (begin > end || begin < -facts::FAR || end > facts::FAR)
+        {
+            return Err(Error::usage(
+                format!("a window from {begin} to {end}"),
+                "its begin and its end in ns on the capture's clock",
+                "",
+            ));
+        }
         let seen = facts.window();
         let (begin, end) = match (window, seen) {
             (Some(given), Some(seen)) => (given.0.min(seen.0), given.1.max(seen.1)),

@@ -9,6 +9,9 @@ pub mod capture_ftrace;
 pub mod ftrace;
 pub mod input;
 pub mod merge;
+pub mod perfdata;
+pub mod perfetto;
+mod spool;
 pub mod tracedat;
 
 use std::collections::BTreeMap;
@@ -41,6 +44,17 @@ const FORMATS: &[Format] = &[
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
         open: capture_ftrace::open,
+    },
+    Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
+    Format {
+        name: "perf.data",
+        recognise: |_, head| perfdata::is_perf_data(head),
+        open: |path, _| Ok(Box::new(perfdata::PerfData::open(path)?)),
+    },
+    Format {
+        name: "perfetto",
+        recognise: |_, head| perfetto::is_perfetto(head),
+        open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
     },
 ];
 

@@ -167,6 +167,20 @@ categories! {
 }
 
 categories! {
+    /// What a thread that left its CPU to wait is waiting in.
+    SleepKind {
+        /// A sleep queue: the reason is the wait message.
+        Sleep = "sleep",
+        /// A contested lock: the reason is the lock's name.
+        Lock = "lock",
+        /// An interrupt thread with nothing to do.
+        Interrupt = "interrupt",
+        /// Suspended by a signal or a debugger.
+        Suspended = "suspended",
+    }
+}
+
+categories! {
     /// Why a priority changed.
     PriorityCause {
         ChangePri = "change-pri",
@@ -191,6 +205,18 @@ pub struct Party {
     pub pid: Option<u32>,
     /// Class, where the event tells.
     pub class: Option<SchedClass>,
+    /// A thread of the kernel's own, where the event tells.
+    pub kernel: Option<bool>,
+}
+
+/// Stands for a thread that the source does not name. Its row in `threads` has
+/// no tid.
+pub const UNKNOWN_TID: u32 = u32::MAX;
+
+impl Party {
+    pub fn unknown() -> Self {
+        Self { tid: UNKNOWN_TID, comm: Comm::new(b"<unknown>"), ..Self::default() }
+    }
 }
 
 /// One fact from a trace. `ts` is ns on the capture's clock.
@@ -229,6 +255,8 @@ pub enum Event {
     Exec { ts: i64, tid: u32, old_tid: u32 },
     Exit { ts: i64, who: Party },
     Rename { ts: i64, tid: u32, comm: Comm },
+    /// Why `tid`, just switched out, waits (FreeBSD's td_wmesg, td_lockname).
+    Sleep { ts: i64, cpu: u16, tid: u32, kind: SleepKind, reason: Comm },
     /// The thread called sched_yield.
     Yield { ts: i64, tid: u32 },
     Priority { ts: i64, who: Party, prio: i16, cause: PriorityCause },

@@ -16,7 +16,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
-    Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, State, WakeKind,
+    Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind, State, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
@@ -150,7 +150,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass PriorityCause IrqKind);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -361,6 +361,14 @@ table!(Renames, Rename, "renames" {
     comm: Text,
 });
 
+table!(Sleeps, Sleep, "sleeps" {
+    ts: I64,
+    cpu: U16,
+    utid: U32,
+    kind: Cat<SleepKind>,
+    reason: Text,
+});
+
 table!(Yields, Yield, "yields" {
     ts: I64,
     utid: U32,
@@ -441,5 +449,5 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Yields Priorities QueueLoads Irqs Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs Losses Cpus States Waits)
 }

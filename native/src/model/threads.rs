@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::event::{Comm, KnownThread, Party, SchedClass};
+use crate::model::event::{Comm, KnownThread, Party, SchedClass, UNKNOWN_TID};
 use crate::model::tables::{Rename, Renames, Thread, Threads};
 
 /// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
@@ -137,6 +137,9 @@ impl Identity {
         if who.pid.is_some() {
             record.pid = who.pid;
         }
+        if who.kernel.is_some() {
+            record.kernel = who.kernel;
+        }
         utid
     }
 
@@ -175,10 +178,11 @@ impl Identity {
         });
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));
-        let (parent_pid, parent_kernel, parent_affinity, parent_recorder) = parent_utid
+        // `recorder` is not inherited: the workload is the recorder's child.
+        let (parent_pid, parent_kernel, parent_affinity) = parent_utid
             .map(|utid| {
                 let record = &self.records[utid as usize];
-                (record.pid, record.kernel, record.affinity.clone(), record.recorder)
+                (record.pid, record.kernel, record.affinity.clone())
             })
             .unwrap_or_default();
         let record = &mut self.records[utid as usize];
@@ -196,7 +200,6 @@ impl Identity {
         record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
         record.prio = record.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
-        record.recorder |= parent_recorder;
     }
 
     pub fn exec(&mut self, tid: u32, old_tid: u32) {
@@ -255,7 +258,7 @@ impl Identity {
             });
             threads.push(Thread {
                 utid: utid as u32,
-                tid: record.tid,
+                tid: record.tid.filter(|&tid| tid != UNKNOWN_TID),
                 pid: record.pid,
                 comm: record.comm.to_text(),
                 comm_first: record.comm_first.to_text(),

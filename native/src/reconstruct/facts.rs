@@ -19,6 +19,9 @@ use crate::model::event::{LossReason, State, WakeKind};
 use crate::model::tables::{Loss, Migration, States, Switch, Table, Waits, Wakeup, Yield};
 use crate::store::Store;
 
+/// No time of a trace is farther from 0: 2^62 ns are 146 years.
+pub const FAR: i64 = 1 << 62;
+
 /// One column of all batches of a table, as optional 64-bit integers.
 struct IntColumn(Vec<Option<i64>>);
 
@@ -277,6 +280,70 @@ impl Facts {
         check("migrations", self.migrations.iter().map(|row| row.ts))?;
         check("yields", self.yields.iter().map(|row| row.ts))?;
         check("losses", self.losses.iter().map(|row| row.ts_begin))
+    }
+
+    /// An error naming the first row that no trace of `ncpu` CPUs can hold.
+    pub fn check_range(&self, ncpu: u16) -> Result<()> {
+        let rows = self.switches.len() + self.wakeups.len() + self.migrations.len();
+        // Utids are numbered without holes, so few rows cannot need a high one;
+        // threads that have no events are allowed for generously.
+        let utids = u32::try_from(3 * rows + (1 << 20)).unwrap_or(u32::MAX);
+        let utid = |table, column, row, utid| {
+            if utid < utids {
+                return Ok(());
+            }
+            let found = format!("holds {utid} in row {row}");
+            Err(wrong(table, column, found, "utids numbered from 0 without holes"))
+        };
+        let cpu = |table, row, cpu| {
+            if cpu < ncpu {
+                return Ok(());
+            }
+            let expected = format!("a CPU below ncpu, {ncpu}");
+            Err(wrong(table, "cpu", format!("holds {cpu} in row {row}"), &expected))
+        };
+        for (row, switch) in self.switches.iter().enumerate() {
+            cpu("switches", row, switch.cpu)?;
+            utid("switches", "prev_utid", row, switch.prev_utid)?;
+            utid("switches", "next_utid", row, switch.next_utid)?;
+            for idle in [switch.prev_utid, switch.next_utid] {
+                if idle < u32::from(ncpu) && idle != u32::from(switch.cpu) {
+                    return Err(wrong(
+                        "switches",
+                        "next_utid",
+                        format!("or prev_utid holds {idle} on CPU {} in row {row}", switch.cpu),
+                        "the CPU's own idle thread, whose utid is the CPU's number",
+                    ));
+                }
+            }
+        }
+        for (row, wakeup) in self.wakeups.iter().enumerate() {
+            utid("wakeups", "utid", row, wakeup.utid)?;
+        }
+        for (row, migration) in self.migrations.iter().enumerate() {
+            utid("migrations", "utid", row, migration.utid)?;
+        }
+        for (row, call) in self.yields.iter().enumerate() {
+            utid("yields", "utid", row, call.utid)?;
+        }
+        for (row, loss) in self.losses.iter().enumerate() {
+            if let Some(number) = loss.cpu {
+                cpu("losses", row, number)?;
+            }
+            if loss.ts_end < loss.ts_begin {
+                let found = format!("is before ts_begin in row {row}");
+                return Err(wrong("losses", "ts_end", found, "ts_begin <= ts_end"));
+            }
+        }
+        // Differences of times must fit 64 bits.
+        match self.window() {
+            Some((begin, end)) if begin < -FAR || end > FAR => Err(Error::usage(
+                format!("times from {begin} to {end} ns"),
+                "ns on the capture's clock, within 146 years of 0",
+                "check the unit of ts",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// First and last time of any row.

@@ -227,8 +227,7 @@ impl Reconstructor {
             totals.current = NOBODY;
         }
         let (wait, last_event) = (thread.wait.take(), thread.last_event);
-        thread.state = State::Unknown;
-        thread.pending = None;
+        thread.forget();
         if let Some(wait) = wait {
             let until = last_event.max(wait.ts_ready);
             self.write_wait(utid, &wait, None, until, Censored::Right);
@@ -267,7 +266,7 @@ impl Reconstructor {
                     utid: row.prev_utid,
                     state: State::Running,
                     cpu: Some(row.cpu),
-                    prio: row.prev_prio,
+                    prio: None,
                     waker_utid: None,
                     end: End::Switched,
                 });
@@ -291,9 +290,7 @@ impl Reconstructor {
         });
         if current >= self.ncpu {
             // Its running interval began at `since`; keep that as `unknown`.
-            let thread = &mut self.threads[current as usize];
-            thread.state = State::Unknown;
-            thread.pending = None;
+            self.threads[current as usize].forget();
         }
     }
 
@@ -303,21 +300,16 @@ impl Reconstructor {
         if row.prev_prio.is_some() {
             thread.prio = row.prev_prio;
         }
-        if chained {
-            let end = match row.prev_state {
-                State::Dead => End::Exited,
-                State::Runnable => End::Preempted,
-                _ => End::Switched,
-            };
-            self.close(utid, t, end);
-        } else {
-            if thread.state == State::Unknown {
-                self.close(utid, t, End::Switched);
-            } else {
-                self.contradict(utid);
-                self.close(utid, t, End::Lost);
-            }
+        if !chained && thread.state != State::Unknown {
+            self.contradict(utid);
         }
+        // An `unknown` interval ends the same way: this switch-out was seen.
+        let end = match row.prev_state {
+            State::Dead => End::Exited,
+            State::Runnable => End::Preempted,
+            _ => End::Switched,
+        };
+        self.close(utid, t, end);
         let thread = &mut self.threads[utid as usize];
         thread.since = t;
         thread.last_event = t;
@@ -350,6 +342,12 @@ impl Reconstructor {
                     queue_cpu: Some(row.cpu),
                 });
             }
+            // Nobody runs off a CPU; and a wake says nothing about a state
+            // that is not known.
+            State::Running | State::Unknown => {
+                thread.state = State::Unknown;
+                thread.pending = None;
+            }
             _ => {}
         }
     }
@@ -363,7 +361,6 @@ impl Reconstructor {
         }
         if thread.state == State::Running {
             self.contradict(utid);
-            self.close(utid, t, End::Lost);
         }
         let thread = &mut self.threads[utid as usize];
         match thread.state {
@@ -507,7 +504,7 @@ impl Reconstructor {
         if !self.is_idle(utid) {
             let thread = self.thread(utid, ts);
             thread.last_event = ts;
-            thread.yielded = thread.state == State::Running;
+            thread.yielded = true;
         }
     }
 
@@ -566,9 +563,7 @@ impl Reconstructor {
         self.close(utid, ts, End::Lost);
         let thread = &mut self.threads[utid as usize];
         thread.since = ts;
-        thread.state = State::Unknown;
-        thread.pending = None;
-        thread.yielded = false;
+        thread.forget();
         if let Some(wait) = thread.wait.take() {
             self.write_wait(utid, &wait, None, ts.max(wait.ts_ready), Censored::Right);
         }

@@ -63,6 +63,13 @@ impl Thread {
         Self { born: true, since: ts, last_event: ts, ..Self::unborn() }
     }
 
+    /// What it does is not known any more, nor what its last wake or yield meant.
+    pub fn forget(&mut self) {
+        self.state = State::Unknown;
+        self.pending = None;
+        self.yielded = false;
+    }
+
     /// The wait that a pending wake turns out to have begun. The thread sleeps
     /// since its switch-out, so that is `since`.
     pub fn confirm(&self, wake: &PendingWake, ts_enqueued: Option<i64>) -> OpenWait {

@@ -1,5 +1,7 @@
 //! Where finished batches go: memory, or Parquet files.
 
+mod columns;
+mod pages;
 mod parquet;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,4 @@
 //! One Parquet file per table, written beside the decoding by one thread.
-//!
-//! Encodings are chosen for speed per CPU second: times as deltas, small
-//! integers packed by deltas too, categories as dictionaries, LZ4 over all.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,14 +8,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding};
+use arrow_schema::SchemaRef;
+use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
 
 use super::Store;
+use super::columns::ColumnChunk;
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
@@ -82,65 +79,87 @@ impl Drop for ParquetStore {
     }
 }
 
-fn properties(schema: &SchemaRef) -> WriterProperties {
-    let mut builder = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_max_row_group_row_count(Some(ROW_GROUP))
-        .set_created_by(concat!("schedscope ", env!("CARGO_PKG_VERSION")).to_string());
-    for field in schema.fields() {
-        let path = ColumnPath::from(field.name().as_str());
-        builder = match field.data_type() {
-            DataType::Utf8 | DataType::Dictionary(..) => {
-                builder.set_column_dictionary_enabled(path, true)
-            }
-            DataType::Boolean => builder,
-            _ => builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
-        };
-        if field.name() == "ts" || field.name() == "ts_run" {
-            builder = builder.set_column_statistics_enabled(
-                ColumnPath::from(field.name().as_str()),
-                EnabledStatistics::Chunk,
-            );
-        }
-    }
-    builder.build()
-}
-
 struct TableFile {
     path: PathBuf,
-    writer: ArrowWriter<File>,
+    writer: SerializedFileWriter<File>,
+    columns: Vec<ColumnChunk>,
+    /// Rows of the row group at hand, and of the file.
+    group_rows: usize,
     rows: u64,
 }
 
 impl TableFile {
-    fn create(directory: &Path, name: &str, schema: SchemaRef) -> Result<Self> {
+    fn create(directory: &Path, name: &str, schema: &SchemaRef) -> Result<Self> {
         let path = directory.join(format!("{name}.parquet"));
         let file = File::create(&path)
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
-        let properties = properties(&schema);
-        let writer = ArrowWriter::try_new(file, schema, Some(properties))
+        let mut properties = WriterProperties::builder()
+            .set_created_by(concat!("schedscope ", env!("CARGO_PKG_VERSION")).to_string())
+            .build();
+        // Readers that know Arrow learn the integers' widths and the categories.
+        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        let description = ArrowSchemaConverter::new()
+            .convert(schema)
             .map_err(|error| failed(&path, error))?;
-        Ok(Self { path, writer, rows: 0 })
+        let columns = schema
+            .fields()
+            .iter()
+            .zip(description.columns())
+            .map(|(field, column)| ColumnChunk::new(field, Arc::clone(column)))
+            .collect();
+        let writer =
+            SerializedFileWriter::new(file, description.root_schema_ptr(), Arc::new(properties))
+                .map_err(|error| failed(&path, error))?;
+        Ok(Self { path, writer, columns, group_rows: 0, rows: 0 })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> std::result::Result<(), ParquetError> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+            column.push(array)?;
+        }
+        self.rows += batch.num_rows() as u64;
+        self.group_rows += batch.num_rows();
+        if self.group_rows >= ROW_GROUP { self.end_row_group() } else { Ok(()) }
+    }
+
+    fn end_row_group(&mut self) -> std::result::Result<(), ParquetError> {
+        if self.group_rows == 0 {
+            return Ok(());
+        }
+        self.group_rows = 0;
+        let mut group = self.writer.next_row_group()?;
+        for column in &mut self.columns {
+            let (body, close) = column.close()?;
+            group.append_column(&body, close)?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    fn close(mut self) -> Result<u64> {
+        self.end_row_group()
+            .and_then(|()| self.writer.close())
+            .map_err(|error| failed(&self.path, error))?;
+        Ok(self.rows)
     }
 }
 
 fn write_all(directory: &Path, receiver: &Receiver<(&'static str, RecordBatch)>) -> Outcome {
     let mut files = BTreeMap::new();
     for (name, schema) in schemas() {
-        files.insert(name, TableFile::create(directory, name, Arc::clone(&schema))?);
+        files.insert(name, TableFile::create(directory, name, &schema)?);
     }
     for (name, batch) in receiver {
         if let Some(file) = files.get_mut(name) {
-            file.rows += batch.num_rows() as u64;
-            file.writer.write(&batch).map_err(|error| failed(&file.path, error))?;
+            file.write(&batch).map_err(|error| failed(&file.path, error))?;
         }
     }
     let mut rows = BTreeMap::new();
     for (name, file) in files {
-        rows.insert(name, file.rows);
-        file.writer.close().map_err(|error| failed(&file.path, error))?;
+        rows.insert(name, file.close()?);
     }
     Ok(rows)
 }

@@ -116,8 +116,8 @@ def columns_of(frame: pl.DataFrame, *, origin: int = 0) -> list[Column]:
 def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) -> list[str]:
     """The lines of a table at most `width` wide (None: as wide as needed)."""
     shown = [column for column in columns if column.name in frame.columns]
-    cells = {column.name: _cells(frame, column) for column in shown}
-    widths = {column.name: max(map(len, [column.title, *cells[column.name]])) for column in shown}
+    texts = {column.name: cells(frame, column) for column in shown}
+    widths = {column.name: max(map(len, [column.title, *texts[column.name]])) for column in shown}
 
     def total() -> int:
         return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
@@ -131,10 +131,10 @@ def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) 
             dropped.append(victim.title)
             continue
         # Nothing to leave out: shorten the widest text column, to 8 at least.
-        texts = [c for c in shown if c.kind == "text" and widths[c.name] > 8]
-        if not texts:
+        wide = [c for c in shown if c.kind == "text" and widths[c.name] > 8]
+        if not wide:
             break
-        widest = max(texts, key=lambda column: widths[column.name])
+        widest = max(wide, key=lambda column: widths[column.name])
         widths[widest.name] = max(8, widths[widest.name] - (total() - width))
 
     def line(values: Iterable[str]) -> str:
@@ -147,7 +147,7 @@ def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) 
         return "  ".join(fields).rstrip()
 
     lines = [_bold(line(column.title for column in shown))]
-    rows = zip(*(cells[column.name] for column in shown), strict=True)
+    rows = zip(*(texts[column.name] for column in shown), strict=True)
     lines += [line(row) for row in rows]
     if dropped:
         lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
@@ -161,7 +161,8 @@ def width() -> int | None:
     return None
 
 
-def _cells(frame: pl.DataFrame, column: Column) -> list[str]:
+def cells(frame: pl.DataFrame, column: Column) -> list[str]:
+    """The texts of one column."""
     values = frame[column.name].to_list()
     match column.kind:
         case "time":

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, time_axis
 
 _FIXED = ("n", "n_censored", "n_excluded", "total", "mean", "max", "max_censored", "ts_max")
 
@@ -95,12 +94,13 @@ def _over_time(
             middle = (frame["ts"] - origin) / 1e9
         for name, color in zip(quantiles, COLORS, strict=False):
             axes.plot(middle, frame[name].clip(1), color=color, linewidth=1.6, label=name)
-        axes.plot(middle, frame["max"].clip(1), color=INK, linewidth=0.8, label="max")
+        # Below the others: in a bucket of few waits p99.9 is the maximum.
+        axes.plot(middle, frame["max"].clip(1), color="#aaaaaa", lw=4, zorder=1.5, label="max")
         axes.set_yscale("log")
         time_axis(axes.yaxis, log=True)
         axes.set_xlabel("time in s")
         axes.set_ylabel("wait for a CPU")
-        bucket = f", buckets of {units.duration(step)}" if isinstance(step, int) else ""
+        bucket = f", buckets of {short(step)}" if isinstance(step, int) else ""
         axes.set_title(f"Runqueue latency{label} over time{bucket}", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7, columnspacing=1.2)
     return axes

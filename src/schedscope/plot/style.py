@@ -68,7 +68,7 @@ def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[A
 
 def time_axis(axis: Axis, *, log: bool = False) -> None:
     """Label an axis of nanoseconds in ns, µs, ms and s."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     if log:
         axis.set_major_locator(LogLocator(numticks=12))
         axis.set_minor_formatter(NullFormatter())
@@ -85,7 +85,8 @@ def require(frame_columns: list[str], needed: tuple[str, ...], maker: str) -> No
         )
 
 
-def _short(ns: float) -> str:
+def short(ns: float) -> str:
+    """A duration for an axis: no digits that say nothing."""
     number, _, unit = units.duration(ns).partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")

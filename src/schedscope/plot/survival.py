@@ -31,10 +31,10 @@ def plot_survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) 
     with canvas(ax) as axes:
         lowest = 1.0
         for (label, curve), color in zip(curves[:top], COLORS * top, strict=False):
+            n = int(curve["n_ended"].sum())
             curve = _thinned(curve.filter(pl.col("wait") > 0))
             if curve.is_empty():
                 continue
-            n = int(curve["n_at_risk"][0])
             drawn = curve.filter(pl.col("survival") > 0)
             x = drawn["wait"].to_numpy()
             y = drawn["survival"].to_numpy()

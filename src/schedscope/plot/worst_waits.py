@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from schedscope import units
 from schedscope.plot.style import CAUSE_COLORS, canvas, require
@@ -22,8 +23,8 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
         for y, row in enumerate(frame.iter_rows(named=True)):
             begin = (row["ts_ready"] - origin) / 1e9
             length = row["wait"] / 1e9
-            color = CAUSE_COLORS.get(row["cause"], CAUSE_COLORS["unknown"])
-            axes.barh(y, length, left=begin, height=0.62, color=color, label=None)
+            color = CAUSE_COLORS[row["cause"]]
+            axes.barh(y, length, left=begin, height=0.62, color=color)
             # A wait of 1 ms in a trace of 60 s is thinner than a pixel.
             axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
             still_open = row["censored"] == "right"
@@ -41,9 +42,6 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
             labels.append(f"{row['comm']} {row['tid'] if row['tid'] is not None else ''}".strip())
             if row["cause"] not in seen:
                 seen.append(row["cause"])
-        for cause in seen:
-            color = CAUSE_COLORS.get(cause, CAUSE_COLORS["unknown"])
-            axes.barh(0, 0, color=color, label=cause)
         axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.margins(x=0.12)
@@ -53,5 +51,13 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
         axes.set_xlabel("time in s")
         axes.set_title(f"The {frame.height} longest waits for a CPU, by cause", pad=28)
         if seen:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, columnspacing=1.2)
+            axes.legend(
+                handles=[Patch(color=CAUSE_COLORS[cause], label=cause) for cause in seen],
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                ncols=5,
+                columnspacing=1.2,
+            )
+        if origin:  # from the begin of the window on, that the place in it shows
+            axes.set_xlim(left=0)
     return axes

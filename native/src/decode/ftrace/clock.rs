@@ -6,7 +6,7 @@ pub struct Clock {
     /// Guest stamps to the host's clock, before anything else.
     pub shift: Option<Shift>,
     /// TSC cycles to ns: multiply, then shift right.
-    pub scale: Option<(u32, u32)>,
+    pub scale: Option<(u64, u32)>,
     /// Added at the end (options DATE and OFFSET).
     pub offset: i64,
 }

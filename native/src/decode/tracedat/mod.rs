@@ -1,3 +1,242 @@
 //! trace.dat, the file of trace-cmd, versions 6 and 7 (docs/formats/trace-dat.md).
 
 pub mod compression;
+pub mod cursor;
+pub mod header;
+pub mod options;
+mod v6;
+mod v7;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::decode::Options;
+use crate::decode::ftrace::catalogue::Builder;
+use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::format::PageLayout;
+use crate::decode::ftrace::pages::{Chunks, Pages, Plain};
+use crate::decode::ftrace::saved_cmdlines;
+use crate::decode::ftrace::source::{CpuPart, FtraceTrace};
+use crate::decode::ftrace::stream::Plan;
+use crate::decode::input::Input;
+use crate::decode::tracedat::compression::{Codec, Kind};
+use crate::decode::tracedat::header::{FormatText, Header, MAGIC};
+use crate::decode::tracedat::options::{Buffer, Facts};
+use crate::error::{Error, Result};
+use crate::model::event::{Source, SourceInfo};
+
+/// Everything in the file but the events.
+struct Contents {
+    header_page: String,
+    formats: Vec<FormatText>,
+    cmdlines: String,
+    facts: Facts,
+}
+
+pub fn recognise(_path: &Path, head: &[u8]) -> bool {
+    head.starts_with(MAGIC)
+}
+
+/// Options: `buffer` (an instance's name; empty for the top one), `salvage`
+/// (read what is intact of a cut or damaged file), `tsc_hz` (for traces whose
+/// clock counts cycles).
+pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
+    let input = Arc::new(Input::open(path)?);
+    let header = Header::read(&input)?;
+    let contents = match header.version {
+        6 => v6::read(&input, &header)?,
+        _ => v7::read(&input, &header)?,
+    };
+    let facts = &contents.facts;
+    let buffer = choose(&input, facts, options.get("buffer"))?;
+    let release = facts.uname.split_whitespace().nth(2).unwrap_or("");
+    let mut builder = Builder::new(release);
+    for format in &contents.formats {
+        builder.add(&format.system, &format.text, &format!("{}: {}", input.name(), format.place))?;
+    }
+    let place = format!("{}: header_page", input.name());
+    let mut layout =
+        PageLayout::parse(&contents.header_page, &place, header.long_bytes, header.page_bytes)?;
+    // header_page tells of the top instance; an instance may have larger ones.
+    if let Some(bytes) = buffer.page_bytes {
+        layout = layout.with_bytes(bytes as usize, &place)?;
+    }
+
+    let salvage = options.get("salvage").is_some();
+    let scale = scale(&input, facts, buffer, options)?;
+    let mut cpus = Vec::new();
+    let mut warnings = Vec::new();
+    for &(cpu, begin, size) in &buffer.cpus {
+        let Ok(cpu) = u16::try_from(cpu) else { continue };
+        if size == 0 {
+            continue;
+        }
+        let end = match begin.checked_add(size).filter(|&end| end <= input.len()) {
+            Some(end) => end,
+            None if salvage && begin < input.len() => {
+                warnings.push(format!("CPU {cpu}: the file ends inside its data"));
+                input.len()
+            }
+            None if salvage => {
+                warnings.push(format!("CPU {cpu}: the file ends before its data"));
+                continue;
+            }
+            None => return Err(input.ends_early(begin, size, &format!("the data of CPU {cpu}"))),
+        };
+        let pages: Box<dyn Pages> = if buffer.compressed && header.compression != Kind::None {
+            let codec = Codec::new(header.compression)?;
+            // trace-cmd's size leaves out the 4 bytes of the number of chunks.
+            let end = end.saturating_add(4).min(input.len());
+            Box::new(Chunks::open(Arc::clone(&input), codec, header.big_endian, begin, end)?)
+        } else {
+            Box::new(Plain::new(Arc::clone(&input), begin, end))
+        };
+        let shift = facts.shifts.get(usize::from(cpu)).filter(|shift| !shift.samples.is_empty());
+        let clock = Clock { shift: shift.cloned(), scale, offset: facts.offset };
+        cpus.push(CpuPart { cpu, clock, pages });
+    }
+    let most = cpus.iter().map(|part| part.cpu + 1).max().unwrap_or(0);
+    let count = facts.cpu_count.unwrap_or(0).min(options::MAX_CPUS) as u16;
+    let info = SourceInfo {
+        ncpu: most.max(count),
+        linux_priorities: true,
+        about: about(&header, facts, buffer),
+        ..SourceInfo::default()
+    };
+    let stats = facts.stats.iter().filter(|(name, _)| *name == buffer.name).map(|&(_, stats)| stats);
+    let mut trace = FtraceTrace {
+        info,
+        big_endian: header.big_endian,
+        plan: Plan { layout, catalogue: Arc::new(builder.finish()), salvage },
+        cpus,
+        stats: stats.collect(),
+        warnings,
+        last_names: saved_cmdlines(&contents.cmdlines),
+    };
+    trace.sample_wakes()?;
+    Ok(trace.into_source())
+}
+
+/// The instance asked for, or the only one that holds events.
+fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&'a Buffer> {
+    let filled: Vec<&Buffer> = facts
+        .buffers
+        .iter()
+        .filter(|buffer| buffer.cpus.iter().any(|&(.., size)| size > 0))
+        .collect();
+    let names = || {
+        let size = |buffer: &Buffer| buffer.cpus.iter().map(|&(.., size)| size as f64).sum::<f64>();
+        filled
+            .iter()
+            .map(|buffer| format!("{:?} ({:.1} MB)", buffer.name, size(buffer) / 1e6))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if let Some(wanted) = wanted {
+        return facts.buffers.iter().find(|buffer| buffer.name == wanted && !buffer.text).ok_or_else(
+            || {
+                Error::usage(
+                    format!("{} has no buffer {wanted:?}", input.name()),
+                    format!("one of those with events: {}", names()),
+                    "name it with --buffer",
+                )
+            },
+        );
+    }
+    match filled.as_slice() {
+        [only] => Ok(only),
+        [] if facts.buffers.iter().any(|buffer| buffer.text) => Err(Error::format(
+            format!("{} holds the text of a latency tracer, not events", input.name()),
+            "events recorded with `trace-cmd record -e sched` or `trace-cmd extract`",
+            "record again without -p LATENCY_TRACER",
+        )),
+        [] => facts.buffers.first().ok_or_else(|| {
+            Error::format(
+                format!("{} has no buffer", input.name()),
+                "at least the top one",
+                "the file is damaged: copy or record it again",
+            )
+        }),
+        _ => Err(Error::usage(
+            format!("{} holds several buffers with events: {}", input.name(), names()),
+            "one of them to be chosen",
+            "name it with --buffer (an empty name is the top one)",
+        )),
+    }
+}
+
+/// Clocks that do not count nanoseconds need a factor, or cannot be used.
+fn scale(
+    input: &Input,
+    facts: &Facts,
+    buffer: &Buffer,
+    options: &Options,
+) -> Result<Option<(u64, u32)>> {
+    if let Some((mult, shift)) = facts.tsc.filter(|&(mult, _)| mult != 0) {
+        if shift > 63 {
+            return Err(Error::format(
+                format!("{}: option TSC2NSEC shifts by {shift}", input.name()),
+                "at most 63",
+                "the file is damaged: copy or record it again",
+            ));
+        }
+        return Ok(Some((u64::from(mult), shift)));
+    }
+    let clock = buffer.clock.as_deref().or(facts.clock.as_deref()).unwrap_or("local");
+    match clock {
+        "x86-tsc" | "ppc-tb" | "s390-tod" => {
+            let hz = options.get("tsc_hz").map(|text| (text, text.parse::<u64>()));
+            match hz {
+                Some((_, Ok(hz))) if hz > 0 => {
+                    // 2^32 ns per cycle is beyond any clock: the sum fits.
+                    let mult = (1_000_000_000u128 << 32) / u128::from(hz);
+                    Ok(Some((mult as u64, 32)))
+                }
+                Some((text, _)) => Err(Error::usage(
+                    format!("tsc_hz is {text:?}"),
+                    "the clock's frequency, in Hz",
+                    "see `tsc: Detected ... MHz` in the host's dmesg",
+                )),
+                None => Err(Error::format(
+                    format!("{}: the clock {clock} counts cycles, and nothing tells how long one is", input.name()),
+                    "a clock in nanoseconds, or the option TSC2NSEC",
+                    "record with `trace-cmd record -C mono`, or give --tsc-hz",
+                )),
+            }
+        }
+        "counter" | "uptime" => Err(Error::format(
+            format!("{}: the clock {clock} does not count nanoseconds", input.name()),
+            "a clock in nanoseconds",
+            "record with `trace-cmd record -C mono`",
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// What trace.json says of the file.
+fn about(header: &Header, facts: &Facts, buffer: &Buffer) -> String {
+    let mut uname = facts.uname.split_whitespace();
+    let (os, hostname, release, machine) = (uname.next(), uname.next(), uname.next(), uname.next());
+    json!({
+        "os": os.unwrap_or("Linux"),
+        "hostname": hostname,
+        "release": release,
+        "machine": machine,
+        "endian": if header.big_endian { "big" } else { "little" },
+        "clock": {"name": buffer.clock.as_deref().or(facts.clock.as_deref())},
+        "recorder": {
+            "name": "trace-cmd",
+            "version": (!facts.version.is_empty()).then_some(facts.version.trim()),
+        },
+        "trace_dat": {
+            "version": header.version,
+            "compression": header.compression.name(),
+            "buffer": buffer.name,
+            "trace_id": facts.trace_id,
+            "ts_offset": facts.offset,
+        },
+    })
+    .to_string()
+}

@@ -1,0 +1,107 @@
+# schedscope: what one does with a checkout. GNU make and BSD make alike.
+#
+# Needs Python 3.11 or newer, Rust (https://rustup.rs) and the network, once;
+# everything else goes into .venv.
+
+PYTHON = python3
+VENV = .venv
+RUN = $(VENV)/bin/python
+CAPTURE = fixtures/linux-ftrace-mixed.capture
+DEMO = demo-out
+
+NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
+
+.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test check bench wheel clean
+
+help:
+	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
+	@echo 'make test       everything pytest finds; tests that lack a tool are counted at the end'
+	@echo 'make build      .venv with schedscope (editable) and the native engine'
+	@echo 'make check      ruff, mypy, clippy, shellcheck'
+	@echo 'make rust-test  cargo test'
+	@echo 'make bench      start-up time and the latency table, beside other tools where present'
+	@echo 'make wheel      dist/*.whl'
+	@echo 'make clean      remove what the above made'
+
+# ------------------------------------------------------------------ set up
+
+$(VENV)/python.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'schedscope needs Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@command -v cargo >/dev/null || \
+	  { echo 'schedscope needs Rust to build its engine: see https://rustup.rs' >&2; exit 1; }
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -q --upgrade 'pip>=25.1'
+	$(RUN) -m pip install -q --group dev
+	@touch $@
+
+$(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
+	$(RUN) -m pip install -q --no-build-isolation -e .
+	@touch $@
+
+build: $(VENV)/native.stamp
+
+# ------------------------------------------------------------------ verify
+
+test: build
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+check: lint types clippy shellcheck
+
+lint: $(VENV)/python.stamp
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+types: $(VENV)/python.stamp
+	$(RUN) -m mypy
+
+clippy:
+	cd native && cargo clippy -q --locked --all-targets -- -D warnings
+
+shellcheck:
+	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
+	shellcheck .ci/run .ci/tools
+	test ! -f collectors/capture || shellcheck collectors/capture
+
+rust-test:
+	cd native && cargo test --locked --profile quick
+
+bench: build
+	$(RUN) benchmarks/startup.py
+	$(RUN) benchmarks/latency_table.py
+
+# ------------------------------------------------------------------ show
+
+SCHEDSCOPE = $(VENV)/bin/schedscope
+
+demo: build
+	@mkdir -p $(DEMO)
+	@echo; echo '$$ schedscope check $(CAPTURE)'
+	@$(SCHEDSCOPE) check $(CAPTURE) --cache $(DEMO)/cache
+	@echo; echo '$$ schedscope latency $(CAPTURE) --by comm --top 12'
+	@$(SCHEDSCOPE) latency $(CAPTURE) --cache $(DEMO)/cache --by comm --top 12
+	@echo; echo '$$ schedscope report $(CAPTURE) -o $(DEMO)/bundled.html'
+	@$(SCHEDSCOPE) report $(CAPTURE) --cache $(DEMO)/cache -f -o $(DEMO)/bundled.html \
+	  --figures $(DEMO)/bundled
+	@if [ "$$(id -u)" = 0 ] && [ -d /sys/kernel/tracing/events/sched ]; then \
+	  $(MAKE) --no-print-directory demo-live; \
+	else \
+	  echo; echo 'This host live: needs root and /sys/kernel/tracing; try: sudo make demo'; \
+	fi
+	@echo; echo 'Open $(DEMO)/bundled.html in a browser.'
+
+# Three seconds of this host with more busy loops than CPUs.
+demo-live: build
+	@rm -rf $(DEMO)/live.capture
+	@echo; echo '$$ schedscope capture -o $(DEMO)/live.capture -- (busy loops for 3 s)'
+	@$(SCHEDSCOPE) capture -q -o $(DEMO)/live.capture --top 8 -- sh -c \
+	  'for i in $$(seq $$(($$(getconf _NPROCESSORS_ONLN) + 2))); do \
+	     while :; do :; done & pids="$$pids $$!"; done; sleep 3; kill $$pids'
+	@echo; echo '$$ schedscope report $(DEMO)/live.capture -o $(DEMO)/live.html'
+	@$(SCHEDSCOPE) report $(DEMO)/live.capture -f -o $(DEMO)/live.html --figures $(DEMO)/live
+
+wheel: build
+	$(RUN) -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+clean:
+	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

@@ -1,0 +1,139 @@
+# DTrace as a recorder: one run of dtrace with a script that prints the grammar of
+# docs/dtrace-grammar.md. Both systems share this; $OS/dtrace.sh says what differs:
+#   dtrace_ready      does what must be done first; sets dtrace_bufsize and dtrace_switchrate
+#   dtrace_words      calls its arguments, a command, with the words that run dtrace appended
+# shellcheck shell=sh disable=SC2034,SC2154
+
+dtrace_session='' dtrace_pid=''
+
+# Starts dtrace and waits for its first line: enabling the probes takes seconds.
+dtrace_prepare() {
+    dtrace_events=$capture_dir/events.txt
+    dtrace_messages=$capture_dir/stderr.txt
+    : >"$dtrace_events"
+    : >"$dtrace_messages"
+    dtrace_ready || return 1
+    recorder_command=$(dtrace_words echo)
+    # The subshell outlives dtrace to report its early death.
+    (
+        trap - EXIT
+        trap '' INT HUP QUIT PIPE USR1 ALRM
+        trap : TERM
+        # In here TERM is back to normal: dtrace takes it like Ctrl-C and flushes everything.
+        # INT stays ignored, because a terminal sends it to all of us at once.
+        (dtrace_words exec >>"$dtrace_events" 2>>"$dtrace_messages") &
+        dtrace_pid=$!
+        echo "$dtrace_pid" >"$scratch/dtrace.pid"
+        while :; do
+            wait "$dtrace_pid"
+            dtrace_status=$?
+            kill -0 "$dtrace_pid" 2>/dev/null || break
+        done
+        [ ! -e "$scratch/dtrace.stopping" ] || exit 0
+        printf 'dtrace ended by itself with status %s: %s\n' "$dtrace_status" \
+            "$(sed '/ drops* /d' "$dtrace_messages" | tail -n 1)" >"$scratch/dtrace.failed"
+        mv "$scratch/dtrace.failed" "$scratch/failed"
+        kill -s USR1 "$capture_pid"
+    ) &
+    dtrace_session=$!
+    dtrace_turns=0
+    while ! dtrace_clock head '#sched' 4 5; do
+        if [ -e "$scratch/failed" ]; then
+            fail_text=$(cat "$scratch/failed")
+            return 1
+        fi
+        dtrace_turns=$((dtrace_turns + 1))
+        if [ "$dtrace_turns" -gt "${dtrace_patience:-240}" ]; then
+            fail_text="dtrace printed nothing; try it by hand: $recorder_command"
+            return 1
+        fi
+        pause
+    done
+    dtrace_pid=$(cat "$scratch/dtrace.pid")
+    recorder_pids=$dtrace_pid
+}
+
+# Sets dtrace_ts and dtrace_wall from two columns of the complete line that starts with TAG
+# near the head or the tail of the events; dtrace ends its output with an empty line.
+dtrace_clock() {
+    # shellcheck disable=SC2046
+    set -- $("$1" -n 3 "$dtrace_events" | awk -F '\t' -v tag="$2" -v ts="$3" -v wall="$4" '
+        $1 == tag && NF >= wall { print $ts, $wall; exit }')
+    [ $# -eq 2 ] || return 1
+    dtrace_ts=$1
+    dtrace_wall=$2
+}
+
+# On FreeBSD only dtrace can read its clock; its first and last line are the clock pairs.
+dtrace_start() {
+    window_begin=$dtrace_ts
+    dtrace_pair=
+    [ -n "$clock_pairs" ] || dtrace_pair="[$dtrace_ts, $dtrace_wall]"
+    clock_pairs=$clock_pairs$dtrace_pair
+}
+
+dtrace_stop() {
+    : >"$scratch/dtrace.stopping"
+    kill -s TERM "$dtrace_pid" 2>/dev/null
+    dtrace_gone
+    dtrace_losses
+    recorder_events=$(grep -c '^[A-Z]	' "$dtrace_events")
+    if dtrace_clock tail '#end' 2 3; then
+        window_end=$dtrace_ts
+        [ -z "$dtrace_pair" ] || clock_pairs="$clock_pairs, [$dtrace_ts, $dtrace_wall]"
+        return 0
+    fi
+    fail_text="dtrace ended before it could flush: its last line is missing"
+    return 1
+}
+
+# Waits until dtrace has drained its buffers, through our own signals.
+dtrace_gone() {
+    while kill -0 "$dtrace_session" 2>/dev/null; do
+        wait "$dtrace_session"
+    done
+    dtrace_session=
+}
+
+# dtrace's own account of what is missing. Its buffers are per CPU and drained at intervals,
+# so no time can be given more finely than that, and none is.
+dtrace_losses() {
+    awk '
+        function number(    i) {
+            for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+$/) return $i + 0
+            return 0
+        }
+        function add(cpu, count) {
+            if (!(cpu in total)) order[++cpus] = cpu
+            total[cpu] += count
+        }
+        /^dtrace: [0-9]+ drops? on CPU [0-9]+$/ { add($NF, number()); next }
+        /^dtrace: [0-9]+ .*drops?/ { side += number(); next }
+        /error on enabled probe/ { add("null", 1); if (first == "") first = $0 }
+        END {
+            for (i = 1; i <= cpus; i++) print "lost", order[i], total[order[i]]
+            if (side) print "side", side
+            if (first != "") print "error", first
+        }' "$dtrace_messages" >"$scratch/dtrace.losses"
+    while read -r dtrace_what dtrace_cpu dtrace_rest; do
+        case $dtrace_what in
+        lost) lost "$dtrace_cpu" "$dtrace_rest" overrun ;;
+        side) note "dtrace lost $dtrace_cpu updates of its own counters; the #count lines are too low" ;;
+        error) note "an event could not be printed: $dtrace_cpu $dtrace_rest" ;;
+        esac
+    done <"$scratch/dtrace.losses"
+}
+
+# On every way out; after dtrace_stop there is nothing left to end.
+dtrace_cleanup() {
+    [ -n "$dtrace_session" ] || return 0
+    : >"$scratch/dtrace.stopping"
+    dtrace_pid=$(cat "$scratch/dtrace.pid" 2>/dev/null)
+    [ -z "$dtrace_pid" ] || kill -s TERM "$dtrace_pid" 2>/dev/null
+    dtrace_gone
+}
+
+dtrace_json() {
+    printf '  "dtrace": {"grammar": 1, "bufsize": "%s", "switchrate": "%s"},\n' \
+        "$dtrace_bufsize" "$dtrace_switchrate"
+}

@@ -1,0 +1,46 @@
+/*
+ * callout.d - time in timer callbacks on a FreeBSD host; an addition to sched.d.
+ *
+ * USAGE
+ *     dtrace -s callout.d -s sched.d -o events.txt   or: sh capture --with callout
+ *
+ * WHAT IT PRINTS
+ *     I  8213461004  3  callout  0  1840  0  kernel`tcp_timer_rexmt
+ * ended, CPU, kind, no number, ns, and the function. Callbacks run in the clock's
+ * software interrupt thread or, if registered so, inside the timer interrupt of
+ * whatever thread was running: that time sched.d books on the thread.
+ *
+ * OVERHEAD
+ *     Two probes per callback; some thousand a second on a busy host.
+ *
+ * REQUIREMENTS
+ *     Those of sched.d, and the callout_execute provider (13 and later).
+ *
+ * A callback may be interrupted by another one, so what belongs together is told by
+ * the callout and not by the CPU. Its memory may be gone when it ends: the function
+ * is remembered, not read again.
+ */
+
+/* sched.d has arguments; this script has no use for them. */
+#pragma D option argref
+
+callout_execute:::callout-start
+{
+	callout_since[arg0] = timestamp;
+	callout_func[arg0] = (uintptr_t)((struct callout *)arg0)->c_func;
+}
+
+callout_execute:::callout-end
+/callout_since[arg0] != 0/
+{
+	printf("I\t%d\t%d\tcallout\t0\t%d\t0\t%a\n", timestamp, cpu,
+	    timestamp - callout_since[arg0], callout_func[arg0]);
+	callout_since[arg0] = 0;
+	callout_func[arg0] = 0;
+	@i = count();
+}
+
+END
+{
+	printa("#count\tI\t%@d\n", @i);
+}

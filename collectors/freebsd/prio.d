@@ -1,0 +1,45 @@
+/*
+ * prio.d - priority changes of a FreeBSD host; an addition to sched.d.
+ *
+ * USAGE
+ *     dtrace -s prio.d -s sched.d -o events.txt      or: sh capture --with prio
+ *
+ * WHAT IT PRINTS
+ *     C  8213461004  3  100402  100377  152  120  0      100402 set 100377 to 120
+ *     C  8213461190  3  100402  100377  152  120  1      ... by lending its own
+ * A loan prints two lines, the plain one first; the reader joins them.
+ *
+ * OVERHEAD
+ *     High on ULE, which recomputes the priority at most wakeups: about as many
+ *     lines again as sched.d. Changes from a value to the same value are left out.
+ *
+ * REQUIREMENTS
+ *     Those of sched.d. Does not see the write of the user priority on the way
+ *     back to user mode, for which the kernel has no probe.
+ */
+
+/* sched.d has arguments; this script has no use for them. */
+#pragma D option argref
+
+sched:::change-pri
+/((struct thread *)arg0)->td_priority != (int)arg2/
+{
+	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t0\n", timestamp, cpu,
+	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
+	    ((struct thread *)arg0)->td_priority, (int)arg2);
+	@c = count();
+}
+
+sched:::lend-pri
+/((struct thread *)arg0)->td_priority != (int)arg2/
+{
+	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t1\n", timestamp, cpu,
+	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
+	    ((struct thread *)arg0)->td_priority, (int)arg2);
+	@c = count();
+}
+
+END
+{
+	printa("#count\tC\t%@d\n", @c);
+}

@@ -1,0 +1,47 @@
+# Linux's DTrace recorder (session: ../dtrace-session.sh). Its reason to be is to see both
+# systems through one instrument; ftrace costs far less.
+# DTRACE names another program, with options, for a dtrace that is not in PATH.
+# shellcheck shell=sh disable=SC2034,SC2154
+
+dtrace_probe() {
+    dtrace_program=${DTRACE:-dtrace}
+    if ! have "${dtrace_program%% *}"; then
+        probe_text="there is no dtrace here; Debian and Oracle Linux call the package dtrace"
+        return 1
+    fi
+    # shellcheck disable=SC2086
+    probe_version=$($dtrace_program -V 2>/dev/null | sed 's/^dtrace: *//')
+    case $probe_version in
+    *" 2."*) ;;
+    *)
+        probe_text="$dtrace_program is not DTrace 2 for Linux (SystemTap has a program of that name)"
+        return 1
+        ;;
+    esac
+    if [ ! -r /sys/kernel/btf/vmlinux ]; then
+        probe_text="the kernel has no BTF (/sys/kernel/btf/vmlinux), from which DTrace reads the types"
+        return 1
+    fi
+    # A program of the user's own may live in another root, with other mounts.
+    if [ -z "${DTRACE:-}" ] && [ ! -e /sys/kernel/debug/tracing/uprobe_events ]; then
+        probe_text="DTrace needs debugfs; mount it: mount -t debugfs nodev /sys/kernel/debug"
+        return 1
+    fi
+    probe_text="DTrace with raw tracepoints: the same lines as on FreeBSD, at several times ftrace's cost"
+}
+
+dtrace_ready() {
+    dtrace_switchrate=20hz
+    dtrace_bufsize=16m
+    [ -z "$buffer_kb" ] || dtrace_bufsize=${buffer_kb}k
+}
+
+dtrace_words() {
+    # An absolute path also works for a dtrace that lives in another root.
+    dtrace_script=$(asset sched.d)
+    case $dtrace_script in /*) ;; *) dtrace_script=$(pwd)/$dtrace_script ;; esac
+    # shellcheck disable=SC2086
+    "$@" $dtrace_program -x "bufsize=$dtrace_bufsize" -x "switchrate=$dtrace_switchrate" \
+        -s "$dtrace_script" \
+        "$(uname -r | awk -F '[.-]' '{ print $1 * 10000 + $2 * 100 + $3 }')" "$host_ncpu"
+}

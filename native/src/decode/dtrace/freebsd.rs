@@ -1,0 +1,532 @@
+//! What FreeBSD's lines mean, ULE's and 4BSD's.
+//!
+//! An `enqueue` comes before its CPU is picked; under ULE the load-change that
+//! follows on the same CPU names it. A `wakeup` is one only if an enqueue of the
+//! same thread follows. A `dequeue` with two load-changes is a steal or a
+//! balance; with an enqueue it is a change of priority or of the CPU set. A
+//! thread that exits leaves without a switch: lwp-exit and the next on-cpu are
+//! its switch. docs/freebsd-and-linux.md has the whole list.
+
+use rustc_hash::FxHashMap;
+
+use super::hold::{Hold, Ticket};
+use super::line::{
+    EnqueueLine, Fields, KIND_IDLE, KIND_INTERRUPTIBLE, KIND_KERNEL, SwitchLine, Thread,
+    WakingLine, read_exit, read_ints, read_successor,
+};
+use crate::error::Result;
+use crate::model::event::{
+    Comm, Event, EventSink, IrqKind, LossReason, Party, PriorityCause, SchedClass, SleepKind, State,
+    WakeKind,
+};
+
+/// enum td_states of sys/proc.h.
+const TDS_INHIBITED: u32 = 1;
+const TDS_CAN_RUN: u32 = 2;
+const TDS_RUNQ: u32 = 3;
+/// Why a thread cannot run (td_inhibitors).
+const TDI_SUSPENDED: u32 = 0x1;
+const TDI_SLEEPING: u32 = 0x2;
+const TDI_LOCK: u32 = 0x8;
+const TDI_IWAIT: u32 = 0x10;
+
+/// An enqueue, wakeup or dequeue that the CPU's next lines complete.
+enum Open {
+    Nothing,
+    Wakeup { ticket: Ticket, agent: u32, tid: u32 },
+    Enqueue { ticket: Ticket },
+    /// `from`: what its first load-change told; 4BSD's tells no CPU.
+    Dequeue { ticket: Ticket, agent: u32, tid: u32, from: Option<Option<u16>> },
+}
+
+/// What is known of one CPU.
+struct Cpu {
+    open: Open,
+    /// A change of priority between a wakeup and its enqueue hides neither.
+    priority: Option<(Ticket, i64, i64)>,
+    /// The thread that `preempt` fired for, until the next switch.
+    preempting: Option<u32>,
+    /// Another CPU's queue that grew just before this line.
+    moved_to: Option<u16>,
+    /// A thread that is exiting: since when.
+    leaving: Option<(i64, Party)>,
+    current: Option<u32>,
+    idle_tid: Option<u32>,
+    last_ts: i64,
+    drops: bool,
+}
+
+pub struct FreeBsd {
+    cpus: Vec<Cpu>,
+    hold: Hold,
+    /// (nvcsw, nivcsw) of each thread at its last switch.
+    counters: FxHashMap<u32, (i64, i64)>,
+    /// Whether `preempt` was recorded at all.
+    has_preempt: bool,
+    /// Gaps on CPUs with drops that could be placed in time.
+    pub placed_gaps: u64,
+}
+
+fn class(thread: &Thread) -> Option<SchedClass> {
+    // td_pri_class; 8 is the FIFO bit. Threads of kernel processes are of the
+    // timeshare class but have priorities of their own band.
+    Some(match thread.class & !8 {
+        1 => SchedClass::Interrupt,
+        2 => SchedClass::Realtime,
+        3 if thread.kind & KIND_KERNEL != 0 => SchedClass::Kernel,
+        3 => SchedClass::Timeshare,
+        4 => SchedClass::Idle,
+        _ => return None,
+    })
+}
+
+fn party(thread: &Thread) -> Party {
+    Party {
+        tid: thread.tid,
+        idle: thread.kind & KIND_IDLE != 0,
+        prio: Some(thread.prio),
+        comm: thread.comm,
+        pid: Some(thread.pid),
+        class: class(thread),
+        kernel: Some(thread.kind & KIND_KERNEL != 0),
+    }
+}
+
+fn known_by_tid(tid: u32) -> Party {
+    Party { tid, ..Party::default() }
+}
+
+/// State after a switch-out, and what it waits in.
+fn state(line: &SwitchLine<'_>) -> (State, Option<SleepKind>) {
+    let inhibitors = line.inhibitors;
+    match line.state {
+        TDS_RUNQ | TDS_CAN_RUN => (State::Runnable, None),
+        TDS_INHIBITED if inhibitors & TDI_LOCK != 0 => (State::Blocked, Some(SleepKind::Lock)),
+        TDS_INHIBITED if inhibitors & TDI_SLEEPING != 0 => {
+            let interruptible = line.prev.kind & KIND_INTERRUPTIBLE != 0;
+            let state = if interruptible { State::Sleeping } else { State::Blocked };
+            (state, Some(SleepKind::Sleep))
+        }
+        TDS_INHIBITED if inhibitors & TDI_IWAIT != 0 => {
+            (State::Parked, Some(SleepKind::Interrupt))
+        }
+        TDS_INHIBITED if inhibitors & TDI_SUSPENDED != 0 => {
+            (State::Stopped, Some(SleepKind::Suspended))
+        }
+        // Swapped out (13 and 14): waits, and no signal ends it.
+        TDS_INHIBITED => (State::Blocked, None),
+        _ => (State::Unknown, None),
+    }
+}
+
+impl FreeBsd {
+    /// `drops`: per CPU, whether dtrace reported dropped records there.
+    pub fn new(drops: &[bool]) -> Self {
+        let cpu = |&drops: &bool| Cpu {
+            open: Open::Nothing,
+            priority: None,
+            preempting: None,
+            moved_to: None,
+            leaving: None,
+            current: None,
+            idle_tid: None,
+            last_ts: i64::MIN,
+            drops,
+        };
+        Self {
+            cpus: drops.iter().map(cpu).collect(),
+            hold: Hold::default(),
+            counters: FxHashMap::default(),
+            has_preempt: false,
+            placed_gaps: 0,
+        }
+    }
+
+    /// Takes one line; `false` if it is not of the grammar.
+    pub fn line(
+        &mut self,
+        letter: u8,
+        ts: i64,
+        cpu: u16,
+        fields: &mut Fields<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Result<bool> {
+        if letter != b'C' {
+            self.settle_priority(cpu, sink)?;
+        }
+        match letter {
+            b'S' => match SwitchLine::read(fields) {
+                Some(line) => self.switch(ts, cpu, &line, sink)?,
+                None => return Ok(false),
+            },
+            b'L' => match read_ints::<2>(fields) {
+                Some([queue, load]) => self.load(ts, cpu, queue, load, sink)?,
+                None => return Ok(false),
+            },
+            b'E' => match EnqueueLine::read(fields) {
+                Some(line) => self.enqueue(ts, cpu, &line, sink)?,
+                None => return Ok(false),
+            },
+            b'W' => match WakingLine::read(fields) {
+                Some(line) => self.wakeup(ts, cpu, &line, sink)?,
+                None => return Ok(false),
+            },
+            b'P' => match read_ints::<1>(fields) {
+                Some([tid]) => {
+                    self.close(cpu, sink)?;
+                    self.has_preempt = true;
+                    self.cpus[usize::from(cpu)].preempting = u32::try_from(tid).ok();
+                }
+                None => return Ok(false),
+            },
+            b'D' => match read_ints::<2>(fields) {
+                Some([agent, tid]) => self.dequeue(ts, cpu, agent as u32, tid as u32, sink)?,
+                None => return Ok(false),
+            },
+            b'X' => match read_exit(fields) {
+                Some((tid, pid, comm)) => {
+                    self.close(cpu, sink)?;
+                    let who = Party { tid, pid: Some(pid), comm, ..Party::default() };
+                    self.cpus[usize::from(cpu)].leaving = Some((ts, who));
+                    self.hold.send(Event::Exit { ts, who }, sink)?;
+                }
+                None => return Ok(false),
+            },
+            b'R' => match read_successor(fields) {
+                Some(next) => self.successor(ts, cpu, &next, sink)?,
+                None => return Ok(false),
+            },
+            b'C' => match read_ints::<5>(fields) {
+                Some([_, tid, _, prio, lent]) => {
+                    self.priority(ts, cpu, tid, prio, lent != 0, sink)?;
+                }
+                None => return Ok(false),
+            },
+            b'I' => match irq(ts, cpu, fields) {
+                Some(event) => self.hold.send(event, sink)?,
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        }
+        self.cpus[usize::from(cpu)].last_ts = ts;
+        Ok(true)
+    }
+
+    /// What was open on this CPU stays incomplete.
+    fn close(&mut self, cpu: u16, sink: &mut dyn EventSink) -> Result<()> {
+        let here = &mut self.cpus[usize::from(cpu)];
+        here.moved_to = None;
+        match std::mem::replace(&mut here.open, Open::Nothing) {
+            Open::Nothing => Ok(()),
+            Open::Enqueue { ticket } => self.hold.settle(ticket, sink, |_| true),
+            Open::Wakeup { ticket, .. } | Open::Dequeue { ticket, .. } => {
+                self.hold.settle(ticket, sink, |_| false)
+            }
+        }
+    }
+
+    fn settle_priority(&mut self, cpu: u16, sink: &mut dyn EventSink) -> Result<()> {
+        match self.cpus[usize::from(cpu)].priority.take() {
+            Some((ticket, _, _)) => self.hold.settle(ticket, sink, |_| true),
+            None => Ok(()),
+        }
+    }
+
+    /// Who woke: null from an interrupt, 0 for the idle thread.
+    fn waker(&self, cpu: u16, tid: u32, interrupts: i64) -> Option<u32> {
+        if interrupts > 0 {
+            None
+        } else if self.cpus[usize::from(cpu)].idle_tid == Some(tid) {
+            Some(0)
+        } else {
+            Some(tid)
+        }
+    }
+
+    fn wakeup(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        line: &WakingLine,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        self.close(cpu, sink)?;
+        let event = Event::Wakeup {
+            ts,
+            cpu,
+            kind: WakeKind::Waking,
+            waker: self.waker(cpu, line.waker, line.interrupts),
+            who: Party { prio: Some(line.prio), ..known_by_tid(line.tid) },
+            target_cpu: None,
+        };
+        let ticket = self.hold.wait(event, false);
+        self.cpus[usize::from(cpu)].open =
+            Open::Wakeup { ticket, agent: line.waker, tid: line.tid };
+        Ok(())
+    }
+
+    fn enqueue(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        line: &EnqueueLine,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        let tid = line.who.tid;
+        match self.cpus[usize::from(cpu)].open {
+            Open::Wakeup { ticket, agent, tid: woken } if woken == tid && agent == line.waker => {
+                self.cpus[usize::from(cpu)].open = Open::Nothing;
+                self.hold.settle(ticket, sink, |_| true)?;
+            }
+            // Queued anew by the same hand: not a wakeup. The load-change that
+            // follows tells whether it changed CPUs.
+            Open::Dequeue { agent, tid: taken, .. } if taken == tid && agent == line.waker => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.close(cpu, sink)?;
+        let new = line.who.last_cpu == -1;
+        let who = party(&line.who);
+        let waker = self.waker(cpu, line.waker, line.interrupts);
+        if new {
+            let parent = known_by_tid(waker.unwrap_or(0));
+            self.hold.send(Event::Fork { ts, parent, child: who, same_process: None }, sink)?;
+        }
+        let event = Event::Wakeup {
+            ts,
+            cpu,
+            kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+            waker,
+            who,
+            target_cpu: line.target_cpu,
+        };
+        let ticket = self.hold.wait(event, true);
+        self.cpus[usize::from(cpu)].open = Open::Enqueue { ticket };
+        Ok(())
+    }
+
+    fn dequeue(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        agent: u32,
+        tid: u32,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        self.close(cpu, sink)?;
+        let event = Event::Migrate {
+            ts,
+            cpu,
+            who: known_by_tid(tid),
+            from_cpu: None,
+            to_cpu: None,
+        };
+        let ticket = self.hold.wait(event, false);
+        self.cpus[usize::from(cpu)].open = Open::Dequeue { ticket, agent, tid, from: None };
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        queue: i64,
+        load: i64,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        // NOCPU (-1, once 255) is 4BSD's one queue for all.
+        let queue = u16::try_from(queue).ok().filter(|&q| usize::from(q) < self.cpus.len());
+        let here = &mut self.cpus[usize::from(cpu)];
+        let mut settled = None;
+        match &mut here.open {
+            Open::Enqueue { ticket } => settled = Some((*ticket, None)),
+            Open::Dequeue { from: from @ None, .. } => *from = Some(queue),
+            Open::Dequeue { ticket, from: Some(from), .. } => settled = Some((*ticket, *from)),
+            _ => here.moved_to = queue.filter(|&q| q != cpu),
+        }
+        if let Some((ticket, from)) = settled {
+            here.open = Open::Nothing;
+            self.hold.settle(ticket, sink, |event| match event {
+                Event::Wakeup { target_cpu, .. } => {
+                    *target_cpu = target_cpu.or(queue);
+                    true
+                }
+                Event::Migrate { from_cpu, to_cpu, .. } => {
+                    (*from_cpu, *to_cpu) = (from, queue);
+                    from != queue && queue.is_some()
+                }
+                _ => true,
+            })?;
+        }
+        let load = i32::try_from(load).unwrap_or(i32::MAX);
+        self.hold.send(Event::QueueLoad { ts, cpu: queue, load }, sink)
+    }
+
+    fn priority(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        tid: i64,
+        prio: i64,
+        lent: bool,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        let here = &mut self.cpus[usize::from(cpu)];
+        if lent && let Some((ticket, before, to)) = here.priority.take() {
+            if (before, to) == (tid, prio) {
+                // One change, told twice: by change-pri, then by lend-pri.
+                return self.hold.settle(ticket, sink, |event| {
+                    if let Event::Priority { cause, .. } = event {
+                        *cause = PriorityCause::LendPri;
+                    }
+                    true
+                });
+            }
+            here.priority = Some((ticket, before, to));
+        }
+        self.settle_priority(cpu, sink)?;
+        let event = Event::Priority {
+            ts,
+            who: known_by_tid(tid as u32),
+            prio: prio as i16,
+            cause: if lent { PriorityCause::LendPri } else { PriorityCause::ChangePri },
+        };
+        let ticket = self.hold.wait(event, true);
+        self.cpus[usize::from(cpu)].priority = Some((ticket, tid, prio));
+        Ok(())
+    }
+
+    fn successor(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        next: &Thread,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        self.close(cpu, sink)?;
+        let here = &mut self.cpus[usize::from(cpu)];
+        here.preempting = None;
+        here.current = Some(next.tid);
+        if next.kind & KIND_IDLE != 0 {
+            here.idle_tid = Some(next.tid);
+        }
+        let Some((_, prev)) = here.leaving.take() else {
+            // Its lwp-exit was lost: the next switch shows the broken chain.
+            return Ok(());
+        };
+        let event = Event::Switch {
+            ts,
+            cpu,
+            prev,
+            prev_state: State::Dead,
+            preempted: Some(false),
+            next: party(next),
+        };
+        self.hold.send(event, sink)
+    }
+
+    /// Left against its will? Of the two counters one went up with this switch;
+    /// after a switch that chose the same thread again both may have, and then
+    /// the `preempt` just before decides.
+    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> Option<bool> {
+        let here = &mut self.cpus[usize::from(cpu)];
+        let fired = here.preempting.take() == Some(line.prev.tid);
+        let now = (line.nvcsw, line.nivcsw);
+        let before = self.counters.insert(line.prev.tid, now);
+        match before.map(|(voluntary, not)| (now.0 > voluntary, now.1 > not)) {
+            Some((true, false)) => Some(false),
+            Some((false, true)) => Some(true),
+            _ if fired => Some(true),
+            _ if self.has_preempt => Some(false),
+            _ => None,
+        }
+    }
+
+    fn switch(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        line: &SwitchLine<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        let moved_to = self.cpus[usize::from(cpu)].moved_to.take();
+        self.close(cpu, sink)?;
+        let prev_idle = line.prev.kind & KIND_IDLE != 0;
+        self.gap(ts, cpu, line.prev.tid, sink)?;
+        let (prev_state, sleep) = state(line);
+        let preempted = match prev_state {
+            _ if prev_idle => Some(false),
+            State::Runnable => self.preempted(cpu, line),
+            _ => {
+                self.counters.insert(line.prev.tid, (line.nvcsw, line.nivcsw));
+                Some(false)
+            }
+        };
+        let here = &mut self.cpus[usize::from(cpu)];
+        here.preempting = None;
+        here.current = Some(line.next.tid);
+        for (thread, idle) in
+            [(&line.prev, prev_idle), (&line.next, line.next.kind & KIND_IDLE != 0)]
+        {
+            if idle {
+                here.idle_tid = Some(thread.tid);
+            }
+        }
+        let prev = party(&line.prev);
+        let next = party(&line.next);
+        self.hold.send(Event::Switch { ts, cpu, prev, prev_state, preempted, next }, sink)?;
+        if prev_idle {
+            return Ok(());
+        }
+        if let Some(kind) = sleep {
+            let reason = if line.why == b"-" { Comm::default() } else { Comm::new(line.why) };
+            self.hold.send(Event::Sleep { ts, cpu, tid: line.prev.tid, kind, reason }, sink)?;
+        } else if let (State::Runnable, Some(to)) = (prev_state, moved_to) {
+            // ULE's sched_switch_migrate: it goes on waiting on another queue.
+            let event = Event::Migrate {
+                ts,
+                cpu,
+                who: known_by_tid(line.prev.tid),
+                from_cpu: Some(cpu),
+                to_cpu: Some(to),
+            };
+            self.hold.send(event, sink)?;
+        }
+        Ok(())
+    }
+
+    /// A switch that does not start where the last one ended: an exit whose
+    /// successor was not seen, or dropped records where dtrace reported some.
+    fn gap(&mut self, ts: i64, cpu: u16, prev: u32, sink: &mut dyn EventSink) -> Result<()> {
+        let here = &mut self.cpus[usize::from(cpu)];
+        let (ts_begin, reason) = match here.leaving.take() {
+            Some((_, who)) if who.tid == prev => return Ok(()),
+            Some((since, _)) => (since, LossReason::ExitHole),
+            None if here.drops && here.current.is_some_and(|tid| tid != prev) => {
+                self.placed_gaps += 1;
+                (here.last_ts, LossReason::Overrun)
+            }
+            None => return Ok(()),
+        };
+        let event = Event::Loss { cpu: Some(cpu), ts_begin, ts_end: ts, count: None, reason };
+        self.hold.send(event, sink)
+    }
+
+    /// Sends what still waits.
+    pub fn finish(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        self.hold.finish(sink)
+    }
+}
+
+/// irq.d and callout.d: kind, number, ns, name. Printed at the end.
+fn irq(ts: i64, cpu: u16, fields: &mut Fields<'_>) -> Option<Event> {
+    let kind = match fields.word()? {
+        b"irq" => IrqKind::Hard,
+        b"callout" => IrqKind::Soft,
+        _ => return None,
+    };
+    let id = fields.small()?;
+    let dur = fields.int()?;
+    Some(Event::Irq { ts: ts - dur, cpu, kind, id, dur })
+}

@@ -1,0 +1,338 @@
+//! One line of the grammar: letters, tab-separated integers, names last.
+//!
+//! docs/dtrace-grammar.md lists the columns. Fields are read in place; a name
+//! comes with its length told before, so tabs and newlines in it do no harm.
+
+use crate::model::event::Comm;
+
+/// The longest line the scripts can print is below 400 bytes; what is longer
+/// is not theirs.
+pub const LONGEST: usize = 1024;
+
+/// Reads fields from left to right. `None` means: not a line of the grammar.
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    pub fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    /// Where the next field starts; after the last one, where the next line does.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// A decimal integer and the tab or newline behind it.
+    #[inline]
+    pub fn int(&mut self) -> Option<i64> {
+        let negative = *self.bytes.get(self.at)? == b'-';
+        self.at += usize::from(negative);
+        let first = self.at;
+        let mut value: u64 = 0;
+        loop {
+            let byte = *self.bytes.get(self.at)?;
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                let digits = self.at - first;
+                self.at += 1;
+                // 18 digits always fit; nanoseconds of 30 years have 18.
+                if digits == 0 || digits > 18 || (byte != b'\t' && byte != b'\n') {
+                    return None;
+                }
+                let value = value as i64;
+                return Some(if negative { -value } else { value });
+            }
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            self.at += 1;
+        }
+    }
+
+    #[inline]
+    pub fn small<T: TryFrom<i64>>(&mut self) -> Option<T> {
+        T::try_from(self.int()?).ok()
+    }
+
+    /// An integer where -1 or below means "not told".
+    #[inline]
+    pub fn maybe<T: TryFrom<i64>>(&mut self) -> Option<Option<T>> {
+        let value = self.int()?;
+        if value < 0 { Some(None) } else { T::try_from(value).ok().map(Some) }
+    }
+
+    /// A hexadecimal integer without 0x.
+    #[inline]
+    pub fn hex(&mut self) -> Option<u32> {
+        let first = self.at;
+        let mut value: u32 = 0;
+        loop {
+            let byte = *self.bytes.get(self.at)?;
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => {
+                    let digits = self.at - first;
+                    self.at += 1;
+                    let fits = (1..=8).contains(&digits) && (byte == b'\t' || byte == b'\n');
+                    return fits.then_some(value);
+                }
+            };
+            value = (value << 4) | u32::from(digit);
+            self.at += 1;
+        }
+    }
+
+    /// Text without tabs, up to the next tab or newline.
+    pub fn word(&mut self) -> Option<&'a [u8]> {
+        let rest = self.bytes.get(self.at..)?;
+        let length = rest.iter().take(LONGEST).position(|&b| b == b'\t' || b == b'\n')?;
+        self.at += length + 1;
+        Some(&rest[..length])
+    }
+
+    /// A name of so many bytes. Where its end is not there (renamed between the
+    /// reading of length and text), the name ends at the next tab or newline.
+    #[inline]
+    pub fn name(&mut self, length: usize) -> Option<Comm> {
+        let end = self.at + length;
+        match self.bytes.get(end) {
+            Some(b'\t' | b'\n') if length <= LONGEST => {
+                let name = &self.bytes[self.at..end];
+                self.at = end + 1;
+                Some(Comm::new(name))
+            }
+            _ => self.word().map(Comm::new),
+        }
+    }
+
+    /// True at the end of a line: the last field was followed by a newline.
+    pub fn ended(&self) -> bool {
+        self.at > 0 && self.bytes[self.at - 1] == b'\n'
+    }
+}
+
+/// Offset of the first newline at or after `from`.
+#[inline]
+pub fn newline(bytes: &[u8], from: usize) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let rest = bytes.get(from..)?;
+    let mut chunks = rest.chunks_exact(8);
+    let mut at = from;
+    for chunk in &mut chunks {
+        // A byte of `word` is zero where the text has a newline; the lowest
+        // such byte is found exactly, those above it may be false.
+        let word = u64::from_le_bytes(chunk.try_into().ok()?) ^ (LOW * b'\n' as u64);
+        let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+        if zeros != 0 {
+            return Some(at + (zeros.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    chunks.remainder().iter().position(|&b| b == b'\n').map(|offset| at + offset)
+}
+
+/// Is this the letter of an event line?
+#[inline]
+pub fn is_letter(byte: u8) -> bool {
+    matches!(byte, b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X')
+}
+
+/// The two ends of a switch, as the S line tells them.
+pub struct SwitchLine<'a> {
+    /// 1 preempted inside the kernel, 0 not, -1 the system does not say here.
+    pub how: i64,
+    pub prev: Thread,
+    pub state: u32,
+    pub inhibitors: u32,
+    pub nvcsw: i64,
+    pub nivcsw: i64,
+    pub next: Thread,
+    /// Wait message or lock name; "-" for none.
+    pub why: &'a [u8],
+}
+
+/// A thread as a line names it.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    pub tid: u32,
+    pub pid: u32,
+    pub prio: i16,
+    /// td_pri_class or the policy; -1 where the line does not tell.
+    pub class: i64,
+    pub kind: u32,
+    /// CPU it left last; -1 never ran, -2 not told.
+    pub last_cpu: i64,
+    pub comm: Comm,
+}
+
+/// Bits of `kind`.
+pub const KIND_IDLE: u32 = 1;
+pub const KIND_KERNEL: u32 = 2;
+pub const KIND_INTERRUPTIBLE: u32 = 4;
+
+impl<'a> SwitchLine<'a> {
+    #[inline]
+    pub fn read(fields: &mut Fields<'a>) -> Option<Self> {
+        let how = fields.int()?;
+        let mut prev = Thread {
+            tid: fields.small()?,
+            pid: fields.small()?,
+            prio: fields.small()?,
+            class: -1,
+            kind: 0,
+            last_cpu: -2,
+            comm: Comm::default(),
+        };
+        let state = fields.hex()?;
+        let inhibitors = fields.hex()?;
+        prev.kind = fields.small()?;
+        let nvcsw = fields.int()?;
+        let nivcsw = fields.int()?;
+        let mut next = Thread {
+            tid: fields.small()?,
+            pid: fields.small()?,
+            prio: fields.small()?,
+            class: fields.int()?,
+            kind: fields.small()?,
+            last_cpu: fields.int()?,
+            comm: Comm::default(),
+        };
+        let lengths: (usize, usize, usize) = (fields.small()?, fields.small()?, fields.small()?);
+        let why = fields.word()?;
+        prev.comm = fields.name(lengths.0)?;
+        let process = fields.name(lengths.1)?;
+        next.comm = fields.name(lengths.2)?;
+        if next.comm.is_empty() {
+            next.comm = process;
+        }
+        fields.ended().then_some(Self { how, prev, state, inhibitors, nvcsw, nivcsw, next, why })
+    }
+}
+
+/// E: put on a run queue.
+pub struct EnqueueLine {
+    pub waker: u32,
+    /// Interrupt nesting of the CPU it was raised on; -1 not told.
+    pub interrupts: i64,
+    pub who: Thread,
+    pub target_cpu: Option<u16>,
+}
+
+impl EnqueueLine {
+    #[inline]
+    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let waker = fields.small()?;
+        let interrupts = fields.int()?;
+        let (tid, pid, prio) = (fields.small()?, fields.small()?, fields.small()?);
+        let _flags = fields.int()?;
+        let last_cpu = fields.int()?;
+        let target_cpu = fields.maybe()?;
+        let (class, kind) = (fields.int()?, fields.small()?);
+        let length = fields.small()?;
+        let comm = fields.name(length)?;
+        let who = Thread { tid, pid, prio, class, kind, last_cpu, comm };
+        fields.ended().then_some(Self { waker, interrupts, who, target_cpu })
+    }
+}
+
+/// W: somebody decided to wake a thread.
+pub struct WakingLine {
+    pub waker: u32,
+    pub interrupts: i64,
+    pub tid: u32,
+    pub prio: i16,
+}
+
+impl WakingLine {
+    #[inline]
+    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let line = Self {
+            waker: fields.small()?,
+            interrupts: fields.int()?,
+            tid: fields.small()?,
+            prio: fields.small()?,
+        };
+        let _last_cpu = fields.int()?;
+        fields.ended().then_some(line)
+    }
+}
+
+/// R: who runs after an exit.
+pub fn read_successor(fields: &mut Fields<'_>) -> Option<Thread> {
+    let (tid, pid, prio) = (fields.small()?, fields.small()?, fields.small()?);
+    let (class, kind, last_cpu) = (fields.int()?, fields.small()?, fields.int()?);
+    let lengths: (usize, usize) = (fields.small()?, fields.small()?);
+    let process = fields.name(lengths.0)?;
+    let name = fields.name(lengths.1)?;
+    let comm = if name.is_empty() { process } else { name };
+    fields.ended().then_some(Thread { tid, pid, prio, class, kind, last_cpu, comm })
+}
+
+/// X: a thread is on its way out: tid, pid, name.
+pub fn read_exit(fields: &mut Fields<'_>) -> Option<(u32, u32, Comm)> {
+    let (tid, pid) = (fields.small()?, fields.small()?);
+    let length = fields.small()?;
+    let comm = fields.name(length)?;
+    fields.ended().then_some((tid, pid, comm))
+}
+
+/// `N` integers and the end of the line.
+#[inline]
+pub fn read_ints<const N: usize>(fields: &mut Fields<'_>) -> Option<[i64; N]> {
+    let mut values = [0; N];
+    for value in &mut values {
+        *value = fields.int()?;
+    }
+    fields.ended().then_some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_end_at_tab_or_newline_and_nowhere_else() {
+        let mut fields = Fields::new(b"12\t-3\t999999999999999999\n", 0);
+        assert_eq!(fields.int(), Some(12));
+        assert_eq!(fields.int(), Some(-3));
+        assert_eq!(fields.int(), Some(999_999_999_999_999_999));
+        assert!(fields.ended());
+        for wrong in [&b"12"[..], b"x\t", b"-\t", b"1x\t", b"\t", b"1000000000000000000\t", b""] {
+            assert_eq!(Fields::new(wrong, 0).int(), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_hold_tabs_and_newlines() {
+        let mut fields = Fields::new(b"a\tb\nc\tnext\n", 0);
+        assert_eq!(fields.name(5).unwrap().as_bytes(), b"a\tb\nc");
+        assert_eq!(fields.name(4).unwrap().as_bytes(), b"next");
+        assert!(fields.ended());
+    }
+
+    #[test]
+    fn a_wrong_length_falls_back_to_the_separator() {
+        let mut fields = Fields::new(b"short\tnext\n", 0);
+        assert_eq!(fields.name(3).unwrap().as_bytes(), b"short");
+        assert_eq!(fields.name(400).unwrap().as_bytes(), b"next");
+    }
+
+    #[test]
+    fn newline_agrees_with_the_plain_search() {
+        let mut state = 1u64;
+        for length in 0..64 {
+            let mut bytes = vec![0u8; length];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = [b'\n', 0x0b, 0x8a, b'a', 0x09][(state >> 40) as usize % 5];
+            }
+            for from in 0..=length {
+                let plain = bytes[from..].iter().position(|&b| b == b'\n').map(|at| at + from);
+                assert_eq!(newline(&bytes, from), plain, "{bytes:?} from {from}");
+            }
+        }
+    }
+}

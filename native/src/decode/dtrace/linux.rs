@@ -1,0 +1,173 @@
+//! What Linux's lines mean. Every line is an event of its own; nothing is held.
+
+use super::line::{
+    EnqueueLine, Fields, KIND_IDLE, KIND_KERNEL, SwitchLine, Thread, WakingLine, read_exit,
+    read_ints,
+};
+use crate::error::Result;
+use crate::model::event::{
+    Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
+};
+
+/// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
+/// `prev_state` of the raw tracepoint carries them.
+mod bits {
+    pub const INTERRUPTIBLE: u32 = 0x1;
+    pub const UNINTERRUPTIBLE: u32 = 0x2;
+    pub const STOPPED: u32 = 0x4;
+    pub const TRACED: u32 = 0x8;
+    pub const EXIT_DEAD: u32 = 0x10;
+    pub const EXIT_ZOMBIE: u32 = 0x20;
+    pub const PARKED: u32 = 0x40;
+    pub const DEAD: u32 = 0x80;
+    pub const NOLOAD: u32 = 0x400;
+    pub const RTLOCK_WAIT: u32 = 0x1000;
+    pub const FROZEN: u32 = 0x8000;
+}
+
+fn state(raw: u32) -> State {
+    use bits::*;
+    if raw & (DEAD | EXIT_DEAD | EXIT_ZOMBIE) != 0 {
+        State::Dead
+    } else if raw & (STOPPED | TRACED) != 0 {
+        State::Stopped
+    } else if raw & PARKED != 0 || raw & (UNINTERRUPTIBLE | NOLOAD) == UNINTERRUPTIBLE | NOLOAD {
+        State::Parked
+    } else if raw & INTERRUPTIBLE != 0 {
+        State::Sleeping
+    } else if raw & (UNINTERRUPTIBLE | RTLOCK_WAIT | FROZEN) != 0 {
+        State::Blocked
+    } else if raw == 0 {
+        State::Runnable
+    } else {
+        State::Unknown
+    }
+}
+
+/// SCHED_* of include/uapi/linux/sched.h. sched_ext reports 7.
+fn class(policy: i64) -> Option<SchedClass> {
+    Some(match policy {
+        0 | 7 => SchedClass::Fair,
+        1 | 2 => SchedClass::Realtime,
+        3 => SchedClass::Batch,
+        5 => SchedClass::Idle,
+        6 => SchedClass::Deadline,
+        _ => return None,
+    })
+}
+
+fn party(thread: &Thread) -> Party {
+    Party {
+        tid: thread.tid,
+        idle: thread.kind & KIND_IDLE != 0,
+        prio: Some(thread.prio),
+        comm: thread.comm,
+        pid: Some(thread.pid),
+        class: class(thread.class),
+        kernel: Some(thread.kind & KIND_KERNEL != 0),
+    }
+}
+
+fn known_by_tid(tid: u32, prio: Option<i16>) -> Party {
+    Party { tid, prio, ..Party::default() }
+}
+
+/// Sends the events of one line; `false` if it is not of the grammar.
+pub fn line(
+    letter: u8,
+    ts: i64,
+    cpu: u16,
+    fields: &mut Fields<'_>,
+    sink: &mut dyn EventSink,
+) -> Result<bool> {
+    let event = match letter {
+        b'S' => SwitchLine::read(fields).map(|line| {
+            // Preempted in the kernel: still runnable, whatever state it was
+            // about to sleep in. R without it is a preemption on the way to
+            // user mode or a sched_yield: the trace does not tell.
+            let prev_state = if line.how == 1 { State::Runnable } else { state(line.state) };
+            let preempted = match (line.how, prev_state) {
+                (1, _) => Some(true),
+                (_, State::Runnable) => None,
+                _ => Some(false),
+            };
+            let prev = Party { class: None, ..party(&line.prev) };
+            Event::Switch { ts, cpu, prev, prev_state, preempted, next: party(&line.next) }
+        }),
+        b'W' => WakingLine::read(fields).map(|line| Event::Wakeup {
+            ts,
+            cpu,
+            kind: WakeKind::Waking,
+            waker: (line.interrupts <= 0).then_some(line.waker),
+            who: known_by_tid(line.tid, Some(line.prio)),
+            target_cpu: None,
+        }),
+        b'E' => match EnqueueLine::read(fields) {
+            None => None,
+            Some(line) => {
+                let new = line.who.last_cpu == -1;
+                let who = party(&line.who);
+                if new {
+                    let parent = known_by_tid(line.waker, None);
+                    let same_process = None;
+                    sink.event(&Event::Fork { ts, parent, child: who, same_process })?;
+                }
+                Some(Event::Wakeup {
+                    ts,
+                    cpu,
+                    kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+                    waker: (line.interrupts <= 0).then_some(line.waker),
+                    who,
+                    target_cpu: line.target_cpu,
+                })
+            }
+        },
+        b'M' => read_ints::<4>(fields).map(|[_, tid, from, to]| Event::Migrate {
+            ts,
+            cpu,
+            who: known_by_tid(tid as u32, None),
+            from_cpu: u16::try_from(from).ok(),
+            to_cpu: u16::try_from(to).ok(),
+        }),
+        b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
+            ts,
+            who: Party { tid, pid: Some(pid), comm, ..Party::default() },
+        }),
+        b'C' => read_ints::<5>(fields).map(|[_, tid, _, prio, _]| Event::Priority {
+            ts,
+            who: known_by_tid(tid as u32, None),
+            prio: prio as i16,
+            cause: PriorityCause::PiSetprio,
+        }),
+        _ => None,
+    };
+    match event {
+        Some(event) => sink.event(&event).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_states_become_the_models() {
+        for (raw, expected) in [
+            (0x0, State::Runnable),
+            (0x1, State::Sleeping),
+            (0x2001, State::Sleeping),
+            (0x2, State::Blocked),
+            (0x102, State::Blocked),
+            (0x402, State::Parked),
+            (0x8000, State::Blocked),
+            (0x40, State::Parked),
+            (0x4, State::Stopped),
+            (0x8, State::Stopped),
+            (0x80, State::Dead),
+            (0x200, State::Unknown),
+        ] {
+            assert_eq!(state(raw), expected, "{raw:#x}");
+        }
+    }
+}

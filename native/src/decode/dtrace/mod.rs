@@ -1,0 +1,268 @@
+//! The output of the collectors' DTrace scripts, FreeBSD's and Linux's: one
+//! line grammar (docs/dtrace-grammar.md), two meanings.
+
+mod freebsd;
+mod hold;
+mod line;
+mod linux;
+mod scan;
+mod stream;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::decode::Options;
+use crate::decode::capture_folder::{self, CaptureFolder};
+use crate::decode::input::Input;
+use crate::decode::merge::merge;
+use crate::error::{Error, Result};
+use crate::model::event::{EventSink, LossReason, Source, SourceEnd, SourceInfo};
+use freebsd::FreeBsd;
+use scan::{Header, Os, Scan, drop_report};
+use stream::{RunStream, Shared};
+
+/// Memory for the windows of all runs that overlap in time, and the least of one.
+const WINDOWS: usize = 16 << 20;
+const LEAST_WINDOW: usize = 16 << 10;
+const MOST_WINDOW: usize = 256 << 10;
+
+/// Files only: the scripts' output by itself.
+pub fn recognise_text(path: &Path, head: &[u8]) -> bool {
+    !path.is_dir() && head.starts_with(b"#sched\t")
+}
+
+/// Capture folders whose recorder was dtrace.
+pub fn recognise_capture(path: &Path, _: &[u8]) -> bool {
+    path.is_dir() && capture_folder::recorder(path).as_deref() == Some("dtrace")
+}
+
+struct DtraceSource {
+    input: Arc<Input>,
+    header: Header,
+    scan: Scan,
+    info: SourceInfo,
+    /// Records dropped per CPU; what dtrace could not assign is under None.
+    drops: Vec<(Option<u16>, u64)>,
+}
+
+pub fn open_text(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
+    let input = Input::open(path)?;
+    let scan = Scan::read(&input)?;
+    let header = need_header(&scan, &input)?;
+    let drops = scan.drops.iter().map(|&(cpu, count)| (Some(cpu), count)).collect();
+    let info = SourceInfo { about: about(&header, &scan).to_string(), ..SourceInfo::default() };
+    Ok(Box::new(DtraceSource::new(input, header, scan, info, drops)))
+}
+
+pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
+    let folder = CaptureFolder::open(path)?;
+    let input = Input::open(&path.join("events.txt"))?;
+    let scan = Scan::read(&input)?;
+    let header = need_header(&scan, &input)?;
+    let mut info = folder.info()?;
+    if header.os == Os::FreeBsd {
+        name_recorder_by_process(&mut info, &folder);
+    }
+    let drops = drops_of(&folder, &scan)?;
+    Ok(Box::new(DtraceSource::new(input, header, scan, info, drops)))
+}
+
+fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
+    scan.header.ok_or_else(|| {
+        Error::format(
+            format!("{} has no #sched line", input.name()),
+            "the first line of the collectors' DTrace scripts",
+            "dtrace may have failed at once: look at its messages (stderr.txt in a capture)",
+        )
+    })
+}
+
+/// trace.json's facts where no capture.json tells them.
+fn about(header: &Header, scan: &Scan) -> Value {
+    let mut pairs = vec![json!([header.ts, header.wall])];
+    pairs.extend(scan.end.map(|(ts, wall)| json!([ts, wall])));
+    let release = (header.release != 0).then(|| header.release.to_string());
+    json!({
+        "os": match header.os { Os::FreeBsd => "FreeBSD", Os::Linux => "Linux" },
+        "release": release,
+        "recorder": {"name": "dtrace"},
+        "clock": {"pairs": pairs},
+    })
+}
+
+/// On FreeBSD no thread has its process's number, and the collector knows
+/// processes only: the recorder's threads are those of its processes.
+fn name_recorder_by_process(info: &mut SourceInfo, folder: &CaptureFolder) {
+    let pids: Vec<u64> = folder
+        .get(&["recorder_tids"])
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .collect();
+    info.threads.retain(|thread| !(thread.recorder && thread.pid.is_none()));
+    for thread in &mut info.threads {
+        thread.recorder = thread.pid.is_some_and(|pid| pids.contains(&u64::from(pid)));
+    }
+}
+
+/// What capture.json says was lost; else what dtrace's messages say.
+fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64)>> {
+    let listed = folder.get(&["lost"]).and_then(Value::as_array).map(Vec::as_slice);
+    let mut drops: Vec<(Option<u16>, u64)> = listed
+        .unwrap_or_default()
+        .iter()
+        .map(|loss| {
+            let cpu = loss.get("cpu").and_then(Value::as_u64);
+            let count = loss.get("count").and_then(Value::as_u64).unwrap_or(0);
+            (cpu.and_then(|cpu| u16::try_from(cpu).ok()), count)
+        })
+        .collect();
+    if drops.is_empty() {
+        drops.extend(scan.drops.iter().map(|&(cpu, count)| (Some(cpu), count)));
+    }
+    let messages = folder.path.join("stderr.txt");
+    if drops.is_empty() && messages.exists() {
+        let text = std::fs::read(&messages)
+            .map_err(|error| Error::io(format!("read {}", messages.display()), &error))?;
+        drops.extend(
+            text.split(|&byte| byte == b'\n')
+                .filter_map(drop_report)
+                .map(|(cpu, count)| (Some(cpu), count)),
+        );
+    }
+    Ok(drops)
+}
+
+/// What the lines of a letter count: the probe's name, or the tracepoint's.
+fn event_name(os: Os, letter: u8) -> &'static str {
+    match (os, letter) {
+        (Os::FreeBsd, b'S') => "off-cpu",
+        (Os::FreeBsd, b'E') => "enqueue",
+        (Os::FreeBsd, b'W') => "wakeup",
+        (Os::FreeBsd, b'C') => "change-pri",
+        (Os::FreeBsd, b'X') => "lwp-exit",
+        (Os::Linux, b'S') => "sched_switch",
+        (Os::Linux, b'E') => "sched_wakeup",
+        (Os::Linux, b'W') => "sched_waking",
+        (Os::Linux, b'C') => "sched_pi_setprio",
+        (Os::Linux, b'X') => "sched_process_exit",
+        (_, b'M') => "sched_migrate_task",
+        (_, b'D') => "dequeue",
+        (_, b'L') => "load-change",
+        (_, b'P') => "preempt",
+        (_, b'R') => "on-cpu",
+        (_, b'I') => "interrupt",
+        _ => "unknown",
+    }
+}
+
+impl DtraceSource {
+    fn new(
+        input: Input,
+        header: Header,
+        scan: Scan,
+        mut info: SourceInfo,
+        drops: Vec<(Option<u16>, u64)>,
+    ) -> Self {
+        let seen = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
+        info.ncpu = info.ncpu.max(header.ncpu).max(seen);
+        // The probes fire from the first line on; the last line's clause runs
+        // after all others.
+        info.window = (Some(header.ts), scan.end.map(|(ts, _)| ts));
+        info.linux_priorities = header.os == Os::Linux;
+        info.has_waking = true;
+        info.has_enqueued = true;
+        Self { input: Arc::new(input), header, scan, info, drops }
+    }
+
+    fn end(&self, shared: &Shared) -> SourceEnd {
+        let mut end = SourceEnd::default();
+        let mut by_letter = [0u64; 26];
+        for (cpu, letters) in shared.seen.iter().enumerate() {
+            for (index, &count) in letters.iter().enumerate().filter(|&(_, &count)| count > 0) {
+                by_letter[index] += count;
+                let name = event_name(self.header.os, b'A' + index as u8);
+                end.counts.push((name.to_string(), cpu as u16, count));
+            }
+        }
+        let name = self.input.name();
+        if let Some(at) = shared.first_malformed {
+            end.warnings.push(format!(
+                "{name}: {} lines begin like events and are none, the first at byte {at}",
+                shared.malformed
+            ));
+            end.unplaced_losses.push((None, shared.malformed, LossReason::Truncated));
+        }
+        if self.scan.cut || self.scan.end.is_none() {
+            let reason =
+                if self.scan.cut { LossReason::Truncated } else { LossReason::EarlyEnd };
+            end.unplaced_losses.push((None, 0, reason));
+            end.warnings.push(format!(
+                "{name} has no #end line: dtrace was killed or the file was cut, and the last \
+                 second or so of each CPU is missing"
+            ));
+        }
+        for &(letter, recorded) in &self.scan.counted {
+            let index = usize::from(letter.wrapping_sub(b'A'));
+            let found = by_letter.get(index).copied().unwrap_or(0);
+            if found < recorded {
+                end.unplaced_losses.push((None, recorded - found, LossReason::Truncated));
+                end.warnings.push(format!(
+                    "{name}: {recorded} {} lines were recorded, {found} are here",
+                    event_name(self.header.os, letter)
+                ));
+            }
+        }
+        for &(cpu, count) in &self.drops {
+            end.unplaced_losses.push((cpu, count, LossReason::Overrun));
+        }
+        let dropped: u64 = self.drops.iter().map(|&(_, count)| count).sum();
+        if dropped > 0 {
+            let placed = shared.freebsd.as_ref().map_or(0, |freebsd| freebsd.placed_gaps);
+            end.warnings.push(format!(
+                "dtrace dropped {dropped} records; {placed} gaps could be placed in time, other \
+                 waits may be wrong: record again with larger buffers (-b)"
+            ));
+        }
+        end
+    }
+}
+
+impl Source for DtraceSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        let ncpu = usize::from(self.info.ncpu);
+        let freebsd = (self.header.os == Os::FreeBsd).then(|| {
+            let dropped: Vec<bool> = (0..ncpu)
+                .map(|cpu| {
+                    self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
+                })
+                .collect();
+            FreeBsd::new(&dropped)
+        });
+        let mut streams: Vec<RunStream> =
+            self.scan.runs.iter().map(|&run| RunStream::new(run)).collect();
+        let mut shared = Shared {
+            input: Arc::clone(&self.input),
+            freebsd,
+            ncpu: self.info.ncpu,
+            window: (WINDOWS / streams.len().max(1)).clamp(LEAST_WINDOW, MOST_WINDOW),
+            seen: vec![[0; 26]; ncpu],
+            malformed: 0,
+            first_malformed: None,
+            lines: 0,
+            done: 0,
+        };
+        merge(&mut streams, &mut shared, sink)?;
+        if let Some(freebsd) = &mut shared.freebsd {
+            freebsd.finish(sink)?;
+        }
+        Ok(self.end(&shared))
+    }
+}

@@ -1,0 +1,218 @@
+//! First look at a file of lines: where time jumps back, what the first and
+//! last lines say, which CPUs there are.
+//!
+//! DTrace prints per-CPU buffers one after the other (Linux) or merged by time
+//! (FreeBSD). Either way the file is a row of *runs* in which time does not go
+//! back; merging the runs puts it in order. Only their positions are kept.
+
+use super::line::{Fields, is_letter, newline};
+use crate::decode::input::Input;
+use crate::error::{Error, Result};
+
+/// Bytes read at a time.
+const WINDOW: usize = 1 << 20;
+
+/// More runs than this are not per-CPU buffers but disorder.
+const MOST_RUNS: usize = 1 << 22;
+
+/// A stretch of the file with non-decreasing times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub begin: u64,
+    pub end: u64,
+    pub ts: i64,
+    /// Letter of its first event.
+    pub letter: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Os {
+    FreeBsd,
+    Linux,
+}
+
+/// The first line: `#sched version os ts wall release ncpu`.
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    pub os: Os,
+    pub ts: i64,
+    pub wall: i64,
+    /// kern.osreldate, or Linux's version as one number; 0 not told.
+    pub release: u32,
+    /// 0: not told.
+    pub ncpu: u16,
+}
+
+/// What the whole file says of itself.
+#[derive(Debug, Default)]
+pub struct Scan {
+    pub header: Option<Header>,
+    /// Time and wall time of the `#end` line.
+    pub end: Option<(i64, i64)>,
+    /// The `#count` lines: events of a letter that were recorded.
+    pub counted: Vec<(u8, u64)>,
+    pub runs: Vec<Run>,
+    /// Highest CPU number of any event.
+    pub last_cpu: Option<u16>,
+    pub first_ts: Option<i64>,
+    pub last_ts: Option<i64>,
+    /// Lines dtrace itself wrote about drops: CPU, how many.
+    pub drops: Vec<(u16, u64)>,
+    /// The file ends inside a line.
+    pub cut: bool,
+}
+
+/// The header, if this is its line.
+pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
+    if !line.starts_with(b"#sched\t") {
+        return Ok(None);
+    }
+    let shown = || String::from_utf8_lossy(&line[..line.len().min(120)]).trim_end().to_string();
+    let wrong = |expected: &str| {
+        Error::format(
+            format!("{name}, line 1: {:?}", shown()),
+            expected,
+            "record with a collector of the same release of schedscope as the reader",
+        )
+    };
+    let mut fields = Fields::new(line, 7);
+    if fields.int() != Some(1) {
+        return Err(wrong("version 1 of the line grammar (docs/dtrace-grammar.md)"));
+    }
+    let os = match fields.word() {
+        Some(b"freebsd") => Os::FreeBsd,
+        Some(b"linux") => Os::Linux,
+        _ => return Err(wrong("freebsd or linux as the third word")),
+    };
+    let rest = (|| {
+        Some(Header {
+            os,
+            ts: fields.int()?,
+            wall: fields.int()?,
+            release: fields.small()?,
+            ncpu: fields.small()?,
+        })
+    })();
+    rest.map(Some).ok_or_else(|| wrong("#sched, version, system, time, wall time, release, ncpu"))
+}
+
+impl Scan {
+    /// Reads the file once.
+    pub fn read(input: &Input) -> Result<Self> {
+        let mut scan = Self::default();
+        let mut buffer = vec![0; WINDOW];
+        // Bytes at the front of the buffer: a line not yet complete.
+        let (mut kept, mut at) = (0, 0u64);
+        loop {
+            let read = input.read_at(&mut buffer[kept..], at + kept as u64)?;
+            let filled = kept + read;
+            let window = &buffer[..filled];
+            let mut line = 0;
+            while let Some(end) = newline(window, line) {
+                scan.line(&window[line..=end], at + line as u64, input.name())?;
+                line = end + 1;
+            }
+            let ended = read < buffer.len() - kept;
+            if ended {
+                scan.cut = line < filled;
+                at += line as u64;
+                break;
+            }
+            if line == 0 {
+                // A megabyte without a newline is not ours: drop all of it.
+                line = filled;
+            }
+            buffer.copy_within(line..filled, 0);
+            kept = filled - line;
+            at += line as u64;
+        }
+        // What follows the last newline is no line.
+        if let Some(run) = scan.runs.last_mut() {
+            run.end = at;
+        }
+        Ok(scan)
+    }
+
+    #[inline]
+    fn line(&mut self, line: &[u8], at: u64, name: &str) -> Result<()> {
+        if line.len() > 2 && line[1] == b'\t' && is_letter(line[0]) {
+            let mut fields = Fields::new(line, 2);
+            if let (Some(ts), Some(cpu)) = (fields.int(), fields.small::<u16>()) {
+                return self.event(line[0], ts, cpu, at, name);
+            }
+        } else if line[0] == b'#' {
+            self.comment(line, name)?;
+        } else if line.starts_with(b"dtrace: ") {
+            self.drops.extend(drop_report(line));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn event(&mut self, letter: u8, ts: i64, cpu: u16, at: u64, name: &str) -> Result<()> {
+        if self.last_ts.is_none_or(|last| ts < last) {
+            if let Some(run) = self.runs.last_mut() {
+                run.end = at;
+            }
+            self.runs.push(Run { begin: at, end: at, ts, letter });
+            if self.runs.len() > MOST_RUNS {
+                return Err(Error::format(
+                    format!("{name}: time goes back {MOST_RUNS} times by byte {at}"),
+                    "lines in order of time per CPU buffer",
+                    "use the file as dtrace wrote it, not sorted or mixed with another",
+                ));
+            }
+        }
+        self.last_ts = Some(ts);
+        self.first_ts = Some(self.first_ts.map_or(ts, |first| first.min(ts)));
+        if self.last_cpu.is_none_or(|last| cpu > last) {
+            self.last_cpu = Some(cpu);
+        }
+        Ok(())
+    }
+
+    fn comment(&mut self, line: &[u8], name: &str) -> Result<()> {
+        if self.header.is_none() {
+            self.header = header(line, name)?;
+        }
+        if line.starts_with(b"#count\t") && line.len() > 9 && line[8] == b'\t' {
+            if let Some(count) = Fields::new(line, 9).small() {
+                self.counted.push((line[7], count));
+            }
+        } else if line.starts_with(b"#end\t") {
+            let mut fields = Fields::new(line, 5);
+            if let (Some(ts), Some(wall)) = (fields.int(), fields.int()) {
+                self.end = Some((ts, wall));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `dtrace: 12 drops on CPU 3`, as dtrace says it on stderr.
+pub fn drop_report(line: &[u8]) -> Option<(u16, u64)> {
+    let text = std::str::from_utf8(line).ok()?.trim_end();
+    let (count, rest) = text.strip_prefix("dtrace: ")?.split_once(' ')?;
+    let cpu = rest.strip_prefix("drops on CPU ").or_else(|| rest.strip_prefix("drop on CPU "))?;
+    Some((cpu.parse().ok()?, count.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_read_in_singular_and_plural_and_of_buffers_only() {
+        assert_eq!(drop_report(b"dtrace: 1 drop on CPU 0\n"), Some((0, 1)));
+        assert_eq!(drop_report(b"dtrace: 353101 drops on CPU 12"), Some((12, 353_101)));
+        assert_eq!(drop_report(b"dtrace: 7 aggregation drops on CPU 0"), None);
+        assert_eq!(drop_report(b"dtrace: 7 dynamic variable drops"), None);
+    }
+
+    #[test]
+    fn an_unknown_version_is_an_error_that_names_it() {
+        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x").unwrap_err().to_string();
+        assert!(error.contains("line 1") && error.contains("version 1"), "{error}");
+        assert!(header(b"#other\n", "x").unwrap().is_none());
+    }
+}

@@ -1,0 +1,208 @@
+//! The head of a perf.data file: which events, where the records lie, and what
+//! the features say about the host.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::bytes::{Bytes, u32_at, u64_at};
+use super::features::Features;
+use crate::error::{Error, Result};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PERFILE2");
+/// No attribute or feature block of a real file comes near this.
+const BLOCK_MAX: u64 = 256 << 20;
+
+pub const TYPE_TRACEPOINT: u32 = 2;
+pub const SAMPLE_IP: u64 = 1;
+pub const SAMPLE_TID: u64 = 1 << 1;
+pub const SAMPLE_TIME: u64 = 1 << 2;
+pub const SAMPLE_ADDR: u64 = 1 << 3;
+pub const SAMPLE_READ: u64 = 1 << 4;
+pub const SAMPLE_CALLCHAIN: u64 = 1 << 5;
+pub const SAMPLE_ID: u64 = 1 << 6;
+pub const SAMPLE_CPU: u64 = 1 << 7;
+pub const SAMPLE_PERIOD: u64 = 1 << 8;
+pub const SAMPLE_STREAM_ID: u64 = 1 << 9;
+pub const SAMPLE_RAW: u64 = 1 << 10;
+pub const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+
+/// One event that was recorded (a `perf_event_attr` with its ids).
+#[derive(Debug, Clone, Default)]
+pub struct Attr {
+    pub kind: u32,
+    /// For a tracepoint: the id in its format description.
+    pub config: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    flags: u64,
+    clockid: i32,
+    pub ids: Vec<u64>,
+}
+
+impl Attr {
+    /// From the bytes of the structure; it grew over the releases, so what an
+    /// old recorder did not write counts as zero.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            kind: u32_at(bytes, 0)?,
+            config: u64_at(bytes, 8)?,
+            sample_type: u64_at(bytes, 24)?,
+            read_format: u64_at(bytes, 32)?,
+            flags: u64_at(bytes, 40)?,
+            clockid: u32_at(bytes, 92).unwrap_or(0).cast_signed(),
+            ids: Vec::new(),
+        })
+    }
+
+    pub fn sample_id_all(&self) -> bool {
+        self.flags & 1 << 18 != 0
+    }
+
+    /// For the threads of one program, not for all that CPUs do.
+    pub fn inherit(&self) -> bool {
+        self.kind == TYPE_TRACEPOINT && self.flags & 1 << 1 != 0
+    }
+
+    /// COMM records are written.
+    pub fn comm(&self) -> bool {
+        self.flags & 1 << 9 != 0
+    }
+
+    /// The clock chosen with `-k`; None is perf's own (the scheduler's) clock.
+    pub fn clockid(&self) -> Option<i32> {
+        (self.flags & 1 << 25 != 0).then_some(self.clockid)
+    }
+}
+
+/// Where the records are, and what is known before them.
+#[derive(Debug)]
+pub struct Header {
+    pub attrs: Vec<Attr>,
+    pub features: Features,
+    /// Byte range of the records.
+    pub data: (u64, u64),
+    /// Written to a pipe: attributes and features come as records.
+    pub pipe: bool,
+}
+
+pub fn damaged(what: &str) -> Error {
+    Error::format(
+        format!("perf.data: {what}"),
+        "a file as perf record writes it",
+        "copy the file again; if it is whole, try `perf report --header-only -i FILE` on it",
+    )
+}
+
+/// Is this the beginning of a perf.data file?
+pub fn is_perf_data(head: &[u8]) -> bool {
+    head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") || head.starts_with(b"PERFFILE")
+}
+
+impl Header {
+    pub fn read(file: &File, len: u64) -> Result<Self> {
+        let mut head = [0; 104];
+        let have = usize::try_from(len.min(104)).unwrap_or(104);
+        read_at(file, &mut head[..have], 0)?;
+        if head.starts_with(b"2ELIFREP") {
+            return Err(Error::format(
+                "perf.data: recorded on a machine of the other byte order",
+                "a little-endian file",
+                "convert it where it was recorded: `perf script -F comm,tid,cpu,time,event,trace > trace.txt`, then open that",
+            ));
+        }
+        if head.starts_with(b"PERFFILE") {
+            return Err(Error::format(
+                "perf.data: written in the format of before 2010 (magic PERFFILE)",
+                "magic PERFILE2",
+                "record again with a perf of this decade",
+            ));
+        }
+        if u64_at(&head, 0) != Some(MAGIC) || have < 16 {
+            return Err(damaged("it does not begin with the magic PERFILE2"));
+        }
+        let size = u64_at(&head, 8).unwrap_or(0);
+        if size == 16 {
+            return Ok(Self {
+                attrs: Vec::new(),
+                features: Features::default(),
+                data: (16, len),
+                pipe: true,
+            });
+        }
+        if have < 104 || size < 104 {
+            return Err(damaged(&format!("its header says {size} bytes and {have} are there")));
+        }
+        let word = |at: usize| u64_at(&head, at).unwrap_or(0);
+        let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
+        if data.1 == 0 {
+            return Err(Error::format(
+                "perf.data: its header says 0 bytes of records: perf record was killed before it could finish the file",
+                "a file that perf record closed",
+                "record again and end perf with Ctrl-C or SIGINT; \
+                 `perf record -o - ... > FILE` gives a file that survives a kill",
+            ));
+        }
+        let end = data.0.checked_add(data.1).ok_or_else(|| damaged("the size of its records overflows"))?;
+        if end > len {
+            // Names and formats of the events are stored behind the records.
+            return Err(Error::format(
+                format!("perf.data: the file ends at byte {len}, its records should go on to byte {end}, and the event descriptions come after them"),
+                "a whole file",
+                "copy the file again; it cannot be decoded without its last part",
+            ));
+        }
+        let attrs = read_attrs(file, attrs, attr_size, len)?;
+        let flags = [word(72), word(80), word(88), word(96)];
+        let features = read_features(file, end, flags, len)?;
+        Ok(Self { attrs, features, data: (data.0, end), pipe: false })
+    }
+}
+
+fn read_attrs(file: &File, section: (u64, u64), size: u64, len: u64) -> Result<Vec<Attr>> {
+    let block = read_block(file, section, len, "the list of events")?;
+    let size = usize::try_from(size).unwrap_or(0);
+    if size < 16 + 64 {
+        return Err(damaged(&format!("an event's attributes take {size} bytes")));
+    }
+    block
+        .chunks_exact(size)
+        .map(|entry| {
+            let (attr, ids) = entry.split_at(size - 16);
+            let mut attr = Attr::parse(attr).ok_or_else(|| damaged("an event's attributes are cut"))?;
+            let section = (u64_at(ids, 0).unwrap_or(0), u64_at(ids, 8).unwrap_or(0));
+            let ids = read_block(file, section, len, "the ids of an event")?;
+            attr.ids = ids.chunks_exact(8).filter_map(|id| u64_at(id, 0)).collect();
+            Ok(attr)
+        })
+        .collect()
+}
+
+/// One (offset, size) pair per feature bit, in the order of the bits.
+fn read_features(file: &File, at: u64, flags: [u64; 4], len: u64) -> Result<Features> {
+    let bits: Vec<u32> = (0..256u32).filter(|&b| flags[(b / 64) as usize] >> (b % 64) & 1 != 0).collect();
+    let table = read_block(file, (at, 16 * bits.len() as u64), len, "the table of features")?;
+    let mut features = Features::default();
+    for (bit, entry) in bits.iter().zip(table.chunks_exact(16)) {
+        if !Features::wanted(*bit) {
+            continue;
+        }
+        let section = (u64_at(entry, 0).unwrap_or(0), u64_at(entry, 8).unwrap_or(0));
+        let block = read_block(file, section, len, "a feature")?;
+        features.add(*bit, Bytes(&block))?;
+    }
+    Ok(features)
+}
+
+fn read_block(file: &File, (at, size): (u64, u64), len: u64, what: &str) -> Result<Vec<u8>> {
+    let fits = at.checked_add(size).is_some_and(|end| end <= len);
+    if !fits || size > BLOCK_MAX {
+        return Err(damaged(&format!("{what} ({size} bytes at byte {at}) does not fit the file of {len} bytes")));
+    }
+    let mut block = vec![0; usize::try_from(size).unwrap_or(0)];
+    read_at(file, &mut block, at)?;
+    Ok(block)
+}
+
+pub fn read_at(file: &File, bytes: &mut [u8], at: u64) -> Result<()> {
+    file.read_exact_at(bytes, at).map_err(|error| Error::io(format!("read perf.data at byte {at}"), &error))
+}

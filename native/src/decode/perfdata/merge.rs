@@ -1,0 +1,107 @@
+//! The second pass: the ordered stretches of the file, merged in time order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::sync::Arc;
+
+use super::records::{Peek, Record, RecordReader};
+use super::scan::{Run, trailing_len};
+use super::session::Session;
+use crate::error::Result;
+
+/// Windows of all open stretches together take about this much.
+const MEMORY: usize = 64 << 20;
+const WINDOW_MAX: usize = 256 << 10;
+const WINDOW_MIN: usize = 4 << 10;
+
+/// (time, rank among equal times, number of the stretch, slot of its cursor).
+type Key = (u64, u8, u32, u32);
+
+/// Calls `each` with every placed record, in time order.
+pub fn merge(
+    file: &Arc<File>,
+    session: &Session,
+    runs: &[Run],
+    each: &mut dyn FnMut(u64, Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let window = (MEMORY / most_open(runs).max(1)).clamp(WINDOW_MIN, WINDOW_MAX);
+    let mut heap: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
+    let mut cursors: Vec<Option<RecordReader>> = Vec::new();
+    let mut free: Vec<u32> = Vec::new();
+    let mut waiting = runs.iter().zip(0u32..).peekable();
+    loop {
+        // Open every stretch that begins before what we are about to give out.
+        while let Some(&(run, number)) = waiting.peek() {
+            if heap.peek().is_some_and(|Reverse(top)| top.0 < run.first) {
+                break;
+            }
+            waiting.next();
+            let mut cursor = RecordReader::new(Arc::clone(file), (run.begin, run.end), window);
+            if let Some((ts, rank)) = advance(&mut cursor, session)? {
+                let slot = free.pop().unwrap_or(cursors.len() as u32);
+                if slot as usize == cursors.len() {
+                    cursors.push(None);
+                }
+                cursors[slot as usize] = Some(cursor);
+                heap.push(Reverse((ts, rank, number, slot)));
+            }
+        }
+        let Some(Reverse(mut key)) = heap.pop() else { return Ok(()) };
+        let slot = key.3;
+        let Some(cursor) = cursors[slot as usize].as_mut() else { continue };
+        // Stay with this stretch for as long as it is the earliest.
+        let others = heap.peek().map_or((u64::MAX, 0, 0, 0), |Reverse(key)| *key);
+        let unopened = waiting.peek().map_or(u64::MAX, |(run, _)| run.first);
+        let done = loop {
+            if let Peek::Record(record) = cursor.peek()? {
+                let size = record.0.len();
+                each(key.0, record)?;
+                cursor.step(size);
+            }
+            match advance(cursor, session)? {
+                Some((ts, rank)) => (key.0, key.1) = (ts, rank),
+                None => break true,
+            }
+            if key > others || key.0 >= unopened {
+                break false;
+            }
+        };
+        if done {
+            cursors[slot as usize] = None;
+            free.push(slot);
+        } else {
+            heap.push(Reverse(key));
+        }
+    }
+}
+
+/// The largest number of stretches that overlap in time.
+fn most_open(runs: &[Run]) -> usize {
+    let mut ends: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+    let mut most = 0;
+    for run in runs {
+        while ends.peek().is_some_and(|Reverse(end)| *end < run.first) {
+            ends.pop();
+        }
+        ends.push(Reverse(run.last));
+        most = most.max(ends.len());
+    }
+    most
+}
+
+/// Steps to the next record that has a place; its time and rank.
+#[inline]
+fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<(u64, u8)>> {
+    loop {
+        let Peek::Record(record) = cursor.peek()? else { return Ok(None) };
+        if let Some(place) = session.place(record) {
+            return Ok(Some((place.ts, place.rank)));
+        }
+        let (size, trailing) = (record.0.len(), trailing_len(record));
+        cursor.step(size);
+        if trailing > 0 && !cursor.skip(trailing) {
+            return Ok(None);
+        }
+    }
+}

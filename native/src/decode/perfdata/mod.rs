@@ -1,0 +1,249 @@
+//! perf.data (`perf sched record`, `perf record -e sched:*`): file and pipe
+//! mode, compressed or not.
+//!
+//! Two passes: `scan` indexes the stretches that are in time order, `merge`
+//! hands their records on in time order. What a record means is in `session`
+//! (events and their ids), `records` (fields of a sample) and, as its tracepoints
+//! are ftrace's, in `decode::ftrace::records`.
+
+mod about;
+mod bytes;
+mod compressed;
+mod features;
+mod header;
+mod merge;
+mod records;
+mod scan;
+mod session;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::decode::ftrace::records::{Action, Mapped, Mapper};
+use crate::error::{Error, Result};
+use crate::model::event::{
+    Comm, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
+};
+use bytes::{u32_at, u64_at};
+pub use header::is_perf_data;
+use header::Header;
+use records::{COMM, EXIT, FORK, MISC_COMM_EXEC, Record, SAMPLE};
+use scan::{Scan, Scanned};
+
+/// A perf.data file, scanned and ready to run.
+pub struct PerfData {
+    info: SourceInfo,
+    scan: Scan,
+    /// The file, or its expanded records.
+    file: Arc<File>,
+    bytes: u64,
+    warnings: Vec<String>,
+}
+
+impl PerfData {
+    /// Opens and scans the file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opening = |error| Error::io(format!("open {}", path.display()), &error);
+        let file = Arc::new(File::open(path).map_err(opening)?);
+        let len = file.metadata().map_err(opening)?.len();
+        let header = Header::read(&file, len)?;
+        let (mut attrs, mut features) = (header.attrs, header.features);
+        let mut warnings = Vec::new();
+        // Scanning takes a tenth of the time of what follows: no progress, but
+        // Ctrl-C must work in a large file.
+        let mut told = |_| check_signals();
+        let mut cut = None;
+        let (file, scan) = match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
+            Scanned::Done(scan) => (file, scan),
+            Scanned::Compressed => {
+                let expanded = compressed::expand(&file, header.data, &mut told)?;
+                cut = expanded.truncated_at;
+                let file = Arc::new(expanded.file);
+                // A first pass over a piped file has taken these in already.
+                if header.pipe {
+                    attrs.clear();
+                }
+                match scan::scan(&file, (0, expanded.len), &mut attrs, &mut features, &mut |_| Ok(()))? {
+                    Scanned::Done(scan) => (file, scan),
+                    Scanned::Compressed => return Err(header::damaged("a compressed record lies within another")),
+                }
+            }
+        };
+        if let Some(at) = cut.or(scan.truncated_at) {
+            warnings.push(format!(
+                "the file ends inside the record at byte {at}: what came after is lost (copy it again if it was longer)"
+            ));
+        }
+        if scan.unknown_ids > 0 {
+            warnings.push(format!("{} samples belong to no event that the file describes", scan.unknown_ids));
+        }
+        if attrs.iter().any(header::Attr::inherit) {
+            warnings.push(
+                "recorded for one program only (perf record without -a): other threads are missing, \
+                 and what the CPUs did in between is not known"
+                    .into(),
+            );
+        }
+        let possible = features.cpus.map_or(0, |(_, possible)| u16::try_from(possible).unwrap_or(0));
+        let ncpu = scan.cpus.max(possible);
+        let info = SourceInfo {
+            ncpu,
+            cpus: about::cpus(&features, ncpu),
+            threads: scan.threads.clone(),
+            window: (None, None),
+            has_waking: scan.session.records(|a| matches!(a, Action::Wake { kind: WakeKind::Waking, .. })),
+            has_enqueued: scan.session.records(|a| matches!(a, Action::Wake { kind: WakeKind::Enqueued, .. })),
+            linux_priorities: true,
+            about: about::about(&features, &attrs),
+        };
+        let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();
+        Ok(Self { info, scan: *scan, file, bytes, warnings })
+    }
+}
+
+impl Source for PerfData {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        let scan = &self.scan;
+        let mut malformed = scan.malformed;
+        let mut losses = scan.lost.iter().peekable();
+        let (mut done, mut told) = (0, 0);
+        let mut mapper = Mapper::default();
+        merge::merge(&self.file, &scan.session, &scan.runs, &mut |ts, record| {
+            if ts < scan.first_sample {
+                return Ok(());
+            }
+            let ts = ts.cast_signed();
+            while let Some(lost) = losses.next_if(|lost| lost.begin <= ts) {
+                if let Some(cpu) = lost.cpu {
+                    mapper.lost(cpu);
+                }
+                sink.event(&loss(lost))?;
+            }
+            done += record.0.len() as u64;
+            if done - told > 4 << 20 {
+                told = done;
+                sink.progress(done, self.bytes)?;
+            }
+            if !decode(&scan.session, &mut mapper, record, ts, sink)? {
+                malformed += 1;
+            }
+            Ok(())
+        })?;
+        for lost in losses {
+            sink.event(&loss(lost))?;
+        }
+        let mut end = SourceEnd { warnings: self.warnings.clone(), ..SourceEnd::default() };
+        if malformed > 0 {
+            end.warnings.push(format!("{malformed} samples are too short for their event and were left out"));
+        }
+        if scan.truncated_at.is_some() {
+            end.unplaced_losses.push((None, 1, LossReason::Truncated));
+        }
+        for &(cpu, count) in &scan.lost_unplaced {
+            end.unplaced_losses.push((cpu, count, LossReason::Overrun));
+        }
+        for (event, counts) in scan.session.events.iter().zip(&scan.counts) {
+            for (cpu, &count) in (0u16..).zip(counts) {
+                if count > 0 && !event.name.is_empty() {
+                    end.counts.push((event.name.clone(), cpu, count));
+                }
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// Ctrl-C ends the scan, where Python runs us.
+fn check_signals() -> Result<()> {
+    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+}
+
+fn loss(lost: &scan::Lost) -> Event {
+    Event::Loss {
+        cpu: lost.cpu,
+        ts_begin: lost.begin,
+        ts_end: lost.end,
+        count: Some(lost.count),
+        reason: LossReason::Overrun,
+    }
+}
+
+/// False when the record is too short for what it says it is.
+#[inline]
+fn decode(
+    session: &session::Session,
+    mapper: &mut Mapper,
+    record: Record<'_>,
+    ts: i64,
+    sink: &mut dyn EventSink,
+) -> Result<bool> {
+    let event = match record.kind() {
+        SAMPLE => return sample(session, mapper, record, ts, sink),
+        FORK => fork(record, ts),
+        EXIT if session.exit_tracepoint => return Ok(true),
+        EXIT => exit(record, ts),
+        COMM => return comm(session, record, ts, sink),
+        _ => return Ok(true),
+    };
+    match event {
+        Some(event) => sink.event(&event).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+#[inline]
+fn sample(
+    session: &session::Session,
+    mapper: &mut Mapper,
+    record: Record<'_>,
+    ts: i64,
+    sink: &mut dyn EventSink,
+) -> Result<bool> {
+    let Some(event) = session.event_of(record) else { return Ok(false) };
+    let event = &session.events[event];
+    let Some(plan) = &event.tracepoint else { return Ok(true) };
+    // A COMM record tells the same, with the exec that caused it.
+    if session.comm_records && matches!(plan.action, Action::Rename { .. }) {
+        return Ok(true);
+    }
+    let cpu = event.layout.cpu(record).and_then(|cpu| u16::try_from(cpu).ok());
+    let (Some(cpu), Some(raw)) = (cpu, event.layout.raw(record)) else { return Ok(false) };
+    if raw.len() < plan.min_len {
+        return Ok(false);
+    }
+    Ok(mapper.map::<false>(plan, ts, cpu, raw, sink)? == Mapped::Done)
+}
+
+/// FORK: pid, ppid, tid, ptid, time.
+fn fork(record: Record<'_>, ts: i64) -> Option<Event> {
+    let word = |at| u32_at(record.0, at);
+    let (pid, ppid, tid, ptid) = (word(8)?, word(12)?, word(16)?, word(20)?);
+    u64_at(record.0, 24)?;
+    let party = |tid, pid| Party { tid, pid: Some(pid), ..Party::default() };
+    Some(Event::Fork {
+        ts,
+        parent: party(ptid, ppid),
+        child: party(tid, pid),
+        same_process: Some(pid == ppid),
+    })
+}
+
+fn exit(record: Record<'_>, ts: i64) -> Option<Event> {
+    let (pid, tid) = (u32_at(record.0, 8)?, u32_at(record.0, 16)?);
+    Some(Event::Exit { ts, who: Party { tid, pid: Some(pid), ..Party::default() } })
+}
+
+/// COMM: pid, tid, name. With an exec, the name is the new program's.
+fn comm(session: &session::Session, record: Record<'_>, ts: i64, sink: &mut dyn EventSink) -> Result<bool> {
+    let (Some(tid), Some(name)) = (u32_at(record.0, 12), record.0.get(16..)) else { return Ok(false) };
+    if record.misc() & MISC_COMM_EXEC != 0 && !session.exec_tracepoint {
+        sink.event(&Event::Exec { ts, tid, old_tid: tid })?;
+    }
+    sink.event(&Event::Rename { ts, tid, comm: Comm::new(name) })?;
+    Ok(true)
+}

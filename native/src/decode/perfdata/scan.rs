@@ -1,0 +1,392 @@
+//! The first pass over a perf.data stream: it finds the stretches that are in
+//! time order, places the losses, and learns the threads that already existed.
+//!
+//! perf writes one ring buffer after the other, so the file as a whole is not
+//! in order, but each buffer's part of it nearly is. An index of the ordered
+//! stretches costs 32 bytes each and lets the second pass merge them through
+//! small windows, however large the buffers were.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use super::bytes::{Bytes, u32_at, u64_at};
+use super::features::{Features, TRACING_DATA};
+use super::header::{Attr, damaged};
+use super::records::{
+    AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
+    HEADER_TRACING_DATA, LOST, LOST_SAMPLES, Peek, Record, RecordReader, SAMPLE,
+};
+use super::session::Session;
+use crate::error::Result;
+use crate::model::event::{Comm, KnownThread};
+
+const WINDOW: usize = 1 << 20;
+/// A CPU number beyond this is damage, not a machine.
+const CPU_MAX: u32 = 1 << 14;
+
+/// Records `[begin, end)` of the file, in time order from `first` on.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    pub begin: u64,
+    pub end: u64,
+    pub first: u64,
+    pub last: u64,
+}
+
+/// Records that a ring buffer had no room for.
+#[derive(Debug, Clone, Copy)]
+pub struct Lost {
+    pub cpu: Option<u16>,
+    pub begin: i64,
+    pub end: i64,
+    pub count: u64,
+}
+
+/// What the first pass learned.
+pub struct Scan {
+    pub session: Session,
+    pub runs: Vec<Run>,
+    pub lost: Vec<Lost>,
+    /// Lost, but nobody knows when: per CPU.
+    pub lost_unplaced: Vec<(Option<u16>, u64)>,
+    pub threads: Vec<KnownThread>,
+    /// Per event and CPU.
+    pub counts: Vec<Vec<u64>>,
+    pub cpus: u16,
+    /// Time of the first sample. perf follows forks and renames a little
+    /// earlier than it switches the tracepoints on.
+    pub first_sample: u64,
+    pub truncated_at: Option<u64>,
+    /// Records of a sample id nobody described.
+    pub unknown_ids: u64,
+    pub malformed: u64,
+}
+
+pub enum Scanned {
+    Done(Box<Scan>),
+    /// Compressed records turned up: expand the stream first.
+    Compressed,
+}
+
+/// Bytes that follow a record outside its own size.
+pub fn trailing_len(record: Record<'_>) -> u64 {
+    match record.kind() {
+        HEADER_TRACING_DATA => u64::from(u32_at(record.0, 8).unwrap_or(0)).next_multiple_of(8),
+        AUXTRACE => u64_at(record.0, 8).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// `attrs` and `features` are filled further by records of a piped file.
+pub fn scan(
+    file: &Arc<File>,
+    range: (u64, u64),
+    attrs: &mut Vec<Attr>,
+    features: &mut Features,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Scanned> {
+    let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
+    let mut state: Option<State> = None;
+    let mut truncated_at = None;
+    let mut told = range.0;
+    loop {
+        let offset = reader.offset();
+        let record = match reader.peek()? {
+            Peek::End => break,
+            Peek::Truncated { at } => {
+                truncated_at = Some(at);
+                break;
+            }
+            Peek::Record(record) => record,
+        };
+        let (kind, size, trailing) = (record.kind(), record.0.len(), trailing_len(record));
+        match kind {
+            COMPRESSED | COMPRESSED2 => return Ok(Scanned::Compressed),
+            HEADER_ATTR => add_attr(record, attrs)?,
+            HEADER_FEATURE => add_feature(record, features)?,
+            SAMPLE | COMM | LOST | LOST_SAMPLES | FORK | super::records::EXIT => {
+                // Everything that describes events precedes the first of them.
+                if kind == SAMPLE && state.is_none() {
+                    state = Some(State::new(Session::new(attrs, features)?));
+                }
+                match &mut state {
+                    Some(state) => state.record(record, offset),
+                    None => early(record, attrs, &mut state, features)?,
+                }
+            }
+            _ => {}
+        }
+        reader.step(size);
+        if trailing > 0 {
+            let whole = if kind == HEADER_TRACING_DATA {
+                let len = usize::try_from(trailing).unwrap_or(usize::MAX);
+                match reader.trailing(len)? {
+                    Some(block) => {
+                        features.add(TRACING_DATA, Bytes(block))?;
+                        true
+                    }
+                    None => false,
+                }
+            } else {
+                reader.skip(trailing)
+            };
+            if !whole {
+                truncated_at = Some(offset);
+                break;
+            }
+        }
+        if offset - told > 16 << 20 {
+            told = offset;
+            progress(offset)?;
+        }
+    }
+    let state = match state {
+        Some(state) => state,
+        None => State::new(Session::new(attrs, features)?),
+    };
+    Ok(Scanned::Done(Box::new(state.finish(truncated_at, reader.offset()))))
+}
+
+/// A record about threads before the first sample: the list of what was there.
+fn early(record: Record<'_>, attrs: &[Attr], state: &mut Option<State>, features: &Features) -> Result<()> {
+    if attrs.is_empty() {
+        return Err(damaged("records come before the description of the events"));
+    }
+    let mut new = State::new(Session::new(attrs, features)?);
+    new.record(record, 0);
+    *state = Some(new);
+    Ok(())
+}
+
+fn add_attr(record: Record<'_>, attrs: &mut Vec<Attr>) -> Result<()> {
+    let cut = || damaged("the description of an event is cut");
+    let size = u32_at(record.0, 12).map_or(0, |size| size as usize);
+    let mut body = record.body();
+    let bytes = body.take(size).ok_or_else(cut)?;
+    let mut attr = Attr::parse(bytes).ok_or_else(cut)?;
+    while let Some(id) = body.u64() {
+        attr.ids.push(id);
+    }
+    attrs.push(attr);
+    Ok(())
+}
+
+fn add_feature(record: Record<'_>, features: &mut Features) -> Result<()> {
+    let mut body = record.body();
+    let Some(bit) = body.u64().and_then(|bit| u32::try_from(bit).ok()) else { return Ok(()) };
+    if bit != TRACING_DATA && Features::wanted(bit) {
+        features.add(bit, body)?;
+    }
+    Ok(())
+}
+
+struct State {
+    session: Session,
+    runs: Vec<Run>,
+    /// Time of the last placed record, and of the last sample of each CPU.
+    last: u64,
+    last_of_cpu: Vec<u64>,
+    lost: Vec<Lost>,
+    lost_samples: Vec<(Option<u16>, u64)>,
+    threads: Vec<KnownThread>,
+    /// Threads forked before the first sample seen so far.
+    early: Vec<(u64, KnownThread)>,
+    first_sample: u64,
+    counts: Vec<Vec<u64>>,
+    unknown_ids: u64,
+    malformed: u64,
+}
+
+impl State {
+    fn new(session: Session) -> Self {
+        let counts = vec![Vec::new(); session.events.len()];
+        Self {
+            session,
+            runs: Vec::new(),
+            last: 0,
+            last_of_cpu: Vec::new(),
+            lost: Vec::new(),
+            lost_samples: Vec::new(),
+            threads: Vec::new(),
+            early: Vec::new(),
+            first_sample: u64::MAX,
+            counts,
+            unknown_ids: 0,
+            malformed: 0,
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, record: Record<'_>, offset: u64) {
+        match record.kind() {
+            SAMPLE => self.sample(record),
+            COMM if self.session.trailer(record).is_none_or(|(ts, _)| ts == 0) => {
+                self.known_thread(record);
+            }
+            FORK => self.early_fork(record),
+            LOST => self.lost(record),
+            LOST_SAMPLES => self.lost_samples(record),
+            _ => {}
+        }
+        if let Some(place) = self.session.place(record) {
+            if place.ts < self.last || self.runs.is_empty() {
+                if let Some(run) = self.runs.last_mut() {
+                    run.end = offset;
+                }
+                self.runs.push(Run { begin: offset, end: offset, first: place.ts, last: place.ts });
+            }
+            if let Some(run) = self.runs.last_mut() {
+                run.last = place.ts;
+            }
+            self.last = place.ts;
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, record: Record<'_>) {
+        let Some(event) = self.session.event_of(record) else {
+            self.unknown_ids += 1;
+            return;
+        };
+        let plan = &self.session.events[event];
+        let (Some(ts), Some(cpu)) = (plan.layout.time(record), plan.layout.cpu(record)) else {
+            if plan.tracepoint.is_some() {
+                self.malformed += 1;
+            }
+            return;
+        };
+        if cpu >= CPU_MAX {
+            self.malformed += 1;
+            return;
+        }
+        if plan.tracepoint.is_some() {
+            self.first_sample = self.first_sample.min(ts);
+        }
+        let at = cpu as usize;
+        if at >= self.last_of_cpu.len() {
+            self.last_of_cpu.resize(at + 1, 0);
+        }
+        self.last_of_cpu[at] = self.last_of_cpu[at].max(ts);
+        let counts = &mut self.counts[event];
+        if at >= counts.len() {
+            counts.resize(at + 1, 0);
+        }
+        counts[at] += 1;
+    }
+
+    /// A COMM record without a time: perf's own list of what ran before.
+    fn known_thread(&mut self, record: Record<'_>) {
+        let mut body = record.body();
+        if let (Some(pid), Some(tid)) = (body.u32(), body.u32()) {
+            self.threads.push(KnownThread {
+                tid,
+                pid: Some(pid),
+                comm: Comm::new(body.0),
+                ..KnownThread::default()
+            });
+        }
+    }
+
+    /// FORK: pid, ppid, tid, ptid, time. The child has its parent's name.
+    fn early_fork(&mut self, record: Record<'_>) {
+        let word = |at| u32_at(record.0, at);
+        let (Some(pid), Some(tid), Some(ptid), Some(ts)) =
+            (word(8), word(16), word(20), u64_at(record.0, 24))
+        else {
+            return;
+        };
+        if ts < self.first_sample {
+            let parent = self.threads.iter().chain(self.early.iter().map(|(_, t)| t)).rev().find(|t| t.tid == ptid);
+            let comm = parent.map(|parent| parent.comm).unwrap_or_default();
+            self.early.push((ts, KnownThread { tid, pid: Some(pid), comm, ..KnownThread::default() }));
+        }
+    }
+
+    /// LOST: event id, count. Everything since the CPU's last record may be gone.
+    fn lost(&mut self, record: Record<'_>) {
+        let count = u64_at(record.0, 16).unwrap_or(0);
+        let Some((ts, cpu)) = self.session.trailer(record) else {
+            self.lost_samples.push((None, count));
+            return;
+        };
+        let cpu = cpu.filter(|&cpu| cpu < CPU_MAX);
+        let begin = match cpu {
+            Some(cpu) => self.last_of_cpu.get(cpu as usize).copied().unwrap_or(0),
+            None => self.last,
+        };
+        let begin = if begin == 0 || begin > ts { ts } else { begin };
+        self.lost.push(Lost {
+            cpu: cpu.and_then(|cpu| u16::try_from(cpu).ok()),
+            begin: begin.cast_signed(),
+            end: ts.cast_signed(),
+            count,
+        });
+        if let Some(last) = cpu.and_then(|cpu| self.last_of_cpu.get_mut(cpu as usize)) {
+            *last = (*last).max(ts);
+        }
+    }
+
+    /// LOST_SAMPLES: a total per event and CPU, written at the end.
+    fn lost_samples(&mut self, record: Record<'_>) {
+        let count = u64_at(record.0, 8).unwrap_or(0);
+        let cpu = self.session.trailer(record).and_then(|(_, cpu)| cpu).filter(|&cpu| cpu < CPU_MAX);
+        if count > 0 {
+            self.lost_samples.push((cpu.and_then(|cpu| u16::try_from(cpu).ok()), count));
+        }
+    }
+
+    fn finish(mut self, truncated_at: Option<u64>, end: u64) -> Scan {
+        if let Some(run) = self.runs.last_mut() {
+            run.end = truncated_at.unwrap_or(end);
+        }
+        self.runs.sort_by_key(|run| run.first);
+        self.lost.sort_by_key(|lost| lost.begin);
+        let first_sample = self.first_sample;
+        let early = self.early.into_iter().filter(|&(ts, _)| ts < first_sample);
+        self.threads.extend(early.map(|(_, thread)| thread));
+        let threads = unique(self.threads);
+        let lost_unplaced = unplaced(&self.lost, &self.lost_samples);
+        Scan {
+            session: self.session,
+            runs: self.runs,
+            lost: self.lost,
+            lost_unplaced,
+            threads,
+            counts: self.counts,
+            first_sample,
+            cpus: u16::try_from(self.last_of_cpu.len()).unwrap_or(0),
+            truncated_at,
+            unknown_ids: self.unknown_ids,
+            malformed: self.malformed,
+        }
+    }
+}
+
+/// One entry per tid, the last one told: perf lists a thread that it starts
+/// itself before and after its exec.
+fn unique(threads: Vec<KnownThread>) -> Vec<KnownThread> {
+    let mut seen = FxHashSet::default();
+    let mut unique: Vec<KnownThread> = threads.into_iter().rev().filter(|t| seen.insert(t.tid)).collect();
+    unique.reverse();
+    unique
+}
+
+/// The kernel's totals count the same records as the LOST records in between;
+/// what they have above those was lost after the last one.
+fn unplaced(lost: &[Lost], totals: &[(Option<u16>, u64)]) -> Vec<(Option<u16>, u64)> {
+    let mut rest: Vec<(Option<u16>, u64)> = Vec::new();
+    for &(cpu, count) in totals {
+        match rest.iter_mut().find(|(known, _)| *known == cpu) {
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => rest.push((cpu, count)),
+        }
+    }
+    for (cpu, sum) in &mut rest {
+        let placed: u64 = lost.iter().filter(|l| l.cpu == *cpu).map(|l| l.count).fold(0, u64::saturating_add);
+        *sum = sum.saturating_sub(placed);
+    }
+    rest.retain(|&(_, sum)| sum > 0);
+    rest
+}

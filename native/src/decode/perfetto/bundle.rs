@@ -1,0 +1,413 @@
+//! One bundle of ftrace events of one CPU, decoded into events in time order.
+
+use super::clocks::{Clocks, MONOTONIC_RAW};
+use super::wire::{Fields, Packed, Value};
+use crate::decode::ftrace::states::StateTable;
+use crate::model::event::{Comm, Event, Party, PriorityCause, WakeKind, State};
+
+/// `common_flags`: raised from a hard or soft interrupt or an NMI.
+const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
+
+/// Fields of FtraceEvent that we read.
+const SWITCH: u32 = 4;
+const WAKEUP: u32 = 17;
+const WAKING: u32 = 20;
+const WAKEUP_NEW: u32 = 114;
+const NEWTASK: u32 = 235;
+const RENAME: u32 = 236;
+const EXEC: u32 = 237;
+const EXIT: u32 = 238;
+const FORK: u32 = 239;
+const GENERIC: u32 = 327;
+const PI_SETPRIO: u32 = 353;
+const MIGRATE: u32 = 491;
+
+/// Names by which events are counted, in the order of `Counts`.
+pub const NAMES: [&str; 12] = [
+    "sched:sched_switch",
+    "sched:sched_wakeup",
+    "sched:sched_waking",
+    "sched:sched_wakeup_new",
+    "task:task_newtask",
+    "task:task_rename",
+    "sched:sched_process_exec",
+    "sched:sched_process_exit",
+    "sched:sched_process_fork",
+    "sched:sched_pi_setprio",
+    "sched:sched_migrate_task",
+    "other",
+];
+const OTHER: usize = 11;
+
+/// What one CPU's stream carries from bundle to bundle.
+#[derive(Debug, Default)]
+pub struct CpuState {
+    /// Who runs, as far as the compact events tell: they name only the next.
+    current: Option<u32>,
+    pub counts: [u64; NAMES.len()],
+    pub malformed: u64,
+    /// Compact switches that do not tell who left.
+    pub unknown_prev: u64,
+    /// The file's own parse errors, per bundle.
+    pub parse_errors: u64,
+    /// Time of the last event of any kind that the bundles held.
+    pub last: Option<i64>,
+}
+
+/// The head of a bundle.
+#[derive(Debug, Default)]
+pub struct Head {
+    /// The kernel overwrote events before these could be read.
+    pub lost: bool,
+    /// When the writer's previous bundle of this CPU ended (Perfetto 47 on).
+    pub previous_end: Option<i64>,
+    /// The previous bundle is not in the file.
+    pub gap: bool,
+}
+
+struct Decoder<'a> {
+    ts_offset: i64,
+    cpu: u16,
+    states: &'a StateTable,
+    state: &'a mut CpuState,
+    out: &'a mut Vec<Event>,
+}
+
+/// Decodes `bytes` into `out` (emptied first).
+pub fn decode(
+    bytes: &[u8],
+    cpu: u16,
+    states: &StateTable,
+    clocks: &Clocks,
+    state: &mut CpuState,
+    out: &mut Vec<Event>,
+) -> Head {
+    out.clear();
+    let mut head = Head::default();
+    let mut compact = None;
+    let (mut clock, mut ftrace_ts, mut boot_ts) = (0, None, None);
+    // The clock comes after the events, so it is looked up first.
+    let mut fields = Fields::new(bytes);
+    for (number, value) in &mut fields {
+        match number {
+            3 => head.lost = value.number() != 0,
+            4 => compact = Some(value.bytes()),
+            5 => clock = value.number(),
+            6 => ftrace_ts = Some(value.signed()),
+            7 => boot_ts = Some(value.signed()),
+            8 => state.parse_errors += 1,
+            10 => head.previous_end = Some(value.signed()),
+            _ => {}
+        }
+    }
+    state.malformed += u64::from(fields.damaged());
+    let ts_offset = match clock {
+        0 => 0,
+        4 => clocks.to_boot(MONOTONIC_RAW).unwrap_or(0),
+        _ => match (boot_ts, ftrace_ts) {
+            (Some(boot), Some(ftrace)) => boot.saturating_sub(ftrace),
+            _ => 0,
+        },
+    };
+    head.previous_end = head.previous_end.map(|ts| ts.saturating_add(ts_offset));
+    head.gap = matches!((head.previous_end, state.last), (Some(end), Some(last)) if end > last);
+    if head.lost || head.gap {
+        state.current = None;
+    }
+    let mut decoder = Decoder { ts_offset, cpu, states, state, out };
+    for (number, value) in Fields::new(bytes) {
+        if number == 2 {
+            decoder.event(value.bytes());
+        }
+    }
+    let plain = decoder.out.len();
+    if let Some(compact) = compact {
+        decoder.compact(compact);
+    }
+    let whole = decoder.out.len();
+    if plain > 0 && plain < whole || !out.is_sorted_by_key(time) {
+        // Stable: equal times keep the order of the writer.
+        out.sort_by_key(time);
+    }
+    head
+}
+
+pub fn time(event: &Event) -> i64 {
+    match *event {
+        Event::Switch { ts, .. }
+        | Event::Wakeup { ts, .. }
+        | Event::Migrate { ts, .. }
+        | Event::Fork { ts, .. }
+        | Event::Exec { ts, .. }
+        | Event::Exit { ts, .. }
+        | Event::Rename { ts, .. }
+        | Event::Sleep { ts, .. }
+        | Event::Yield { ts, .. }
+        | Event::Priority { ts, .. }
+        | Event::QueueLoad { ts, .. }
+        | Event::Irq { ts, .. } => ts,
+        Event::Loss { ts_begin, .. } => ts_begin,
+    }
+}
+
+/// Numbers and names of a small message, by field number (1 to 7).
+#[derive(Default)]
+struct Small<'a> {
+    values: [Option<Value<'a>>; 8],
+}
+
+impl<'a> Small<'a> {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut small = Self::default();
+        let mut fields = Fields::new(bytes);
+        for (number, value) in &mut fields {
+            if let Some(slot) = small.values.get_mut(number as usize) {
+                *slot = Some(value);
+            }
+        }
+        (!fields.damaged()).then_some(small)
+    }
+
+    /// Absent numbers are zero in protobuf 2 as this writer uses it.
+    fn number(&self, field: usize) -> i64 {
+        self.values[field].map_or(0, Value::signed)
+    }
+
+    fn tid(&self, field: usize) -> Option<u32> {
+        u32::try_from(self.number(field)).ok()
+    }
+
+    fn cpu(&self, field: usize) -> Option<u16> {
+        u16::try_from(self.values[field]?.signed()).ok()
+    }
+
+    fn prio(&self, field: usize) -> Option<i16> {
+        i16::try_from(self.values[field]?.signed()).ok()
+    }
+
+    fn comm(&self, field: usize) -> Comm {
+        self.values[field].map_or_else(Comm::default, |value| Comm::new(value.bytes()))
+    }
+
+    /// A thread by the fields of its name, id and priority (0: it has none).
+    fn party(&self, comm: usize, tid: usize, prio: usize) -> Option<Party> {
+        let tid = self.tid(tid)?;
+        Some(Party { tid, idle: tid == 0, prio: self.prio(prio), comm: self.comm(comm), ..Party::default() })
+    }
+}
+
+impl Decoder<'_> {
+    fn ts(&mut self, raw: u64) -> i64 {
+        let ts = raw.cast_signed().saturating_add(self.ts_offset);
+        self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
+        ts
+    }
+
+    fn event(&mut self, bytes: &[u8]) {
+        let (mut ts, mut tid, mut flags) = (0, 0, 0);
+        let mut inner = None;
+        let mut fields = Fields::new(bytes);
+        for (number, value) in &mut fields {
+            match number {
+                1 => ts = value.number(),
+                2 => tid = value.number(),
+                5 => flags = value.number(),
+                _ => inner = Some((number, value.bytes())),
+            }
+        }
+        let Some((kind, message)) = inner.filter(|_| !fields.damaged()) else {
+            self.state.malformed += 1;
+            return;
+        };
+        let ts = self.ts(ts);
+        let tid = u32::try_from(tid).unwrap_or(0);
+        let generic;
+        let (kind, message) = if kind == GENERIC {
+            match super::generic::rewrite(message) {
+                Some((kind, rewritten)) => {
+                    generic = rewritten;
+                    (kind, generic.as_slice())
+                }
+                None => (kind, message),
+            }
+        } else {
+            (kind, message)
+        };
+        match self.read(kind, message, ts, tid, flags) {
+            Some(Some(event)) => self.out.push(event),
+            Some(None) => {}
+            None => self.state.malformed += 1,
+        }
+    }
+
+    /// Some(None): an event we have no use for. None: damaged.
+    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: u32, flags: u64) -> Option<Option<Event>> {
+        let cpu = self.cpu;
+        let small = Small::read(message)?;
+        let (count, event) = match kind {
+            SWITCH => {
+                let (prev_state, preempted) = state(self.states, small.number(4).cast_unsigned());
+                let next = small.party(5, 6, 7)?;
+                self.state.current = Some(next.tid);
+                (0, Event::Switch { ts, cpu, prev: small.party(1, 2, 3)?, prev_state, preempted, next })
+            }
+            WAKEUP | WAKING | WAKEUP_NEW => {
+                let (count, kind) = match kind {
+                    WAKEUP => (1, WakeKind::Enqueued),
+                    WAKING => (2, WakeKind::Waking),
+                    _ => (3, WakeKind::New),
+                };
+                let waker = (flags & IN_INTERRUPT == 0).then_some(current);
+                let who = small.party(1, 2, 3)?;
+                (count, Event::Wakeup { ts, cpu, kind, waker, who, target_cpu: small.cpu(5) })
+            }
+            NEWTASK => (
+                4,
+                Event::Fork {
+                    ts,
+                    parent: Party { tid: current, ..Party::default() },
+                    child: Party { tid: small.tid(1)?, comm: small.comm(2), ..Party::default() },
+                    // CLONE_THREAD
+                    same_process: Some(small.number(3) & 0x1_0000 != 0),
+                },
+            ),
+            RENAME => (5, Event::Rename { ts, tid: small.tid(1)?, comm: small.comm(3) }),
+            EXEC => (6, Event::Exec { ts, tid: small.tid(2)?, old_tid: small.tid(3)? }),
+            EXIT => (7, Event::Exit { ts, who: small.party(1, 2, 4)? }),
+            FORK => (
+                8,
+                Event::Fork { ts, parent: small.party(1, 2, 0)?, child: small.party(3, 4, 0)?, same_process: None },
+            ),
+            PI_SETPRIO => (
+                9,
+                Event::Priority {
+                    ts,
+                    who: small.party(1, 4, 0)?,
+                    prio: small.prio(2)?,
+                    cause: PriorityCause::PiSetprio,
+                },
+            ),
+            MIGRATE => (
+                10,
+                Event::Migrate { ts, cpu, who: small.party(1, 2, 3)?, from_cpu: small.cpu(4), to_cpu: small.cpu(5) },
+            ),
+            _ => {
+                self.state.counts[OTHER] += 1;
+                return Some(None);
+            }
+        };
+        self.state.counts[count] += 1;
+        Some(Some(event))
+    }
+
+    /// CompactSched: one column per field, times as differences, names by index.
+    fn compact(&mut self, bytes: &[u8]) {
+        let mut names: Vec<Comm> = Vec::new();
+        let mut columns = [Packed::default(); 13];
+        let mut fields = Fields::new(bytes);
+        for (number, value) in &mut fields {
+            match number {
+                5 => names.push(Comm::new(value.bytes())),
+                _ => {
+                    if let Some(column) = columns.get_mut(number as usize) {
+                        *column = Packed(value.bytes());
+                    }
+                }
+            }
+        }
+        self.state.malformed += u64::from(fields.damaged());
+        let name = |index: u64| usize::try_from(index).ok().and_then(|i| names.get(i)).copied();
+        let [_, switch_ts, switch_state, switch_tid, switch_prio, _, switch_comm, wake_ts, wake_tid, wake_cpu, wake_prio, wake_comm, wake_flags] =
+            &mut columns;
+        // Two sorted lists merged: who runs is needed for the wakers.
+        let (mut switch_at, mut wake_at) = (0u64, 0u64);
+        let mut next_switch = step(switch_ts, &mut switch_at);
+        let mut next_wake = step(wake_ts, &mut wake_at);
+        loop {
+            let wake_first = match (next_switch, next_wake) {
+                (None, None) => break,
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (Some(switch), Some(wake)) => wake < switch,
+            };
+            if wake_first {
+                let ts = self.ts(next_wake.unwrap_or(0));
+                let (Some(tid), Some(comm)) = (wake_tid.next(), wake_comm.next().and_then(name)) else {
+                    self.state.malformed += 1;
+                    break;
+                };
+                let target = wake_cpu.next();
+                let prio = wake_prio.next();
+                // Written since Perfetto 42; without it every waker counts as a thread.
+                let interrupt = wake_flags.next().is_some_and(|flags| flags & IN_INTERRUPT != 0);
+                self.state.counts[2] += 1;
+                self.out.push(Event::Wakeup {
+                    ts,
+                    cpu: self.cpu,
+                    kind: WakeKind::Waking,
+                    waker: if interrupt { None } else { self.state.current },
+                    who: party(tid, prio, comm),
+                    target_cpu: target.and_then(|cpu| u16::try_from(cpu).ok()),
+                });
+                next_wake = step(wake_ts, &mut wake_at);
+            } else {
+                let ts = self.ts(next_switch.unwrap_or(0));
+                let (Some(bits), Some(tid), Some(comm)) =
+                    (switch_state.next(), switch_tid.next(), switch_comm.next().and_then(name))
+                else {
+                    self.state.malformed += 1;
+                    break;
+                };
+                let next = party(tid, switch_prio.next(), comm);
+                let prev = self.state.current.replace(next.tid);
+                self.state.counts[0] += 1;
+                self.out.push(match prev.filter(|&prev| prev != next.tid) {
+                    Some(prev) => {
+                        let (prev_state, preempted) = state(self.states, bits);
+                        let prev = Party { tid: prev, idle: prev == 0, ..Party::default() };
+                        Event::Switch { ts, cpu: self.cpu, prev, prev_state, preempted, next }
+                    }
+                    // Only the next thread is written, and the one before it is not
+                    // who left: the first switch, one after a loss, or one after a
+                    // switch that the kernel did not trace. The reconstruction takes
+                    // the chain for broken and invents no running time.
+                    None => {
+                        self.state.unknown_prev += 1;
+                        let (prev, prev_state) = (Party::unknown(), State::Unknown);
+                        Event::Switch { ts, cpu: self.cpu, prev, prev_state, preempted: None, next }
+                    }
+                });
+                next_switch = step(switch_ts, &mut switch_at);
+            }
+        }
+    }
+}
+
+/// The state, and whether the thread left against its will (plain R does not tell).
+#[inline]
+fn state(table: &StateTable, bits: u64) -> (State, Option<bool>) {
+    match table.decode(bits & 0xffff) {
+        (State::Runnable, true) => (State::Runnable, Some(true)),
+        (State::Runnable, false) => (State::Runnable, None),
+        (other, _) => (other, Some(false)),
+    }
+}
+
+#[inline]
+fn step(deltas: &mut Packed<'_>, at: &mut u64) -> Option<u64> {
+    *at = at.wrapping_add(deltas.next()?);
+    Some(*at)
+}
+
+#[inline]
+fn party(tid: u64, prio: Option<u64>, comm: Comm) -> Party {
+    // Negative int32 numbers are sign-extended on the wire.
+    let tid = u32::try_from(tid.cast_signed()).unwrap_or(0);
+    Party {
+        tid,
+        idle: tid == 0,
+        prio: prio.and_then(|prio| i16::try_from(prio.cast_signed()).ok()),
+        comm,
+        ..Party::default()
+    }
+}

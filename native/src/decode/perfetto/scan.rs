@@ -1,0 +1,290 @@
+//! The first pass over a Perfetto trace: where each CPU's bundles of ftrace
+//! events lie, and everything else that must be known before the first event.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::clocks::Clocks;
+use super::input::{Next, Packets, Span};
+use super::wire::{Fields, Value};
+use crate::error::Result;
+use crate::model::event::{Comm, KnownThread};
+
+/// A CPU number beyond this is damage, not a machine.
+const CPU_MAX: u64 = 1 << 14;
+
+pub mod field {
+    //! Field numbers of TracePacket.
+    pub const FTRACE_EVENTS: u32 = 1;
+    pub const PROCESS_TREE: u32 = 2;
+    pub const CLOCK_SNAPSHOT: u32 = 6;
+    pub const TIMESTAMP: u32 = 8;
+    pub const FTRACE_STATS: u32 = 34;
+    pub const TRACE_STATS: u32 = 35;
+    pub const SYSTEM_INFO: u32 = 45;
+    pub const COMPRESSED: u32 = 50;
+    pub const CPU_INFO: u32 = 67;
+    pub const MACHINE_ID: u32 = 98;
+    pub const ZSTD_COMPRESSED: u32 = 133;
+}
+
+/// A thread's process, as the process tree tells it at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct Membership {
+    pub ts: u64,
+    pub tid: u32,
+    pub pid: u32,
+}
+
+/// Counters that traced_probes reads per CPU at the beginning and at the end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CpuStats {
+    pub overrun: u64,
+    pub dropped: u64,
+}
+
+#[derive(Default)]
+pub struct Scan {
+    /// Bundles of each CPU, in the order of the file.
+    pub bundles: Vec<Vec<Span>>,
+    pub bytes: u64,
+    pub threads: Vec<KnownThread>,
+    /// Told after the first events: these may be new threads.
+    pub memberships: Vec<Membership>,
+    pub clocks: Clocks,
+    pub release: String,
+    pub machine: String,
+    pub service: String,
+    pub capacities: Vec<Option<u32>>,
+    pub cpus_said: u16,
+    pub stats_begin: FxHashMap<u16, CpuStats>,
+    pub stats_end: FxHashMap<u16, CpuStats>,
+    /// Chunks of the service's buffers that were overwritten before they were read.
+    pub overwritten: u64,
+    pub truncated_at: Option<u64>,
+    pub other_machines: u64,
+    pub damaged: u64,
+    pub packets: u64,
+}
+
+pub enum Scanned {
+    Done(Box<Scan>),
+    /// Compressed packets turned up: expand the file first.
+    Compressed,
+}
+
+pub fn scan(file: &Arc<File>, len: u64, progress: &mut dyn FnMut() -> Result<()>) -> Result<Scanned> {
+    let mut packets = Packets::new(Arc::clone(file), len);
+    let mut scan = Scan::default();
+    let mut told = 0;
+    loop {
+        match packets.next()? {
+            Next::End => break,
+            Next::Truncated(at) => {
+                scan.truncated_at = Some(at);
+                break;
+            }
+            Next::Packet(span, bytes) => {
+                if !scan.packet(span, bytes) {
+                    return Ok(Scanned::Compressed);
+                }
+            }
+        }
+        if packets.offset() - told > 16 << 20 {
+            told = packets.offset();
+            progress()?;
+        }
+    }
+    let mut seen = FxHashSet::default();
+    scan.threads.retain(|thread| seen.insert(thread.tid));
+    scan.memberships.sort_by_key(|membership| membership.ts);
+    Ok(Scanned::Done(Box::new(scan)))
+}
+
+impl Scan {
+    /// False for a compressed packet.
+    fn packet(&mut self, span: Span, bytes: &[u8]) -> bool {
+        self.packets += 1;
+        let mut timestamp = 0;
+        let mut ours = None;
+        let mut machine = 0;
+        let mut fields = Fields::new(bytes);
+        for (number, value) in &mut fields {
+            match number {
+                field::COMPRESSED | field::ZSTD_COMPRESSED => return false,
+                field::TIMESTAMP => timestamp = value.number(),
+                field::MACHINE_ID => machine = value.number(),
+                field::FTRACE_EVENTS
+                | field::PROCESS_TREE
+                | field::CLOCK_SNAPSHOT
+                | field::FTRACE_STATS
+                | field::TRACE_STATS
+                | field::SYSTEM_INFO
+                | field::CPU_INFO => ours = Some((number, value.bytes())),
+                _ => {}
+            }
+        }
+        self.damaged += u64::from(fields.damaged());
+        if machine != 0 && ours.is_some() {
+            self.other_machines += 1;
+            return true;
+        }
+        match ours {
+            Some((field::FTRACE_EVENTS, bundle)) => self.bundle(span, bytes, bundle),
+            Some((field::PROCESS_TREE, tree)) => self.process_tree(timestamp, tree),
+            Some((field::CLOCK_SNAPSHOT, snapshot)) => self.clocks.snapshot(snapshot),
+            Some((field::FTRACE_STATS, stats)) => self.ftrace_stats(stats),
+            Some((field::TRACE_STATS, stats)) => self.trace_stats(stats),
+            Some((field::SYSTEM_INFO, info)) => self.system_info(info),
+            Some((field::CPU_INFO, info)) => self.cpu_info(info),
+            _ => {}
+        }
+        true
+    }
+
+    fn bundle(&mut self, span: Span, packet: &[u8], bundle: &[u8]) {
+        // The writer puts the CPU first; a reader must not count on it.
+        let cpu = Fields::new(bundle).find(|&(number, _)| number == 1).map_or(0, |(_, v)| v.number());
+        if cpu >= CPU_MAX {
+            self.damaged += 1;
+            return;
+        }
+        let cpu = usize::try_from(cpu).unwrap_or(0);
+        if cpu >= self.bundles.len() {
+            self.bundles.resize(cpu + 1, Vec::new());
+        }
+        // `bundle` lies within `packet`, so its place in the file is known.
+        let inside = bundle.as_ptr().addr() - packet.as_ptr().addr();
+        let span = Span { at: span.at + inside as u64, len: u32::try_from(bundle.len()).unwrap_or(0) };
+        self.bytes += u64::from(span.len);
+        self.bundles[cpu].push(span);
+    }
+
+    fn process_tree(&mut self, timestamp: u64, tree: &[u8]) {
+        let early = self.bundles.is_empty();
+        let mut ts = timestamp;
+        let mut found = Vec::new();
+        for (number, value) in Fields::new(tree) {
+            match number {
+                1 => found.extend(process(value.bytes())),
+                2 => found.extend(thread(value.bytes())),
+                3 => ts = value.number(),
+                _ => {}
+            }
+        }
+        for known in found {
+            if early || ts == 0 {
+                self.threads.push(known);
+            } else if let Some(pid) = known.pid {
+                self.memberships.push(Membership { ts, tid: known.tid, pid });
+            }
+        }
+    }
+
+    fn ftrace_stats(&mut self, stats: &[u8]) {
+        let mut end = false;
+        let mut cpus = Vec::new();
+        for (number, value) in Fields::new(stats) {
+            match number {
+                1 => end = value.number() == 2,
+                2 => cpus.push(value.bytes()),
+                _ => {}
+            }
+        }
+        for bytes in cpus {
+            let (mut cpu, mut stats) = (0, CpuStats::default());
+            for (number, value) in Fields::new(bytes) {
+                match number {
+                    1 => cpu = value.number(),
+                    3 => stats.overrun = value.number(),
+                    8 => stats.dropped = value.number(),
+                    _ => {}
+                }
+            }
+            if let Ok(cpu) = u16::try_from(cpu) {
+                let map = if end { &mut self.stats_end } else { &mut self.stats_begin };
+                map.insert(cpu, stats);
+            }
+        }
+    }
+
+    /// TraceStats.buffer_stats: chunks_overwritten is field 3.
+    fn trace_stats(&mut self, stats: &[u8]) {
+        let sum = |bytes| Fields::new(bytes).filter(|&(n, _)| n == 3).map(|(_, v)| v.number()).sum::<u64>();
+        let total = Fields::new(stats).filter(|&(n, _)| n == 1).map(|(_, v)| sum(v.bytes())).sum();
+        // Sent again and again while tracing: the last one is the whole.
+        self.overwritten = self.overwritten.max(total);
+    }
+
+    fn system_info(&mut self, info: &[u8]) {
+        for (number, value) in Fields::new(info) {
+            match number {
+                1 => {
+                    for (number, value) in Fields::new(value.bytes()) {
+                        match number {
+                            3 => self.release = value.text(),
+                            4 => self.machine = value.text(),
+                            _ => {}
+                        }
+                    }
+                }
+                4 => self.service = value.text(),
+                8 => self.cpus_said = u16::try_from(value.number()).unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+
+    fn cpu_info(&mut self, info: &[u8]) {
+        self.capacities = Fields::new(info)
+            .filter(|&(number, _)| number == 1)
+            .map(|(_, cpu)| {
+                let capacity = Fields::new(cpu.bytes()).find(|&(number, _)| number == 3);
+                capacity.and_then(|(_, value)| u32::try_from(value.number()).ok())
+            })
+            .collect();
+    }
+}
+
+/// ProcessTree.Process: the main thread has the process's own number.
+fn process(bytes: &[u8]) -> Option<KnownThread> {
+    let mut known = KnownThread::default();
+    let (mut command, mut is_comm) = (None::<Value<'_>>, false);
+    for (number, value) in Fields::new(bytes) {
+        match number {
+            1 => known.tid = u32::try_from(value.number()).ok()?,
+            2 => known.ppid = u32::try_from(value.number()).ok(),
+            3 if command.is_none() => command = Some(value),
+            8 => known.kernel = Some(value.number() != 0),
+            9 => is_comm = value.number() != 0,
+            _ => {}
+        }
+    }
+    known.pid = Some(known.tid);
+    if let Some(command) = command {
+        known.comm = main_comm(command.bytes(), is_comm);
+    }
+    (known.tid != 0).then_some(known)
+}
+
+/// The name the kernel would show: the program's base name, cut to 15 bytes.
+fn main_comm(command: &[u8], is_comm: bool) -> Comm {
+    let name = if is_comm { command } else { command.rsplit(|&byte| byte == b'/').next().unwrap_or(command) };
+    Comm::new(&name[..name.len().min(15)])
+}
+
+/// ProcessTree.Thread
+fn thread(bytes: &[u8]) -> Option<KnownThread> {
+    let mut known = KnownThread::default();
+    for (number, value) in Fields::new(bytes) {
+        match number {
+            1 => known.tid = u32::try_from(value.number()).ok()?,
+            2 => known.comm = Comm::new(value.bytes()),
+            3 => known.pid = u32::try_from(value.number()).ok(),
+            _ => {}
+        }
+    }
+    (known.tid != 0).then_some(known)
+}

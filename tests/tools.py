@@ -1,0 +1,52 @@
+"""Where the real tools are that tests run beside ours.
+
+SCHEDSCOPE_TOOLS may name a Debian tree with newer releases of them than the
+host has (`.ci/tools` builds one; /proc, /sys, /dev and /tmp are mounted in
+it). Such a tool runs by chroot, so pass it only paths below /tmp.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+
+_FOLDERS = ("usr/sbin", "usr/bin", "usr/local/bin", "sbin", "bin")
+
+
+@cache
+def tool(name: str) -> tuple[str, ...] | None:
+    """The words a command of `name` begins with, newest release first; None if absent."""
+    tree = os.environ.get("SCHEDSCOPE_TOOLS")
+    if tree and os.geteuid() == 0 and _in_tree(Path(tree), name):
+        words = ["chroot", tree, name]
+        if name == "dtrace" and (library := _dtrace_library(Path(tree))):
+            words.append(f"-xsyslibdir={library}")
+        return tuple(words)
+    path = shutil.which(name)
+    return (path,) if path else None
+
+
+def _in_tree(tree: Path, name: str) -> bool:
+    return any(os.access(tree / folder / name, os.X_OK) for folder in _FOLDERS)
+
+
+def _dtrace_library(tree: Path) -> str | None:
+    """The D library for the newest kernel not newer than this one, without io.d.
+
+    io.d wants a symbol that some kernels lack; then no script would compile.
+    """
+    running = _version(os.uname().release)
+    found = [
+        (_version(path.name), path)
+        for path in (tree / "opt/dtrace/lib").glob("*.*")
+        if path.is_dir() and _version(path.name) <= running
+    ]
+    return "/" + str(max(found)[1].relative_to(tree)) if found else None
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, rest = text.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
