@@ -18,7 +18,7 @@ from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs, Machine
 from schedscope.simulator.machine import machine as _machine
 from schedscope.simulator.workload import Workload, engine_tables
-from schedscope.trace import Trace
+from schedscope.trace import TABLES, Trace
 from schedscope.units import nanoseconds
 
 Progress = Callable[[int, int], object]
@@ -187,7 +187,8 @@ def _run(
         if labels
         else pl.col("series").cast(pl.String)
     )
-    return {name: pl.DataFrame(table) for name, table in tables.items()}, about, series
+    frames = {name: pl.DataFrame(tables[name]) for name in TABLES if name in tables}
+    return frames, about, series
 
 
 def _source_name(workload: Workload) -> str:

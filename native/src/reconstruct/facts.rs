@@ -386,6 +386,12 @@ impl Facts {
             else {
                 return Ok(());
             };
+            // But a sleeper that is switched in was woken first: a simulation may
+            // do both at one instant.
+            let woken_first = table == 0
+                && heads[1] == heads[0]
+                && reconstruction.sleeps(self.switches[at[0]].next_utid);
+            let table = if woken_first { 1 } else { table };
             match table {
                 0 => reconstruction.switch(&self.switches[at[0]]),
                 1 => reconstruction.wakeup(&self.wakeups[at[1]]),

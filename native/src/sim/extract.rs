@@ -172,12 +172,12 @@ impl Extractor {
             if at == [i64::MAX; 3] {
                 break;
             }
-            // A yield precedes its switch; a wake of the thread that is switched
-            // in at the same instant precedes that switch.
+            // A yield precedes its switch. In a simulation a thread may wake
+            // others, be woken and be switched at one and the same instant.
             if at[2] <= at[0] && at[2] <= at[1] {
                 self.yielded(facts.yields[y].utid);
                 y += 1;
-            } else if at[1] < at[0] || (at[1] == at[0] && self.wakes_first(&facts.switches[s])) {
+            } else if at[1] < at[0] || (at[1] == at[0] && self.wakes_first(&facts.switches[s], &facts.wakeups[w])) {
                 self.wakeup(&facts.wakeups[w]);
                 w += 1;
             } else {
@@ -189,9 +189,12 @@ impl Extractor {
         self
     }
 
-    /// Whether the wake rows of this instant come before this switch: they do if
-    /// it switches in somebody who sleeps.
-    fn wakes_first(&self, row: &Switch) -> bool {
+    /// Whether this wake comes before this switch of the same instant: it does if
+    /// the switch takes the waker off its CPU, or brings in somebody who sleeps.
+    fn wakes_first(&self, row: &Switch, wake: &Wakeup) -> bool {
+        if wake.cpu == row.cpu && wake.waker_utid == Some(row.prev_utid) {
+            return true;
+        }
         if row.next_utid < self.ncpu {
             return false;
         }
