@@ -35,7 +35,7 @@ class Costs:
     Times are ns. `switch` is added to the incoming thread at each switch,
     `migration_*` when a thread runs on another CPU than the last time, by
     distance (the refill of its cache), `ipi` before another CPU hears that it
-    should reschedule, `tick` at each clock tick of a busy CPU. `smt_speed` is
+    should reschedule, `idle_exit` before an idle CPU does so, `tick` at each clock tick of a busy CPU. `smt_speed` is
     the speed of a hardware thread whose sibling is busy: 1 means that
     siblings do not disturb each other, 0.6 is a usual figure.
     """
@@ -46,6 +46,7 @@ class Costs:
     migration_package: int = 0
     migration_numa: int = 0
     ipi: int = 0
+    idle_exit: int = 0
     tick: int = 0
     smt_speed: float = 1.0
 

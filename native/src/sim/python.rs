@@ -399,6 +399,7 @@ fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>) -> Result<Machine> 
         ],
         smt_speed_permille: costs.get("smt_speed").map_or(1000, |v| (v * 1000.0).round() as i64),
         ipi_ns: ns("ipi"),
+        idle_exit_ns: ns("idle_exit"),
         tick_ns: ns("tick"),
     };
     Machine::new(cpus, costs)

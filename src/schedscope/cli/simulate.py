@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
-        "tick (times) or smt_speed (a factor); all free by default",
+        "idle_exit, tick (times) or smt_speed (a factor); all free by default",
     )
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
     parser.add_argument("--until", metavar="TIME", help="end the simulation there, as in 10s")
