@@ -17,5 +17,6 @@ pub mod shared_queue;
 pub mod trace_sink;
 #[cfg(test)]
 mod testing;
+pub mod tree;
 pub mod workload;
 pub mod world;

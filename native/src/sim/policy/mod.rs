@@ -104,10 +104,21 @@ use super::machine::{Cpu, Machine};
 use super::workload::{Class, Tid};
 use super::world::{Why, World};
 
+mod bfs;
+mod bsd4;
+mod cfs;
+mod eevdf;
 mod fifo;
+mod linux_domains;
+mod linux_fair;
+mod linux_rt;
+mod linux_wake;
 pub mod registry;
 mod rr;
 pub mod tunables;
+mod ule;
+mod ule_place;
+mod ule_score;
 
 pub use tunables::{Kind, Preset, Series, Settings, Tunable};
 

@@ -1,10 +1,18 @@
 //! Every policy by the name users type.
 use super::super::error::{Result, Error};
 use super::super::machine::Machine;
-use super::{Policy, Preset, Settings, Spec, fifo, rr};
+use super::{Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, rr, ule};
 
 /// The families, in the order they are shown.
-pub const SPECS: &[&Spec] = &[&fifo::SPEC, &rr::SPEC];
+pub const SPECS: &[&Spec] = &[
+    &fifo::SPEC,
+    &rr::SPEC,
+    &bsd4::SPEC,
+    &ule::SPEC,
+    &bfs::SPEC,
+    &cfs::SPEC,
+    &eevdf::SPEC,
+];
 
 /// Every (spec, preset) pair: one per name.
 pub fn all() -> impl Iterator<Item = (&'static Spec, &'static Preset)> {
