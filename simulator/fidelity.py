@@ -20,7 +20,7 @@ capture, whose threads are others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,9 @@ def fidelity(
     policies: Iterable[str] | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
+    comm: Sequence[str] | None = None,
     external: str = "relative",
+    cut: str = "extend",
     seed: int = 1,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
@@ -72,19 +74,27 @@ def fidelity(
     The first row, `against = "real"`, has the real trace's own figures. Without
     `policies`: every `eevdf-*`, then the null models. `set` gives tunables by
     policy. `costs` of None are those measured in the trace (`measured_costs`).
-    Columns: the module's docstring.
+    With `comm` only threads of these names are replayed and compared: for a host
+    on which others ran, too. `cut` as in `extract`: by default a thread that
+    wants a CPU when the window ends goes on wanting one. Columns: the module's
+    docstring.
     """
     from schedscope.simulator.policy import policies as known
 
     if policies is None:
         names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
         policies = [*names, *NULL_MODELS]
-    workload = extract(trace, external=external)
+    workload = extract(
+        trace,
+        external=external,
+        cut=cut,
+        where=None if comm is None else pl.col("comm").is_in(list(comm)),
+    )
     spent = measured_costs(trace) if costs is None else costs
-    real = _Figures(trace)
+    real = _Figures(trace, comm)
     rows = [{"against": "real", **real.absolute()}]
     if again is not None:
-        rows.append({"against": "again", **_Figures(again).against(real, matched=False)})
+        rows.append({"against": "again", **_Figures(again, comm).against(real, matched=False)})
     for name in policies:
         replay = simulate(
             workload,
@@ -95,7 +105,7 @@ def fidelity(
             until=trace.duration,
             progress=progress,
         )
-        rows.append({"against": name, **_Figures(replay).against(real, matched=True)})
+        rows.append({"against": name, **_Figures(replay, comm).against(real, matched=True)})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -125,15 +135,17 @@ def measured_costs(trace: Trace) -> Costs:
 class _Figures:
     """What is compared, of one trace."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, comm: Sequence[str] | None) -> None:
         threads = (
             trace.threads.filter(pl.col("utid") >= trace.ncpu)
-            .select("utid", "comm", "tid", "start_ts")
+            .filter(True if comm is None else pl.col("comm").is_in(list(comm)))
+            .select("utid", "comm", "tid")
             .collect()
         )
+        own = threads["utid"].implode()
         states = (
             trace.states.filter(
-                (pl.col("utid") >= trace.ncpu) & pl.col("state").is_in(["running", "runnable"])
+                pl.col("utid").is_in(own) & pl.col("state").is_in(["running", "runnable"])
             )
             .select("ts", "dur", "utid", "state", "cpu")
             .collect()
@@ -143,9 +155,13 @@ class _Figures:
         self.cpu_time = (
             running.join(threads, on="utid").group_by("comm").agg(pl.col("dur").sum())
         )
-        waits = trace.waits.filter(pl.col("censored") == "none").select("wait").collect()
+        waits = (
+            trace.waits.filter((pl.col("censored") == "none") & pl.col("utid").is_in(own))
+            .select("wait")
+            .collect()
+        )
         self.waits = waits["wait"].drop_nulls().sort().to_numpy()
-        out = trace.switches.filter(pl.col("prev_utid") >= trace.ncpu)
+        out = trace.switches.filter(pl.col("prev_utid").is_in(own))
         blocked = out.filter(pl.col("prev_state") != "runnable")
         preempted = out.filter(
             (pl.col("prev_state") == "runnable") & pl.col("preempted").fill_null(True)
@@ -153,7 +169,7 @@ class _Figures:
         begin = trace.window[0]
         frames = pl.collect_all(
             [
-                trace.switches.select(pl.len()),
+                out.select(pl.len()),
                 preempted.select(pl.len()),
                 blocked.select(utid="prev_utid", ts=pl.col("ts") - begin),
             ]
