@@ -116,7 +116,7 @@ def extract(
     steps = _steps(pl.DataFrame(made))
     report["steps"] = steps.height
     return Workload(
-        threads.select(THREADS.names()).cast(THREADS),  # type: ignore[arg-type]
+        threads.select(THREADS.names()).cast(THREADS),
         steps,
         machine_of(trace),
         {
@@ -152,28 +152,27 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
     ).select(STEPS.names())
 
 
-def _threads(
-    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool
-) -> pl.DataFrame:
+def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -> pl.DataFrame:
     """The workload's threads, with a column `bound` for those bound by name."""
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
     )
     sched = pl.col("sched_class").cast(pl.String).fill_null("unknown")
-    by_class = {name: value for name, value in _CLASSES.items()}
     prio = pl.coalesce("prio", pl.col("last_prio").cast(pl.Int64))
-    realtime = (prio < 100) if linux else sched.replace_strict(
-        {k: v[0] == "fifo" for k, v in by_class.items()}, return_dtype=pl.Boolean
+    realtime = (
+        (prio < 100)
+        if linux
+        else sched.replace_strict(
+            {k: v[0] == "fifo" for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
+        )
     )
     rt_prio = (
         (99 - prio).clip(1, 99)
         if linux
-        else sched.replace_strict(
-            {k: v[1] for k, v in by_class.items()}, return_dtype=pl.Int64
-        )
+        else sched.replace_strict({k: v[1] for k, v in _CLASSES.items()}, return_dtype=pl.Int64)
     )
     fair_class = sched.replace_strict(
-        {k: v[0] if v[0] in ("batch", "idle") else "fair" for k, v in by_class.items()},
+        {k: v[0] if v[0] in ("batch", "idle") else "fair" for k, v in _CLASSES.items()},
         return_dtype=pl.String,
     )
     realtime = realtime.fill_null(False)

@@ -4,8 +4,8 @@ The workload is extracted from a real trace and replayed on the same machine for
 the same time. Each row of the result compares one replay, or a second capture
 of the same workload, with the real trace:
 
-* `cpu_time_err`: half the sum over thread names of |CPU time there - here|,
-  as a share of all CPU time: the share that went to somebody else;
+* `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
+  how much went to somebody else (of a second capture: over names of threads);
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
   `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
@@ -153,7 +153,7 @@ class _Figures:
         running = states.filter(pl.col("state") == "running")
         waiting = states.filter(pl.col("state") == "runnable")
         self.cpu_time = (
-            running.join(threads, on="utid").group_by("comm").agg(pl.col("dur").sum())
+            running.join(threads, on="utid").group_by("tid", "comm").agg(pl.col("dur").sum())
         )
         waits = (
             trace.waits.filter((pl.col("censored") == "none") & pl.col("utid").is_in(own))
@@ -206,7 +206,9 @@ class _Figures:
         there = real.absolute()
         return {
             **here,
-            "cpu_time_err": _time_error(real.cpu_time, self.cpu_time),
+            "cpu_time_err": _time_error(
+                real.cpu_time, self.cpu_time, ["tid", "comm"] if matched else ["comm"]
+            ),
             "wait_p50_ratio": _ratio(here["wait_p50"], there["wait_p50"]),
             "wait_p99_ratio": _ratio(here["wait_p99"], there["wait_p99"]),
             "wait_distance": wasserstein(real.waits, self.waits),
@@ -230,9 +232,10 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b else None
 
 
-def _time_error(real: pl.DataFrame, other: pl.DataFrame) -> float | None:
-    """Half the L1 distance of the CPU shares of the names."""
-    both = real.join(other, on="comm", how="full", coalesce=True, suffix="_other").fill_null(0)
+def _time_error(real: pl.DataFrame, other: pl.DataFrame, by: list[str]) -> float | None:
+    """Half the L1 distance of the CPU shares."""
+    one, two = (f.group_by(by).agg(pl.col("dur").sum()) for f in (real, other))
+    both = one.join(two, on=by, how="full", coalesce=True, suffix="_other").fill_null(0)
     a = both["dur"].cast(pl.Float64)
     b = both["dur_other"].cast(pl.Float64)
     if not a.sum() or not b.sum():

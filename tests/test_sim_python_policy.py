@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+
 from schedscope.errors import UsageError
 from schedscope.simulator.generators import hogs, requests
 from schedscope.simulator.policy import Policy

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from schedscope import workload as w
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.extract import extract, report
@@ -126,11 +127,13 @@ def _trace(switches: list[tuple], wakeups: list[tuple], end: int) -> Trace:  # t
         ),
         "threads": pl.DataFrame(
             {"utid": sorted(known), "comm": [f"t{u}" for u in sorted(known)]},
-        ).with_columns(
+        )
+        .with_columns(
             pl.lit(None, dtype).alias(name)
             for name, dtype in empty["threads"].schema.items()
             if name not in ("utid", "comm")
-        ).cast({"utid": pl.UInt32}),
+        )
+        .cast({"utid": pl.UInt32}),
     }
     return Trace.from_tables(tables, {"ncpu": 1, "window": [0, end]})
 
@@ -177,9 +180,7 @@ def test_extraction_rules_by_hand() -> None:
 
 
 def test_left_out_threads_wake_from_outside() -> None:
-    trace = _trace(
-        [(10, 1, "runnable", 2), (20, 2, "sleeping", 1)], [(10, 1, 2, "waking")], 50
-    )
+    trace = _trace([(10, 1, "runnable", 2), (20, 2, "sleeping", 1)], [(10, 1, 2, "waking")], 50)
     load = extract(trace, where=pl.col("comm") == "t2")
     assert load.n_threads == 1
     assert _program(load, 0) == [("sleep", 10), ("run", 10), ("park", None)]

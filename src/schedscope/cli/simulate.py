@@ -241,9 +241,7 @@ def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[s
             f"{units.duration(report['cpu_time_lost'])} of running time lost"
         )
     about = {"workload": workload.info, "n_threads": workload.n_threads}
-    _output.emit(
-        frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot
-    )
+    _output.emit(frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot)
 
 
 COLUMNS = [
@@ -277,7 +275,8 @@ def _class_lines(frame: Any) -> list[str]:
 def _figure(path: str, traces: dict[str, Any]) -> None:
     from schedscope.simulator.figures import plot_policies
 
-    figure = plot_policies(traces).get_figure()
+    figure = plot_policies(traces).get_figure(root=True)
+    assert figure is not None
     figure.savefig(path)
 
 
