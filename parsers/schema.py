@@ -119,6 +119,12 @@ _WAKEUPS = Table(
             _UTID,
             "Thread that ran there; null if the source says it was an interrupt.",
         ),
+        _maybe(
+            "current_utid",
+            _UTID,
+            "Thread that the event itself names as running on `cpu`, interrupt or not; evidence "
+            "against switches that were not recorded. Null if the source does not say.",
+        ),
         _always("utid", _UTID, "Thread that was woken."),
         _always(
             "kind",

@@ -28,6 +28,8 @@ class _Play:
 
     ncpu: int
     steps: str
+    # Does every event name the thread that ran on its CPU?
+    tells_current: bool
     now: int = 0
     # Threads by true condition: a queue's CPU, the CPU they run on, or at rest.
     queued: dict[int, int] = field(default_factory=dict)
@@ -55,7 +57,8 @@ class _Play:
         if self.steps in ("both", kind) or kind == "new":
             waker = self.current(cpu)
             facts = {"utid": who, "kind": kind, "target_cpu": target, "waker_utid": waker}
-            self.tell("wakeups", cpu, prio=100 + who, **facts)
+            current = waker if self.tells_current else None
+            self.tell("wakeups", cpu, prio=100 + who, current_utid=current, **facts)
 
     def switch(self, cpu: int, state: str, preempted: bool | None, following: int) -> None:
         prev = self.current(cpu)
@@ -195,7 +198,8 @@ def plausible(
     draw: st.DrawFn, *, losses: bool = True, ties: bool = True, max_size: int = 60
 ) -> World:
     """A stream that a real scheduler and a fallible recorder could have made."""
-    play = _Play(draw(st.integers(1, 3)), draw(st.sampled_from(["both", "waking", "enqueued"])))
+    steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
+    play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
     actions = _ACTIONS if losses else _SAFE
     small = st.integers(0, 11)
     for action, cpu, a, b, pause in draw(
@@ -238,6 +242,7 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
             {
                 "cpu": cpu,
                 "waker_utid": st.none() | on_cpu,
+                "current_utid": st.none() | on_cpu,
                 "utid": on_cpu,
                 "kind": st.sampled_from(["waking", "enqueued", "new"]),
                 "target_cpu": maybe_cpu,
@@ -261,7 +266,7 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
     for pause, row in draw(st.lists(st.tuples(st.integers(0, 3), fact), max_size=max_size)):
         now += pause
         table = _table_of(row)
-        if table == "switches" and not _own_idle(row, ncpu):
+        if not _own_idle(row, ncpu):
             continue
         if table == "losses":
             row = {
@@ -291,7 +296,8 @@ def _table_of(row: Row) -> str:
 
 def _own_idle(row: Row, ncpu: int) -> bool:
     """No decoder names another CPU's idle thread: it numbers them by CPU."""
-    return all(who >= ncpu or who == row["cpu"] for who in (row["prev_utid"], row["next_utid"]))
+    on_cpu = [row.get(column) for column in ("prev_utid", "next_utid", "current_utid")]
+    return all(who is None or who >= ncpu or who == row["cpu"] for who in on_cpu)
 
 
 def _world(

@@ -26,6 +26,7 @@ TELLING = {
     "wakes_before_switch_out",
     "contradictions",
     "chain_breaks",
+    "unseen_switch_ins",
 }
 
 Engine = Callable[[World], dict[str, Any]]
@@ -540,7 +541,56 @@ def test_a_waiting_thread_that_leaves_a_cpu_was_not_waiting(engine: Engine) -> N
         A sleeping 60..100 window
         A unknown run=0 cpu -/-/0: -+-=- left
         A wake waking=20 ready=20 enqueued=25 by idle0@0 cpu 0/1/-: 5+-=5 right
-        contradictions 1
+        unseen_switch_ins 1
+        """
+    )
+
+
+def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
+    """idle -> A was not recorded: idle is certain until it was last seen, A from when it was first."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: A S -> idle
+        10 cpu0: waking A on 0 during idle
+        12 cpu0: enqueued A on 0 during idle
+        20 cpu0: waking B on 0 by A during A
+        40 cpu0: A S -> B
+        """,
+        ncpu=1,
+    ) == lines(
+        """
+        A sleeping 0..10 woken
+        A unknown 10..20 switched
+        A running@0 20..40 switched
+        A sleeping 40..100 window
+        B runnable@0 20..40 switched by A
+        B running@0 40..100 window
+        A wake waking=10 ready=10 enqueued=12 by ?@0 cpu 0/0/-: 2+-=2 right
+        B wake waking=20 ready=20 run=40 by A@0 cpu -/0/0: -+-=20
+        cpu0 12..20 chain_break
+        chain_breaks 1
+        unseen_switch_ins 1
+        """
+    )
+
+
+def test_evidence_tells_who_runs_where_nobody_was_known(engine: Engine) -> None:
+    """A long-running thread is seen as soon as anything happens on its CPU."""
+    assert answer(
+        engine,
+        """
+        30 cpu0: waking B on 1 during A
+        70 cpu0: waking C on 1 during A
+        """,
+        ncpu=2,
+    ) == lines(
+        """
+        B runnable@1 30..100 window
+        A running@0 30..100 window
+        C runnable@1 70..100 window
+        B wake waking=30 ready=30 by ?@0 cpu -/1/-: -+-=70 right
+        C wake waking=70 ready=70 by ?@0 cpu -/1/-: -+-=30 right
         """
     )
 

@@ -115,6 +115,7 @@ def test_nullable_columns_may_be_left_out() -> None:
         "ts": 5,
         "cpu": 0,
         "waker_utid": None,
+        "current_utid": None,
         "utid": 3,
         "kind": "waking",
         "target_cpu": None,

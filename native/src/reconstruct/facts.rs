@@ -213,6 +213,7 @@ pub fn wakeups(table: TableIn<'_>) -> Result<Vec<Wakeup>> {
         ts: need,
         cpu: need,
         waker_utid: maybe,
+        current_utid: maybe,
         utid: need,
         kind: category(WakeKind),
         target_cpu: maybe,

@@ -243,6 +243,11 @@ impl FreeBsd {
         }
     }
 
+    /// Who ran on `cpu`, once its idle thread can be told from others.
+    fn current(&self, cpu: u16, tid: u32) -> Option<u32> {
+        self.cpus[usize::from(cpu)].idle_tid.and_then(|_| self.waker(cpu, tid, 0))
+    }
+
     fn wakeup(
         &mut self,
         ts: i64,
@@ -256,6 +261,7 @@ impl FreeBsd {
             cpu,
             kind: WakeKind::Waking,
             waker: self.waker(cpu, line.waker, line.interrupts),
+            current: self.current(cpu, line.waker),
             who: Party { prio: Some(line.prio), ..known_by_tid(line.tid) },
             target_cpu: None,
         };
@@ -298,6 +304,7 @@ impl FreeBsd {
             cpu,
             kind: if new { WakeKind::New } else { WakeKind::Enqueued },
             waker,
+            current: self.current(cpu, line.waker),
             who,
             target_cpu: line.target_cpu,
         };

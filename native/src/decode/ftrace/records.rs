@@ -222,6 +222,7 @@ impl Mapper {
                 kind: *kind,
                 waker: (common.flags.read::<BIG>(data) & IN_INTERRUPT == 0)
                     .then(|| common.pid.tid::<BIG>(data)),
+                current: Some(common.pid.tid::<BIG>(data)),
                 who,
                 target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
             }),

@@ -259,7 +259,7 @@ impl Decoder<'_> {
                 };
                 let waker = (flags & IN_INTERRUPT == 0).then_some(current);
                 let who = small.party(1, 2, 3)?;
-                (count, Event::Wakeup { ts, cpu, kind, waker, who, target_cpu: small.cpu(5) })
+                (count, Event::Wakeup { ts, cpu, kind, waker, current: Some(current), who, target_cpu: small.cpu(5) })
             }
             NEWTASK => (
                 4,
@@ -346,6 +346,7 @@ impl Decoder<'_> {
                     cpu: self.cpu,
                     kind: WakeKind::Waking,
                     waker: if interrupt { None } else { self.state.current },
+                    current: None,
                     who: party(tid, prio, comm),
                     target_cpu: target.and_then(|cpu| u16::try_from(cpu).ok()),
                 });
