@@ -17,9 +17,10 @@ from streams import plausible, wild
 from test_reconstruction import by_native
 from worlds import World, world
 
-from schedscope import Trace, _native
+from schedscope import Trace
 from schedscope.analysis.check import check, verdict
 from schedscope.cli import main
+from schedscope.parsers import schema
 
 QUIET = """
      0 cpu0: idle -> A
@@ -38,7 +39,7 @@ def traced(played: World, **info: Any) -> Trace:
     result = by_native(played)
     ncpu = played.ncpu
     utids = range(ncpu + len(played.names))
-    threads = [{"utid": utid, "comm": played.name(utid)} for utid in utids]
+    threads = [{"utid": utid, "comm": played.name(utid), "comm_first": ""} for utid in utids]
     about = {
         "ncpu": ncpu,
         "window": played.window,
@@ -47,9 +48,7 @@ def traced(played: World, **info: Any) -> Trace:
         "reconstruction": result["counters"],
     }
     tables = played.tables | {
-        "threads": pl.DataFrame(threads, schema_overrides={"utid": pl.UInt32}).with_columns(
-            recorder=pl.lit(None, pl.Boolean)
-        ),
+        "threads": schema.conform("threads", pl.DataFrame(threads)),
         "states": result["states"],
         "waits": result["waits"],
         "losses": result["losses"],
@@ -317,11 +316,9 @@ def test_an_empty_trace_is_answered(quiet: Trace) -> None:
 def written(trace: Trace, folder: Path) -> Path:
     """The trace as a `.sched` folder."""
     folder.mkdir()
-    for name, empty in _native.empty_tables().items():
-        table = getattr(trace, name).collect()
-        table = table if table.width else pl.DataFrame(empty)
-        table.write_parquet(folder / f"{name}.parquet")
-    about = trace.info | {"schema_version": _native.SCHEMA_VERSION}
+    for name in schema.TABLES:
+        getattr(trace, name).collect().write_parquet(folder / f"{name}.parquet")
+    about = trace.info | {"schema_version": schema.SCHEMA_VERSION}
     (folder / "trace.json").write_text(json.dumps(about))
     return folder
 
