@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from schedscope.analysis.check import check
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
     from schedscope.analysis.worst_waits import worst_waits
@@ -39,6 +40,7 @@ _HOMES = {
     "StorageError": "schedscope.errors",
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
+    "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
     "open": "schedscope.trace",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
@@ -56,6 +58,7 @@ __all__ = [
     "StorageError",
     "Trace",
     "UsageError",
+    "check",
     "convert",
     "open",
     "plot_runqueue_latency",

@@ -13,25 +13,13 @@ import polars as pl
 
 from schedscope import cache as _cache
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.parsers import schema
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
 
-TABLES = (
-    "switches",
-    "wakeups",
-    "migrations",
-    "threads",
-    "renames",
-    "yields",
-    "priorities",
-    "queue_load",
-    "irqs",
-    "losses",
-    "cpus",
-    "states",
-    "waits",
-)
+TABLES = tuple(schema.TABLES)
+"""Names of the tables, each an attribute of `Trace`."""
 
 
 class Trace:
@@ -163,6 +151,11 @@ class Trace:
     def renames(self) -> pl.LazyFrame:
         """One row per change of a thread's name."""
         return self._table("renames")
+
+    @property
+    def sleeps(self) -> pl.LazyFrame:
+        """One row per reason for which a thread left its CPU to wait, where recorded."""
+        return self._table("sleeps")
 
     @property
     def yields(self) -> pl.LazyFrame:
@@ -335,13 +328,11 @@ def _converter(
 
 
 def _check_version(path: Path, about: Any) -> None:
-    from schedscope._native import SCHEMA_VERSION
-
     found = about.get("schema_version") if isinstance(about, dict) else None
-    if found != SCHEMA_VERSION:
+    if found != schema.SCHEMA_VERSION:
         raise FormatError(
             f"{path / _cache.ABOUT} has schema version {found}",
-            f"version {SCHEMA_VERSION}",
+            f"version {schema.SCHEMA_VERSION}",
             "convert the capture again with this schedscope",
         )
 
@@ -371,6 +362,4 @@ def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
 
 
 def _empty(name: str) -> pl.LazyFrame:
-    from schedscope import _native
-
-    return pl.DataFrame(_native.empty_tables()[name]).lazy()
+    return schema.empty(name).lazy()
