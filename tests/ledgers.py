@@ -11,7 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import Trace, _native
+from schedscope import Trace
+from schedscope.parsers.schema import TABLES
 
 
 def ledger(text: str, *, ncpu: int = 2, window: tuple[int, int] = (0, 1000), **info: Any) -> Trace:
@@ -52,5 +53,5 @@ def ledger(text: str, *, ncpu: int = 2, window: tuple[int, int] = (0, 1000), **i
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    schema = pl.DataFrame(_native.empty_tables()[name]).schema
-    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema)
+    columns = TABLES[name].schema
+    return pl.DataFrame([{column: row.get(column) for column in columns} for row in rows], columns)
