@@ -13,13 +13,10 @@ import polars as pl
 
 from schedscope import cache as _cache
 from schedscope.errors import FormatError, StorageError, UsageError
-from schedscope.parsers import schema
+from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
-
-TABLES = tuple(schema.TABLES)
-"""Names of the tables, each an attribute of `Trace`."""
 
 
 class Trace:
@@ -74,6 +71,25 @@ class Trace:
             ) from error
         _check_version(path, about)
         return cls(about, {}, path)
+
+    def to_sched(self, folder: str | os.PathLike[str], *, force: bool = False) -> Trace:
+        """Write trace.json and every table to a `.sched` folder; returns the trace there.
+
+        All or nothing: the folder appears when it is complete. An existing one is
+        replaced only with `force`, and only if it is a `.sched` folder.
+        """
+        target = _free_target(Path(folder), force)
+
+        def write(partial: Path) -> str:
+            rows = {}
+            for name in TABLES:
+                frame = self._table(name).collect()
+                frame.write_parquet(partial / f"{name}.parquet", compression="lz4")
+                rows[name] = frame.height
+            about = {key: value for key, value in self._info.items() if key != "cache"}
+            return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
+
+        return Trace.read(_cache.build(None, target, write, replace=force))
 
     @property
     def info(self) -> dict[str, Any]:
@@ -151,11 +167,6 @@ class Trace:
     def renames(self) -> pl.LazyFrame:
         """One row per change of a thread's name."""
         return self._table("renames")
-
-    @property
-    def sleeps(self) -> pl.LazyFrame:
-        """One row per reason for which a thread left its CPU to wait, where recorded."""
-        return self._table("sleeps")
 
     @property
     def yields(self) -> pl.LazyFrame:
@@ -299,6 +310,12 @@ def convert(
     target = (
         Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
     )
+    _free_target(target, force)
+    _cache.build(source, target, _converter(source, options, progress), replace=force)
+    return Trace.read(target)
+
+
+def _free_target(target: Path, force: bool) -> Path:
     if target.exists() or target.is_symlink():
         if not force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
@@ -312,8 +329,7 @@ def convert(
         raise StorageError(
             f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
         )
-    _cache.build(source, target, _converter(source, options, progress), replace=force)
-    return Trace.read(target)
+    return target
 
 
 def _converter(
@@ -329,17 +345,17 @@ def _converter(
 
 def _check_version(path: Path, about: Any) -> None:
     found = about.get("schema_version") if isinstance(about, dict) else None
-    if found != schema.SCHEMA_VERSION:
+    if found != SCHEMA_VERSION:
         raise FormatError(
             f"{path / _cache.ABOUT} has schema version {found}",
-            f"version {schema.SCHEMA_VERSION}",
+            f"version {SCHEMA_VERSION}",
             "convert the capture again with this schedscope",
         )
 
 
 def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
     if folder is None:
-        return _empty(name)
+        return empty(name).lazy()
     path = folder / f"{name}.parquet"
     try:
         with path.open("rb") as file:
@@ -359,7 +375,3 @@ def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
             "convert the capture again",
         )
     return pl.scan_parquet(path)
-
-
-def _empty(name: str) -> pl.LazyFrame:
-    return schema.empty(name).lazy()
