@@ -44,7 +44,8 @@ bpftrace_probe() {
 }
 
 bpftrace_events() {
-    for bpftrace_root in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+    for bpftrace_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+        bpftrace_root=$bpftrace_path
         [ ! -d "$bpftrace_root/events/sched/sched_switch" ] || return 0
     done
     return 1
@@ -89,8 +90,10 @@ bpftrace_prepare() {
     recorder_pids="$bpftrace_pid $bpftrace_marker"
     bpftrace_turn=0
     until grep -q '^#on ' "$capture_dir/events.txt" 2>/dev/null; do
-        fail_text="bpftrace ended at once: $(grep -v -i warning "$capture_dir/stderr.txt" | head -n 1)"
-        kill -0 "$bpftrace_pid" 2>/dev/null || return 1
+        if ! kill -0 "$bpftrace_pid" 2>/dev/null; then
+            fail_text="bpftrace ended at once: $(grep -v -i warning "$capture_dir/stderr.txt" | head -n 1)"
+            return 1
+        fi
         fail_text="bpftrace did not start recording within a minute"
         [ "$bpftrace_turn" -lt 240 ] || return 1
         bpftrace_turn=$((bpftrace_turn + 1))
