@@ -18,7 +18,9 @@ sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
 ftrace_find() {
-    for ftrace_root in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+    # Not `for ftrace_root`: yash keeps a loop's variable to the function.
+    for ftrace_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+        ftrace_root=$ftrace_path
         [ ! -d "$ftrace_root/events/sched/sched_switch" ] || return 0
     done
     ftrace_root=
