@@ -5,6 +5,7 @@
 
 pub mod arrow_ffi;
 pub mod decode;
+pub mod encode;
 pub mod error;
 pub mod model;
 pub mod pipeline;
@@ -20,6 +21,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::arrow_ffi::ArrowTable;
+    #[pymodule_export]
+    use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]
     use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
 
