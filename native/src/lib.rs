@@ -6,6 +6,7 @@
 pub mod arrow_ffi;
 pub mod decode;
 pub mod error;
+pub mod export;
 pub mod model;
 pub mod pipeline;
 mod python;
@@ -21,7 +22,9 @@ mod _native {
     #[pymodule_export]
     use crate::arrow_ffi::ArrowTable;
     #[pymodule_export]
-    use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
+    use crate::python::{
+        as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
+    };
 
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]
