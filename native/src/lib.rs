@@ -7,6 +7,7 @@ pub mod arrow_ffi;
 pub mod decode;
 pub mod encode;
 pub mod error;
+pub mod export;
 pub mod model;
 pub mod pipeline;
 mod python;
@@ -24,7 +25,9 @@ mod _native {
     #[pymodule_export]
     use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]
-    use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
+    use crate::python::{
+        as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
+    };
 
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedscope.analysis.check import check
+    from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
     from schedscope.analysis.worst_waits import worst_waits
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from schedscope.export import export
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -41,7 +43,10 @@ _HOMES = {
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
     "check": "schedscope.analysis.check",
+    "as_defined": "schedscope.analysis.definitions",
     "convert": "schedscope.trace",
+    "definitions": "schedscope.analysis.definitions",
+    "export": "schedscope.export",
     "open": "schedscope.trace",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
@@ -59,7 +64,10 @@ __all__ = [
     "Trace",
     "UsageError",
     "check",
+    "as_defined",
     "convert",
+    "definitions",
+    "export",
     "open",
     "plot_runqueue_latency",
     "plot_survival",

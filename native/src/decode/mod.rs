@@ -12,6 +12,7 @@ pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
 mod spool;
+pub mod text;
 pub mod tracedat;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,11 @@ const FORMATS: &[Format] = &[
         name: "perfetto",
         recognise: |_, head| perfetto::is_perfetto(head),
         open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
+    },
+    Format {
+        name: "ftrace text",
+        recognise: |_, head| text::is_ftrace_text(head),
+        open: |path, _| Ok(Box::new(text::FtraceText::open(path, &read_head(path)?)?)),
     },
 ];
 

@@ -22,6 +22,10 @@ const GENERIC: u32 = 327;
 const PI_SETPRIO: u32 = 353;
 const MIGRATE: u32 = 491;
 
+/// What our own export writes for a state that is not known: a bit that no
+/// kernel has used.
+const UNKNOWN_STATE: u64 = 0x8000;
+
 /// Names by which events are counted, in the order of `Counts`.
 pub const NAMES: [&str; 12] = [
     "sched:sched_switch",
@@ -387,6 +391,9 @@ impl Decoder<'_> {
 /// The state, and whether the thread left against its will (plain R does not tell).
 #[inline]
 fn state(table: &StateTable, bits: u64) -> (State, Option<bool>) {
+    if bits == UNKNOWN_STATE {
+        return (State::Unknown, None);
+    }
     match table.decode(bits & 0xffff) {
         (State::Runnable, true) => (State::Runnable, Some(true)),
         (State::Runnable, false) => (State::Runnable, None),
