@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -44,6 +44,7 @@ SCHED_CLASS = pl.Enum(
         "unknown",
     ]
 )
+SLEEP_KIND = pl.Enum(["sleep", "lock", "interrupt", "suspended"])
 PRIORITY_CAUSE = pl.Enum(["change-pri", "lend-pri", "pi_setprio", "unknown"])
 IRQ_KIND = pl.Enum(["hard", "soft"])
 
@@ -171,6 +172,22 @@ _RENAMES = Table(
         _always("ts", _TIME, "When, ns."),
         _always("utid", _UTID, "Thread that was renamed."),
         _always("comm", _TEXT, "Its name from now on."),
+    ),
+)
+
+_SLEEPS = Table(
+    "sleeps",
+    "One switch-out of a thread to wait for something other than a CPU, where the source says why.",
+    (
+        _always("ts", _TIME, "When, ns: that of the row in `switches`."),
+        _always("cpu", _CPU, "CPU that it left."),
+        _always("utid", _UTID, "Thread that left."),
+        _always("kind", SLEEP_KIND, "What it waits in: a sleep queue, a contested lock, ..."),
+        _always(
+            "reason",
+            _TEXT,
+            "FreeBSD's wait message, or the lock's name; empty where there is none.",
+        ),
     ),
 )
 
@@ -327,6 +344,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _MIGRATIONS,
             _THREADS,
             _RENAMES,
+            _SLEEPS,
             _YIELDS,
             _PRIORITIES,
             _QUEUE_LOAD,

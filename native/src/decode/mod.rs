@@ -6,6 +6,7 @@
 
 pub mod capture_folder;
 pub mod capture_ftrace;
+pub mod dtrace;
 pub mod ftrace;
 pub mod input;
 pub mod merge;
@@ -37,6 +38,12 @@ struct Format {
 
 /// Asked in this order; the strictest recognisers come first.
 const FORMATS: &[Format] = &[
+    Format {
+        name: "DTrace capture",
+        recognise: dtrace::recognise_capture,
+        open: dtrace::open_capture,
+    },
+    Format { name: "DTrace lines", recognise: dtrace::recognise_text, open: dtrace::open_text },
     Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
