@@ -9,6 +9,7 @@ pub mod capture_ftrace;
 pub mod dtrace;
 pub mod ftrace;
 pub mod input;
+pub mod ktr;
 pub mod merge;
 pub mod tracedat;
 
@@ -44,6 +45,7 @@ const FORMATS: &[Format] = &[
         open: dtrace::open_capture,
     },
     Format { name: "DTrace lines", recognise: dtrace::recognise_text, open: dtrace::open_text },
+    Format { name: "KTR text", recognise: ktr::recognise, open: ktr::open },
     Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
