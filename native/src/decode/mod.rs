@@ -6,8 +6,10 @@
 
 pub mod capture_folder;
 pub mod capture_ftrace;
+pub mod dtrace;
 pub mod ftrace;
 pub mod input;
+pub mod ktr;
 pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
@@ -41,6 +43,13 @@ struct Format {
 
 /// Asked in this order; the strictest recognisers come first.
 const FORMATS: &[Format] = &[
+    Format {
+        name: "DTrace capture",
+        recognise: dtrace::recognise_capture,
+        open: dtrace::open_capture,
+    },
+    Format { name: "DTrace lines", recognise: dtrace::recognise_text, open: dtrace::open_text },
+    Format { name: "KTR text", recognise: ktr::recognise, open: ktr::open },
     Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,

@@ -166,7 +166,15 @@ impl Machine {
         waker: Option<u32>,
     ) -> Event {
         let who = self.threads[thread].party;
-        Event::Wakeup { ts, cpu: cpu as u16, kind, waker, who, target_cpu: Some(target as u16) }
+        Event::Wakeup {
+            ts,
+            cpu: cpu as u16,
+            kind,
+            waker,
+            current: waker,
+            who,
+            target_cpu: Some(target as u16),
+        }
     }
 
     fn enqueue(&mut self, ts: i64, cpu: usize, thread: usize, target: usize, waker: Option<u32>) -> Event {

@@ -145,6 +145,7 @@ impl Tables {
                         cpu: row.cpu,
                         kind: row.kind,
                         waker: row.waker_utid.map(|utid| self.party(&threads, utid, None).tid),
+                        current: row.current_utid.map(|utid| self.party(&threads, utid, None).tid),
                         who: self.party(&threads, row.utid, row.prio),
                         target_cpu: row.target_cpu,
                     })?;

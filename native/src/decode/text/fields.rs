@@ -36,7 +36,7 @@ pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event>
             let kind = [WakeKind::Waking, WakeKind::Enqueued, WakeKind::New][kind - 1];
             let (who, target_cpu) = wakeup(text)?;
             let waker = if line.interrupt { None } else { line.tid };
-            Some(Event::Wakeup { ts, cpu, kind, waker, who, target_cpu })
+            Some(Event::Wakeup { ts, cpu, kind, waker, current: line.tid, who, target_cpu })
         }
         4 => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;

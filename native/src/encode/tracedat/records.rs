@@ -154,7 +154,7 @@ impl Encoder {
                 }
                 Place::Cpu(cpu, ts)
             }
-            Event::Wakeup { ts, cpu, kind, waker, ref who, target_cpu } => {
+            Event::Wakeup { ts, cpu, kind, waker, current, ref who, target_cpu } => {
                 note(who);
                 let format = match kind {
                     WakeKind::Waking => &self.formats.waking,
@@ -163,7 +163,7 @@ impl Encoder {
                 };
                 let (flags, pid) = match waker {
                     Some(waker) => (0, waker),
-                    None => (HARD_IRQ, self.current(cpu)),
+                    None => (HARD_IRQ, current.unwrap_or_else(|| self.current(cpu))),
                 };
                 let mut record = self.record(format, flags, pid);
                 record.comm("comm", who.comm);
@@ -241,6 +241,7 @@ impl Encoder {
             }
             Event::Priority { .. } => Place::Nowhere("priority changes"),
             Event::QueueLoad { .. } => Place::Nowhere("queue lengths"),
+            Event::Sleep { .. } => Place::Nowhere("reasons for sleeping"),
             // Entered before events that are written already.
             Event::Irq { .. } => Place::Nowhere("interrupts"),
             Event::Loss { .. } => Place::Nowhere("losses"),
