@@ -18,7 +18,13 @@ GROUND = {"schedscope.errors", "schedscope.units"}
 ALLOWED = {
     "collectors": set(),
     "parsers": GROUND | {"schedscope.parsers", "schedscope._native"},
-    "analysis": GROUND | {"schedscope.analysis", "schedscope.parsers.schema", "schedscope._native"},
+    "analysis": GROUND
+    | {
+        "schedscope.analysis",
+        "schedscope.parsers.schema",
+        "schedscope.trace",
+        "schedscope._native",
+    },
     "simulator": GROUND
     | {
         "schedscope.simulator",

@@ -169,6 +169,11 @@ class Trace:
         return self._table("renames")
 
     @property
+    def sleeps(self) -> pl.LazyFrame:
+        """One row per switch-out with its wait message or lock, where recorded."""
+        return self._table("sleeps")
+
+    @property
     def yields(self) -> pl.LazyFrame:
         """One row per sched_yield, where recorded."""
         return self._table("yields")

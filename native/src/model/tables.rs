@@ -20,7 +20,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// A column being filled.
 pub trait Column: Default {

@@ -318,6 +318,12 @@ impl Reconstructor {
             return;
         }
         let t = row.ts;
+        if !self.is_idle(row.prev_utid) {
+            let thread = self.thread(row.prev_utid, t);
+            if row.prev_prio.is_some() {
+                thread.prio = row.prev_prio;
+            }
+        }
         let chained = self.seen_on(row.cpu, row.prev_utid, t);
         let end = match row.prev_state {
             _ if self.is_idle(row.prev_utid) => End::Switched,
@@ -325,12 +331,6 @@ impl Reconstructor {
             State::Runnable => End::Preempted,
             _ => End::Switched,
         };
-        if !self.is_idle(row.prev_utid) {
-            let thread = self.thread(row.prev_utid, t);
-            if row.prev_prio.is_some() {
-                thread.prio = row.prev_prio;
-            }
-        }
         self.release(row.cpu, t, end);
         if !self.is_idle(row.prev_utid) {
             if !chained {

@@ -24,7 +24,7 @@ from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
 
 NAME = "check"
-HELP = "how far a trace can be trusted: sums, losses, missing wakeups, clocks"
+HELP = "how far a trace can be trusted, and a verdict"
 EXAMPLE = """\
   schedscope check web.capture
   schedscope check --strict web.capture && schedscope latency web.capture

@@ -15,7 +15,7 @@ from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
 
 NAME = "definitions"
-HELP = "one trace's latency as perf, runqlat, LISA, Perfetto and others define it"
+HELP = "latency as perf, runqlat, LISA, Perfetto define it"
 EXAMPLE = """\
   schedscope definitions web.capture
   schedscope definitions perf.data --format csv

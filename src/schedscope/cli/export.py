@@ -15,7 +15,7 @@ from schedscope import units
 from schedscope.cli import _options
 
 NAME = "export"
-HELP = "write a trace for Perfetto, chrome://tracing, DuckDB or a spreadsheet"
+HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
 EXAMPLE = """\
   schedscope export web.capture --to perfetto -o web.pftrace
   schedscope export freebsd.capture --to perfetto --no-waits
