@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from engines import by_native
 from hypothesis import given
 from streams import plausible, wild
-from test_reconstruction import by_native
 from worlds import World, world
 
 from schedscope import Trace

@@ -6,9 +6,9 @@ Holds for every stream, nonsense included: the rules leave no way to break it.
 from __future__ import annotations
 
 import polars as pl
+from engines import by_native
 from hypothesis import given
 from streams import plausible, wild
-from test_reconstruction import by_native
 from worlds import World
 
 ANY_STREAM = plausible() | wild()
