@@ -23,6 +23,8 @@ mod _native {
     #[pymodule_export]
     use crate::arrow_ffi::ArrowTable;
     #[pymodule_export]
+    use crate::decode::python::count_events;
+    #[pymodule_export]
     use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]
     use crate::python::{

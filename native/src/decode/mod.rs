@@ -13,6 +13,7 @@ pub mod ktr;
 pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
+pub mod python;
 mod spool;
 pub mod text;
 pub mod tracedat;

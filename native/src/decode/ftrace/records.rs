@@ -86,6 +86,24 @@ impl Plan {
     }
 }
 
+impl Action {
+    /// Do all names stand inside the record?
+    #[inline(always)]
+    fn names_fit<const BIG: bool>(&self, data: &[u8]) -> bool {
+        let fits = |name: Name| name.fits::<BIG>(data);
+        match self {
+            Self::Switch(switch) => fits(switch.prev_comm) && fits(switch.next_comm),
+            Self::Wake { who, .. }
+            | Self::Migrate { who, .. }
+            | Self::Exit { who }
+            | Self::Priority { who, .. } => fits(who.comm),
+            Self::Fork { parent_comm, child_comm, .. } => fits(*parent_comm) && fits(*child_comm),
+            Self::NewTask { comm, .. } | Self::Rename { comm, .. } => fits(*comm),
+            _ => true,
+        }
+    }
+}
+
 fn action(system: &str, format: &EventFormat, release: &str, layout: &mut Layout) -> Result<Action> {
     let action = match (system, format.name.as_str()) {
         ("sched", "sched_switch") => Action::Switch(Box::new(Switch {
@@ -161,13 +179,13 @@ fn who(layout: &mut Layout) -> Result<Who> {
 
 impl Who {
     #[inline(always)]
-    fn read<const BIG: bool>(self, data: &[u8]) -> Option<Party> {
-        Some(Party {
+    fn read<const BIG: bool>(self, data: &[u8]) -> Party {
+        Party {
             tid: self.pid.tid::<BIG>(data),
-            comm: self.comm.read::<BIG>(data)?,
+            comm: self.comm.read::<BIG>(data),
             prio: self.prio.and_then(|prio| prio.prio::<BIG>(data)),
             ..Party::default()
-        })
+        }
     }
 }
 
@@ -214,91 +232,78 @@ impl Mapper {
         data: &[u8],
         sink: &mut dyn EventSink,
     ) -> Result<Mapped> {
+        if !plan.action.names_fit::<BIG>(data) {
+            return Ok(Mapped::BadName);
+        }
         let event = match &plan.action {
             Action::Switch(switch) => self.switch::<BIG>(switch, ts, cpu, data),
-            Action::Wake { kind, common, who, target } => who.read::<BIG>(data).map(|who| Event::Wakeup {
+            Action::Wake { kind, common, who, target } => Event::Wakeup {
                 ts,
                 cpu,
                 kind: *kind,
                 waker: (common.flags.read::<BIG>(data) & IN_INTERRUPT == 0)
                     .then(|| common.pid.tid::<BIG>(data)),
                 current: Some(common.pid.tid::<BIG>(data)),
-                who,
+                who: who.read::<BIG>(data),
                 target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
-            }),
-            Action::Migrate { who, from, to } => who.read::<BIG>(data).map(|who| Event::Migrate {
+            },
+            Action::Migrate { who, from, to } => Event::Migrate {
                 ts,
                 cpu,
-                who,
+                who: who.read::<BIG>(data),
                 from_cpu: from.cpu::<BIG>(data),
                 to_cpu: to.cpu::<BIG>(data),
-            }),
-            other => return self.rare::<BIG>(other, ts, cpu, data, sink),
+            },
+            other => match self.rare::<BIG>(other, ts, cpu, data) {
+                Some(event) => event,
+                None => return Ok(Mapped::Done),
+            },
         };
-        match event {
-            Some(event) => sink.event(&event).map(|()| Mapped::Done),
-            None => Ok(Mapped::BadName),
-        }
+        sink.event(&event).map(|()| Mapped::Done)
     }
 
     #[inline(always)]
-    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
+    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Event {
         let (prev_state, plus) = plan.states.decode(plan.prev_state.read::<BIG>(data) as u64);
         let prev = Party {
             tid: plan.prev_pid.tid::<BIG>(data),
-            comm: plan.prev_comm.read::<BIG>(data)?,
+            comm: plan.prev_comm.read::<BIG>(data),
             prio: plan.prev_prio.prio::<BIG>(data),
             ..Party::default()
         };
         let next = Party {
             tid: plan.next_pid.tid::<BIG>(data),
-            comm: plan.next_comm.read::<BIG>(data)?,
+            comm: plan.next_comm.read::<BIG>(data),
             prio: plan.next_prio.prio::<BIG>(data),
             ..Party::default()
         };
+        let yielded = self.yields_recorded.then(|| self.cpu(cpu).yielding.take() == Some(prev.tid));
         let preempted = match prev_state {
-            // The idle thread always leaves in R: it gives way to any thread.
             State::Runnable if plus => Some(true),
-            State::Runnable if self.yields_recorded && prev.tid != 0 => {
-                Some(self.cpu(cpu).yielding.take() != Some(prev.tid))
-            }
-            State::Runnable => None,
+            // The idle thread always leaves in R, without being asked.
+            State::Runnable if prev.tid == 0 => None,
+            State::Runnable => yielded.map(|yielded| !yielded),
             _ => Some(false),
         };
-        if self.yields_recorded {
-            self.cpu(cpu).yielding = None;
-        }
-        Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+        Event::Switch { ts, cpu, prev, prev_state, preempted, next }
     }
 
+    /// The events that come once in a thousand; None if nothing is to be sent.
     #[cold]
-    fn rare<const BIG: bool>(
-        &mut self,
-        action: &Action,
-        ts: i64,
-        cpu: u16,
-        data: &[u8],
-        sink: &mut dyn EventSink,
-    ) -> Result<Mapped> {
-        let event = match action {
+    fn rare<const BIG: bool>(&mut self, action: &Action, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
+        let party = |tid, comm: Name| Party { tid, comm: comm.read::<BIG>(data), ..Party::default() };
+        Some(match *action {
             Action::Fork { parent_comm, parent, child_comm, child } => {
-                let child = child.tid::<BIG>(data);
-                if self.announced.remove(&child) {
-                    return Ok(Mapped::Done);
+                let child = party(child.tid::<BIG>(data), child_comm);
+                if self.announced.remove(&child.tid) {
+                    return None;
                 }
-                let (Some(parent_comm), Some(child_comm)) =
-                    (parent_comm.read::<BIG>(data), child_comm.read::<BIG>(data))
-                else {
-                    return Ok(Mapped::BadName);
-                };
-                let parent = Party { tid: parent.tid::<BIG>(data), comm: parent_comm, ..Party::default() };
-                let child = Party { tid: child, comm: child_comm, ..Party::default() };
+                let parent = party(parent.tid::<BIG>(data), parent_comm);
                 Event::Fork { ts, parent, child, same_process: None }
             }
             // Comes just before sched_process_fork and tells more.
             Action::NewTask { common, child, comm, flags } => {
-                let Some(comm) = comm.read::<BIG>(data) else { return Ok(Mapped::BadName) };
-                let child = Party { tid: child.tid::<BIG>(data), comm, ..Party::default() };
+                let child = party(child.tid::<BIG>(data), comm);
                 if self.announced.len() >= ANNOUNCED_MAX {
                     self.announced.clear();
                 }
@@ -311,20 +316,14 @@ impl Mapper {
                 let tid = pid.tid::<BIG>(data);
                 Event::Exec { ts, tid, old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)) }
             }
-            Action::Exit { who } => match who.read::<BIG>(data) {
-                Some(who) => Event::Exit { ts, who },
-                None => return Ok(Mapped::BadName),
-            },
-            Action::Rename { pid, comm } => match comm.read::<BIG>(data) {
-                Some(comm) => Event::Rename { ts, tid: pid.tid::<BIG>(data), comm },
-                None => return Ok(Mapped::BadName),
-            },
-            Action::Priority { who, new } => match (who.read::<BIG>(data), new.prio::<BIG>(data)) {
-                (Some(who), Some(prio)) => {
-                    Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio }
-                }
-                _ => return Ok(Mapped::BadName),
-            },
+            Action::Exit { who } => Event::Exit { ts, who: who.read::<BIG>(data) },
+            Action::Rename { pid, comm } => {
+                Event::Rename { ts, tid: pid.tid::<BIG>(data), comm: comm.read::<BIG>(data) }
+            }
+            Action::Priority { who, new } => {
+                let prio = new.prio::<BIG>(data)?;
+                Event::Priority { ts, who: who.read::<BIG>(data), prio, cause: PriorityCause::PiSetprio }
+            }
             Action::Yield { common } => {
                 let tid = common.pid.tid::<BIG>(data);
                 self.yields_recorded = true;
@@ -332,29 +331,25 @@ impl Mapper {
                 Event::Yield { ts, tid }
             }
             Action::IrqEntry { kind, id } => {
-                let id = id.tid::<BIG>(data);
                 let open = &mut self.cpu(cpu).open;
                 if open.len() >= OPEN_MAX {
                     open.remove(0);
                 }
-                open.push((*kind, id, ts));
-                return Ok(Mapped::Done);
+                open.push((kind, id.tid::<BIG>(data), ts));
+                return None;
             }
             Action::IrqExit { kind, id } => {
                 let id = id.tid::<BIG>(data);
                 let open = &mut self.cpu(cpu).open;
-                let Some(at) = open.iter().rposition(|&(k, i, _)| (k, i) == (*kind, id)) else {
-                    return Ok(Mapped::Done);
-                };
-                let (kind, id, begin) = open[at];
+                let at = open.iter().rposition(|&(k, i, _)| (k, i) == (kind, id))?;
+                let begin = open[at].2;
                 open.truncate(at);
                 Event::Irq { ts: begin, cpu, kind, id, dur: ts - begin }
             }
             Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
-                return Ok(Mapped::Done);
+                return None;
             }
-        };
-        sink.event(&event).map(|()| Mapped::Done)
+        })
     }
 
     /// Forgets what a hole in the trace of `cpu` makes doubtful.

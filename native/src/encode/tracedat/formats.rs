@@ -1,9 +1,11 @@
 //! The event formats of the file, as a Linux 6.x kernel tells them.
 
 /// A field: its C declaration, bytes, sign, and where it stands.
-pub struct Field {
+struct Field {
     declaration: String,
-    pub offset: usize,
+    /// The last word of the declaration, without its `[16]`.
+    name: String,
+    offset: usize,
     size: usize,
     signed: bool,
 }
@@ -30,11 +32,17 @@ impl Format {
     }
 
     /// Adds a field at the next offset that suits its size.
-    fn field(mut self, declaration: &str, size: usize, signed: bool) -> Self {
+    fn field(self, declaration: &str, size: usize, signed: bool) -> Self {
         let align = if declaration.ends_with(']') { 1 } else { size };
         let offset = self.end.next_multiple_of(align);
+        self.push(declaration, offset, size, signed)
+    }
+
+    fn push(mut self, declaration: &str, offset: usize, size: usize, signed: bool) -> Self {
+        let last = declaration.rsplit(' ').next().unwrap_or("");
+        let name = last.split('[').next().unwrap_or("").to_string();
         self.end = offset + size;
-        self.fields.push(Field { declaration: declaration.to_string(), offset, size, signed });
+        self.fields.push(Field { declaration: declaration.to_string(), name, offset, size, signed });
         self
     }
 
@@ -51,12 +59,9 @@ impl Format {
     }
 
     /// A string behind the fixed fields.
-    fn dynamic(mut self, name: &str) -> Self {
+    fn dynamic(self, name: &str) -> Self {
         let offset = self.end.next_multiple_of(4);
-        self.end = offset + 4;
-        let declaration = format!("__data_loc char[] {name}");
-        self.fields.push(Field { declaration, offset, size: 4, signed: false });
-        self
+        self.push(&format!("__data_loc char[] {name}"), offset, 4, false)
     }
 
     fn print(mut self, text: &str) -> Self {
@@ -70,11 +75,7 @@ impl Format {
     }
 
     pub fn offset(&self, name: &str) -> usize {
-        let of = |field: &&Field| {
-            let last = field.declaration.rsplit(' ').next().unwrap_or("");
-            last.split('[').next() == Some(name)
-        };
-        self.fields.iter().find(of).map_or(0, |field| field.offset)
+        self.fields.iter().find(|field| field.name == name).map_or(0, |field| field.offset)
     }
 
     /// The text of the event's `format` file.

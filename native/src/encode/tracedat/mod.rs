@@ -155,7 +155,6 @@ impl EventSink for Writer {
             return Ok(());
         }
         let mut records = std::mem::take(&mut self.encoder.records);
-        records.clear();
         let place = self.encoder.encode(event, &mut records, &mut self.names);
         let done = match place {
             Place::Nowhere(kind) => {

@@ -29,8 +29,9 @@ pub struct Encoder {
     long_bytes: usize,
     /// The thread on each CPU: who causes what happens there.
     current: Vec<u32>,
-    /// Buffers of records, reused.
+    /// Room for the records of one event, and for their bytes, reused.
     pub records: Vec<Vec<u8>>,
+    pub spare: Vec<Vec<u8>>,
 }
 
 /// A record being filled.
@@ -104,11 +105,14 @@ impl Encoder {
             long_bytes: settings.long_bytes,
             current: vec![0; usize::from(ncpu)],
             records: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
-    fn record<'a>(&self, format: &'a Format, flags: u8, pid: u32) -> Record<'a> {
-        let bytes = vec![0; format.size()];
+    fn record<'a>(&'a self, spare: &mut Vec<Vec<u8>>, format: &'a Format, flags: u8, pid: u32) -> Record<'a> {
+        let mut bytes = spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(format.size(), 0);
         let mut record = Record { format, bytes, big_endian: self.big_endian };
         record.put("common_type", i64::from(format.id), 2);
         record.put("common_flags", i64::from(flags), 1);
@@ -132,15 +136,30 @@ impl Encoder {
         out: &mut Vec<Vec<u8>>,
         names: &mut BTreeMap<u32, Comm>,
     ) -> Place {
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.append(out);
+        let place = self.place(event, out, names, &mut spare);
+        self.spare = spare;
+        place
+    }
+
+    fn place(
+        &mut self,
+        event: &Event,
+        out: &mut Vec<Vec<u8>>,
+        names: &mut BTreeMap<u32, Comm>,
+        spare: &mut Vec<Vec<u8>>,
+    ) -> Place {
         let mut note = |who: &Party| {
-            if tid(who) != 0 && !who.comm.is_empty() {
+            // Most events name a thread as it is known.
+            if tid(who) != 0 && !who.comm.is_empty() && names.get(&who.tid) != Some(&who.comm) {
                 names.insert(who.tid, who.comm);
             }
         };
         match *event {
             Event::Switch { ts, cpu, ref prev, prev_state: state, preempted, ref next } => {
                 note(next);
-                let mut record = self.record(&self.formats.switch, 0, tid(prev));
+                let mut record = self.record(spare, &self.formats.switch, 0, tid(prev));
                 record.comm("prev_comm", idle_name(prev, cpu));
                 record.int("prev_pid", tid(prev));
                 record.int("prev_prio", prio(prev.prio));
@@ -165,7 +184,7 @@ impl Encoder {
                     Some(waker) => (0, waker),
                     None => (HARD_IRQ, current.unwrap_or_else(|| self.current(cpu))),
                 };
-                let mut record = self.record(format, flags, pid);
+                let mut record = self.record(spare, format, flags, pid);
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
                 record.int("prio", prio(who.prio));
@@ -174,7 +193,7 @@ impl Encoder {
                 Place::Cpu(cpu, ts)
             }
             Event::Migrate { ts, cpu, ref who, from_cpu, to_cpu } => {
-                let mut record = self.record(&self.formats.migrate, 0, self.current(cpu));
+                let mut record = self.record(spare, &self.formats.migrate, 0, self.current(cpu));
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
                 record.int("prio", prio(who.prio));
@@ -186,14 +205,14 @@ impl Encoder {
             Event::Fork { ts, ref parent, ref child, same_process } => {
                 note(child);
                 if let Some(same) = same_process {
-                    let mut record = self.record(&self.formats.newtask, 0, tid(parent));
+                    let mut record = self.record(spare, &self.formats.newtask, 0, tid(parent));
                     record.int("pid", child.tid);
                     record.comm("comm", child.comm);
                     let flags = if same { CLONE_VM | CLONE_THREAD } else { 0 };
                     record.put("clone_flags", flags as i64, self.long_bytes);
                     out.push(record.bytes);
                 }
-                let mut record = self.record(&self.formats.fork, 0, tid(parent));
+                let mut record = self.record(spare, &self.formats.fork, 0, tid(parent));
                 record.dynamic("parent_comm", parent.comm);
                 record.int("parent_pid", tid(parent));
                 record.dynamic("child_comm", child.comm);
@@ -202,7 +221,7 @@ impl Encoder {
                 Place::Cpu(self.cpu_of(tid(parent)), ts)
             }
             Event::Exec { ts, tid, old_tid } => {
-                let mut record = self.record(&self.formats.exec, 0, tid);
+                let mut record = self.record(spare, &self.formats.exec, 0, tid);
                 record.dynamic("filename", EMPTY);
                 record.int("pid", tid);
                 record.int("old_pid", old_tid);
@@ -210,7 +229,7 @@ impl Encoder {
                 Place::Cpu(self.cpu_of(old_tid), ts)
             }
             Event::Exit { ts, ref who } => {
-                let mut record = self.record(&self.formats.exit, 0, tid(who));
+                let mut record = self.record(spare, &self.formats.exit, 0, tid(who));
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
                 record.int("prio", prio(who.prio));
@@ -218,7 +237,7 @@ impl Encoder {
                 Place::Cpu(self.cpu_of(tid(who)), ts)
             }
             Event::Rename { ts, tid, comm } => {
-                let mut record = self.record(&self.formats.rename, 0, tid);
+                let mut record = self.record(spare, &self.formats.rename, 0, tid);
                 record.int("pid", tid);
                 record.comm("oldcomm", names.get(&tid).copied().unwrap_or(EMPTY));
                 record.comm("newcomm", comm);
@@ -227,11 +246,11 @@ impl Encoder {
                 Place::Cpu(self.cpu_of(tid), ts)
             }
             Event::Yield { ts, tid } => {
-                out.push(self.record(&self.formats.sched_yield, 0, tid).bytes);
+                out.push(self.record(spare, &self.formats.sched_yield, 0, tid).bytes);
                 Place::Cpu(self.cpu_of(tid), ts)
             }
             Event::Priority { ts, ref who, prio: new, cause: PriorityCause::PiSetprio } => {
-                let mut record = self.record(&self.formats.pi_setprio, 0, 0);
+                let mut record = self.record(spare, &self.formats.pi_setprio, 0, 0);
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
                 record.int("oldprio", prio(who.prio));
