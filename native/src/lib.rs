@@ -12,6 +12,7 @@ pub mod model;
 pub mod pipeline;
 mod python;
 pub mod reconstruct;
+pub mod sim;
 pub mod store;
 mod summary;
 
@@ -30,6 +31,9 @@ mod _native {
     use crate::python::{
         as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
     };
+
+    #[pymodule_export]
+    use crate::sim::python::{extract, policies, simulate};
 
     /// The version of the table schemas; caches of another version are rebuilt.
     #[pymodule_export]

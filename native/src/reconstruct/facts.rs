@@ -405,6 +405,20 @@ impl Facts {
             else {
                 return Ok(());
             };
+            // But what is switched in was woken and moved there first: a simulation
+            // may do all of it at one instant.
+            let woken_first = table == 0 && heads[1] == heads[0] && {
+                let next = self.switches[at[0]].next_utid;
+                self.wakeups[at[1]].utid == next || reconstruction.sleeps(next)
+            };
+            let moved_first = table == 0
+                && heads[2] == heads[0]
+                && self.migrations[at[2]].utid == self.switches[at[0]].next_utid;
+            let table = match (woken_first, moved_first) {
+                (true, _) => 1,
+                (false, true) => 2,
+                (false, false) => table,
+            };
             match table {
                 0 => reconstruction.switch(&self.switches[at[0]]),
                 1 => reconstruction.wakeup(&self.wakeups[at[1]]),

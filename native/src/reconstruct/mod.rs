@@ -95,6 +95,25 @@ impl Reconstructor {
         }
     }
 
+    /// Whether a thread would have to be woken before it can be switched in.
+    pub(crate) fn sleeps(&self, utid: u32) -> bool {
+        if self.is_idle(utid) {
+            return false;
+        }
+        self.threads.get(utid as usize).is_none_or(|thread| {
+            !thread.born
+                || thread.pending.is_none()
+                    && !matches!(thread.state, State::Running | State::Runnable)
+        })
+    }
+
+    /// Every CPU is known to be idle when the window begins (simulations).
+    pub fn begin_idle(&mut self) {
+        for (cpu, totals) in self.cpus.iter_mut().enumerate() {
+            totals.current = cpu as u32;
+        }
+    }
+
     /// The losses in time order, chain breaks included.
     pub fn sorted_losses(&mut self) -> arrow_array::RecordBatch {
         self.losses.sort_by_key(|loss| (loss.ts_begin, loss.cpu));

@@ -1,0 +1,2 @@
+//! The simulator's errors are the engine's: found, expected, what to do now.
+pub use crate::error::{Error, Result};

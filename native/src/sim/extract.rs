@@ -1,0 +1,584 @@
+//! From a trace to a workload: what each thread did, without what the scheduler did.
+//!
+//! One pass over the fact rows in time order. Running time between two waits
+//! becomes `run`; a wake by a thread becomes a `signal` at the waker's progress
+//! point (CPU time used so far) and a `wait_for` in the wakee; a wake from an
+//! idle CPU or interrupt becomes a sleep. Every doubtful case has a rule here
+//! and a counter in `Report`. All dependencies point forward in the trace's
+//! time, so the programs cannot deadlock under any policy.
+use std::collections::HashMap;
+
+use super::python::op;
+use crate::model::event::{State, WakeKind};
+use crate::model::tables::{Switch, Wakeup};
+use crate::reconstruct::facts::Facts;
+
+
+/// One extracted step; the meaning of the numbers depends on `op`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    pub op: u8,
+    pub disk: bool,
+    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`.
+    pub thread: u32,
+    /// ns, or the priority number of `set_priority`.
+    pub ns: i64,
+    pub count: u64,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Unseen,
+    Running { since: i64 },
+    Runnable,
+    Asleep { since: i64, disk: bool },
+    /// Lost from sight at this time.
+    Lost { since: i64 },
+    Gone,
+}
+
+/// How a thread enters the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enters {
+    /// Runnable from this time on (of the window).
+    At(i64),
+    /// Asleep in its first step from the beginning.
+    Asleep,
+    /// By another's `fork`.
+    Forked,
+}
+
+#[derive(Debug, Clone)]
+pub struct ThreadOut {
+    pub utid: u32,
+    pub enters: Enters,
+    pub first_cpu: Option<u16>,
+    /// CPUs on which it ran, as a bit set of the first 64, and whether others.
+    pub ran_on: Vec<u64>,
+    pub first_prio: Option<i16>,
+    pub steps: Vec<Made>,
+    now: Now,
+    ran: i64,
+    yielded: bool,
+    prio: Option<i16>,
+    /// A wake raised while it was still running: by whom, and the count.
+    pending: Option<(u32, u64)>,
+}
+
+/// How often each rule was used.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub switches: u64,
+    pub involuntary_dropped: u64,
+    pub yields: u64,
+    pub wakes_by_threads: u64,
+    pub wakes_external: u64,
+    pub wakes_unknown_waker: u64,
+    pub wakes_before_sleep: u64,
+    pub wakes_spurious: u64,
+    pub wakes_missing: u64,
+    pub forks: u64,
+    pub exits: u64,
+    pub chain_breaks: u64,
+    pub gaps: u64,
+    pub priority_changes: u64,
+    pub running_at_begin: u64,
+    pub cut_at_end: u64,
+    pub cpu_time: i64,
+    pub cpu_time_lost: i64,
+}
+
+impl Report {
+    pub fn entries(&self) -> Vec<(&'static str, i64)> {
+        let n = |v: u64| v as i64;
+        vec![
+            ("switches", n(self.switches)),
+            ("involuntary_dropped", n(self.involuntary_dropped)),
+            ("yields", n(self.yields)),
+            ("wakes_by_threads", n(self.wakes_by_threads)),
+            ("wakes_external", n(self.wakes_external)),
+            ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
+            ("wakes_before_sleep", n(self.wakes_before_sleep)),
+            ("wakes_spurious", n(self.wakes_spurious)),
+            ("wakes_missing", n(self.wakes_missing)),
+            ("forks", n(self.forks)),
+            ("exits", n(self.exits)),
+            ("chain_breaks", n(self.chain_breaks)),
+            ("gaps", n(self.gaps)),
+            ("priority_changes", n(self.priority_changes)),
+            ("running_at_begin", n(self.running_at_begin)),
+            ("cut_at_end", n(self.cut_at_end)),
+            ("cpu_time", self.cpu_time),
+            ("cpu_time_lost", self.cpu_time_lost),
+        ]
+    }
+}
+
+/// What the caller decides.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Wakes from outside happen at their own time, however late the thread is.
+    pub absolute: bool,
+    /// Priorities are Linux's numbers: a change of them is a `set_priority`.
+    pub linux_priorities: bool,
+}
+
+pub struct Extractor {
+    ncpu: u32,
+    begin: i64,
+    rules: Rules,
+    /// Index by utid.
+    index: Vec<u32>,
+    pub threads: Vec<ThreadOut>,
+    current: Vec<u32>,
+    seen: Vec<bool>,
+    sent: HashMap<(u32, u32), u64, rustc_hash::FxBuildHasher>,
+    /// Which wake rows begin a wake: `waking` where it was recorded.
+    first_kind: WakeKind,
+    pub report: Report,
+}
+
+impl Extractor {
+    pub fn new(ncpu: u32, begin: i64, rules: Rules, has_waking: bool) -> Self {
+        Self {
+            ncpu,
+            begin,
+            rules,
+            index: Vec::new(),
+            threads: Vec::new(),
+            current: vec![NOBODY; ncpu as usize],
+            seen: vec![false; ncpu as usize],
+            sent: HashMap::default(),
+            first_kind: if has_waking {
+                WakeKind::Waking
+            } else {
+                WakeKind::Enqueued
+            },
+            report: Report::default(),
+        }
+    }
+
+    /// Feeds all rows; `end` is that of the window.
+    pub fn run(mut self, facts: &Facts, end: i64) -> Self {
+        let (mut s, mut w, mut y) = (0, 0, 0);
+        loop {
+            let at = [
+                facts.switches.get(s).map_or(i64::MAX, |r| r.ts),
+                facts.wakeups.get(w).map_or(i64::MAX, |r| r.ts),
+                facts.yields.get(y).map_or(i64::MAX, |r| r.ts),
+            ];
+            if at == [i64::MAX; 3] {
+                break;
+            }
+            // A yield precedes its switch. In a simulation a thread may wake
+            // others, be woken and be switched at one and the same instant.
+            if at[2] <= at[0] && at[2] <= at[1] {
+                self.yielded(facts.yields[y].utid);
+                y += 1;
+            } else if at[1] < at[0] || (at[1] == at[0] && self.wakes_first(&facts.switches[s], &facts.wakeups[w])) {
+                self.wakeup(&facts.wakeups[w]);
+                w += 1;
+            } else {
+                self.switch(&facts.switches[s]);
+                s += 1;
+            }
+        }
+        self.finish(end);
+        self
+    }
+
+    /// Whether this wake comes before this switch of the same instant: it does if
+    /// the switch takes the waker off its CPU, or brings in somebody who sleeps.
+    fn wakes_first(&self, row: &Switch, wake: &Wakeup) -> bool {
+        if wake.cpu == row.cpu && wake.waker_utid == Some(row.prev_utid) {
+            return true;
+        }
+        if row.next_utid < self.ncpu {
+            return false;
+        }
+        match self.index.get(row.next_utid as usize) {
+            Some(&i) if i != NOBODY => matches!(
+                self.threads[i as usize].now,
+                Now::Unseen | Now::Asleep { .. }
+            ),
+            _ => true,
+        }
+    }
+
+    /// The thread's place in the workload; made at first sight.
+    fn thread(&mut self, utid: u32) -> u32 {
+        let at = utid as usize;
+        if at >= self.index.len() {
+            self.index.resize(at + 1, NOBODY);
+        }
+        if self.index[at] == NOBODY {
+            self.index[at] = self.threads.len() as u32;
+            self.threads.push(ThreadOut {
+                utid,
+                enters: Enters::At(0),
+                first_cpu: None,
+                ran_on: vec![0; (self.ncpu as usize).div_ceil(64)],
+                first_prio: None,
+                steps: Vec::new(),
+                now: Now::Unseen,
+                ran: 0,
+                yielded: false,
+                prio: None,
+                pending: None,
+            });
+        }
+        self.index[at]
+    }
+
+    fn yielded(&mut self, utid: u32) {
+        if utid >= self.ncpu {
+            let i = self.thread(utid);
+            self.threads[i as usize].yielded = true;
+        }
+    }
+
+    fn switch(&mut self, row: &Switch) {
+        let c = row.cpu as usize;
+        if c >= self.current.len() {
+            return;
+        }
+        self.report.switches += 1;
+        let t = row.ts;
+        let believed = self.current[c];
+        if self.seen[c] && believed != row.prev_utid {
+            self.chain_break(believed, t);
+        }
+        if row.prev_utid >= self.ncpu {
+            self.leaves(row, c);
+        }
+        self.current[c] = row.next_utid;
+        self.seen[c] = true;
+        if row.next_utid >= self.ncpu {
+            self.comes(row, c);
+        }
+    }
+
+    fn chain_break(&mut self, utid: u32, t: i64) {
+        self.report.chain_breaks += 1;
+        if utid < self.ncpu || utid == NOBODY {
+            return;
+        }
+        let i = self.thread(utid) as usize;
+        if let Now::Running { since } = self.threads[i].now {
+            // When it left is not known: what it ran since is given up.
+            self.report.cpu_time_lost += t - since;
+            self.threads[i].now = Now::Lost { since };
+        }
+    }
+
+    fn leaves(&mut self, row: &Switch, c: usize) {
+        let t = row.ts;
+        let i = self.thread(row.prev_utid) as usize;
+        let begin = self.begin;
+        let first_of_cpu = !self.seen[c];
+        let th = &mut self.threads[i];
+        match th.now {
+            Now::Running { since } => th.ran += t - since,
+            Now::Unseen => {
+                // The CPU's first switch: it ran since the window began. Else it
+                // comes out of a loss, and its time there is not known.
+                if first_of_cpu {
+                    th.ran += t - begin;
+                    self.report.running_at_begin += 1;
+                }
+                th.enters = Enters::At(if first_of_cpu { 0 } else { t - begin });
+                th.first_cpu = Some(row.cpu);
+            }
+            Now::Lost { since } => {
+                self.report.gaps += 1;
+                gap(th, &mut self.report, since, t, self.rules.absolute, begin);
+            }
+            Now::Asleep { since, disk } => {
+                // It woke and came onto the CPU unseen.
+                self.report.wakes_missing += 1;
+                external(th, since, t, disk, self.rules.absolute, begin);
+            }
+            Now::Runnable | Now::Gone => {}
+        }
+        ran_on(th, row.cpu);
+        th.prio = th.prio.or(row.prev_prio);
+        th.first_prio = th.first_prio.or(row.prev_prio);
+        let yielded = std::mem::take(&mut th.yielded) || row.preempted == Some(false);
+        match row.prev_state {
+            State::Runnable => {
+                th.now = Now::Runnable;
+                if th.pending.take().is_some() {
+                    self.report.wakes_spurious += 1;
+                }
+                if yielded {
+                    self.report.yields += 1;
+                    flush(th, &mut self.report);
+                    push(th, op::YIELD, NOBODY, 0, 0, false);
+                } else {
+                    self.report.involuntary_dropped += 1;
+                }
+            }
+            State::Dead => {
+                self.report.exits += 1;
+                flush(th, &mut self.report);
+                push(th, op::EXIT, NOBODY, 0, 0, false);
+                th.now = Now::Gone;
+            }
+            state => {
+                flush(th, &mut self.report);
+                let disk = state == State::Blocked;
+                th.now = Now::Asleep { since: t, disk };
+                if let Some((waker, count)) = th.pending.take() {
+                    // Woken before it slept: the wait is over when it begins.
+                    self.report.wakes_before_sleep += 1;
+                    if waker != NOBODY {
+                        push(th, op::WAIT_FOR, waker, 0, count, disk);
+                    }
+                    th.now = Now::Runnable;
+                }
+            }
+        }
+    }
+
+    fn comes(&mut self, row: &Switch, c: usize) {
+        let t = row.ts;
+        let i = self.thread(row.next_utid) as usize;
+        let begin = self.begin;
+        let th = &mut self.threads[i];
+        match th.now {
+            Now::Unseen => {
+                th.enters = Enters::At(t - begin);
+                if !th.steps.is_empty() {
+                    th.enters = Enters::At(0);
+                }
+                self.report.wakes_missing += 1;
+            }
+            Now::Asleep { since, disk } => {
+                self.report.wakes_missing += 1;
+                external(th, since, t, disk, self.rules.absolute, begin);
+            }
+            Now::Lost { since } => {
+                self.report.gaps += 1;
+                gap(th, &mut self.report, since, t, self.rules.absolute, begin);
+            }
+            Now::Running { since } => {
+                // Switched in twice: its switch-out was lost.
+                self.report.cpu_time_lost += t - since;
+            }
+            Now::Runnable | Now::Gone => {}
+        }
+        th.now = Now::Running { since: t };
+        th.first_cpu = th.first_cpu.or(Some(c as u16));
+        ran_on(th, row.cpu);
+        if self.rules.linux_priorities
+            && let Some(prio) = row.next_prio
+        {
+            th.first_prio = th.first_prio.or(Some(prio));
+            if th.prio.is_some_and(|p| p != prio) {
+                self.report.priority_changes += 1;
+                flush(th, &mut self.report);
+                push(th, op::SET_PRIORITY, NOBODY, i64::from(prio), 0, false);
+            }
+            th.prio = Some(prio);
+        }
+    }
+
+    fn wakeup(&mut self, row: &Wakeup) {
+        if row.utid < self.ncpu {
+            return;
+        }
+        if row.kind == WakeKind::New {
+            self.new_thread(row);
+            return;
+        }
+        if row.kind != self.first_kind {
+            return;
+        }
+        let begin = self.begin;
+        let i = self.thread(row.utid);
+        match self.threads[i as usize].now {
+            Now::Runnable | Now::Gone => self.report.wakes_spurious += 1,
+            Now::Running { .. } => {
+                let waker = self.waker(row, i);
+                let count = self.send(waker, i, row.ts);
+                self.threads[i as usize].pending = Some((waker.unwrap_or(NOBODY), count));
+            }
+            now => {
+                let waker = self.waker(row, i);
+                let count = self.send(waker, i, row.ts);
+                let absolute = self.rules.absolute;
+                let th = &mut self.threads[i as usize];
+                let (since, disk) = match now {
+                    Now::Asleep { since, disk } => (since, disk),
+                    Now::Lost { since } => (since, false),
+                    _ => {
+                        th.enters = Enters::Asleep;
+                        (begin, false)
+                    }
+                };
+                match waker {
+                    Some(w) => {
+                        self.report.wakes_by_threads += 1;
+                        push(th, op::WAIT_FOR, w, 0, count, disk);
+                    }
+                    None => {
+                        self.report.wakes_external += 1;
+                        external(th, since, row.ts, disk, absolute, begin);
+                    }
+                }
+                th.now = Now::Runnable;
+            }
+        }
+    }
+
+    /// The thread that raised a wake, if it was one and runs where it says.
+    fn waker(&mut self, row: &Wakeup, wakee: u32) -> Option<u32> {
+        let utid = row.waker_utid?;
+        if utid < self.ncpu {
+            return None;
+        }
+        let w = self.thread(utid);
+        let runs = matches!(self.threads[w as usize].now, Now::Running { .. })
+            && self.current.get(row.cpu as usize) == Some(&utid);
+        // Before a CPU's first switch its thread is known by its wakes only.
+        let unseen = self.threads[w as usize].now == Now::Unseen
+            && !self.seen.get(row.cpu as usize).copied().unwrap_or(true);
+        if unseen {
+            let begin = self.begin;
+            let th = &mut self.threads[w as usize];
+            th.now = Now::Running { since: begin };
+            th.enters = Enters::At(0);
+            th.first_cpu = Some(row.cpu);
+            self.report.running_at_begin += 1;
+            self.current[row.cpu as usize] = utid;
+            self.seen[row.cpu as usize] = true;
+            return (w != wakee).then_some(w);
+        }
+        if !runs || w == wakee {
+            self.report.wakes_unknown_waker += 1;
+            return None;
+        }
+        Some(w)
+    }
+
+    /// Notes a signal of `waker` at its progress point; answers its number.
+    fn send(&mut self, waker: Option<u32>, to: u32, t: i64) -> u64 {
+        let Some(w) = waker else { return 0 };
+        let count = self.sent.entry((w, to)).or_default();
+        *count += 1;
+        let count = *count;
+        self.progress(w, t);
+        push(&mut self.threads[w as usize], op::SIGNAL, to, 0, 0, false);
+        count
+    }
+
+    /// Brings the running thread `w` up to `t` and writes its `run`.
+    fn progress(&mut self, w: u32, t: i64) {
+        let th = &mut self.threads[w as usize];
+        if let Now::Running { since } = th.now {
+            th.ran += t - since;
+            th.now = Now::Running { since: t };
+        }
+        flush(th, &mut self.report);
+    }
+
+    fn new_thread(&mut self, row: &Wakeup) {
+        let i = self.thread(row.utid);
+        if self.threads[i as usize].now != Now::Unseen {
+            self.report.wakes_spurious += 1;
+            return;
+        }
+        self.report.forks += 1;
+        let parent = self.waker(row, i);
+        let begin = self.begin;
+        match parent {
+            Some(p) => {
+                self.progress(p, row.ts);
+                push(&mut self.threads[p as usize], op::FORK, i, 0, 0, false);
+                self.threads[i as usize].enters = Enters::Forked;
+            }
+            None => self.threads[i as usize].enters = Enters::At(row.ts - begin),
+        }
+        self.threads[i as usize].now = Now::Runnable;
+    }
+
+    fn finish(&mut self, end: i64) {
+        for th in &mut self.threads {
+            if th.now == Now::Gone {
+                continue;
+            }
+            self.report.cut_at_end += 1;
+            if let Now::Running { since } = th.now {
+                th.ran += end - since;
+            }
+            flush(th, &mut self.report);
+            push(th, op::PARK, NOBODY, 0, 0, false);
+            if th.now == Now::Unseen {
+                // Seen only as a waker that ran nowhere: it never mattered.
+                th.enters = Enters::Asleep;
+            }
+        }
+    }
+}
+
+fn ran_on(th: &mut ThreadOut, cpu: u16) {
+    if let Some(word) = th.ran_on.get_mut(cpu as usize / 64) {
+        *word |= 1 << (cpu % 64);
+    }
+}
+
+fn push(th: &mut ThreadOut, op: u8, thread: u32, ns: i64, count: u64, disk: bool) {
+    th.steps.push(Made {
+        op,
+        disk,
+        thread,
+        ns,
+        count,
+    });
+}
+
+/// Writes the running time gathered so far as a `run`.
+fn flush(th: &mut ThreadOut, report: &mut Report) {
+    if th.ran > 0 {
+        report.cpu_time += th.ran;
+        let ran = std::mem::take(&mut th.ran);
+        push(th, op::RUN, NOBODY, ran, 0, false);
+    }
+}
+
+/// A sleep from `since` to `t` that something outside the workload ended.
+fn external(th: &mut ThreadOut, since: i64, t: i64, disk: bool, absolute: bool, begin: i64) {
+    if absolute {
+        push(th, op::WAIT_UNTIL, NOBODY, t - begin, 0, false);
+    } else {
+        push(th, op::SLEEP, NOBODY, t - since, 0, disk);
+    }
+}
+
+/// The time in which the thread was lost from sight counts as a sleep.
+fn gap(
+    th: &mut ThreadOut,
+    report: &mut Report,
+    since: i64,
+    t: i64,
+    absolute: bool,
+    begin: i64,
+) {
+    flush(th, report);
+    external(th, since, t, false, absolute, begin);
+}
+
+/// Class (its number), nice value and real-time priority of a Linux priority.
+pub fn linux_priority(prio: i16) -> (u8, i8, u8) {
+    match prio {
+        // Deadline and stop threads: above every real-time priority.
+        ..0 => (FIFO, 0, 99),
+        0..100 => (FIFO, 0, (99 - prio).clamp(1, 99) as u8),
+        _ => (FAIR, (prio - 120).clamp(-20, 19) as i8, 0),
+    }
+}
+
+const FIFO: u8 = 0;
+const FAIR: u8 = 2;

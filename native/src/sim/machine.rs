@@ -1,0 +1,337 @@
+//! The simulated machine: CPUs, what they share, and what moving costs.
+use super::error::{Result, Error};
+
+/// Logical CPU number.
+pub type Cpu = u16;
+
+/// A set of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CpuSet {
+    words: Vec<u64>,
+}
+
+impl CpuSet {
+    pub fn empty(ncpu: usize) -> Self {
+        Self {
+            words: vec![0; ncpu.div_ceil(64)],
+        }
+    }
+
+    pub fn all(ncpu: usize) -> Self {
+        let mut set = Self::empty(ncpu);
+        (0..ncpu).for_each(|c| set.insert(c as Cpu));
+        set
+    }
+
+    pub fn insert(&mut self, c: Cpu) {
+        self.words[c as usize / 64] |= 1 << (c % 64);
+    }
+
+    pub fn remove(&mut self, c: Cpu) {
+        self.words[c as usize / 64] &= !(1 << (c % 64));
+    }
+
+    pub fn contains(&self, c: Cpu) -> bool {
+        self.words[c as usize / 64] >> (c % 64) & 1 == 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|w| *w == 0)
+    }
+
+    /// The members in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {
+        self.words.iter().enumerate().flat_map(|(i, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                if left == 0 {
+                    return None;
+                }
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                Some((i * 64) as Cpu + bit as Cpu)
+            })
+        })
+    }
+
+    /// The lowest CPU in both sets.
+    pub fn first_common(&self, other: &CpuSet) -> Option<Cpu> {
+        self.words
+            .iter()
+            .zip(&other.words)
+            .enumerate()
+            .find_map(|(i, (a, b))| {
+                let both = a & b;
+                (both != 0).then(|| (i * 64) as Cpu + both.trailing_zeros() as Cpu)
+            })
+    }
+}
+
+/// How far two CPUs are apart, nearest first; the order is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    Same,
+    Smt,
+    Llc,
+    Package,
+    Numa,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuInfo {
+    pub core: u16,
+    pub llc: u16,
+    pub package: u16,
+    pub node: u16,
+    /// 1024 is a full-speed CPU.
+    pub capacity: u16,
+}
+
+/// What the engine charges beside the program's own time; all 0 by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// Added to the incoming thread's time at each switch between two threads
+    /// or from idle, in ns.
+    pub switch_ns: i64,
+    /// Added when a thread runs on another CPU than the last time, by distance
+    /// (smt, llc, package, numa), in ns: the refill of what it had in cache.
+    pub migration_ns: [i64; 4],
+    /// Speed of a hardware thread while a sibling is busy, in thousandths.
+    pub smt_speed_permille: i64,
+    /// Delay before another CPU hears a request to reschedule, in ns.
+    pub ipi_ns: i64,
+    /// Time from a request to choose until an idle CPU does, in ns.
+    pub idle_exit_ns: i64,
+    /// Time each clock tick steals from the running thread, in ns.
+    pub tick_ns: i64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            switch_ns: 0,
+            migration_ns: [0; 4],
+            smt_speed_permille: 1000,
+            ipi_ns: 0,
+            idle_exit_ns: 0,
+            tick_ns: 0,
+        }
+    }
+}
+
+/// The most CPUs a machine may have (the trace model's `cpu` is 16 bits; real
+/// machines stay below this).
+pub const MAX_CPUS: usize = 4096;
+
+#[derive(Debug, Clone)]
+pub struct Machine {
+    cpus: Vec<CpuInfo>,
+    siblings: Vec<Vec<Cpu>>,
+    llcs: Vec<Vec<Cpu>>,
+    packages: Vec<Vec<Cpu>>,
+    nodes: Vec<Vec<Cpu>>,
+    pub costs: Costs,
+}
+
+fn groups(cpus: &[CpuInfo], key: impl Fn(&CpuInfo) -> u16) -> Vec<Vec<Cpu>> {
+    let n = cpus.iter().map(&key).max().map_or(0, |m| m as usize + 1);
+    let mut out = vec![Vec::new(); n];
+    for (c, info) in cpus.iter().enumerate() {
+        out[key(info) as usize].push(c as Cpu);
+    }
+    out
+}
+
+impl Machine {
+    pub fn new(cpus: Vec<CpuInfo>, costs: Costs) -> Result<Self> {
+        if cpus.is_empty() || cpus.len() > MAX_CPUS {
+            return Err(Error::usage(
+                format!("a machine of {} CPUs", cpus.len()),
+                format!("1 to {MAX_CPUS} CPUs"),
+                "give the machine's shape, as in machine=4 or machine=\"2x8x2\"",
+            ));
+        }
+        if let Some((c, info)) = cpus
+            .iter()
+            .enumerate()
+            .find(|(_, i)| i.capacity == 0 || i.capacity > 1024)
+        {
+            return Err(Error::usage(
+                format!("CPU {c} has capacity {}", info.capacity),
+                "a capacity in 1..=1024, where 1024 is a full-speed CPU",
+                "leave capacity out for a CPU of full speed",
+            ));
+        }
+        let (smt, times) = (
+            costs.smt_speed_permille,
+            [
+                costs.switch_ns,
+                costs.ipi_ns,
+                costs.idle_exit_ns,
+                costs.tick_ns,
+                costs.migration_ns[0],
+                costs.migration_ns[1],
+                costs.migration_ns[2],
+                costs.migration_ns[3],
+            ],
+        );
+        if !(1..=1000).contains(&smt) || times.iter().any(|t| !(0..=1_000_000_000).contains(t)) {
+            return Err(Error::usage(
+                format!("the costs {costs:?}"),
+                "costs between 0 and 1 s, and an SMT speed between 0.001 and 1",
+                "leave a cost out to have it 0",
+            ));
+        }
+        Ok(Self {
+            siblings: groups(&cpus, |i| i.core),
+            llcs: groups(&cpus, |i| i.llc),
+            packages: groups(&cpus, |i| i.package),
+            nodes: groups(&cpus, |i| i.node),
+            cpus,
+            costs,
+        })
+    }
+
+    /// No CPUs at all; allocates nothing.
+    pub(super) fn hollow() -> Self {
+        Self {
+            cpus: Vec::new(),
+            siblings: Vec::new(),
+            llcs: Vec::new(),
+            packages: Vec::new(),
+            nodes: Vec::new(),
+            costs: Costs::default(),
+        }
+    }
+
+    /// `n` equal CPUs, one thread a core, sharing one cache.
+    pub fn flat(n: usize) -> Result<Self> {
+        Self::grid(1, n, 1)
+    }
+
+    /// `packages` x `cores` x `threads`: each package is one LLC and one node.
+    pub fn grid(packages: usize, cores: usize, threads: usize) -> Result<Self> {
+        let total = packages.saturating_mul(cores).saturating_mul(threads);
+        if total > MAX_CPUS {
+            return Err(Error::usage(
+                format!("a machine of {total} CPUs"),
+                format!("1 to {MAX_CPUS} CPUs"),
+                "give a smaller machine",
+            ));
+        }
+        let mut cpus = Vec::with_capacity(total);
+        for package in 0..packages {
+            for core in 0..cores {
+                for _ in 0..threads {
+                    cpus.push(CpuInfo {
+                        core: (package * cores + core) as u16,
+                        llc: package as u16,
+                        package: package as u16,
+                        node: package as u16,
+                        capacity: 1024,
+                    });
+                }
+            }
+        }
+        Self::new(cpus, Costs::default())
+    }
+
+    pub fn ncpu(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// All CPUs in rising order.
+    pub fn cpus(&self) -> impl Iterator<Item = Cpu> + use<> {
+        0..self.cpus.len() as Cpu
+    }
+
+    pub fn info(&self, c: Cpu) -> &CpuInfo {
+        &self.cpus[c as usize]
+    }
+
+    pub fn distance(&self, a: Cpu, b: Cpu) -> Distance {
+        if a == b {
+            return Distance::Same;
+        }
+        let (x, y) = (self.info(a), self.info(b));
+        if x.core == y.core {
+            Distance::Smt
+        } else if x.llc == y.llc {
+            Distance::Llc
+        } else if x.node == y.node {
+            Distance::Package
+        } else {
+            Distance::Numa
+        }
+    }
+
+    /// The hardware threads of `c`'s core, `c` among them, rising.
+    pub fn smt(&self, c: Cpu) -> &[Cpu] {
+        &self.siblings[self.info(c).core as usize]
+    }
+
+    /// The CPUs that share the last-level cache with `c`, `c` among them.
+    pub fn llc(&self, c: Cpu) -> &[Cpu] {
+        &self.llcs[self.info(c).llc as usize]
+    }
+
+    pub fn package(&self, c: Cpu) -> &[Cpu] {
+        &self.packages[self.info(c).package as usize]
+    }
+
+    pub fn node(&self, c: Cpu) -> &[Cpu] {
+        &self.nodes[self.info(c).node as usize]
+    }
+
+    /// LLC groups, each a rising list of CPUs; empty ones do not occur in a
+    /// numbering without holes.
+    pub fn llc_groups(&self) -> &[Vec<Cpu>] {
+        &self.llcs
+    }
+
+    pub fn node_groups(&self) -> &[Vec<Cpu>] {
+        &self.nodes
+    }
+
+    pub fn core_groups(&self) -> &[Vec<Cpu>] {
+        &self.siblings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_knows_its_distances() {
+        let m = Machine::grid(2, 2, 2).unwrap();
+        assert_eq!(m.ncpu(), 8);
+        assert_eq!(m.distance(0, 0), Distance::Same);
+        assert_eq!(m.distance(0, 1), Distance::Smt);
+        assert_eq!(m.distance(0, 2), Distance::Llc);
+        assert_eq!(m.distance(0, 4), Distance::Numa);
+        assert_eq!(m.smt(3), &[2, 3]);
+        assert_eq!(m.llc(5), &[4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn sets_list_their_members_in_order() {
+        let mut s = CpuSet::empty(130);
+        for c in [129, 0, 64] {
+            s.insert(c);
+        }
+        assert_eq!(s.iter().collect::<Vec<_>>(), [0, 64, 129]);
+        s.remove(64);
+        assert!(!s.contains(64));
+        assert_eq!(s.len(), 2);
+    }
+
+    #[test]
+    fn no_cpus_is_an_error() {
+        assert!(Machine::flat(0).unwrap_err().to_string().contains("0 CPUs"));
+    }
+}

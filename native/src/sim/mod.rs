@@ -1,0 +1,22 @@
+//! The replay simulator: a workload under a policy on a machine.
+pub mod engine;
+pub mod error;
+pub mod extract;
+pub mod heap;
+#[cfg(test)]
+mod invariants;
+pub mod machine;
+pub mod output;
+pub mod policy;
+pub mod queue;
+mod py_policy;
+mod py_world;
+pub mod python;
+pub mod rng;
+pub mod shared_queue;
+pub mod trace_sink;
+#[cfg(test)]
+mod testing;
+pub mod tree;
+pub mod workload;
+pub mod world;

@@ -1,0 +1,954 @@
+//! CFS, the Completely Fair Scheduler, as of Linux 2.6.31 and 2.6.32.
+//!
+//! Models sched_fair.c of 2.6.32.y and of the 20 ms-latency era before it
+//! (2.6.30/31). Per CPU a tree by virtual run time; the leftmost runs. A slice is
+//! the thread's share of a period that all runnable threads fit in; it is checked
+//! at ticks. A waking thread preempts when it is behind by more than the wakeup
+//! granularity; a sleeper comes back with a bounded credit.
+//!
+//! Left out: group scheduling, HRTICK, bandwidth limits, real-time throttling,
+//! power saving, the cost of balancing. Real-time threads: `linux_rt`. Load
+//! balancing and CPU choice: `linux_domains`, with the loads that lag behind as
+//! 2.6's did.
+use super::super::error::Result;
+use super::super::machine::{Cpu, Machine};
+use super::super::tree::{Nodes, Tree};
+use super::super::workload::{Class, Tid};
+use super::super::world::{State, Why, World};
+use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
+use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
+use super::linux_rt::RtQueues;
+use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::{
+    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
+};
+
+const fn tunable(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    Tunable {
+        name,
+        kind,
+        default,
+        unit,
+        range,
+        doc,
+    }
+}
+
+const fn switch(name: &'static str, default: &'static str, doc: &'static str) -> Tunable {
+    tunable(name, Kind::Bool, default, "", ANY, doc)
+}
+
+pub const SPEC: Spec = Spec {
+    family: "cfs",
+    summary: "least virtual run time first, in per-CPU trees",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c with real-time class and load balancer. Left out: groups, HRTICK, throttling, power saving.",
+    tunables: &[
+        tunable(
+            "sched_latency",
+            Kind::Ns,
+            "5ms",
+            "ns",
+            POSITIVE,
+            "period in which every thread runs once; scaled by 1 + log2(CPUs)",
+        ),
+        tunable(
+            "sched_min_granularity",
+            Kind::Ns,
+            "1ms",
+            "ns",
+            POSITIVE,
+            "least slice; scaled",
+        ),
+        tunable(
+            "sched_wakeup_granularity",
+            Kind::Ns,
+            "1ms",
+            "ns",
+            NON_NEGATIVE,
+            "lag that a waking thread needs to preempt; scaled",
+        ),
+        tunable(
+            "sched_nr_latency",
+            Kind::Int,
+            "5",
+            "threads",
+            POSITIVE,
+            "beyond this many the period grows by the least slice each",
+        ),
+        tunable(
+            "sched_migration_cost",
+            Kind::Ns,
+            "500us",
+            "ns",
+            NON_NEGATIVE,
+            "a thread that ran this recently is not pulled at first",
+        ),
+        switch(
+            "child_runs_first",
+            "off",
+            "a forked child runs before its parent",
+        ),
+        switch("scaling", "on", "scale the times by 1 + log2(CPUs)"),
+        switch("fair_sleepers", "on", "a sleeper comes back with credit"),
+        switch(
+            "gentle_fair_sleepers",
+            "on",
+            "that credit is half the latency, not all",
+        ),
+        switch("start_debit", "on", "a new thread starts one slice behind"),
+        switch("wakeup_preempt", "on", "a waking thread may preempt"),
+        switch(
+            "adaptive_gran",
+            "on",
+            "granularity by how often the wakee wakes others",
+        ),
+        switch(
+            "asym_gran",
+            "on",
+            "granularity scaled by the wakee's weight",
+        ),
+        tunable(
+            "buddies",
+            Kind::Choice(&["off", "last", "next_last"]),
+            "last",
+            "",
+            NON_NEGATIVE,
+            "whom pick prefers: the preempted (last), also the wakee (next)",
+        ),
+        switch(
+            "early_slice_check",
+            "on",
+            "end a slice also when the leftmost is a whole slice behind (2.6.32)",
+        ),
+        tunable(
+            "wake_cpu",
+            Kind::Choice(&["wake_idle", "idle_sibling"]),
+            "idle_sibling",
+            "",
+            NON_NEGATIVE,
+            "after wake_affine: idle hardware thread only (2.6.31) or any idle CPU of the cache",
+        ),
+        switch("balance", "on", "periodic and idle load balancing"),
+        switch("balance_newidle", "on", "pull when a CPU is about to idle"),
+        tunable(
+            "forkexec_idx",
+            Kind::Int,
+            "0",
+            "",
+            (0.0, 2.0),
+            "which of the lagging loads places a new thread",
+        ),
+        tunable(
+            "rr_timeslice",
+            Kind::Ns,
+            "100ms",
+            "ns",
+            POSITIVE,
+            "slice of SCHED_RR",
+        ),
+        tunable("hz", Kind::Int, "250", "1/s", CLOCK_HZ, "clock ticks"),
+    ],
+    presets: &[
+        Preset {
+            name: "cfs-2.6.32",
+            doc: "2.6.32-rc5 and 2.6.32",
+            values: &[],
+        },
+        Preset {
+            name: "cfs-2.6.31",
+            doc: "2.6.31: long slices, child first, both buddies, no newidle balancing between cores",
+            values: &[
+                ("sched_latency", "20ms"),
+                ("sched_min_granularity", "4ms"),
+                ("sched_wakeup_granularity", "5ms"),
+                ("child_runs_first", "on"),
+                ("gentle_fair_sleepers", "off"),
+                ("buddies", "next_last"),
+                ("early_slice_check", "off"),
+                ("wake_cpu", "wake_idle"),
+                ("balance_newidle", "off"),
+                ("forkexec_idx", "1"),
+            ],
+        },
+    ],
+    series: &[
+        Series {
+            name: "vruntime",
+            unit: "ns",
+            doc: "virtual run time",
+        },
+        Series {
+            name: "min_vruntime",
+            unit: "ns",
+            doc: "the CPU's least virtual run time, never falling",
+        },
+    ],
+    work_conserving: false,
+    strict_classes: 1,
+    make,
+};
+
+const VRUNTIME: u16 = 0;
+const MIN_VRUNTIME: u16 = 1;
+
+fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
+    let ncpu = machine.ncpu();
+    let f = if s.is_on("scaling") {
+        log2_factor(ncpu, 8)
+    } else {
+        1
+    };
+    let hz = s.int("hz");
+    let knobs = Knobs {
+        style: Style::Load,
+        on: s.is_on("balance"),
+        newidle: s.is_on("balance_newidle"),
+        busy_factor: 64,
+        imbalance_pct: 125,
+        nice_tries: 1,
+        busy_idx: 2,
+        idle_idx: 1,
+        most: 32,
+    };
+    let k = Constants {
+        latency: s.ns("sched_latency") * f,
+        min_granularity: s.ns("sched_min_granularity") * f,
+        wakeup_granularity: s.ns("sched_wakeup_granularity") * f,
+        nr_latency: s.int("sched_nr_latency"),
+        migration_cost: s.ns("sched_migration_cost"),
+        child_first: s.is_on("child_runs_first"),
+        sleepers: s.is_on("fair_sleepers"),
+        gentle: s.is_on("gentle_fair_sleepers"),
+        start_debit: s.is_on("start_debit"),
+        wakeup_preempt: s.is_on("wakeup_preempt"),
+        adaptive: s.is_on("adaptive_gran"),
+        asym: s.is_on("asym_gran"),
+        buddies: s.choice("buddies"),
+        early: s.is_on("early_slice_check"),
+        idle_sibling: s.choice("wake_cpu") == 1,
+        forkexec_idx: s.int("forkexec_idx") as usize,
+        jiffy: 1_000_000_000 / hz,
+        hz: hz as u32,
+    };
+    let fresh = Se {
+        avg_wakeup: k.wakeup_granularity,
+        ..Se::default()
+    };
+    Ok(Box::new(Cfs {
+        k,
+        q: Rqs {
+            rqs: vec![Rq::default(); ncpu],
+            se: vec![fresh; nthreads],
+            nodes: Nodes::new(nthreads),
+            migration_cost: k.migration_cost,
+            jiffy: k.jiffy,
+        },
+        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        balancer: Balancer::new(machine, knobs, hz),
+    }))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Constants {
+    latency: i64,
+    min_granularity: i64,
+    wakeup_granularity: i64,
+    nr_latency: i64,
+    migration_cost: i64,
+    child_first: bool,
+    sleepers: bool,
+    gentle: bool,
+    start_debit: bool,
+    wakeup_preempt: bool,
+    adaptive: bool,
+    asym: bool,
+    buddies: usize,
+    early: bool,
+    idle_sibling: bool,
+    forkexec_idx: usize,
+    jiffy: i64,
+    hz: u32,
+}
+
+/// A thread's scheduling entity.
+#[derive(Debug, Clone, Default)]
+struct Se {
+    vruntime: i64,
+    weight: i64,
+    /// CPU time so far, at the last pick, and at the last wakeup it issued.
+    ran: i64,
+    ran_at_pick: i64,
+    ran_at_wakeup: i64,
+    avg_wakeup: i64,
+    /// The CPU whose virtual time `vruntime` is in.
+    home: Cpu,
+    realtime: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rq {
+    tree: Tree,
+    curr: Option<Tid>,
+    /// Weights of queued and running threads, and their number.
+    load: i64,
+    nr: u32,
+    min_vruntime: i64,
+    next: Option<Tid>,
+    last: Option<Tid>,
+    /// Loads that follow the true one by halves, quarters.. per tick.
+    lagging: [i64; 3],
+    lagged_at: i64,
+    realtime: u32,
+}
+
+struct Rqs {
+    rqs: Vec<Rq>,
+    se: Vec<Se>,
+    nodes: Nodes,
+    migration_cost: i64,
+    jiffy: i64,
+}
+
+impl Rqs {
+    fn rq(&mut self, c: Cpu) -> &mut Rq {
+        &mut self.rqs[c as usize]
+    }
+
+    /// Charge the running thread of `c` up to now.
+    fn update(&mut self, w: &mut World, c: Cpu) {
+        let Some(t) = self.rqs[c as usize].curr else {
+            return;
+        };
+        let ran = w.take_run(c);
+        let se = &mut self.se[t as usize];
+        se.ran += ran;
+        se.vruntime += virtual_ns(ran, se.weight);
+        let v = se.vruntime;
+        self.raise_min(c);
+        if ran > 0 {
+            w.record(VRUNTIME, t, v as f64);
+            let min = self.rqs[c as usize].min_vruntime;
+            w.record_cpu(MIN_VRUNTIME, c, min as f64);
+        }
+    }
+
+    fn raise_min(&mut self, c: Cpu) {
+        let rq = &self.rqs[c as usize];
+        let first = rq.tree.first().map(|t| self.se[t as usize].vruntime);
+        let curr = rq.curr.map(|t| self.se[t as usize].vruntime);
+        let least = match (first, curr) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(a), None) | (None, Some(a)) => a,
+            (None, None) => return,
+        };
+        let rq = self.rq(c);
+        rq.min_vruntime = rq.min_vruntime.max(least);
+    }
+
+    fn insert(&mut self, c: Cpu, t: Tid) {
+        let v = self.se[t as usize].vruntime;
+        let rq = &mut self.rqs[c as usize];
+        rq.tree.insert(&mut self.nodes, t, v, 0);
+    }
+
+    fn take_out(&mut self, c: Cpu, t: Tid) {
+        let rq = &mut self.rqs[c as usize];
+        rq.tree.remove(&mut self.nodes, t);
+        if rq.next == Some(t) {
+            rq.next = None;
+        }
+        if rq.last == Some(t) {
+            rq.last = None;
+        }
+    }
+
+    fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
+        let weight = self.se[t as usize].weight;
+        let rq = self.rq(c);
+        rq.load += sign * weight;
+        rq.nr = (i64::from(rq.nr) + sign) as u32;
+    }
+
+    /// Carry the virtual time of `t` over to `c`'s.
+    fn rebase(&mut self, c: Cpu, t: Tid) {
+        let home = self.se[t as usize].home;
+        let shift = self.rqs[c as usize].min_vruntime - self.rqs[home as usize].min_vruntime;
+        let se = &mut self.se[t as usize];
+        se.vruntime += shift;
+        se.home = c;
+    }
+
+    /// Bring the lagging loads up to the tick before now.
+    fn follow(&mut self, w: &World, c: Cpu) {
+        let load = self.load(c);
+        let tick = w.now() / self.jiffy;
+        let rq = self.rq(c);
+        let ticks = tick - rq.lagged_at;
+        rq.lagged_at = tick;
+        for (i, x) in rq.lagging.iter_mut().enumerate() {
+            for _ in 0..ticks.min(32) {
+                let keep = (1i64 << i) - 1;
+                // Round up when rising, so that it arrives.
+                let up = if load > *x { keep } else { 0 };
+                *x = (*x * keep + load + up) >> i;
+            }
+        }
+    }
+}
+
+impl Queues for Rqs {
+    fn load(&self, c: Cpu) -> i64 {
+        let rq = &self.rqs[c as usize];
+        // A real-time thread weighs as two of nice -20.
+        rq.load + i64::from(rq.realtime) * 2 * 88761
+    }
+
+    fn lagged(&self, w: &World, c: Cpu, idx: usize) -> i64 {
+        if idx == 0 {
+            return self.load(c);
+        }
+        let rq = &self.rqs[c as usize];
+        let mut x = rq.lagging[idx.min(2)];
+        // An idle CPU's clock stood still: it would have fallen since.
+        let missed = if w.is_idle(c) {
+            (w.now() / self.jiffy - rq.lagged_at).min(32)
+        } else {
+            0
+        };
+        for _ in 0..missed {
+            x = (x * ((1 << idx) - 1)) >> idx;
+        }
+        x
+    }
+
+    fn nr(&self, c: Cpu) -> u32 {
+        let rq = &self.rqs[c as usize];
+        rq.nr + rq.realtime
+    }
+
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
+        let mut load = want.load;
+        let mut moved = 0;
+        while load > 0 && moved < want.tasks {
+            let mut found = None;
+            let rq = &self.rqs[from as usize];
+            rq.tree.visit(&self.nodes, |t| {
+                let recent = w.now() - w.thread(t).last_ran < self.migration_cost
+                    && w.thread(t).last_cpu.is_some();
+                let hot = recent || rq.next == Some(t) || rq.last == Some(t);
+                let fits = self.se[t as usize].weight / 2 <= load;
+                if w.allowed(t, to) && fits && (want.hot || !hot) {
+                    found = Some(t);
+                }
+                found.is_none()
+            });
+            let Some(t) = found else { break };
+            self.update(w, to);
+            self.take_out(from, t);
+            self.account(from, t, -1);
+            self.rebase(to, t);
+            self.insert(to, t);
+            self.account(to, t, 1);
+            w.migrate(t, to);
+            load -= self.se[t as usize].weight;
+            moved += 1;
+        }
+        moved
+    }
+}
+
+struct Cfs {
+    k: Constants,
+    q: Rqs,
+    rt: RtQueues,
+    balancer: Balancer,
+}
+
+impl Cfs {
+    fn period(&self, nr: i64) -> i64 {
+        if nr > self.k.nr_latency {
+            nr * self.k.min_granularity
+        } else {
+            self.k.latency
+        }
+    }
+
+    /// The slice of `t` on `c`; `queued` tells whether it is counted there.
+    fn slice(&self, c: Cpu, t: Tid, queued: bool) -> i64 {
+        let rq = &self.q.rqs[c as usize];
+        let weight = self.q.se[t as usize].weight;
+        let (nr, load) = if queued {
+            (i64::from(rq.nr), rq.load)
+        } else {
+            (i64::from(rq.nr) + 1, rq.load + weight)
+        };
+        self.period(nr) * weight / load.max(1)
+    }
+
+    fn place(&mut self, c: Cpu, t: Tid, how: How, forked: bool) {
+        let min = self.q.rqs[c as usize].min_vruntime;
+        let mut v = min;
+        if how == How::New {
+            if forked && self.k.start_debit {
+                let weight = self.q.se[t as usize].weight;
+                v += virtual_ns(self.slice(c, t, false), weight);
+            }
+        } else if self.k.sleepers {
+            v -= if self.k.gentle {
+                self.k.latency / 2
+            } else {
+                self.k.latency
+            };
+        }
+        let se = &mut self.q.se[t as usize];
+        se.vruntime = se.vruntime.max(v);
+    }
+
+    fn granularity(&self, c: Cpu, curr: Tid, t: Tid) -> i64 {
+        let mut gran = self.k.wakeup_granularity;
+        let (r, s) = (&self.q.se[curr as usize], &self.q.se[t as usize]);
+        if self.k.adaptive {
+            let ran = r.ran - r.ran_at_pick;
+            let until = 2 * s.avg_wakeup * i64::from(self.q.rqs[c as usize].nr);
+            gran = gran.min((until - ran).max(0));
+        }
+        if self.k.asym {
+            virtual_ns(gran, s.weight)
+        } else {
+            gran
+        }
+    }
+
+    /// Whether `t` beats `other`: 1 by more than the granularity, 0 within it,
+    /// -1 not at all.
+    fn beats(&self, c: Cpu, other: Tid, t: Tid) -> i32 {
+        let ahead = self.q.se[other as usize].vruntime - self.q.se[t as usize].vruntime;
+        if ahead <= 0 {
+            -1
+        } else {
+            i32::from(ahead > self.granularity(c, other, t))
+        }
+    }
+
+    /// A thread issues a wakeup: how much it runs between two of them.
+    fn note_waker(&mut self, w: &mut World, wake: Wake) {
+        if let Some(p) = wake.waker
+            && self.q.rqs[wake.cpu as usize].curr == Some(p)
+        {
+            self.q.update(w, wake.cpu);
+            let se = &mut self.q.se[p as usize];
+            let sample = se.ran - se.ran_at_wakeup;
+            se.ran_at_wakeup = se.ran;
+            se.avg_wakeup += (sample - se.avg_wakeup) >> 3;
+        }
+    }
+
+    fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
+        let (prev, this) = (w.thread(t).cpu, wake.cpu);
+        let prev_ok = w.allowed(t, prev);
+        if wake.waker.is_none() && prev_ok && !self.k.idle_sibling {
+            return prev;
+        }
+        let mut target = prev;
+        if this != prev && w.allowed(t, this) && (!prev_ok || self.affine(w, t, prev, wake)) {
+            target = this;
+        }
+        if !w.allowed(t, target) {
+            return super::idle_or_previous(w, t);
+        }
+        if w.is_idle(target) {
+            return target;
+        }
+        if self.k.idle_sibling {
+            return idle_in_cache(w, t, target).unwrap_or(target);
+        }
+        if self.q.rqs[target as usize].nr > 1 {
+            return target;
+        }
+        let good = |c: &Cpu| w.is_idle(*c) && w.allowed(t, *c);
+        w.machine
+            .smt(target)
+            .iter()
+            .copied()
+            .find(good)
+            .unwrap_or(target)
+    }
+
+    /// Whether the waker's CPU may have it: its load, with the wakee's, is not
+    /// much above that of the wakee's old CPU.
+    fn affine(&self, w: &World, t: Tid, prev: Cpu, wake: Wake) -> bool {
+        let in_one_node = w.machine.node(prev).contains(&wake.cpu);
+        if !in_one_node {
+            return false;
+        }
+        let weight = self.q.se[t as usize].weight;
+        let mut here = self.q.load(wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
+        if wake.sync
+            && let Some(p) = wake.waker
+        {
+            here = (here - self.q.se[p as usize].weight).max(0);
+        }
+        let there = self.q.load(prev).min(self.q.lagged(w, prev, 1));
+        here == 0 || 100 * (here + weight) <= 112 * there
+    }
+
+    /// Down the domains to the idlest group and CPU.
+    fn fork_cpu(&self, w: &World, t: Tid, parent: Cpu) -> Cpu {
+        // Threads that are there from the start are not placed by stale loads.
+        let forked = w.thread(t).parent.is_some();
+        let idx = if forked { self.k.forkexec_idx } else { 0 };
+        let mut here = parent;
+        for d in self.balancer.domains.iter().rev() {
+            let span = d.span(here);
+            let mut best: Option<(i64, &Vec<Cpu>)> = None;
+            let mut local = i64::MAX;
+            for group in &span.groups {
+                if !group.iter().any(|c| w.allowed(t, *c)) {
+                    continue;
+                }
+                let is_local = group.contains(&here);
+                let total: i64 = group
+                    .iter()
+                    .map(|c| {
+                        let (now, old) = (self.q.load(*c), self.q.lagged(w, *c, idx));
+                        if is_local { now.max(old) } else { now.min(old) }
+                    })
+                    .sum();
+                let average = total / group.len() as i64;
+                if is_local {
+                    local = average;
+                } else if best.is_none_or(|(b, _)| average < b) {
+                    best = Some((average, group));
+                }
+            }
+            // Another group must be idler by half the imbalance.
+            let Some((average, group)) = best else {
+                continue;
+            };
+            if local != i64::MAX && 100 * local < 112 * average || local == average {
+                continue;
+            }
+            let idlest = group
+                .iter()
+                .filter(|c| w.allowed(t, **c))
+                .min_by_key(|c| self.q.load(**c));
+            here = idlest.copied().unwrap_or(here);
+        }
+        if w.allowed(t, here) {
+            here
+        } else {
+            super::least_loaded(w, t)
+        }
+    }
+
+    fn pick_fair(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
+        let rq = &self.q.rqs[c as usize];
+        let first = rq.tree.first()?;
+        let mut t = first;
+        if let Some(next) = rq.next
+            && self.beats(c, next, first) < 1
+        {
+            t = next;
+        }
+        if let Some(last) = rq.last
+            && self.beats(c, last, first) < 1
+        {
+            t = last;
+        }
+        self.q.take_out(c, t);
+        let se = &mut self.q.se[t as usize];
+        se.ran_at_pick = se.ran;
+        self.q.rq(c).curr = Some(t);
+        w.take_run(c);
+        Some(t)
+    }
+
+    fn clear_buddies(&mut self, c: Cpu) {
+        let rq = self.q.rq(c);
+        rq.next = None;
+        rq.last = None;
+    }
+
+    /// Out of whatever holds it on `c`.
+    fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        if self.q.se[t as usize].realtime {
+            self.rt.remove(t);
+            self.q.rq(c).realtime -= 1;
+        } else {
+            self.q.update(w, c);
+            self.q.take_out(c, t);
+            self.q.account(c, t, -1);
+        }
+    }
+
+    fn join(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        let realtime = w.thread(t).class.is_realtime();
+        self.q.se[t as usize].realtime = realtime;
+        if realtime {
+            self.rt.push(w, c, t, false);
+            self.q.rq(c).realtime += 1;
+        } else {
+            self.q.insert(c, t);
+            self.q.account(c, t, 1);
+        }
+    }
+}
+
+impl Policy for Cfs {
+    fn clocks(&self) -> Clocks {
+        Clocks {
+            hz: self.k.hz,
+            ..Clocks::default()
+        }
+    }
+
+    fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        let weight = weight_of(w, child);
+        let home = w.thread(child).cpu;
+        let mut v = self.q.rqs[home as usize].min_vruntime;
+        if let Some(p) = parent {
+            self.q.update(w, w.thread(p).cpu);
+            let se = &self.q.se[p as usize];
+            if !se.realtime {
+                v = se.vruntime + self.q.rqs[home as usize].min_vruntime
+                    - self.q.rqs[se.home as usize].min_vruntime;
+            }
+        }
+        let se = &mut self.q.se[child as usize];
+        se.vruntime = v;
+        se.weight = weight;
+        se.home = home;
+    }
+
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+        if let Place::Wake(wake) = place {
+            self.note_waker(w, wake);
+        }
+        if w.thread(t).class.is_realtime() {
+            return self.rt.select_cpu(w, t);
+        }
+        match place {
+            Place::Wake(wake) => self.wake_cpu(w, t, wake),
+            Place::Fork(wake) => self.fork_cpu(w, t, wake.cpu),
+            Place::Moved => super::idle_or_previous(w, t),
+        }
+    }
+
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+        self.q.update(w, cpu);
+        self.q.follow(w, cpu);
+        if !w.thread(t).class.is_realtime() {
+            self.q.se[t as usize].weight = weight_of(w, t);
+            self.q.rebase(cpu, t);
+            let parent = w.thread(t).parent;
+            if how != How::Moved {
+                self.place(cpu, t, how, parent.is_some());
+            }
+            if how == How::New
+                && self.k.child_first
+                && let Some(p) = self.q.rqs[cpu as usize].curr
+                && parent == Some(p)
+            {
+                let (pv, cv) = (
+                    self.q.se[p as usize].vruntime,
+                    self.q.se[t as usize].vruntime,
+                );
+                if pv < cv {
+                    self.q.se[p as usize].vruntime = cv;
+                    self.q.se[t as usize].vruntime = pv;
+                    w.resched(cpu, Why::Preempted);
+                }
+            }
+            w.record(VRUNTIME, t, self.q.se[t as usize].vruntime as f64);
+        }
+        self.join(w, cpu, t);
+    }
+
+    fn dequeue(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        self.leave(w, cpu, t);
+    }
+
+    fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
+        let Some(curr) = w.cpu(cpu).curr else { return };
+        if self.q.se[t as usize].realtime {
+            if self.rt.preempts(w, cpu, t) {
+                w.resched(cpu, Why::Preempted);
+            } else {
+                self.rt.push_away(w, t);
+            }
+            return;
+        }
+        if w.thread(curr).class.is_realtime() {
+            return;
+        }
+        self.q.update(w, cpu);
+        let nr = i64::from(self.q.rqs[cpu as usize].nr);
+        if self.k.buddies == 2 && nr >= self.k.nr_latency {
+            self.q.rq(cpu).last = Some(curr);
+        }
+        if self.k.buddies == 2 {
+            self.q.rq(cpu).next = Some(t);
+        }
+        let (its, ours) = (w.thread(t).class, w.thread(curr).class);
+        if its == Class::Batch || its == Class::Idle {
+            return;
+        }
+        if ours == Class::Idle {
+            w.resched(cpu, Why::Preempted);
+            return;
+        }
+        if self.k.wakeup_preempt && self.beats(cpu, curr, t) == 1 {
+            if self.k.buddies == 1 && nr >= self.k.nr_latency {
+                self.q.rq(cpu).last = Some(curr);
+            }
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+
+    fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        if let Some(t) = self.rt.pop(w, cpu) {
+            let from = w.thread(t).cpu;
+            self.q.rq(from).realtime -= 1;
+            self.q.rq(cpu).realtime += 1;
+            return Some(t);
+        }
+        self.pick_fair(w, cpu)
+    }
+
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+        if self.q.se[t as usize].realtime {
+            self.q.rq(cpu).realtime -= 1;
+            if left.stays_queued() {
+                self.q.rq(cpu).realtime += 1;
+                self.rt.push(w, cpu, t, left == Left::Preempted);
+                self.rt.push_away(w, t);
+            }
+            return;
+        }
+        self.q.update(w, cpu);
+        self.q.rq(cpu).curr = None;
+        if left.stays_queued() {
+            self.q.insert(cpu, t);
+        } else {
+            self.q.account(cpu, t, -1);
+            let rq = self.q.rq(cpu);
+            // A sleeper is nobody's buddy.
+            if rq.last == Some(t) {
+                rq.last = None;
+            }
+            if rq.next == Some(t) {
+                rq.next = None;
+            }
+        }
+        self.q.raise_min(cpu);
+    }
+
+    fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        self.q.follow(w, cpu);
+        if self.balancer.newly_idle(w, &mut self.q, cpu) {
+            return self.pick_fair(w, cpu);
+        }
+        None
+    }
+
+    fn tick(&mut self, w: &mut World, cpu: Cpu) {
+        self.q.follow(w, cpu);
+        if let Some(t) = w.cpu(cpu).curr {
+            if self.q.se[t as usize].realtime {
+                self.rt.tick(w, cpu, t, self.k.jiffy);
+            } else {
+                self.q.update(w, cpu);
+                self.check_slice(w, cpu, t);
+            }
+        }
+        self.balancer.tick(w, &mut self.q, cpu);
+        self.after_balance(w, cpu);
+    }
+
+    fn set_priority(&mut self, w: &mut World, t: Tid) {
+        let cpu = w.thread(t).cpu;
+        match w.thread(t).state {
+            State::Queued => {
+                self.leave(w, cpu, t);
+                self.q.se[t as usize].weight = weight_of(w, t);
+                if !w.thread(t).class.is_realtime() {
+                    self.q.rebase(cpu, t);
+                }
+                self.join(w, cpu, t);
+                let wake = Wake {
+                    waker: None,
+                    cpu,
+                    sync: false,
+                };
+                self.check_preempt(w, cpu, t, wake);
+            }
+            State::Running => {
+                if self.q.se[t as usize].realtime {
+                    self.q.rq(cpu).realtime -= 1;
+                } else {
+                    self.q.update(w, cpu);
+                    self.q.account(cpu, t, -1);
+                    self.q.rq(cpu).curr = None;
+                }
+                let realtime = w.thread(t).class.is_realtime();
+                self.q.se[t as usize].realtime = realtime;
+                self.q.se[t as usize].weight = weight_of(w, t);
+                if realtime {
+                    self.q.rq(cpu).realtime += 1;
+                } else {
+                    self.q.rebase(cpu, t);
+                    w.take_run(cpu);
+                    self.q.account(cpu, t, 1);
+                    self.q.rq(cpu).curr = Some(t);
+                }
+                w.resched(cpu, Why::Preempted);
+            }
+            State::Unborn | State::Sleeping | State::Dead => {
+                self.q.se[t as usize].realtime = w.thread(t).class.is_realtime();
+            }
+        }
+    }
+}
+
+impl Cfs {
+    fn check_slice(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        if self.q.rqs[cpu as usize].nr < 2 {
+            return;
+        }
+        let slice = self.slice(cpu, t, true);
+        let se = &self.q.se[t as usize];
+        let ran = se.ran - se.ran_at_pick;
+        if ran > slice {
+            self.clear_buddies(cpu);
+            w.resched(cpu, Why::SliceEnd);
+            return;
+        }
+        if !self.k.early || ran < self.k.min_granularity {
+            return;
+        }
+        let first = self.q.rqs[cpu as usize].tree.first();
+        if let Some(f) = first
+            && se.vruntime - self.q.se[f as usize].vruntime > slice
+        {
+            w.resched(cpu, Why::SliceEnd);
+        }
+    }
+
+    /// Pulled threads may be further behind than the running one.
+    fn after_balance(&mut self, w: &mut World, cpu: Cpu) {
+        let rq = &self.q.rqs[cpu as usize];
+        if let (Some(curr), Some(first)) = (rq.curr, rq.tree.first())
+            && w.now() == w.thread(first).since
+            && self.beats(cpu, curr, first) == 1
+        {
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+}

@@ -1,0 +1,817 @@
+//! EEVDF, Linux's fair scheduler since 6.6: earliest eligible virtual deadline.
+//!
+//! Models kernel/sched/fair.c of 6.6, with the features of 6.12 and 6.17 as
+//! switches. Per CPU a tree by virtual deadline; a thread is eligible if it has
+//! had no more than its share (its lag is not negative), and of the eligible the
+//! one with the earliest deadline runs, undisturbed until its request (slice) is
+//! done or it is no longer eligible. Lag survives sleep; from 6.12 a thread that
+//! sleeps with negative lag stays in the queue until it has worked it off.
+//!
+//! Slices end at ticks, as HRTICK is off by default. All threads have the same
+//! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
+//! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
+//! and bandwidth, the deadline class and its server, core scheduling, PELT.
+//! CPU choice: `linux_wake`; load balancing: `linux_domains`.
+use super::super::error::Result;
+use super::super::machine::{Cpu, Machine};
+use super::super::tree::{Nodes, Tree};
+use super::super::workload::{Class, Tid};
+use super::super::world::{State, Why, World};
+use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
+use super::linux_fair::{log2_factor, virtual_ns, weight_of};
+use super::linux_rt::RtQueues;
+use super::linux_wake::{Placer, fork_cpu};
+use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::{
+    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
+};
+
+const fn tunable(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    Tunable {
+        name,
+        kind,
+        default,
+        unit,
+        range,
+        doc,
+    }
+}
+
+const fn switch(name: &'static str, default: &'static str, doc: &'static str) -> Tunable {
+    tunable(name, Kind::Bool, default, "", ANY, doc)
+}
+
+pub const SPEC: Spec = Spec {
+    family: "eevdf",
+    summary: "earliest eligible virtual deadline first: Linux today",
+    models: "Linux 6.6, 6.12 and 6.17 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT, HRTICK.",
+    tunables: &[
+        tunable(
+            "base_slice",
+            Kind::Ns,
+            "700us",
+            "ns",
+            POSITIVE,
+            "slice of a request; scaled by 1 + log2(CPUs, at most 8)",
+        ),
+        switch("scaling", "on", "scale the slice by 1 + log2(CPUs)"),
+        switch(
+            "run_to_parity",
+            "on",
+            "a thread runs until its request is done",
+        ),
+        switch(
+            "place_lag",
+            "on",
+            "a thread comes back with the lag it left with",
+        ),
+        switch(
+            "place_deadline_initial",
+            "on",
+            "a new thread's first request is half as long",
+        ),
+        switch(
+            "place_rel_deadline",
+            "on",
+            "a thread moved to another CPU keeps its rest of request (6.12)",
+        ),
+        switch(
+            "delay_dequeue",
+            "on",
+            "a sleeper with negative lag stays until it has worked it off (6.12)",
+        ),
+        switch(
+            "delay_zero",
+            "on",
+            "such a sleeper never leaves with positive lag (6.12)",
+        ),
+        switch("wakeup_preemption", "on", "a waking thread may preempt"),
+        tunable(
+            "migration_cost",
+            Kind::Ns,
+            "500us",
+            "ns",
+            NON_NEGATIVE,
+            "a thread that ran this recently is not pulled at first",
+        ),
+        switch("balance", "on", "periodic and idle load balancing"),
+        switch("balance_newidle", "on", "pull when a CPU is about to idle"),
+        tunable(
+            "rr_timeslice",
+            Kind::Ns,
+            "100ms",
+            "ns",
+            POSITIVE,
+            "slice of SCHED_RR",
+        ),
+        tunable(
+            "hz",
+            Kind::Int,
+            "250",
+            "1/s",
+            CLOCK_HZ,
+            "clock ticks; slices end at them",
+        ),
+    ],
+    presets: &[
+        Preset {
+            name: "eevdf-6.17",
+            doc: "Linux 6.17: base slice 0.7 ms",
+            values: &[],
+        },
+        Preset {
+            name: "eevdf-6.12",
+            doc: "Linux 6.12: delayed dequeue, relative deadlines",
+            values: &[("base_slice", "750us")],
+        },
+        Preset {
+            name: "eevdf-6.6",
+            doc: "Linux 6.6: the first EEVDF",
+            values: &[
+                ("base_slice", "750us"),
+                ("place_rel_deadline", "off"),
+                ("delay_dequeue", "off"),
+                ("delay_zero", "off"),
+            ],
+        },
+    ],
+    series: &[
+        Series {
+            name: "vruntime",
+            unit: "ns",
+            doc: "virtual run time",
+        },
+        Series {
+            name: "deadline",
+            unit: "ns",
+            doc: "virtual deadline",
+        },
+        Series {
+            name: "lag",
+            unit: "ns",
+            doc: "virtual time owed to the thread: the CPU's average less its own",
+        },
+    ],
+    work_conserving: false,
+    strict_classes: 1,
+    make,
+};
+
+const VRUNTIME: u16 = 0;
+const DEADLINE: u16 = 1;
+const LAG: u16 = 2;
+const IMBALANCE_PCT: i64 = 117;
+
+fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
+    let ncpu = machine.ncpu();
+    let f = if s.is_on("scaling") {
+        log2_factor(ncpu, 8)
+    } else {
+        1
+    };
+    let hz = s.int("hz");
+    let knobs = Knobs {
+        style: Style::Groups,
+        on: s.is_on("balance"),
+        newidle: s.is_on("balance_newidle"),
+        busy_factor: 16,
+        imbalance_pct: IMBALANCE_PCT,
+        nice_tries: 1,
+        busy_idx: 0,
+        idle_idx: 0,
+        most: 32,
+    };
+    let k = Features {
+        slice: s.ns("base_slice") * f,
+        parity: s.is_on("run_to_parity"),
+        place_lag: s.is_on("place_lag"),
+        initial: s.is_on("place_deadline_initial"),
+        relative: s.is_on("place_rel_deadline"),
+        delay: s.is_on("delay_dequeue"),
+        zero: s.is_on("delay_zero"),
+        preempt: s.is_on("wakeup_preemption"),
+        migration_cost: s.ns("migration_cost"),
+        jiffy: 1_000_000_000 / hz,
+        hz: hz as u32,
+    };
+    Ok(Box::new(Eevdf {
+        q: Rqs {
+            k,
+            rqs: vec![Rq::default(); ncpu],
+            se: vec![Se::default(); nthreads],
+            nodes: Nodes::new(nthreads),
+        },
+        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        placer: Placer::new(nthreads, IMBALANCE_PCT),
+        balancer: Balancer::new(machine, knobs, hz),
+    }))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Features {
+    slice: i64,
+    parity: bool,
+    place_lag: bool,
+    initial: bool,
+    relative: bool,
+    delay: bool,
+    zero: bool,
+    preempt: bool,
+    migration_cost: i64,
+    jiffy: i64,
+    hz: u32,
+}
+
+/// A thread's scheduling entity.
+#[derive(Debug, Clone, Default)]
+struct Se {
+    vruntime: i64,
+    deadline: i64,
+    weight: i64,
+    /// The lag it left its queue with.
+    lag: i64,
+    /// The rest of a request, kept over a move between CPUs.
+    rest: Option<i64>,
+    /// The deadline it was picked with: while that stands, it is protected.
+    protected: i64,
+    /// Asleep, but still in the tree of `home`.
+    delayed: bool,
+    home: Cpu,
+    realtime: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rq {
+    tree: Tree,
+    curr: Option<Tid>,
+    /// The thread that was just put back, while the CPU chooses.
+    prev: Option<Tid>,
+    /// Over the tree: sum of weights, and of weight * (vruntime - origin).
+    weight: i64,
+    moment: i64,
+    origin: i64,
+    /// Runnable threads, the running one included, sleepers not.
+    nr: u32,
+    load: i64,
+    realtime: u32,
+}
+
+struct Rqs {
+    k: Features,
+    rqs: Vec<Rq>,
+    se: Vec<Se>,
+    nodes: Nodes,
+}
+
+/// Whether a virtual time is at or before the average of a queue.
+#[derive(Debug, Clone, Copy)]
+struct Average {
+    moment: i64,
+    weight: i64,
+    origin: i64,
+}
+
+impl Average {
+    fn is_eligible(&self, v: i64) -> bool {
+        self.moment >= (v - self.origin) * self.weight
+    }
+
+    /// Rounded down.
+    fn vruntime(&self) -> i64 {
+        if self.weight == 0 {
+            return self.origin;
+        }
+        self.origin + self.moment.div_euclid(self.weight)
+    }
+}
+
+impl Rqs {
+    fn rq(&mut self, c: Cpu) -> &mut Rq {
+        &mut self.rqs[c as usize]
+    }
+
+    fn average(&self, c: Cpu) -> Average {
+        let rq = &self.rqs[c as usize];
+        let mut a = Average {
+            moment: rq.moment,
+            weight: rq.weight,
+            origin: rq.origin,
+        };
+        if let Some(t) = rq.curr {
+            let se = &self.se[t as usize];
+            a.moment += se.weight * (se.vruntime - rq.origin);
+            a.weight += se.weight;
+        }
+        a
+    }
+
+    /// The origin follows the least virtual time, so that moments stay small.
+    fn raise_origin(&mut self, c: Cpu) {
+        let rq = &self.rqs[c as usize];
+        let curr = rq.curr.map(|t| self.se[t as usize].vruntime);
+        let least = match (rq.tree.least_value(&self.nodes), curr) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(a), None) | (None, Some(a)) => a,
+            (None, None) => return,
+        };
+        let rq = self.rq(c);
+        let rise = least - rq.origin;
+        if rise > 0 {
+            rq.moment -= rq.weight * rise;
+            rq.origin = least;
+        }
+    }
+
+    fn insert(&mut self, c: Cpu, t: Tid) {
+        let se = &self.se[t as usize];
+        let rq = &mut self.rqs[c as usize];
+        rq.weight += se.weight;
+        rq.moment += se.weight * (se.vruntime - rq.origin);
+        rq.tree.insert(&mut self.nodes, t, se.deadline, se.vruntime);
+    }
+
+    fn take_out(&mut self, c: Cpu, t: Tid) {
+        let se = &self.se[t as usize];
+        let rq = &mut self.rqs[c as usize];
+        rq.weight -= se.weight;
+        rq.moment -= se.weight * (se.vruntime - rq.origin);
+        rq.tree.remove(&mut self.nodes, t);
+    }
+
+    fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
+        let weight = self.se[t as usize].weight;
+        let rq = self.rq(c);
+        rq.load += sign * weight;
+        rq.nr = (i64::from(rq.nr) + sign) as u32;
+    }
+
+    /// Charge the running thread of `c` up to now; when its request is done it
+    /// gets the next one and the CPU chooses again.
+    fn update(&mut self, w: &mut World, c: Cpu) {
+        let Some(t) = self.rqs[c as usize].curr else {
+            return;
+        };
+        let ran = w.take_run(c);
+        if ran == 0 {
+            return;
+        }
+        let se = &mut self.se[t as usize];
+        se.vruntime += virtual_ns(ran, se.weight);
+        if se.vruntime >= se.deadline {
+            se.deadline = se.vruntime + virtual_ns(self.k.slice, se.weight);
+            if !self.rqs[c as usize].tree.is_empty() {
+                w.resched(c, Why::SliceEnd);
+            }
+        }
+        self.raise_origin(c);
+        if w.recording() {
+            self.show(w, c, t);
+        }
+    }
+
+    fn show(&self, w: &mut World, c: Cpu, t: Tid) {
+        let se = &self.se[t as usize];
+        w.record(VRUNTIME, t, se.vruntime as f64);
+        w.record(DEADLINE, t, se.deadline as f64);
+        let lag = self.average(c).vruntime() - se.vruntime;
+        w.record(LAG, t, lag as f64);
+    }
+
+    /// The lag with which `t` leaves `c`; it is still counted there.
+    fn note_lag(&mut self, c: Cpu, t: Tid) {
+        let v = self.average(c).vruntime();
+        let se = &mut self.se[t as usize];
+        let most = virtual_ns((2 * self.k.slice).max(self.k.jiffy), se.weight);
+        se.lag = (v - se.vruntime).clamp(-most, most);
+    }
+
+    /// Give `t`, which is counted nowhere, its place on `c`.
+    fn place(&mut self, c: Cpu, t: Tid, new: bool) {
+        let a = self.average(c);
+        let v = a.vruntime();
+        let se = &mut self.se[t as usize];
+        let mut slice = virtual_ns(self.k.slice, se.weight);
+        let mut lag = 0;
+        if self.k.place_lag && a.weight > 0 {
+            // Adding it moves the average: stretch the lag so that it comes out right.
+            let stretched =
+                i128::from(se.lag) * i128::from(a.weight + se.weight) / i128::from(a.weight);
+            lag = stretched as i64;
+        }
+        se.vruntime = v - lag;
+        if let Some(rest) = se.rest.take() {
+            se.deadline = se.vruntime + rest;
+            return;
+        }
+        if new && self.k.initial {
+            slice /= 2;
+        }
+        se.deadline = se.vruntime + slice;
+    }
+
+    fn is_protected(&self, t: Tid) -> bool {
+        let se = &self.se[t as usize];
+        self.k.parity && se.protected == se.deadline
+    }
+
+    /// Whom `c` should run, the running thread (or the one just put back) among
+    /// the candidates.
+    fn best(&self, c: Cpu) -> Option<Tid> {
+        let rq = &self.rqs[c as usize];
+        let a = self.average(c);
+        let ours = rq
+            .curr
+            .or(rq.prev)
+            .filter(|t| a.is_eligible(self.se[*t as usize].vruntime));
+        if let Some(t) = ours
+            && self.is_protected(t)
+        {
+            return Some(t);
+        }
+        let first = rq.tree.first_low(&self.nodes, |v| a.is_eligible(v));
+        match (ours, first) {
+            (Some(o), Some(f)) => {
+                let earlier = self.se[o as usize].deadline < self.se[f as usize].deadline;
+                Some(if earlier { o } else { f })
+            }
+            (o, f) => o.or(f).or_else(|| rq.tree.first()).or(rq.curr),
+        }
+    }
+
+    /// A sleeper leaves the tree at last.
+    fn finish_delayed(&mut self, t: Tid) {
+        let c = self.se[t as usize].home;
+        self.note_lag(c, t);
+        self.take_out(c, t);
+        let zero = self.k.zero;
+        let se = &mut self.se[t as usize];
+        se.delayed = false;
+        if zero {
+            se.lag = se.lag.min(0);
+        }
+        self.raise_origin(c);
+    }
+}
+
+impl Queues for Rqs {
+    fn load(&self, c: Cpu) -> i64 {
+        let rq = &self.rqs[c as usize];
+        rq.load + i64::from(rq.realtime) * 2 * 88761
+    }
+
+    fn nr(&self, c: Cpu) -> u32 {
+        let rq = &self.rqs[c as usize];
+        rq.nr + rq.realtime
+    }
+
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
+        let mut load = want.load;
+        let mut moved = 0;
+        while load > 0 && moved < want.tasks {
+            let mut found = None;
+            self.rqs[from as usize].tree.visit(&self.nodes, |t| {
+                let hot = w.now() - w.thread(t).last_ran < self.k.migration_cost
+                    && w.thread(t).last_cpu.is_some();
+                let se = &self.se[t as usize];
+                let fits = want.load == i64::MAX || se.weight / 2 <= load;
+                if !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
+                    found = Some(t);
+                }
+                found.is_none()
+            });
+            let Some(t) = found else { break };
+            self.update(w, from);
+            self.update(w, to);
+            self.remove(from, t);
+            self.place(to, t, false);
+            self.insert(to, t);
+            self.account(to, t, 1);
+            self.se[t as usize].home = to;
+            w.migrate(t, to);
+            if want.load != i64::MAX {
+                load -= self.se[t as usize].weight;
+            }
+            moved += 1;
+        }
+        moved
+    }
+}
+
+impl Rqs {
+    /// Take the queued `t` off `c` to go elsewhere.
+    fn remove(&mut self, c: Cpu, t: Tid) {
+        self.note_lag(c, t);
+        self.take_out(c, t);
+        self.account(c, t, -1);
+        let keep = self.k.relative;
+        let se = &mut self.se[t as usize];
+        se.rest = keep.then_some(se.deadline - se.vruntime);
+        self.raise_origin(c);
+    }
+}
+
+struct Eevdf {
+    q: Rqs,
+    rt: RtQueues,
+    placer: Placer,
+    balancer: Balancer,
+}
+
+impl Eevdf {
+    fn pick_fair(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
+        let t = loop {
+            let Some(t) = self.q.best(c) else {
+                self.q.rq(c).prev = None;
+                return None;
+            };
+            if !self.q.se[t as usize].delayed {
+                break t;
+            }
+            self.q.finish_delayed(t);
+        };
+        self.q.take_out(c, t);
+        let again = self.q.rqs[c as usize].prev == Some(t);
+        let se = &mut self.q.se[t as usize];
+        if !again {
+            se.protected = se.deadline;
+        }
+        let rq = self.q.rq(c);
+        rq.curr = Some(t);
+        rq.prev = None;
+        w.take_run(c);
+        Some(t)
+    }
+
+    fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        if self.q.se[t as usize].realtime {
+            self.rt.remove(t);
+            self.q.rq(c).realtime -= 1;
+        } else {
+            self.q.update(w, c);
+            self.q.remove(c, t);
+        }
+    }
+
+    /// Into the queues of `c`.
+    fn join(&mut self, w: &mut World, c: Cpu, t: Tid, new: bool) {
+        let realtime = w.thread(t).class.is_realtime();
+        self.q.se[t as usize].realtime = realtime;
+        if realtime {
+            self.rt.push(w, c, t, false);
+            self.q.rq(c).realtime += 1;
+            return;
+        }
+        self.q.se[t as usize].weight = weight_of(w, t);
+        self.q.update(w, c);
+        self.q.place(c, t, new);
+        self.q.insert(c, t);
+        self.q.account(c, t, 1);
+        self.q.se[t as usize].home = c;
+        if w.recording() {
+            self.q.show(w, c, t);
+        }
+    }
+
+    /// A sleeper that is still in the tree wakes where it is.
+    fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        self.q.update(w, c);
+        self.q.se[t as usize].delayed = false;
+        if self.q.k.zero {
+            self.q.note_lag(c, t);
+            if self.q.se[t as usize].lag > 0 {
+                self.q.take_out(c, t);
+                self.q.se[t as usize].lag = 0;
+                self.q.place(c, t, false);
+                self.q.insert(c, t);
+            }
+        }
+        self.q.account(c, t, 1);
+    }
+
+    /// Lag and rest of request in terms of another weight.
+    fn reweigh(&mut self, t: Tid, new: i64) {
+        let se = &mut self.q.se[t as usize];
+        let scale = |x: i64| (i128::from(x) * i128::from(se.weight) / i128::from(new)) as i64;
+        let (lag, rest) = (scale(se.lag), se.rest.map(scale));
+        se.lag = lag;
+        se.rest = rest;
+        se.weight = new;
+    }
+}
+
+impl Policy for Eevdf {
+    fn clocks(&self) -> Clocks {
+        Clocks {
+            hz: self.q.k.hz,
+            ..Clocks::default()
+        }
+    }
+
+    fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
+        self.q.se[child as usize].weight = weight_of(w, child);
+    }
+
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+        if self.q.se[t as usize].delayed {
+            let home = self.q.se[t as usize].home;
+            if w.allowed(t, home) && !w.thread(t).class.is_realtime() {
+                return home;
+            }
+            self.q.update(w, home);
+            self.q.finish_delayed(t);
+        }
+        if w.thread(t).class.is_realtime() {
+            return self.rt.select_cpu(w, t);
+        }
+        match place {
+            Place::Wake(wake) => {
+                let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
+                let weights = (self.q.se[t as usize].weight, wakers);
+                self.placer.wake(w, &self.q, weights, t, wake)
+            }
+            Place::Fork(wake) => fork_cpu(
+                w,
+                &self.q,
+                &self.balancer.domains,
+                IMBALANCE_PCT,
+                t,
+                wake.cpu,
+            ),
+            Place::Moved => super::idle_or_previous(w, t),
+        }
+    }
+
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+        if self.q.se[t as usize].delayed {
+            self.reinstate(w, cpu, t);
+            return;
+        }
+        let born = how == How::New && w.thread(t).parent.is_some();
+        self.join(w, cpu, t, born);
+    }
+
+    fn dequeue(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        self.leave(w, cpu, t);
+    }
+
+    fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
+        let Some(curr) = w.cpu(cpu).curr else { return };
+        if self.q.se[t as usize].realtime {
+            if self.rt.preempts(w, cpu, t) {
+                w.resched(cpu, Why::Preempted);
+            } else {
+                self.rt.push_away(w, t);
+            }
+            return;
+        }
+        let (its, ours) = (w.thread(t).class, w.thread(curr).class);
+        if ours.is_realtime() || !self.q.k.preempt {
+            return;
+        }
+        if its != Class::Idle && ours == Class::Idle {
+            w.resched(cpu, Why::Preempted);
+            return;
+        }
+        if its == Class::Batch || its == Class::Idle {
+            return;
+        }
+        self.q.update(w, cpu);
+        if self.q.best(cpu) == Some(t) {
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+
+    fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        if let Some(t) = self.rt.pop(w, cpu) {
+            let from = w.thread(t).cpu;
+            self.q.rq(from).realtime -= 1;
+            self.q.rq(cpu).realtime += 1;
+            self.q.rq(cpu).prev = None;
+            return Some(t);
+        }
+        self.pick_fair(w, cpu)
+    }
+
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+        if self.q.se[t as usize].realtime {
+            self.q.rq(cpu).realtime -= 1;
+            if left.stays_queued() {
+                self.q.rq(cpu).realtime += 1;
+                self.rt.push(w, cpu, t, left == Left::Preempted);
+                self.rt.push_away(w, t);
+            }
+            return;
+        }
+        self.q.update(w, cpu);
+        match left {
+            Left::Preempted | Left::SliceEnd | Left::Yielded => {
+                if left == Left::Yielded {
+                    let se = &mut self.q.se[t as usize];
+                    se.deadline += virtual_ns(self.q.k.slice, se.weight);
+                }
+                let rq = self.q.rq(cpu);
+                rq.curr = None;
+                rq.prev = Some(t);
+                self.q.insert(cpu, t);
+            }
+            Left::Blocked | Left::Moved | Left::Exited => {
+                self.q.note_lag(cpu, t);
+                self.q.account(cpu, t, -1);
+                let eligible = {
+                    let a = self.q.average(cpu);
+                    a.is_eligible(self.q.se[t as usize].vruntime)
+                };
+                self.q.rq(cpu).curr = None;
+                let (delay, relative) = (self.q.k.delay, self.q.k.relative);
+                let se = &mut self.q.se[t as usize];
+                if left == Left::Blocked && delay && !eligible {
+                    se.delayed = true;
+                    se.home = cpu;
+                    self.q.insert(cpu, t);
+                } else {
+                    se.rest =
+                        (left == Left::Moved && relative).then_some(se.deadline - se.vruntime);
+                }
+                self.q.raise_origin(cpu);
+            }
+        }
+    }
+
+    fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        if self.balancer.newly_idle(w, &mut self.q, cpu) {
+            return self.pick_fair(w, cpu);
+        }
+        None
+    }
+
+    fn tick(&mut self, w: &mut World, cpu: Cpu) {
+        if let Some(t) = w.cpu(cpu).curr {
+            if self.q.se[t as usize].realtime {
+                let jiffy = self.q.k.jiffy;
+                self.rt.tick(w, cpu, t, jiffy);
+            } else {
+                self.q.update(w, cpu);
+            }
+        }
+        self.balancer.tick(w, &mut self.q, cpu);
+    }
+
+    fn set_priority(&mut self, w: &mut World, t: Tid) {
+        let cpu = w.thread(t).cpu;
+        let new = weight_of(w, t);
+        let realtime = w.thread(t).class.is_realtime();
+        match w.thread(t).state {
+            State::Queued => {
+                self.leave(w, cpu, t);
+                self.reweigh(t, new);
+                self.join(w, cpu, t, false);
+                let wake = Wake {
+                    waker: None,
+                    cpu,
+                    sync: false,
+                };
+                self.check_preempt(w, cpu, t, wake);
+            }
+            State::Running => {
+                if self.q.se[t as usize].realtime {
+                    self.q.rq(cpu).realtime -= 1;
+                } else {
+                    self.q.update(w, cpu);
+                    self.q.note_lag(cpu, t);
+                    self.q.account(cpu, t, -1);
+                    self.q.rq(cpu).curr = None;
+                    let se = &mut self.q.se[t as usize];
+                    se.rest = Some(se.deadline - se.vruntime);
+                }
+                self.reweigh(t, new);
+                self.q.se[t as usize].realtime = realtime;
+                if realtime {
+                    self.q.rq(cpu).realtime += 1;
+                    self.q.se[t as usize].rest = None;
+                } else {
+                    w.take_run(cpu);
+                    self.q.place(cpu, t, false);
+                    self.q.account(cpu, t, 1);
+                    self.q.rq(cpu).curr = Some(t);
+                }
+                w.resched(cpu, Why::Preempted);
+            }
+            State::Sleeping => {
+                if self.q.se[t as usize].delayed {
+                    let home = self.q.se[t as usize].home;
+                    self.q.update(w, home);
+                    self.q.finish_delayed(t);
+                }
+                self.reweigh(t, new);
+            }
+            State::Unborn | State::Dead => {}
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Linux's scheduling domains, and the load balancer of 2.6 that walks them.
+//!
+//! A domain is a span of CPUs cut into groups: the hardware threads of a core,
+//! the cores of a cache, the caches of a node, the nodes of the machine. Each
+//! CPU balances each of its domains when that domain's interval has passed
+//! (longer if the CPU is busy): it finds the busiest group, in it the busiest
+//! queue, and pulls threads until the imbalance is gone. Idle CPUs, whose clock
+//! is stopped, are balanced on behalf by a busy CPU's tick.
+//!
+//! Modelled on the texts of 2.6.31 and 2.6.32 (and, with other constants, what
+//! 2.6.10 did). `Style::Groups` is the newer balancer (5.5 and later), which
+//! classes groups as having spare CPUs, being full, or being overloaded.
+//! Left out: pushing a running thread (active balance), power saving, asymmetric capacity, cgroups, NUMA balancing.
+use super::super::machine::{Cpu, Machine};
+use super::super::world::World;
+
+/// What the CPUs of a domain have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Smt,
+    Cache,
+    Package,
+    Numa,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Span {
+    pub cpus: Vec<Cpu>,
+    pub groups: Vec<Vec<Cpu>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Domain {
+    pub level: Level,
+    pub spans: Vec<Span>,
+    pub span_of: Vec<usize>,
+}
+
+impl Domain {
+    pub(super) fn span(&self, c: Cpu) -> &Span {
+        &self.spans[self.span_of[c as usize]]
+    }
+}
+
+/// The domains of `m`, smallest spans first, without those that add nothing.
+pub(super) fn domains(m: &Machine) -> Vec<Domain> {
+    let whole: Vec<Cpu> = m.cpus().collect();
+    let of = |level: Level, c: Cpu| -> Vec<Cpu> {
+        match level {
+            Level::Smt => m.smt(c).to_vec(),
+            Level::Cache => m.llc(c).to_vec(),
+            Level::Package => m.node(c).to_vec(),
+            Level::Numa => whole.clone(),
+        }
+    };
+    let mut out: Vec<Domain> = Vec::new();
+    for level in [Level::Smt, Level::Cache, Level::Package, Level::Numa] {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut span_of = vec![usize::MAX; m.ncpu()];
+        let mut adds = false;
+        for c in m.cpus() {
+            if span_of[c as usize] != usize::MAX {
+                continue;
+            }
+            let cpus = of(level, c);
+            let mut groups: Vec<Vec<Cpu>> = Vec::new();
+            for member in &cpus {
+                span_of[*member as usize] = spans.len();
+                if groups.iter().any(|g| g.contains(member)) {
+                    continue;
+                }
+                groups.push(match out.last() {
+                    Some(child) => child.span(*member).cpus.clone(),
+                    None => vec![*member],
+                });
+            }
+            adds |= groups.len() > 1;
+            spans.push(Span { cpus, groups });
+        }
+        if adds {
+            out.push(Domain {
+                level,
+                spans,
+                span_of,
+            });
+        }
+    }
+    out
+}
+
+/// What the balancer asks of a policy's queues.
+pub(super) trait Queues {
+    /// Weighted load of `c`, the running thread included.
+    fn load(&self, c: Cpu) -> i64;
+    /// The load that decisions go by; may lag behind (`idx` as in the kernel).
+    fn lagged(&self, _w: &World, c: Cpu, _idx: usize) -> i64 {
+        self.load(c)
+    }
+    /// Runnable threads of `c`, the running one included.
+    fn nr(&self, c: Cpu) -> u32;
+    /// Move waiting threads until `want` is met; answer how many moved.
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32;
+}
+
+/// How much to pull.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Want {
+    pub load: i64,
+    pub tasks: u32,
+    /// Threads that ran a moment ago may be moved too.
+    pub hot: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Idle {
+    Busy,
+    Idle,
+    Newly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// 2.6: compare weighted loads.
+    Load,
+    /// 5.5 and later: classify groups first.
+    Groups,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Knobs {
+    pub style: Style,
+    pub on: bool,
+    /// Pull when a CPU is about to idle.
+    pub newidle: bool,
+    pub busy_factor: i64,
+    pub imbalance_pct: i64,
+    pub nice_tries: u32,
+    /// Whether a lone extra task in balance is moved (2.6: `small imbalance`).
+    pub busy_idx: usize,
+    pub idle_idx: usize,
+    /// Most threads moved in one pass.
+    pub most: u32,
+}
+
+const MS: i64 = 1_000_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    last: i64,
+    interval: i64,
+    failed: u32,
+}
+
+pub(super) struct Balancer {
+    pub(super) domains: Vec<Domain>,
+    knobs: Knobs,
+    /// Per domain and CPU.
+    timing: Vec<Vec<Timing>>,
+    next_nohz: i64,
+    jiffy: i64,
+    /// Passes that looked for an imbalance, and threads they moved.
+    pub(super) passes: u64,
+    pub(super) moved: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stats {
+    load: i64,
+    nr: u32,
+    idle: u32,
+    size: u32,
+}
+
+impl Stats {
+    fn average(&self) -> i64 {
+        self.load / i64::from(self.size.max(1))
+    }
+
+    fn overloaded(&self) -> bool {
+        self.nr > self.size
+    }
+
+    fn has_spare(&self) -> bool {
+        self.nr < self.size
+    }
+}
+
+impl Balancer {
+    pub(super) fn new(m: &Machine, knobs: Knobs, hz: i64) -> Self {
+        let domains = domains(m);
+        let timing = domains
+            .iter()
+            .map(|d| {
+                m.cpus()
+                    .map(|c| Timing {
+                        last: 0,
+                        interval: bounds(d, c, knobs.style).0,
+                        failed: 0,
+                    })
+                    .collect()
+            })
+            .collect();
+        Self {
+            domains,
+            knobs,
+            timing,
+            next_nohz: 0,
+            jiffy: 1_000_000_000 / hz.max(1),
+            passes: 0,
+            moved: 0,
+        }
+    }
+
+    /// The clock tick of the busy CPU `c`.
+    pub(super) fn tick(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu) {
+        if !self.knobs.on || self.domains.is_empty() {
+            return;
+        }
+        self.rebalance(w, q, c, Idle::Busy);
+        if w.n_idle() > 0 && q.nr(c) >= 2 && w.now() >= self.next_nohz {
+            self.next_nohz = w.now() + self.jiffy;
+            for i in 0..w.ncpu() as Cpu {
+                if w.is_idle(i) {
+                    self.rebalance(w, q, i, Idle::Idle);
+                }
+            }
+        }
+    }
+
+    fn rebalance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, idle: Idle) {
+        for d in 0..self.domains.len() {
+            let timing = self.timing[d][c as usize];
+            let mut interval = timing.interval;
+            if idle == Idle::Busy {
+                interval *= self.knobs.busy_factor;
+            }
+            if w.now() - timing.last < interval.max(self.jiffy) {
+                continue;
+            }
+            self.timing[d][c as usize].last = w.now();
+            self.balance(w, q, c, d, idle);
+        }
+    }
+
+    /// `c` is about to idle: pull one thread, from near to far.
+    pub(super) fn newly_idle(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu) -> bool {
+        if !self.knobs.on || !self.knobs.newidle {
+            return false;
+        }
+        (0..self.domains.len()).any(|d| self.balance(w, q, c, d, Idle::Newly) > 0)
+    }
+
+    fn balance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, d: usize, idle: Idle) -> u32 {
+        self.passes += 1;
+        let (least, most) = bounds(&self.domains[d], c, self.knobs.style);
+        if !self.is_designated(w, c, d, idle) {
+            return 0;
+        }
+        let found = match self.knobs.style {
+            Style::Load => self.by_load(w, q, c, d, idle),
+            Style::Groups => self.by_groups(w, q, c, d, idle),
+        };
+        let Some((from, load, tasks)) = found else {
+            let timing = &mut self.timing[d][c as usize];
+            timing.failed = 0;
+            if idle != Idle::Newly {
+                timing.interval = (timing.interval * 2).min(most);
+            }
+            return 0;
+        };
+        let failed = self.timing[d][c as usize].failed;
+        let want = Want {
+            load,
+            tasks: tasks.min(self.knobs.most),
+            hot: failed > self.knobs.nice_tries,
+        };
+        let moved = if q.nr(from) > 1 {
+            q.pull(w, from, c, want)
+        } else {
+            0
+        };
+        self.moved += u64::from(moved);
+        let timing = &mut self.timing[d][c as usize];
+        if moved > 0 {
+            timing.failed = 0;
+            timing.interval = least;
+        } else if idle != Idle::Newly {
+            timing.failed += 1;
+        }
+        moved
+    }
+
+    /// One CPU of a group balances for all of it: an idle one, else the first.
+    fn is_designated(&self, w: &World, c: Cpu, d: usize, idle: Idle) -> bool {
+        if idle == Idle::Newly {
+            return true;
+        }
+        let span = self.domains[d].span(c);
+        let Some(group) = span.groups.iter().find(|g| g.contains(&c)) else {
+            return false;
+        };
+        let idle_one = group.iter().copied().find(|x| w.is_idle(*x));
+        idle_one.or(group.first().copied()) == Some(c)
+    }
+
+    fn stats(&self, w: &World, q: &impl Queues, group: &[Cpu], local: bool, idx: usize) -> Stats {
+        let mut s = Stats {
+            size: group.len() as u32,
+            ..Stats::default()
+        };
+        for c in group {
+            let (now, lagged) = (q.load(*c), q.lagged(w, *c, idx));
+            // Biased against moving: high for the local group, low for others.
+            s.load += if local {
+                now.max(lagged)
+            } else {
+                now.min(lagged)
+            };
+            let nr = q.nr(*c);
+            s.nr += nr;
+            s.idle += u32::from(nr == 0);
+        }
+        s
+    }
+
+    fn busiest_queue(&self, q: &impl Queues, group: &[Cpu], by_load: bool) -> Option<Cpu> {
+        let rank = |c: &Cpu| {
+            if by_load {
+                (q.load(*c), i64::from(q.nr(*c)))
+            } else {
+                (i64::from(q.nr(*c)), q.load(*c))
+            }
+        };
+        let with_waiters = group.iter().filter(|c| q.nr(**c) > 1);
+        let mut best = None;
+        for c in with_waiters {
+            if best.is_none_or(|b| rank(c) > rank(b)) {
+                best = Some(c);
+            }
+        }
+        best.or_else(|| group.iter().max_by_key(|c| rank(c)))
+            .copied()
+    }
+
+    fn by_load(
+        &self,
+        w: &World,
+        q: &impl Queues,
+        c: Cpu,
+        d: usize,
+        idle: Idle,
+    ) -> Option<(Cpu, i64, u32)> {
+        let idx = match idle {
+            Idle::Busy => self.knobs.busy_idx,
+            Idle::Idle => self.knobs.idle_idx,
+            Idle::Newly => 0,
+        };
+        let span = self.domains[d].span(c);
+        let (mut this, mut busiest): (Stats, Option<(Stats, &Vec<Cpu>)>) = (Stats::default(), None);
+        let (mut total, mut size) = (0, 0);
+        for group in &span.groups {
+            let local = group.contains(&c);
+            let s = self.stats(w, q, group, local, idx);
+            total += s.load;
+            size += i64::from(s.size);
+            if local {
+                this = s;
+            } else if s.overloaded() && busiest.is_none_or(|(b, _)| s.average() > b.average()) {
+                busiest = Some((s, group));
+            }
+        }
+        let (max, group) = busiest?;
+        let average = total / size.max(1);
+        let (here, there) = (this.average(), max.average());
+        if here >= there || here >= average || 100 * there <= self.knobs.imbalance_pct * here {
+            return None;
+        }
+        let per_task = max.load / i64::from(max.nr.max(1));
+        if there <= per_task {
+            return None;
+        }
+        let pull = (there - average).min(there - per_task) * i64::from(max.size);
+        let mut imbalance = pull.min((average - here) * i64::from(this.size));
+        if imbalance < per_task {
+            // Less than a thread: one is moved if that does not swap the roles.
+            let ours = if this.nr > 0 {
+                this.load / i64::from(this.nr)
+            } else {
+                0
+            };
+            let threads = if this.nr > 0 && per_task > ours { 1 } else { 2 };
+            if there - here + per_task < per_task * threads {
+                return None;
+            }
+            imbalance = per_task;
+        }
+        let from = self.busiest_queue(q, group, true)?;
+        let most = if idle == Idle::Newly { 1 } else { u32::MAX };
+        Some((from, imbalance, most))
+    }
+
+    fn by_groups(
+        &self,
+        w: &World,
+        q: &impl Queues,
+        c: Cpu,
+        d: usize,
+        idle: Idle,
+    ) -> Option<(Cpu, i64, u32)> {
+        let domain = &self.domains[d];
+        let span = domain.span(c);
+        let (mut this, mut busiest): (Stats, Option<(Stats, &Vec<Cpu>)>) = (Stats::default(), None);
+        let (mut total, mut size) = (0, 0);
+        let kind = |s: &Stats| (s.overloaded(), !s.has_spare());
+        for group in &span.groups {
+            let local = group.contains(&c);
+            let s = self.stats(w, q, group, local, 0);
+            total += s.load;
+            size += i64::from(s.size);
+            if local {
+                this = s;
+                continue;
+            }
+            let rank = |s: &Stats| {
+                let within = if s.overloaded() {
+                    s.average()
+                } else {
+                    i64::from(s.nr) - i64::from(s.idle)
+                };
+                (kind(s), within)
+            };
+            if s.nr > 0 && busiest.is_none_or(|(b, _)| rank(&s) > rank(&b)) {
+                busiest = Some((s, group));
+            }
+        }
+        let (max, group) = busiest?;
+        if kind(&this) > kind(&max) {
+            return None;
+        }
+        let within_cache = matches!(domain.level, Level::Smt | Level::Cache);
+        if this.overloaded() {
+            let average = total / size.max(1);
+            let (here, there) = (this.average(), max.average());
+            if here >= there || here >= average || 100 * there <= self.knobs.imbalance_pct * here {
+                return None;
+            }
+            let imbalance = ((there - average) * i64::from(max.size))
+                .min((average - here) * i64::from(this.size));
+            let from = self.busiest_queue(q, group, true)?;
+            return Some((from, imbalance, u32::MAX));
+        }
+        if !max.overloaded() {
+            if idle == Idle::Busy {
+                return None;
+            }
+            // Spread over cores that share less before doubling up on one.
+            let prefers_siblings = domain.level == Level::Cache;
+            let spread = prefers_siblings && this.has_spare() && max.nr > this.nr + 1;
+            if !spread && max.size > 1 && this.idle <= max.idle + 1 {
+                return None;
+            }
+            if max.nr <= 1 {
+                return None;
+            }
+        }
+        let tasks = if this.has_spare() && max.overloaded() && !within_cache {
+            u32::from(this.idle > 0).max(this.size - this.nr)
+        } else if max.size == 1 || domain.level == Level::Cache {
+            max.nr.saturating_sub(this.nr) / 2
+        } else {
+            this.idle.saturating_sub(max.idle) / 2
+        };
+        let tasks = if tasks == 0 && idle != Idle::Busy && max.overloaded() {
+            1
+        } else {
+            tasks
+        };
+        if tasks == 0 {
+            return None;
+        }
+        let from = self.busiest_queue(q, group, false)?;
+        let most = if idle == Idle::Newly { 1 } else { tasks };
+        Some((from, i64::MAX, most))
+    }
+}
+
+/// Shortest and longest interval of `c` in `d`.
+fn bounds(d: &Domain, c: Cpu, style: Style) -> (i64, i64) {
+    match (style, d.level) {
+        (Style::Groups, _) => {
+            let n = d.span(c).cpus.len() as i64;
+            (n * MS, 2 * n * MS)
+        }
+        (_, Level::Smt) => (MS, 2 * MS),
+        (_, Level::Cache | Level::Package) => (MS, 4 * MS),
+        (_, Level::Numa) => (8 * MS, 32 * MS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_two_node_machine_with_threads_has_three_levels() {
+        let d = domains(&Machine::grid(2, 2, 2).unwrap());
+        let levels: Vec<Level> = d.iter().map(|d| d.level).collect();
+        assert_eq!(levels, [Level::Smt, Level::Cache, Level::Numa]);
+        assert_eq!(d[1].span(5).groups, [vec![4, 5], vec![6, 7]]);
+        assert_eq!(d[2].span(0).groups, [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+    }
+
+    #[test]
+    fn one_cpu_has_nothing_to_balance() {
+        assert!(domains(&Machine::flat(1).unwrap()).is_empty());
+    }
+}

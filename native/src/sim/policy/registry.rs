@@ -1,0 +1,72 @@
+//! Every policy by the name users type.
+use super::super::error::{Result, Error};
+use super::super::machine::Machine;
+use super::{Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, rr, ule};
+
+/// The families, in the order they are shown.
+pub const SPECS: &[&Spec] = &[
+    &fifo::SPEC,
+    &rr::SPEC,
+    &bsd4::SPEC,
+    &ule::SPEC,
+    &bfs::SPEC,
+    &cfs::SPEC,
+    &eevdf::SPEC,
+];
+
+/// Every (spec, preset) pair: one per name.
+pub fn all() -> impl Iterator<Item = (&'static Spec, &'static Preset)> {
+    SPECS
+        .iter()
+        .flat_map(|s| s.presets.iter().map(move |p| (*s, p)))
+}
+
+pub fn find(name: &str) -> Result<(&'static Spec, &'static Preset)> {
+    all().find(|(_, p)| p.name == name).ok_or_else(|| {
+        let names: Vec<&str> = all().map(|(_, p)| p.name).collect();
+        Error::usage(
+            format!("no policy is called {name:?}"),
+            format!("one of {}", names.join(", ")),
+            "schedscope simulate --policies describes them",
+        )
+    })
+}
+
+/// A policy ready to run, with the settings in force.
+pub struct Made {
+    pub spec: &'static Spec,
+    pub settings: Settings,
+    pub policy: Box<dyn Policy>,
+}
+
+pub fn make(
+    name: &str,
+    given: &[(String, String)],
+    machine: &Machine,
+    nthreads: usize,
+) -> Result<Made> {
+    let (spec, preset) = find(name)?;
+    let settings = Settings::new(name, spec.tunables, preset.values, given)?;
+    let policy = (spec.make)(&settings, machine, nthreads)?;
+    Ok(Made {
+        spec,
+        settings,
+        policy,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_every_preset_can_be_made() {
+        let mut seen = HashSet::new();
+        let machine = Machine::flat(2).unwrap();
+        for (_, preset) in all() {
+            assert!(seen.insert(preset.name), "{} twice", preset.name);
+            assert!(make(preset.name, &[], &machine, 3).is_ok());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! ULE's view of a thread's past: interactivity score and CPU usage.
+//!
+//! Times are `hz` ticks with 10 fractional bits, as in sched_ule.c.
+
+const SHIFT: i64 = 10;
+const MAX_SCORE: i64 = 100;
+const HALF: i64 = MAX_SCORE / 2;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    pub run: i64,
+    pub sleep: i64,
+    /// Ticks run in the window, its first and last tick.
+    ticks: i64,
+    first: i64,
+    last: i64,
+}
+
+/// The constants of a release.
+#[derive(Debug, Clone)]
+pub(super) struct Scale {
+    pub hz: i64,
+    pub stathz: i64,
+    /// History kept and inherited, in ticks.
+    pub max: i64,
+    pub fork: i64,
+    pub threshold: i64,
+    pub min_interactive: i64,
+    pub levels: i64,
+    /// Batch priorities given by CPU usage.
+    pub usage_min: i64,
+    pub usage_levels: i64,
+}
+
+impl Scale {
+    /// Run time charged by one tick of the statistics clock.
+    pub(super) fn per_stat_tick(&self) -> i64 {
+        ((self.hz << SHIFT) / self.stathz).max(1)
+    }
+
+    pub(super) fn start(&self, h: &mut History, now: i64) {
+        h.first = now;
+        h.last = now;
+    }
+
+    /// 0 (always asleep) to 100 (always running).
+    pub(super) fn score(&self, h: &History) -> i64 {
+        if self.threshold <= HALF && h.run >= h.sleep {
+            return HALF;
+        }
+        if h.run > h.sleep {
+            let part = (h.run / HALF).max(1);
+            return HALF + (HALF - h.sleep / part);
+        }
+        if h.sleep > h.run {
+            let part = (h.sleep / HALF).max(1);
+            return h.run / part;
+        }
+        if h.run > 0 { HALF } else { 0 }
+    }
+
+    /// Score with nice, and the priority that follows.
+    pub(super) fn priority(&self, h: &History, nice: i64) -> (i64, i64) {
+        let score = (self.score(h) + nice).max(0);
+        if score < self.threshold {
+            let prio = self.min_interactive + self.levels * score / self.threshold;
+            return (score, prio);
+        }
+        let window = (h.last - h.first).max(self.hz);
+        let per_level = (window + self.usage_levels - 1) / self.usage_levels;
+        let used = (h.ticks >> SHIFT) / per_level.max(1);
+        let usage = used.min(self.usage_levels - 1);
+        (score, self.usage_min + usage + nice)
+    }
+
+    pub(super) fn add_run(&self, h: &mut History, run: i64) {
+        h.run += run;
+        self.limit(h);
+    }
+
+    pub(super) fn add_sleep(&self, h: &mut History, ticks: i64) {
+        h.sleep += ticks << SHIFT;
+        self.limit(h);
+    }
+
+    /// Forget: keep the sum of run and sleep near the maximum.
+    fn limit(&self, h: &mut History) {
+        let max = self.max << SHIFT;
+        let sum = h.run + h.sleep;
+        if sum < max {
+            return;
+        }
+        if sum > 2 * max {
+            // A single huge interval: only the larger of the two remains.
+            if h.run > h.sleep {
+                (h.run, h.sleep) = (max, 1);
+            } else {
+                (h.run, h.sleep) = (1, max);
+            }
+        } else if sum > max / 5 * 6 {
+            h.run /= 2;
+            h.sleep /= 2;
+        } else {
+            h.run = h.run / 5 * 4;
+            h.sleep = h.sleep / 5 * 4;
+        }
+    }
+
+    /// A child takes over the proportions, with little weight.
+    pub(super) fn inherit(&self, h: &mut History) {
+        let (sum, max) = (h.run + h.sleep, self.fork << SHIFT);
+        if sum > max {
+            let ratio = sum / max;
+            h.run /= ratio;
+            h.sleep /= ratio;
+        }
+    }
+
+    /// Slide the usage window (10 s, at most 11) up to `now`.
+    pub(super) fn age(&self, h: &mut History, now: i64, running: bool) {
+        let (target, most) = (10 * self.hz, 11 * self.hz);
+        if now - h.last >= target {
+            h.ticks = 0;
+            h.first = now - target;
+        } else if now - h.first >= most {
+            let span = (h.last - h.first).max(1);
+            h.ticks = h.ticks / span * (h.last - (now - target));
+            h.first = now - target;
+        }
+        if running {
+            h.ticks += (now - h.last) << SHIFT;
+        }
+        h.last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn fourteen() -> Scale {
+        Scale {
+            hz: 1000,
+            stathz: 127,
+            max: 5000,
+            fork: 500,
+            threshold: 30,
+            min_interactive: 88,
+            levels: 48,
+            usage_min: 156,
+            usage_levels: 48,
+        }
+    }
+
+    /// V34: at nice 0 the score reaches 30 at 3/8 of the time running, give or
+    /// take the division's rounding (38 % in the fixed-point form).
+    #[test]
+    fn a_thread_is_interactive_below_three_eighths_of_cpu() {
+        let s = fourteen();
+        let score = |percent: i64| {
+            let total = 4_000 << SHIFT;
+            let run = total * percent / 100;
+            let h = History {
+                run,
+                sleep: total - run,
+                ..History::default()
+            };
+            s.score(&h)
+        };
+        assert_eq!(score(37), 29);
+        assert_eq!(score(38), 30);
+        assert!((0..=37).all(|p| score(p) < 30));
+        assert!((38..=100).all(|p| score(p) >= 30));
+    }
+
+    #[test]
+    fn the_score_is_half_at_equal_run_and_sleep_and_zero_when_only_asleep() {
+        let s = fourteen();
+        let of = |run: i64, sleep: i64| {
+            let h = History {
+                run,
+                sleep,
+                ..History::default()
+            };
+            s.score(&h)
+        };
+        assert_eq!(of(0, 0), 50, "threshold at most 50 and run not below sleep");
+        assert_eq!(of(1000, 1000), 50);
+        assert_eq!(of(9000, 1000), 50);
+        assert_eq!(of(0, 100_000), 0);
+        // 1 part running, 4 asleep: 50 * 1/4.
+        assert_eq!(of(100_000, 400_000), 12);
+    }
+
+    #[test]
+    fn forgetting_keeps_the_proportion() {
+        let s = fourteen();
+        let mut h = History {
+            run: 2_000 << SHIFT,
+            sleep: 2_900 << SHIFT,
+            ..History::default()
+        };
+        // 5.0 s of history: times 4/5.
+        s.add_sleep(&mut h, 100);
+        assert_eq!((h.run, h.sleep), ((1_600 << SHIFT), (2_400 << SHIFT)));
+        // One sleep of 20 s on top: nothing else counts.
+        s.add_sleep(&mut h, 20_000);
+        assert_eq!((h.run, h.sleep), (1, 5_000 << SHIFT));
+    }
+}

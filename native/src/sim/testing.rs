@@ -1,0 +1,263 @@
+//! Builders for tests: small workloads, and a sink that keeps the run as text.
+use super::engine::{Counts, Engine, Limits, Progress};
+use super::error::Result;
+use super::machine::{Cpu, CpuSet, Machine};
+use super::output::{LeftAs, Record, Sink, Switch, Wakeup};
+use super::policy::registry;
+use super::workload::{Channel, Class, NO_CHANNEL, Step, ThreadSpec, Tid, Workload};
+use std::sync::{Arc, Mutex};
+
+pub const MS: i64 = 1_000_000;
+
+/// A workload under construction; thread numbers are in order of `add`.
+#[derive(Default)]
+pub struct Build {
+    pub load: Workload,
+}
+
+impl Build {
+    pub fn new(ncpu: usize) -> Self {
+        let mut b = Self::default();
+        b.load.masks.push(CpuSet::all(ncpu));
+        b
+    }
+
+    /// A fair thread of nice 0 that starts at 0.
+    pub fn add(&mut self, name: &str, steps: &[Step]) -> &mut ThreadSpec {
+        self.load.inboxes.push(NO_CHANNEL);
+        let first = self.load.steps.len() as u32;
+        self.load.steps.extend_from_slice(steps);
+        self.load.threads.push(ThreadSpec {
+            name: name.into(),
+            tid: None,
+            pid: None,
+            class: Class::Fair,
+            nice: 0,
+            rt_prio: 0,
+            mask: 0,
+            start: Some(0),
+            asleep: false,
+            cpu: None,
+            first,
+            len: steps.len() as u32,
+        });
+        self.load.threads.last_mut().unwrap()
+    }
+
+    pub fn mask(&mut self, ncpu: usize, cpus: &[Cpu]) -> u32 {
+        let mut set = CpuSet::empty(ncpu);
+        cpus.iter().for_each(|c| set.insert(*c));
+        self.load.masks.push(set);
+        self.load.masks.len() as u32 - 1
+    }
+
+    /// The channel on which `to` hears everyone.
+    pub fn inbox(&mut self, to: Tid) -> u32 {
+        self.load.channels.push(Channel { to, from: None });
+        let id = self.load.channels.len() as u32 - 1;
+        self.load.inboxes[to as usize] = id;
+        id
+    }
+}
+
+/// What each CPU ran: `(cpu, name, from_ms, to_ms)`, in order of beginning.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    open: Vec<Option<(Tid, i64)>>,
+    pub runs: Vec<(Cpu, Tid, i64, i64)>,
+    pub rows: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+pub struct Keep(pub Arc<Mutex<Timeline>>);
+
+impl Sink for Keep {
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+    fn switch(&mut self, s: Switch) {
+        let mut k = self.0.lock().unwrap();
+        let c = s.cpu as usize;
+        if k.open.len() <= c {
+            k.open.resize(c + 1, None);
+        }
+        if let Some((t, from)) = k.open[c].take() {
+            assert_eq!(Some(t), s.prev, "the switch chain of CPU {c} breaks");
+            k.runs.push((s.cpu, t, from, s.ts));
+        } else {
+            assert_eq!(s.prev, None);
+            assert_eq!(s.left_as, LeftAs::Idle);
+        }
+        k.open[c] = s.next.map(|n| (n, s.ts));
+        k.rows.push(format!("{s:?}"));
+    }
+    fn wakeup(&mut self, w: Wakeup) {
+        self.0.lock().unwrap().rows.push(format!("{w:?}"));
+    }
+    fn migrate(&mut self, ts: i64, _: Cpu, t: Tid, from: Cpu, to: Cpu) {
+        self.0
+            .lock()
+            .unwrap()
+            .rows
+            .push(format!("{ts} migrate {t} {from}->{to}"));
+    }
+    fn start(&mut self, _: i64, _: Tid, _: Option<Tid>) {}
+    fn exit(&mut self, _: i64, _: Tid) {}
+    fn priority(&mut self, _: i64, _: Tid, _: i16) {}
+    fn record(&mut self, r: Record) {
+        self.0.lock().unwrap().rows.push(format!("{r:?}"));
+    }
+}
+
+pub struct Ran {
+    pub timeline: Timeline,
+    pub counts: Counts,
+    pub end: i64,
+    pub progress: Progress,
+    names: Vec<String>,
+}
+
+impl Ran {
+    /// The runs as text, in time order: `cpu0 a 0..10` (ms, fractions cut off
+    /// only if whole).
+    pub fn drawn(&self) -> Vec<String> {
+        let ms = |ns: i64| {
+            let x = ns as f64 / MS as f64;
+            format!("{x}")
+        };
+        let mut runs = self.timeline.runs.clone();
+        runs.sort_by_key(|r| (r.2, r.0));
+        runs.iter()
+            .map(|(c, t, a, b)| {
+                format!("cpu{c} {} {}..{}", self.names[*t as usize], ms(*a), ms(*b))
+            })
+            .collect()
+    }
+}
+
+/// Run to the end (or `until`) under `policy` with `set`.
+pub fn simulate(
+    load: &Workload,
+    machine: Machine,
+    policy: &str,
+    set: &[(&str, &str)],
+    until: Option<i64>,
+) -> Result<Ran> {
+    let given: Vec<(String, String)> = set
+        .iter()
+        .map(|(a, b)| ((*a).to_string(), (*b).to_string()))
+        .collect();
+    let made = registry::make(policy, &given, &machine, load.threads.len())?;
+    let keep = Keep::default();
+    let limits = Limits {
+        until,
+        max_events: 50_000_000,
+    };
+    let sink = Box::new(keep.clone());
+    let mut engine = Engine::new(load, machine, made.policy, sink, 1, limits, true)?;
+    let progress = loop {
+        match engine.run(1_000_000)? {
+            Progress::More => {}
+            other => break other,
+        }
+    };
+    let (counts, end) = (engine.counts(), engine.world.now());
+    drop(engine);
+    let timeline = std::mem::take(&mut *keep.0.lock().unwrap());
+    Ok(Ran {
+        timeline,
+        counts,
+        end,
+        progress,
+        names: load.threads.iter().map(|t| t.name.clone()).collect(),
+    })
+}
+
+#[test]
+fn rr_takes_turns() {
+    // cpu0  a 0-10  b 10-20  a 20-25  b 25-30
+    let mut b = Build::new(1);
+    b.add("a", &[Step::Run(15 * MS)]);
+    b.add("b", &[Step::Run(15 * MS)]);
+    let ran = simulate(&b.load, Machine::flat(1).unwrap(), "rr", &[], None).unwrap();
+    assert_eq!(
+        ran.drawn(),
+        [
+            "cpu0 a 0..10",
+            "cpu0 b 10..20",
+            "cpu0 a 20..25",
+            "cpu0 b 25..30"
+        ]
+    );
+    assert_eq!(ran.end, 30 * MS);
+}
+
+#[test]
+fn fifo_runs_to_block_and_a_signal_wakes() {
+    // cpu0  a 0-5  b 5-8  c 8-12: the signal is there before c asks for it
+    let mut b = Build::new(1);
+    b.add("a", &[Step::Run(5 * MS)]);
+    b.add(
+        "b",
+        &[
+            Step::Run(3 * MS),
+            Step::Signal {
+                to: 2,
+                pair: NO_CHANNEL,
+                sync: false,
+            },
+        ],
+    );
+    b.add(
+        "c",
+        &[
+            Step::WaitFor {
+                channel: 0,
+                count: 1,
+                disk: false,
+            },
+            Step::Run(4 * MS),
+        ],
+    );
+    b.inbox(2);
+    let ran = simulate(&b.load, Machine::flat(1).unwrap(), "fifo", &[], None).unwrap();
+    assert_eq!(ran.drawn(), ["cpu0 a 0..5", "cpu0 b 5..8", "cpu0 c 8..12"]);
+}
+
+#[test]
+fn a_signal_never_sent_names_the_thread() {
+    let mut b = Build::new(1);
+    b.add(
+        "lonely",
+        &[Step::WaitFor {
+            channel: 0,
+            count: 2,
+            disk: false,
+        }],
+    );
+    b.inbox(0);
+    let err = simulate(&b.load, Machine::flat(1).unwrap(), "fifo", &[], None)
+        .err()
+        .unwrap();
+    assert!(err.to_string().contains("lonely"), "{err}");
+}
+
+#[test]
+fn a_loop_of_no_length_is_refused() {
+    let mut b = Build::new(1);
+    b.add(
+        "spin",
+        &[
+            Step::Yield,
+            Step::Repeat {
+                to: 0,
+                times: None,
+                counter: 0,
+            },
+        ],
+    );
+    let err = simulate(&b.load, Machine::flat(1).unwrap(), "rr", &[], Some(MS))
+        .err()
+        .unwrap();
+    assert!(err.to_string().contains("stands still"), "{err}");
+}

@@ -1,0 +1,259 @@
+//! What runs: threads and the programs they go through.
+use super::error::{Result, Error};
+use super::machine::CpuSet;
+
+/// A simulated thread, 0 being the workload's first.
+pub type Tid = u32;
+
+/// One step of a program. Times are ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Use this much CPU time (of a full-speed CPU).
+    Run(i64),
+    /// Sleep this long. `disk`: uninterruptible, as waiting for a device does.
+    Sleep {
+        ns: i64,
+        disk: bool,
+    },
+    /// Sleep until this instant; nothing if it has passed.
+    WaitUntil(i64),
+    /// Wait until `channel` has carried its `count`-th signal (from 1), or, with
+    /// count 0, one signal that this thread has not yet taken.
+    WaitFor {
+        channel: u32,
+        count: u64,
+        disk: bool,
+    },
+    /// Send one signal along each of `pair` and `inbox` and wake their reader
+    /// if that is what it waits for. `sync`: the sender is about to sleep.
+    Signal {
+        to: Tid,
+        pair: u32,
+        sync: bool,
+    },
+    /// Start a thread that has no start time of its own.
+    Fork(Tid),
+    /// Give up the CPU but stay runnable.
+    Yield,
+    /// Change the priority of `of`.
+    SetPriority {
+        of: Tid,
+        class: Class,
+        nice: i8,
+        rt_prio: u8,
+    },
+    /// Change the CPUs that `of` may use; an index into `Workload::masks`.
+    SetAffinity {
+        of: Tid,
+        mask: u32,
+    },
+    /// Jump back to step `to` `times` more times; without end if `None`.
+    Repeat {
+        to: u32,
+        times: Option<u32>,
+        counter: u32,
+    },
+    /// Sleep to the end of the simulation; what a trace that ends leaves behind.
+    Park,
+    Exit,
+}
+
+/// In place of a thread: the one that takes the step.
+pub const SELF: Tid = u32::MAX;
+
+/// In place of a channel: the inbox of the thread that takes the step, so that
+/// threads may share a program.
+pub const INBOX: u32 = u32::MAX - 1;
+
+/// No channel: a signal that nobody waits for by its sender's name.
+pub const NO_CHANNEL: u32 = u32::MAX;
+
+/// Scheduling class, strictest first. `Batch` is fair without wake preemption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    Fifo,
+    RoundRobin,
+    Fair,
+    Batch,
+    Idle,
+}
+
+impl Class {
+    /// Strict order between classes: a lower level always runs first.
+    pub fn level(self) -> u8 {
+        match self {
+            Class::Fifo | Class::RoundRobin => 0,
+            Class::Fair | Class::Batch => 1,
+            Class::Idle => 2,
+        }
+    }
+
+    pub fn is_realtime(self) -> bool {
+        self.level() == 0
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ThreadSpec {
+    pub name: String,
+    /// Thread and process number to show in the output; made up when `None`.
+    pub tid: Option<i64>,
+    pub pid: Option<i64>,
+    pub class: Class,
+    /// -20..=19; counts for `Fair` and `Batch`.
+    pub nice: i8,
+    /// 1..=99, higher is better (as in sched_setscheduler); counts for real time.
+    pub rt_prio: u8,
+    /// Index into `Workload::masks`.
+    pub mask: u32,
+    /// When it becomes runnable; `None` for one that another thread forks.
+    pub start: Option<i64>,
+    /// It is asleep when it appears: its first step, a sleep or wait, takes no CPU.
+    pub asleep: bool,
+    /// CPU it is on when it starts, for a trace that begins with it there.
+    pub cpu: Option<u16>,
+    /// Its program: `steps[first..first + len]`, which threads may share.
+    pub first: u32,
+    pub len: u32,
+}
+
+/// A channel carries signals to one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Channel {
+    pub to: Tid,
+    /// The sender it listens to; `None` hears everyone.
+    pub from: Option<Tid>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Workload {
+    pub threads: Vec<ThreadSpec>,
+    pub steps: Vec<Step>,
+    pub masks: Vec<CpuSet>,
+    pub channels: Vec<Channel>,
+    /// For each thread the channel that hears everyone, or `NO_CHANNEL`.
+    pub inboxes: Vec<u32>,
+}
+
+impl Workload {
+    pub fn program(&self, t: Tid) -> &[Step] {
+        let spec = &self.threads[t as usize];
+        &self.steps[spec.first as usize..(spec.first + spec.len) as usize]
+    }
+
+    /// Whether some thread's program has no end.
+    pub fn endless(&self) -> Option<Tid> {
+        let endless = |s: &Step| matches!(s, Step::Repeat { times: None, .. });
+        let any = self.steps.iter().any(endless);
+        if !any {
+            return None;
+        }
+        (0..self.threads.len() as Tid).find(|t| self.program(*t).iter().any(endless))
+    }
+
+    /// Refuse what cannot run: bad references, empty masks, times out of range.
+    pub fn check(&self, ncpu: usize) -> Result<()> {
+        let n = self.threads.len();
+        if n == 0 {
+            return Err(Error::usage(
+                "a workload without threads",
+                "at least one thread",
+                "was it extracted from a trace in which nothing ran?",
+            ));
+        }
+        if n >= u32::MAX as usize - super::machine::MAX_CPUS {
+            return Err(Error::usage(
+                format!("a workload of {n} threads"),
+                "thread numbers of 32 bits",
+                "simulate fewer threads",
+            ));
+        }
+        for (t, spec) in self.threads.iter().enumerate() {
+            let who = || format!("thread {t} ({:?})", spec.name);
+            let mask = self.masks.get(spec.mask as usize);
+            if mask.is_none_or(CpuSet::is_empty) {
+                return Err(Error::usage(
+                    format!("{} may run on no CPU of the {ncpu} there are", who()),
+                    "at least one CPU in the mask of each thread",
+                    "widen its `cpus`, or simulate a machine that has them",
+                ));
+            }
+            if !(-20..=19).contains(&spec.nice)
+                || (spec.class.is_realtime() && !(1..=99).contains(&spec.rt_prio))
+            {
+                return Err(Error::usage(
+                    format!(
+                        "{} has nice {} and real-time priority {}",
+                        who(),
+                        spec.nice,
+                        spec.rt_prio
+                    ),
+                    "a nice value in -20..=19, a real-time priority in 1..=99",
+                    "correct the thread's priority",
+                ));
+            }
+            if spec.start.is_some_and(|s| !(0..MAX_TIME).contains(&s)) {
+                return Err(bad_time(&who(), None));
+            }
+            for (i, step) in self.program(t as Tid).iter().enumerate() {
+                self.check_step(t as Tid, &who(), i, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_step(&self, t: Tid, who: &str, at: usize, step: &Step) -> Result<()> {
+        let n = self.threads.len() as u32;
+        let good = match *step {
+            Step::Run(ns) | Step::Sleep { ns, .. } | Step::WaitUntil(ns) => {
+                if !(0..MAX_TIME).contains(&ns) {
+                    return Err(bad_time(who, Some(at)));
+                }
+                true
+            }
+            Step::Signal { to, pair, .. } => {
+                to < n && (pair == NO_CHANNEL || (pair as usize) < self.channels.len())
+            }
+            Step::WaitFor { channel: INBOX, .. } => {
+                self.inboxes.get(t as usize).is_some_and(|i| *i != NO_CHANNEL)
+            }
+            Step::WaitFor { channel, .. } => (channel as usize) < self.channels.len(),
+            Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
+            Step::SetPriority {
+                of,
+                nice,
+                class,
+                rt_prio,
+            } => {
+                (of < n || of == SELF)
+                    && (-20..=19).contains(&nice)
+                    && (!class.is_realtime() || (1..=99).contains(&rt_prio))
+            }
+            Step::SetAffinity { of, mask } => {
+                (of < n || of == SELF) && self.masks.get(mask as usize).is_some_and(|m| !m.is_empty())
+            }
+            Step::Repeat { to, .. } => (to as usize) <= at,
+            Step::Yield | Step::Park | Step::Exit => true,
+        };
+        if good {
+            return Ok(());
+        }
+        Err(Error::usage(
+            format!("{who}, step {at}: {step:?} cannot be carried out"),
+            "steps that name threads of the workload, CPUs of the machine, an earlier step to go back to; a forked thread without a start time",
+            "correct the step",
+        ))
+    }
+}
+
+/// 2^52 ns, 52 days: longer spans would overflow the engine's units.
+pub const MAX_TIME: i64 = 1 << 52;
+
+fn bad_time(who: &str, at: Option<usize>) -> Error {
+    let place = at.map_or(String::from("start"), |i| format!("step {i}"));
+    Error::usage(
+        format!("{who}, {place}: the time is negative or longer than 52 days"),
+        "ns in 0..2^52",
+        "correct the step; are its units ns?",
+    )
+}

@@ -1,0 +1,392 @@
+//! What a policy sees and may ask for: time, threads, CPUs, timers, chance.
+//!
+//! `World` is owned by the engine and lent to every hook. A policy reads all of
+//! it and changes it only through the methods here.
+use super::error::Error;
+use super::heap::SlotHeap;
+use super::machine::{Cpu, CpuSet, Machine};
+use super::output::{Discard, Record, Sink};
+use super::rng::Rng;
+use super::workload::{Class, Tid};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Not started yet.
+    Unborn,
+    Running,
+    /// Runnable and held in the policy's queues.
+    Queued,
+    Sleeping,
+    Dead,
+}
+
+/// What a sleeping thread waits for, as far as schedulers care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SleepKind {
+    Interruptible,
+    /// Uninterruptible: a device or a kernel lock.
+    Disk,
+}
+
+/// Why a CPU is asked to choose again, in rising order of strength.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    Preempted,
+    SliceEnd,
+    Yielded,
+}
+
+/// A thread as the policies see it.
+#[derive(Debug, Clone)]
+pub struct Thread {
+    pub state: State,
+    pub class: Class,
+    pub nice: i8,
+    pub rt_prio: u8,
+    /// Where it runs, or the CPU whose queue holds it, or where it slept.
+    pub cpu: Cpu,
+    /// Where it ran last; `None` before its first run.
+    pub last_cpu: Option<Cpu>,
+    /// When it last left a CPU (0 before its first run).
+    pub last_ran: i64,
+    /// When it entered its present state.
+    pub since: i64,
+    /// How long its last sleep was; set when it wakes.
+    pub slept: i64,
+    pub sleep_kind: SleepKind,
+    pub parent: Option<Tid>,
+    /// Wall time it has been on a CPU, up to the last settling.
+    pub ran: i64,
+    pub(super) mask: u32,
+    /// Work left of the present `run` step, in units of 1/1024 ns at full speed.
+    pub(super) work: i64,
+    /// Wall ns of costs to pay before work goes on.
+    pub(super) owed: i64,
+    pub(super) pc: u32,
+    pub(super) yielding: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct CpuState {
+    pub curr: Option<Tid>,
+    /// When `curr` was last picked here (being picked again counts).
+    pub picked_at: i64,
+    /// Runnable threads assigned to this CPU, without the running one.
+    pub nr_queued: u32,
+    /// When it last became idle, if it is.
+    pub idle_since: i64,
+    pub(super) resched: Option<Why>,
+    pub(super) charged_at: i64,
+    pub(super) settled_at: i64,
+    /// Work units done per wall ns.
+    pub(super) rate: i64,
+}
+
+impl CpuState {
+    /// Runnable threads of this CPU, the running one among them.
+    pub fn nr_running(&self) -> u32 {
+        self.nr_queued + u32::from(self.curr.is_some())
+    }
+}
+
+/// Order among events of one instant. Within a rank CPUs go in CPU order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    Completion = 0,
+    ThreadTimer = 1,
+    PolicyTimer = 2,
+    StatTick = 3,
+    Tick = 4,
+    Ipi = 5,
+}
+
+pub(super) fn tie(rank: Rank, order: u64) -> u64 {
+    ((rank as u64) << 56) | (order & ((1 << 56) - 1))
+}
+
+pub struct World {
+    pub(super) now: i64,
+    pub(super) threads: Vec<Thread>,
+    pub(super) cpus: Vec<CpuState>,
+    pub(super) masks: Vec<CpuSet>,
+    pub(super) whole: Vec<bool>,
+    pub machine: Machine,
+    /// The run's only source of chance.
+    pub rng: Rng,
+    /// CPUs that run nothing and have nothing queued.
+    pub(super) idle: CpuSet,
+    pub(super) n_idle: usize,
+    pub(super) n_runnable: u32,
+    pub(super) sink: Box<dyn Sink>,
+    pub(super) recording: bool,
+    /// CPU appointments: completion, stat tick, tick, IPI per CPU, then timers.
+    pub(super) cpu_events: SlotHeap,
+    pub(super) pending: std::collections::VecDeque<Cpu>,
+    /// The CPU whose event is being handled; requests to others take an IPI.
+    pub(super) here: Option<Cpu>,
+    pub(super) n_migrations: u64,
+    pub(super) fault: Option<Error>,
+}
+
+impl World {
+    /// The simulated instant, ns.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    pub fn ncpu(&self) -> usize {
+        self.cpus.len()
+    }
+
+    pub fn nthreads(&self) -> usize {
+        self.threads.len()
+    }
+
+    pub fn thread(&self, t: Tid) -> &Thread {
+        &self.threads[t as usize]
+    }
+
+    pub fn cpu(&self, c: Cpu) -> &CpuState {
+        &self.cpus[c as usize]
+    }
+
+    /// The CPUs `t` may use now.
+    pub fn mask(&self, t: Tid) -> &CpuSet {
+        &self.masks[self.threads[t as usize].mask as usize]
+    }
+
+    pub fn allowed(&self, t: Tid, c: Cpu) -> bool {
+        let mask = self.threads[t as usize].mask as usize;
+        self.whole[mask] || self.masks[mask].contains(c)
+    }
+
+    /// Number of the mask of `t`; equal numbers are equal sets.
+    pub fn mask_id(&self, t: Tid) -> u32 {
+        self.threads[t as usize].mask
+    }
+
+    /// How many masks the workload uses, now or later.
+    pub fn nmasks(&self) -> u32 {
+        self.masks.len() as u32
+    }
+
+    pub fn mask_has(&self, mask: u32, c: Cpu) -> bool {
+        self.masks[mask as usize].contains(c)
+    }
+
+    /// Whether `t` may use every CPU.
+    pub fn unbound(&self, t: Tid) -> bool {
+        self.whole[self.threads[t as usize].mask as usize]
+    }
+
+    /// Whether `c` runs nothing and has nothing queued.
+    pub fn is_idle(&self, c: Cpu) -> bool {
+        self.idle.contains(c)
+    }
+
+    /// All CPUs for which `is_idle` holds.
+    pub fn idle_cpus(&self) -> &CpuSet {
+        &self.idle
+    }
+
+    pub fn n_idle(&self) -> usize {
+        self.n_idle
+    }
+
+    /// The lowest idle CPU that `t` may use.
+    pub fn idle_for(&self, t: Tid) -> Option<Cpu> {
+        if self.n_idle == 0 {
+            return None;
+        }
+        self.idle.first_common(self.mask(t))
+    }
+
+    /// Runnable threads in the whole machine, running ones among them.
+    pub fn nr_runnable(&self) -> u32 {
+        self.n_runnable
+    }
+
+    /// CPU time (full speed, ns, rounded up) until `t`'s present burst ends: what
+    /// only an oracle can know.
+    pub fn burst_left(&self, t: Tid) -> i64 {
+        let th = &self.threads[t as usize];
+        let mut work = th.work;
+        if th.state == State::Running {
+            let cpu = &self.cpus[th.cpu as usize];
+            let elapsed = (self.now - cpu.settled_at - th.owed).max(0);
+            work = (work - elapsed * cpu.rate).max(0);
+        }
+        (work + 1023) / 1024
+    }
+
+    /// Wall ns that the thread on `c` ran since the last call (or since it was
+    /// picked). Each ns is handed out once: this is exact accounting.
+    pub fn take_run(&mut self, c: Cpu) -> i64 {
+        let now = self.now;
+        let cpu = &mut self.cpus[c as usize];
+        let ran = now - cpu.charged_at;
+        cpu.charged_at = now;
+        ran
+    }
+
+    /// Ask `c` to choose again at this instant (another CPU hears it after the
+    /// IPI delay, an idle one chooses after its exit from idling). The strongest reason given wins.
+    pub fn resched(&mut self, c: Cpu, why: Why) {
+        let remote = self.here.is_some_and(|h| h != c);
+        let costs = &self.machine.costs;
+        let mut delay = if remote { costs.ipi_ns } else { 0 };
+        if self.cpus[c as usize].curr.is_none() {
+            delay += costs.idle_exit_ns;
+        }
+        let costs_delays = costs.ipi_ns > 0;
+        let now = self.now;
+        let n = self.cpus.len();
+        let cpu = &mut self.cpus[c as usize];
+        let asked = cpu.resched.is_some();
+        if cpu.resched.is_none_or(|w| w < why) {
+            cpu.resched = Some(why);
+        }
+        if delay > 0 {
+            if !asked {
+                let slot = 3 * n as u32 + u32::from(c);
+                self.cpu_events
+                    .arm(slot, (now + delay, tie(Rank::Ipi, u64::from(c))));
+            }
+        } else if !asked {
+            self.pending.push_back(c);
+        } else if costs_delays && self.cpu_events.is_armed(3 * n as u32 + u32::from(c)) {
+            // A request without delay overtakes the one that is under way.
+            self.cpu_events.disarm(3 * n as u32 + u32::from(c));
+            self.pending.push_back(c);
+        }
+    }
+
+    /// Whether `c` has been asked to choose again and has not done so yet.
+    pub fn needs_resched(&self, c: Cpu) -> bool {
+        self.cpus[c as usize].resched.is_some()
+    }
+
+    /// Set the policy's timer `id` (any small number) to fire at `at`, replacing
+    /// its earlier setting.
+    pub fn arm_timer(&mut self, id: u32, at: i64) {
+        let slot = 4 * self.cpus.len() as u32 + id;
+        self.cpu_events.grow(slot as usize + 1);
+        let key = (at.max(self.now), tie(Rank::PolicyTimer, u64::from(id)));
+        self.cpu_events.arm(slot, key);
+    }
+
+    pub fn disarm_timer(&mut self, id: u32) {
+        let slot = 4 * self.cpus.len() as u32 + id;
+        self.cpu_events.grow(slot as usize + 1);
+        self.cpu_events.disarm(slot);
+    }
+
+    /// Tell that the policy moved the queued thread `t` to `to`'s queue: counts
+    /// and the output follow. If `to` is idle it is asked to choose.
+    pub fn migrate(&mut self, t: Tid, to: Cpu) {
+        let from = self.threads[t as usize].cpu;
+        if from == to {
+            return;
+        }
+        self.uncount_queued(from);
+        self.note_migration(t, from, to);
+        self.threads[t as usize].cpu = to;
+        self.count_queued(to);
+        if self.cpus[to as usize].curr.is_none() {
+            self.resched(to, Why::Preempted);
+        }
+    }
+
+    /// End the simulation with this error.
+    pub fn fail(&mut self, error: Error) {
+        self.fault.get_or_insert(error);
+    }
+
+    /// A world of nothing, to stand in while the real one is lent out.
+    pub(super) fn hollow() -> Self {
+        Self {
+            now: 0,
+            threads: Vec::new(),
+            cpus: Vec::new(),
+            masks: Vec::new(),
+            whole: Vec::new(),
+            machine: Machine::hollow(),
+            rng: Rng::new(0),
+            idle: CpuSet::empty(0),
+            n_idle: 0,
+            n_runnable: 0,
+            sink: Box::new(Discard),
+            recording: false,
+            cpu_events: SlotHeap::default(),
+            pending: std::collections::VecDeque::new(),
+            here: None,
+            n_migrations: 0,
+            fault: None,
+        }
+    }
+
+    /// Whether the caller wants internal series; skip costly work if not.
+    pub fn recording(&self) -> bool {
+        self.recording
+    }
+
+    /// Add a point to internal series `series` (its index in the policy's
+    /// `SPEC.series`) of thread `t`.
+    pub fn record(&mut self, series: u16, t: Tid, value: f64) {
+        if self.recording {
+            let (ts, cpu) = (self.now, Some(self.threads[t as usize].cpu));
+            self.sink.record(Record {
+                ts,
+                series,
+                cpu,
+                thread: Some(t),
+                value,
+            });
+        }
+    }
+
+    /// The same for a CPU.
+    pub fn record_cpu(&mut self, series: u16, c: Cpu, value: f64) {
+        if self.recording {
+            let ts = self.now;
+            self.sink.record(Record {
+                ts,
+                series,
+                cpu: Some(c),
+                thread: None,
+                value,
+            });
+        }
+    }
+
+    pub(super) fn note_migration(&mut self, t: Tid, from: Cpu, to: Cpu) {
+        self.n_migrations += 1;
+        let here = self.here.unwrap_or(to);
+        self.sink.migrate(self.now, here, t, from, to);
+    }
+
+    pub(super) fn count_queued(&mut self, c: Cpu) {
+        self.cpus[c as usize].nr_queued += 1;
+        self.mark_busy(c);
+    }
+
+    pub(super) fn uncount_queued(&mut self, c: Cpu) {
+        self.cpus[c as usize].nr_queued -= 1;
+        self.mark_idle_if_so(c);
+    }
+
+    pub(super) fn mark_busy(&mut self, c: Cpu) {
+        if self.idle.contains(c) {
+            self.idle.remove(c);
+            self.n_idle -= 1;
+        }
+    }
+
+    pub(super) fn mark_idle_if_so(&mut self, c: Cpu) {
+        let cpu = &self.cpus[c as usize];
+        if cpu.curr.is_none() && cpu.nr_queued == 0 && !self.idle.contains(c) {
+            self.idle.insert(c);
+            self.n_idle += 1;
+        }
+    }
+}

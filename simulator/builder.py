@@ -1,0 +1,160 @@
+"""Write a workload by hand, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.simulator.machine import Machine
+from schedscope.simulator.workload import CLASSES, STEPS, THREADS, Workload
+from schedscope.units import nanoseconds
+
+Time = int | str
+"""ns, or a text such as "10ms"."""
+
+
+class Builder:
+    """Collects threads; `workload()` is the result.
+
+    >>> b = Builder()
+    >>> server = b.thread("server")
+    >>> client = b.thread("client").run("1ms").signal(server).wait_for(server)
+    >>> _ = server.wait_for().run("3ms").signal(client)
+    >>> b.workload()
+    Workload of 2 threads, 6 steps
+    """
+
+    def __init__(self) -> None:
+        """Start with no threads."""
+        self._threads: list[dict[str, Any]] = []
+        self._programs: list[Program] = []
+
+    def thread(self, name: str, **options: Any) -> Program:
+        """Add one thread and answer its program, to which steps are added.
+
+        `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
+        `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
+        `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
+        `cpu` (where it is at the start).
+        """
+        return self.threads(name, 1, **options)
+
+    def threads(self, name: str, n: int, **options: Any) -> Program:
+        """Add `n` threads that share one program."""
+        program = Program(len(self._programs), len(self._threads))
+        self._programs.append(program)
+        sched = options.pop("sched", "fair")
+        if sched not in CLASSES:
+            raise UsageError(f"scheduling class {sched!r}", f"one of {', '.join(CLASSES)}")
+        row = {
+            "tid": None,
+            "pid": None,
+            "nice": 0,
+            "rt_prio": 0,
+            "cpus": None,
+            "asleep": False,
+            "cpu": None,
+            **{"start": 0, **options},
+            "class": sched,
+            "program": program.number,
+        }
+        unknown = set(row) - set(THREADS)
+        if unknown:
+            raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
+        if row["start"] is not None:
+            row["start"] = nanoseconds(row["start"])
+        for i in range(n):
+            self._threads.append({**row, "name": name if n == 1 else f"{name}-{i}"})
+        return program
+
+    def workload(self, machine: Machine | None = None, **info: Any) -> Workload:
+        """The workload as it stands."""
+        steps = [step for program in self._programs for step in program.steps]
+        return Workload(
+            pl.DataFrame(self._threads, schema=THREADS),
+            pl.DataFrame(steps, schema=STEPS),
+            machine,
+            info,
+        )
+
+
+class Program:
+    """The steps of a thread (or of several alike); each method adds one."""
+
+    def __init__(self, number: int, first_thread: int) -> None:
+        """`number` of the program, and of the first thread that runs it."""
+        self.number = number
+        self.thread = first_thread
+        self.steps: list[dict[str, Any]] = []
+
+    def _add(self, op: str, **values: Any) -> Program:
+        self.steps.append({**dict.fromkeys(STEPS), "program": self.number, "op": op, **values})
+        return self
+
+    def run(self, time: Time) -> Program:
+        """Use CPU time."""
+        return self._add("run", ns=nanoseconds(time))
+
+    def sleep(self, time: Time, *, disk: bool = False) -> Program:
+        """Sleep; `disk` makes it uninterruptible."""
+        return self._add("sleep", ns=nanoseconds(time), disk=disk)
+
+    def wait_until(self, time: Time) -> Program:
+        """Sleep until an instant; no sleep if it has passed."""
+        return self._add("wait_until", ns=nanoseconds(time))
+
+    def wait_for(
+        self, sender: Program | int | None = None, count: int | None = None
+    ) -> Program:
+        """Wait for the next signal not yet taken, or for the `count`-th.
+
+        Of `sender`, or of anyone.
+        """
+        thread = sender.thread if isinstance(sender, Program) else sender
+        return self._add("wait_for", thread=thread, count=count, disk=False)
+
+    def signal(self, to: Program | int, *, sync: bool = False) -> Program:
+        """Signal a thread; `sync` says that a sleep follows at once."""
+        return self._add(
+            "signal", thread=to.thread if isinstance(to, Program) else to, sync=sync
+        )
+
+    def fork(self, child: Program | int) -> Program:
+        """Start a thread whose `start` is None."""
+        return self._add("fork", thread=child.thread if isinstance(child, Program) else child)
+
+    def yield_(self) -> Program:
+        """Give up the CPU, staying runnable."""
+        return self._add("yield")
+
+    def set_priority(
+        self, *, nice: int = 0, sched: str = "fair", rt_prio: int = 0, of: int | None = None
+    ) -> Program:
+        """Change class and priority, one's own or thread `of`'s."""
+        return self._add("set_priority", **{"class": sched}, nice=nice, rt_prio=rt_prio, thread=of)
+
+    def set_affinity(self, cpus: str | None, of: int | None = None) -> Program:
+        """Change the CPUs allowed (None: all), one's own or thread `of`'s."""
+        return self._add("set_affinity", cpus=cpus, thread=of)
+
+    def repeat(self, times: int | None = None, *, to: int = 0) -> Program:
+        """Run the steps from `to` to here `times` times in all; None: for ever.
+
+        >>> b = Builder()
+        >>> _ = b.thread("t").run("1ms").repeat(3)
+        >>> b.workload().steps["count"].to_list()
+        [None, 2]
+        """
+        if times is not None and times < 1:
+            raise UsageError(f"repeat {times} times", "at least once")
+        return self._add("repeat", step=to, count=None if times is None else times - 1)
+
+    def park(self) -> Program:
+        """Sleep to the end of the simulation."""
+        return self._add("park")
+
+    def exit(self) -> Program:
+        """End the thread here."""
+        return self._add("exit")

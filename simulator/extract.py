@@ -1,0 +1,182 @@
+"""A workload from a trace: what the threads did, without what the scheduler did.
+
+The rules, each counted in the extraction report:
+
+* Running time between two waits is one `run`. Switches of a thread that stayed
+  runnable disappear: they are the policy's doing (`involuntary_dropped`). A
+  recorded yield stays.
+* A wake raised by a thread is a `signal` after as much of the waker's CPU time
+  as it had used then, and in the wakee a `wait_for` that very signal
+  (`wakes_by_threads`): under another policy the wakee waits until the waker
+  gets that far.
+* A wake from an idle CPU or an interrupt is a `sleep` of the length seen
+  (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
+* A wake whose waker cannot have been running there counts as external
+  (`wakes_unknown_waker`). So does a switch-in of a sleeper whose wake is not in
+  the trace (`wakes_missing`): it slept until it ran.
+* A wake raised while the wakee was still on its way off the CPU comes before
+  the wait, which is then over at once (`wakes_before_sleep`); if it did not
+  sleep at all the wake is spurious (`wakes_spurious`).
+* A thread already running when the window begins has run since its begin; one
+  first seen waking was asleep since. One that lives at the end of the window
+  sleeps from there on (`cut_at_end`).
+* After a break in a CPU's chain of switches the running time of the thread
+  believed there is given up (`cpu_time_lost`), and the time until it is seen
+  again counts as a sleep (`gaps`).
+* A changed Linux priority is a `set_priority` of the thread itself.
+* Masks are those of the trace. A kernel thread without one, whose name ends in
+  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.simulator.machine import machine_of
+from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
+from schedscope.trace import Trace
+
+EXTERNAL = ("relative", "absolute")
+
+# What a scheduling class of another OS corresponds to: class, real-time priority.
+_CLASSES = {
+    "stop": ("fifo", 99),
+    "deadline": ("fifo", 99),
+    "realtime": ("fifo", 50),
+    "interrupt": ("fifo", 90),
+    "kernel": ("fifo", 10),
+    "fair": ("fair", 0),
+    "timeshare": ("fair", 0),
+    "unknown": ("fair", 0),
+    "batch": ("batch", 0),
+    "idle": ("idle", 0),
+}
+
+
+def extract(trace: Trace, *, external: str = "relative") -> Workload:
+    """The workload of `trace`: one thread for each thread that did something.
+
+    Needs `switches` and `wakeups`. Times count from the window's begin. The
+    report stands in `info["extraction"]`: threads, steps, and how often each
+    rule of this module's docstring was used; `cpu_time` is what the programs
+    use in all, ns.
+
+    Raises `UsageError` if the trace has no switches.
+    """
+    from schedscope import _native
+
+    if external not in EXTERNAL:
+        raise UsageError(f"external={external!r}", f"one of {', '.join(EXTERNAL)}")
+    switches, wakeups, yields = pl.collect_all([trace.switches, trace.wakeups, trace.yields])
+    if switches.is_empty():
+        raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
+    known = trace.threads.collect()
+    classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
+    linux = not classes & {"timeshare", "kernel", "interrupt"}
+    made, columns, report = _native.extract(
+        {"switches": switches, "wakeups": wakeups, "yields": yields},
+        trace.ncpu,
+        trace.window,
+        external == "absolute",
+        linux,
+        wakeups["kind"].cast(pl.String).eq("waking").any(),
+    )
+    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux)
+    report["threads"] = threads.height
+    report["bound_by_name"] = int(threads["bound"].sum())
+    report["kernel_classes_guessed"] = not linux
+    steps = _steps(pl.DataFrame(made))
+    report["steps"] = steps.height
+    return Workload(
+        threads.select(THREADS.names()).cast(THREADS),  # type: ignore[arg-type]
+        steps,
+        machine_of(trace),
+        {
+            "source": trace.name,
+            "window": list(trace.window),
+            "external": external,
+            "extraction": report,
+        },
+    )
+
+
+def report(workload: Workload) -> dict[str, Any]:
+    """The extraction report: how often each rule was used.
+
+    Raises `UsageError` for a workload that was not extracted from a trace.
+    """
+    found = workload.info.get("extraction")
+    if found is None:
+        raise UsageError("a workload that no trace was extracted to", "one made by `extract`")
+    return dict(found)
+
+
+def _steps(made: pl.DataFrame) -> pl.DataFrame:
+    empty = {c: pl.lit(None, dtype=STEPS[c]) for c in STEPS if c not in made.columns}
+    return made.with_columns(
+        pl.col("op").replace_strict(dict(enumerate(OPS)), return_dtype=STEPS["op"]),
+        pl.col("class").replace_strict(
+            dict(enumerate(CLASSES)), return_dtype=STEPS["class"], default=None
+        ),
+        **empty,
+    ).select(STEPS.names())
+
+
+def _threads(
+    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool
+) -> pl.DataFrame:
+    """The workload's threads, with a column `bound` for those bound by name."""
+    joined = found.cast({"utid": pl.UInt32}).join(
+        known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
+    )
+    sched = pl.col("sched_class").cast(pl.String).fill_null("unknown")
+    by_class = {name: value for name, value in _CLASSES.items()}
+    prio = pl.coalesce("prio", pl.col("last_prio").cast(pl.Int64))
+    realtime = (prio < 100) if linux else sched.replace_strict(
+        {k: v[0] == "fifo" for k, v in by_class.items()}, return_dtype=pl.Boolean
+    )
+    rt_prio = (
+        (99 - prio).clip(1, 99)
+        if linux
+        else sched.replace_strict(
+            {k: v[1] for k, v in by_class.items()}, return_dtype=pl.Int64
+        )
+    )
+    fair_class = sched.replace_strict(
+        {k: v[0] if v[0] in ("batch", "idle") else "fair" for k, v in by_class.items()},
+        return_dtype=pl.String,
+    )
+    realtime = realtime.fill_null(False)
+    named = pl.col("comm").str.extract(r"/(\d+)(?:[:\-].*)?$").cast(pl.Int64, strict=False)
+    bound = (
+        pl.col("affinity").is_null()
+        & pl.col("kernel").fill_null(False)
+        & (named == pl.col("only_cpu")).fill_null(False)
+    )
+    everywhere = "0" if ncpu == 1 else f"0-{ncpu - 1}"
+    return joined.with_row_index("program").select(
+        name=pl.col("comm").fill_null(""),
+        tid=pl.col("tid").cast(pl.Int64),
+        pid=pl.col("pid").cast(pl.Int64),
+        **{"class": pl.when(realtime).then(pl.lit("fifo")).otherwise(fair_class)},
+        nice=(
+            pl.when(realtime)
+            .then(0)
+            .otherwise((prio - 120).clip(-20, 19) if linux else pl.lit(0))
+            .fill_null(0)
+        ),
+        rt_prio=pl.when(realtime).then(rt_prio).otherwise(0).fill_null(0),
+        cpus=pl.when(bound)
+        .then(pl.col("only_cpu").cast(pl.String))
+        .otherwise(
+            pl.when(pl.col("affinity") == everywhere).then(None).otherwise(pl.col("affinity"))
+        ),
+        start="start",
+        asleep=pl.col("asleep") != 0,
+        cpu="cpu",
+        program="program",
+        bound=bound,
+    )

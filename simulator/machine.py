@@ -1,0 +1,190 @@
+"""The machine a simulation runs on: CPUs, what they share, what things cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from schedscope.errors import UsageError
+from schedscope.units import nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+FULL_CAPACITY = 1024
+"""Capacity of a full-speed CPU."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One hardware thread and the groups it belongs to, by number."""
+
+    core: int
+    llc: int
+    package: int
+    numa_node: int
+    capacity: int = FULL_CAPACITY
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the machine charges beside the programs' own time; all 0 by default.
+
+    Times are ns. `switch` is added to the incoming thread at each switch,
+    `migration_*` when a thread runs on another CPU than the last time, by
+    distance (the refill of its cache), `ipi` before another CPU hears that it
+    should reschedule, `idle_exit` before an idle CPU does so, `tick` at each clock tick of a busy CPU. `smt_speed` is
+    the speed of a hardware thread whose sibling is busy: 1 means that
+    siblings do not disturb each other, 0.6 is a usual figure.
+    """
+
+    switch: int = 0
+    migration_smt: int = 0
+    migration_llc: int = 0
+    migration_package: int = 0
+    migration_numa: int = 0
+    ipi: int = 0
+    idle_exit: int = 0
+    tick: int = 0
+    smt_speed: float = 1.0
+
+    @classmethod
+    def of(cls, given: Costs | Mapping[str, Any] | None) -> Costs:
+        """Costs from names and values; times may be texts such as "2us".
+
+        >>> Costs.of({"switch": "2us"}).switch
+        2000
+        """
+        if isinstance(given, Costs):
+            return given
+        names = {f.name for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in (given or {}).items():
+            if name not in names:
+                raise UsageError(f"cost {name!r}", f"one of {', '.join(sorted(names))}")
+            values[name] = float(value) if name == "smt_speed" else nanoseconds(value)
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """CPUs numbered by their place in `cpus`, and costs."""
+
+    cpus: tuple[Cpu, ...]
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def ncpu(self) -> int:
+        """Number of CPUs."""
+        return len(self.cpus)
+
+    def with_costs(self, costs: Costs | Mapping[str, Any]) -> Machine:
+        """The same CPUs with other costs."""
+        return replace(self, costs=Costs.of(costs))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a workload file."""
+        return {"cpus": [asdict(cpu) for cpu in self.cpus], "costs": asdict(self.costs)}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Machine:
+        """Back from `to_dict`."""
+        try:
+            cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
+            return cls(cpus, Costs.of(given.get("costs") or {}))
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"a machine without {error}",
+                "cpus with core, llc, package, numa_node and capacity, and costs",
+            ) from error
+
+    def __str__(self) -> str:
+        """Shape in words."""
+        count = {
+            "packages": len({c.package for c in self.cpus}),
+            "cores": len({c.core for c in self.cpus}),
+            "cpus": self.ncpu,
+        }
+        return ", ".join(f"{n} {word if n != 1 else word[:-1]}" for word, n in count.items())
+
+
+def grid(packages: int, cores: int, threads: int) -> Machine:
+    """`packages` x `cores` each x hardware `threads` each; a package is an LLC and a node.
+
+    >>> str(grid(2, 8, 2))
+    '2 packages, 16 cores, 32 cpus'
+    """
+    cpus = tuple(
+        Cpu(package * cores + core, package, package, package)
+        for package in range(packages)
+        for core in range(cores)
+        for _ in range(threads)
+    )
+    return Machine(cpus)
+
+
+def machine(shape: Machine | int | str) -> Machine:
+    """A machine from a number of CPUs, or from PACKAGESxCORESxTHREADS.
+
+    >>> machine(4).ncpu, machine("2x8x2").ncpu, machine("4x2").ncpu
+    (4, 32, 8)
+    """
+    if isinstance(shape, Machine):
+        return shape
+    text = str(shape).strip().lower()
+    if re.fullmatch(r"[0-9]{1,5}(x[0-9]{1,5}){0,2}", text):
+        sizes = [int(n) for n in text.split("x")]
+        if all(sizes):
+            match sizes:
+                case [cpus]:
+                    return grid(1, cpus, 1)
+                case [packages, cores]:
+                    return grid(packages, cores, 1)
+                case [packages, cores, threads]:
+                    return grid(packages, cores, threads)
+    raise UsageError(
+        f"machine {shape!r}",
+        "a number of CPUs, or PACKAGESxCORES, or PACKAGESxCORESxTHREADS",
+        "as in 4, 2x8 or 2x8x2",
+    )
+
+
+def machine_of(trace: Trace) -> Machine:
+    """The machine a trace was recorded on, from its `cpus` table.
+
+    What the table does not tell is taken as shared by all: one thread a core,
+    one cache, one package, one node, full speed.
+    """
+    rows = trace.cpus.collect().to_dicts() or [{} for _ in range(trace.ncpu)]
+
+    def number(column: str, otherwise: Sequence[int]) -> list[int]:
+        """Dense numbers from 0: hosts number cores with holes and per package."""
+        found = [row.get(column) for row in rows]
+        if any(value is None for value in found):
+            return list(otherwise)
+        order = {value: i for i, value in enumerate(dict.fromkeys(found))}
+        return [order[value] for value in found]
+
+    one = [0] * len(rows)
+    packages = number("package", one)
+    nodes = number("numa_node", packages)
+    llcs = number("llc", packages)
+    siblings = [row.get("smt_siblings") for row in rows]
+    if all(siblings):
+        order = {text: i for i, text in enumerate(dict.fromkeys(siblings))}
+        cores = [order[text] for text in siblings]
+    else:
+        # Core numbers repeat from package to package.
+        pairs = [(p, row.get("core")) for p, row in zip(packages, rows, strict=True)]
+        known = all(core is not None for _, core in pairs)
+        order_of = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
+        cores = [order_of[pair] for pair in pairs] if known else list(range(len(rows)))
+    capacities = [row.get("capacity") or FULL_CAPACITY for row in rows]
+    return Machine(
+        tuple(
+            Cpu(*values)
+            for values in zip(cores, llcs, packages, nodes, capacities, strict=True)
+        )
+    )

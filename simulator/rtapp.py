@@ -1,0 +1,253 @@
+"""rt-app's JSON: out, for what it can express, and in.
+
+rt-app (github.com/scheduler-tools/rt-app) runs synthetic threads on a real
+Linux host from a JSON file; its times are microseconds. What goes over:
+
+| schedscope | rt-app |
+|---|---|
+| run | `runtime` (wall time spent computing), read also from `run` |
+| sleep | `sleep` |
+| signal, wait_for | `resume` and `suspend`, one name for each pair |
+| yield | `sched_yield` (written as a phase of its own) |
+| repeat over the whole program | `loop` |
+| class, nice, rt_prio | `policy`, `priority` |
+| cpus | `cpus` |
+| start | `delay` |
+| fork | the child's `delay` is not known: it is written as `fork` |
+
+Not expressed: wait_until, set_affinity, set_priority, absolute signal counts
+(rt-app's `resume` of a thread that does not wait is lost), repeats inside a
+program, disk sleeps (become plain ones). `to_rtapp` names what it left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from schedscope.errors import FormatError, UsageError
+from schedscope.simulator.builder import Builder, Program
+from schedscope.simulator.workload import Workload, cpu_list
+
+_POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "fair": "SCHED_OTHER", "idle": "SCHED_IDLE"}
+_CLASSES = {**{v: k for k, v in _POLICIES.items()}, "SCHED_BATCH": "batch"}
+
+
+def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any], dict[str, int]]:
+    """The workload as an rt-app document, and how many steps of each kind it cannot say.
+
+    `duration` in seconds ends the run there; -1 when the threads do.
+    """
+    ncpu = workload.machine.ncpu if workload.machine else None
+    lost: dict[str, int] = {}
+    tasks: dict[str, Any] = {}
+    programs = {
+        key[0]: frame.to_dicts()
+        for key, frame in workload.steps.partition_by(
+            "program", as_dict=True, maintain_order=True
+        ).items()
+    }
+    names = _names(workload)
+    for i, thread in enumerate(workload.threads.to_dicts()):
+        task: dict[str, Any] = {
+            "policy": _POLICIES.get(thread["class"], "SCHED_OTHER"),
+            "priority": thread["rt_prio"]
+            if thread["class"] in ("fifo", "rr")
+            else thread["nice"],
+            "loop": 1,
+        }
+        if thread["cpus"] is not None:
+            task["cpus"] = cpu_list(thread["cpus"], ncpu or 4096)
+        if thread["start"]:
+            task["delay"] = thread["start"] // 1000
+        phases: dict[str, Any] = {}
+        steps = programs.get(thread["program"], [])
+        for n, step in enumerate(steps):
+            phase = _phase(step, i, names)
+            if step["op"] == "repeat" and step["step"] == 0 and n == len(steps) - 1:
+                task["loop"] = -1 if step["count"] is None else step["count"] + 1
+            elif phase is None:
+                if step["op"] not in ("exit", "park"):
+                    lost[step["op"]] = lost.get(step["op"], 0) + 1
+            else:
+                phases[f"p{n}"] = {"loop": 1, **phase}
+        if phases:
+            task["phases"] = phases
+        if thread["start"] is None:
+            task["instance"] = 0
+        tasks[names[i]] = task
+    document = {
+        "global": {"duration": duration, "calibration": "CPU0", "default_policy": "SCHED_OTHER"},
+        "tasks": tasks,
+    }
+    return document, lost
+
+
+def _names(workload: Workload) -> list[str]:
+    """A name of its own for each thread: rt-app's tasks are the keys of an object."""
+    seen: dict[str, int] = {}
+    names = []
+    for name in workload.threads["name"].to_list():
+        n = seen.get(name, 0)
+        seen[name] = n + 1
+        names.append(name if n == 0 else f"{name}~{n}")
+    return names
+
+
+def _phase(step: Mapping[str, Any], me: int, names: list[str]) -> dict[str, Any] | None:
+    match step["op"]:
+        case "run":
+            return {"runtime": max(1, round(step["ns"] / 1000))}
+        case "sleep":
+            return {"sleep": max(1, round(step["ns"] / 1000))}
+        case "signal":
+            return {"resume": f"{names[me]}->{names[step['thread']]}"}
+        case "wait_for" if step["thread"] is not None:
+            return {"suspend": f"{names[step['thread']]}->{names[me]}"}
+        case "yield":
+            return {"yield": ""}
+        case "fork":
+            return {"fork": names[step["thread"]]}
+    return None
+
+
+def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
+    """A workload from an rt-app document (or its text).
+
+    Understood: tasks with `instance`, `loop`, `policy`, `priority`, `cpus`,
+    `delay` and the events `run`, `runtime`, `sleep`, `timer` (the rest of its
+    period is slept, counted from the last release if all runs fit),
+    `suspend`/`resume`, `yield`, `fork`, alone or in `phases` with `loop`.
+    Locks, barriers, memory and I/O events raise `UsageError`, naming the task.
+
+    >>> from_rtapp('{"tasks": {"t": {"loop": 3, "run": 1000, "sleep": 4000}}}').cpu_time
+    1000000
+    """
+    if isinstance(document, str):
+        try:
+            document = json.loads(document)
+        except ValueError as error:
+            raise FormatError(
+                f"rt-app file: {error}", "JSON", "rt-app's own comments are not JSON: remove them"
+            ) from error
+    tasks = document.get("tasks") if isinstance(document, Mapping) else None
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise FormatError("an rt-app file without tasks", "an object `tasks`")
+    b = Builder()
+    made: dict[str, list[Program]] = {}
+    channels: dict[str, list[Program]] = {}
+    for name, task in tasks.items():
+        sched = _CLASSES.get(task.get("policy", "SCHED_OTHER"))
+        if sched is None:
+            raise UsageError(f"task {name}: policy {task['policy']}", f"one of {list(_CLASSES)}")
+        realtime = sched in ("fifo", "rr")
+        number = int(task.get("priority", 10 if realtime else 0))
+        cpus = task.get("cpus")
+        instances = int(task.get("instance", 1))
+        forked = instances == 0
+        made[name] = [
+            b.thread(
+                name if instances < 2 else f"{name}-{i}",
+                sched=sched,
+                nice=0 if realtime else number,
+                rt_prio=number if realtime else 0,
+                cpus=None if cpus is None else ",".join(str(c) for c in cpus),
+                start=None if forked else int(task.get("delay", 0)) * 1000,
+            )
+            for i in range(max(1, instances))
+        ]
+        for program in made[name]:
+            for suspend in dict.fromkeys(_events(task, "suspend")):
+                channels.setdefault(suspend or name, []).append(program)
+    for name, task in tasks.items():
+        for program in made[name]:
+            _fill(program, name, task, made, channels)
+    return b.workload(source="rt-app")
+
+
+def _events(task: Mapping[str, Any], kind: str) -> list[str]:
+    found = []
+    for phase in (task.get("phases") or {"": task}).values():
+        found += [str(v) for k, v in phase.items() if _kind(k) == kind]
+    return found
+
+
+def _kind(key: str) -> str:
+    # An object has each key once: rt-app takes run0, run1, ... as run.
+    return key.rstrip("0123456789")
+
+
+_SETTINGS = {
+    "loop",
+    "policy",
+    "priority",
+    "cpus",
+    "delay",
+    "instance",
+    "phases",
+    "dl-runtime",
+    "dl-period",
+    "dl-deadline",
+    "util_min",
+    "util_max",
+}
+
+
+def _fill(
+    program: Program,
+    name: str,
+    task: Mapping[str, Any],
+    made: Mapping[str, list[Program]],
+    channels: Mapping[str, list[Program]],
+) -> None:
+    phases = task.get("phases")
+    loop = int(task.get("loop", -1 if phases is None else 1))
+    for phase in (phases or {"": {**task, "loop": 1}}).values():
+        begin = len(program.steps)
+        used = 0
+        for key, value in phase.items():
+            kind = _kind(key)
+            if key in _SETTINGS:
+                continue
+            match kind:
+                case "run" | "runtime":
+                    program.run(int(value) * 1000)
+                    used += int(value) * 1000
+                case "sleep":
+                    program.sleep(int(value) * 1000)
+                case "timer":
+                    period = int(value.get("period", 0)) * 1000
+                    program.sleep(max(0, period - used))
+                    used = 0
+                case "suspend":
+                    program.wait_for()
+                case "resume":
+                    waiting = channels.get(str(value)) or made.get(str(value))
+                    if not waiting:
+                        raise UsageError(
+                            f"task {name}: {key} {value!r}", "a name that some task suspends on"
+                        )
+                    for other in waiting:
+                        program.signal(other)
+                case "yield":
+                    program.yield_()
+                case "fork":
+                    for child in made.get(str(value), []):
+                        program.fork(child)
+                case _:
+                    raise UsageError(
+                        f"task {name}: event {key!r}",
+                        "run, runtime, sleep, timer, suspend, resume, yield or fork",
+                        "leave the event out, or write the workload with schedscope.workload",
+                    )
+        _repeat(program, int(phase.get("loop", 1)), begin)
+    _repeat(program, loop, 0)
+
+
+def _repeat(program: Program, loop: int, to: int) -> None:
+    if loop == -1:
+        program.repeat(to=to)
+    elif loop > 1 and len(program.steps) > to:
+        program.repeat(loop, to=to)
+

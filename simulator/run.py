@@ -1,0 +1,211 @@
+"""Run a workload under a policy; the run comes out as a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from schedscope import cache
+from schedscope.errors import StorageError, UsageError
+from schedscope.simulator import policy as _policy
+from schedscope.simulator.extract import extract
+from schedscope.simulator.machine import Costs, Machine
+from schedscope.simulator.machine import machine as _machine
+from schedscope.simulator.workload import Workload, engine_tables
+from schedscope.trace import TABLES, Trace
+from schedscope.units import nanoseconds
+
+Progress = Callable[[int, int], object]
+"""Called now and then with the simulated ns and the engine events so far."""
+
+MAX_EVENTS = 10_000_000_000
+"""Engine events after which a simulation stops if nothing else is said."""
+
+DEFAULT_POLICY = "eevdf-6.12"
+
+_INTERNALS = "internals.parquet"
+
+
+def simulate(
+    source: Workload | Trace,
+    *,
+    policy: str | _policy.Policy = DEFAULT_POLICY,
+    machine: Machine | int | str | None = None,
+    set: Mapping[str, Any] | None = None,
+    costs: Costs | Mapping[str, Any] | None = None,
+    seed: int = 1,
+    until: int | str | None = None,
+    max_events: int = MAX_EVENTS,
+    record: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Trace:
+    """Run `source` under `policy` and answer the run as a trace.
+
+    `source` is a workload, or a trace from which one is extracted. `policy` is
+    a name of `policies()` or an object of a class derived from `Policy`; `set`
+    gives values to its tunables. `machine` is a number of CPUs or a shape
+    ("2x8x2"); without it that of the workload's trace, else 1 CPU. `costs` are
+    those of `Costs`. The same input and `seed` give the same trace, byte for
+    byte. `until` ends the run at that simulated time. With `record` the
+    policy's internal series are kept: see `internals`. With `output` the trace
+    goes to that `.sched` folder (an existing one only with `force`).
+
+    Raises `UsageError` for a workload that cannot end: a signal that nobody
+    sends (naming the threads that wait), a thread without an allowed CPU, a
+    loop that takes no time, an endless program without `until`.
+
+    >>> from schedscope.simulator.generators import hogs
+    >>> trace = simulate(hogs(3, time="10ms"), policy="rr", machine=2)
+    >>> trace.duration, trace.info["simulation"]["switches"]
+    (20000000, 5)
+    """
+    workload = source if isinstance(source, Workload) else extract(source)
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")
+    shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
+    if costs is not None:
+        shape = shape.with_costs(costs)
+    options: dict[str, Any] = {
+        "seed": seed,
+        "until": None if until is None else nanoseconds(until),
+        "max_events": max_events,
+        "record": record,
+        "set": [(name, _text(value)) for name, value in (set or {}).items()],
+        "shape": [(c.core, c.llc, c.package, c.numa_node, c.capacity) for c in shape.cpus],
+        "costs": {name: float(value) for name, value in asdict(shape.costs).items()},
+    }
+
+    def run(folder: Path | None) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:
+        return _run(workload, policy, shape.ncpu, {**options, "folder": folder}, progress)
+
+    if output is None:
+        tables, about, series = run(None)
+        trace = Trace.from_tables(tables, about)
+        if record:
+            trace._tables["internals"] = series.lazy()
+        return trace
+
+    def fill(folder: Path) -> str:
+        _, about, series = run(folder)
+        if record:
+            series.write_parquet(folder / _INTERNALS)
+        return json.dumps(about)
+
+    target = Path(output)
+    if (target.exists() or target.is_symlink()) and not force:
+        raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+    if target.exists() and cache.read_about(target) is None:
+        raise UsageError(
+            f"{target} is not a .sched folder", "a free name, or a .sched folder to replace"
+        )
+    if not target.absolute().parent.is_dir():
+        raise StorageError(
+            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
+        )
+    cache.write(target, fill, replace=force)
+    return Trace.read(target)
+
+
+def internals(trace: Trace) -> pl.DataFrame:
+    """One row per recorded point of a policy's own view: `ts, series, utid, cpu, value`.
+
+    Needs a trace simulated with `record=True`. Exactly the changes are there:
+    a value holds until the next row of its series and thread (or CPU).
+
+    Raises `UsageError` if the trace has none.
+    """
+    kept = trace._tables.get("internals")
+    if kept is not None:
+        return kept.collect()
+    if trace.path is not None and (trace.path / _INTERNALS).is_file():
+        return pl.read_parquet(trace.path / _INTERNALS)
+    raise UsageError(
+        f"{trace.name} holds no internal series",
+        "a simulated trace with internal series",
+        "simulate with record=True (--record) and a policy that has some",
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _run(
+    workload: Workload,
+    policy: str | _policy.Policy,
+    ncpu: int,
+    options: dict[str, Any],
+    progress: Progress | None,
+) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:
+    from schedscope import _native
+
+    threads, steps, masks, names = engine_tables(workload, ncpu)
+    if isinstance(policy, str):
+        series_names = _policy.series(policy)["name"].to_list()
+    else:
+        series_names = list(policy.series)
+        if options["set"]:
+            raise UsageError(
+                f"tunable {options['set'][0][0]!r} for a policy written in Python",
+                "attributes of the policy object instead",
+            )
+    tables, text, rows = _native.simulate(
+        threads, steps, masks, names, policy, options, progress
+    )
+    about = json.loads(text)
+    about["generator"] = "schedscope simulate"
+    about["source"] = {"name": _source_name(workload), "format": "simulation"}
+    about["workload"] = workload.info
+    about["warnings"] = _warnings(about["simulation"])
+    series = pl.DataFrame(
+        rows,
+        schema={
+            "ts": pl.Int64,
+            "series": pl.UInt16,
+            "utid": pl.UInt32,
+            "cpu": pl.UInt16,
+            "value": pl.Float64,
+        },
+    )
+    beyond = int(series["series"].max() or 0) if series.height else -1  # type: ignore[call-overload]
+    labels = series_names + [f"series {i}" for i in range(len(series_names), beyond + 1)]
+    # A category of its own for each series: the number is the position.
+    series = series.with_columns(
+        pl.col("series").replace_strict(
+            dict(enumerate(labels)), return_dtype=pl.Enum(labels), default=None
+        )
+        if labels
+        else pl.col("series").cast(pl.String)
+    )
+    frames = {name: pl.DataFrame(tables[name]) for name in TABLES if name in tables}
+    return frames, about, series
+
+
+def _source_name(workload: Workload) -> str:
+    source = workload.info.get("source") or workload.info.get("generator")
+    return f"simulation of {source}" if source else "simulation"
+
+
+def _warnings(simulation: Mapping[str, Any]) -> list[str]:
+    found = []
+    if simulation["ended"] != "finished":
+        found.append(f"the simulation ended at its {simulation['ended']}, not with its workload")
+    blocked = simulation["blocked"]
+    if blocked:
+        more = f" and {len(blocked) - 3} more" if len(blocked) > 3 else ""
+        found.append(
+            f"{len(blocked)} threads still wait for a signal: {'; '.join(blocked[:3])}{more}"
+        )
+    if simulation["never_started"]:
+        found.append(f"{simulation['never_started']} threads were never forked")
+    return found

@@ -1,0 +1,260 @@
+"""What a simulation runs: threads, and the programs they go through.
+
+A workload is two tables. `threads` has one row per thread, its number being
+the row's; `steps` has the programs' steps, the steps of one program standing
+together and in order. Threads may share a program. docs/simulator.md describes
+both column by column; on disk they are `steps.parquet` and `workload.json` in a
+folder `NAME.workload/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.simulator.machine import Machine
+
+FORMAT_VERSION = 1
+
+# Order is meaning: the engine knows operations and classes by number.
+OPS = (
+    "run",
+    "sleep",
+    "wait_until",
+    "wait_for",
+    "signal",
+    "fork",
+    "yield",
+    "set_priority",
+    "set_affinity",
+    "repeat",
+    "park",
+    "exit",
+)
+CLASSES = ("fifo", "rr", "fair", "batch", "idle")
+
+THREADS = pl.Schema(
+    {
+        "name": pl.String(),
+        "tid": pl.Int64(),
+        "pid": pl.Int64(),
+        "class": pl.Enum(CLASSES),
+        "nice": pl.Int8(),
+        "rt_prio": pl.UInt8(),
+        "cpus": pl.String(),
+        "start": pl.Int64(),
+        "asleep": pl.Boolean(),
+        "cpu": pl.UInt16(),
+        "program": pl.UInt32(),
+    }
+)
+
+STEPS = pl.Schema(
+    {
+        "program": pl.UInt32(),
+        "op": pl.Enum(OPS),
+        "ns": pl.Int64(),
+        "thread": pl.UInt32(),
+        "count": pl.Int64(),
+        "step": pl.UInt32(),
+        "disk": pl.Boolean(),
+        "sync": pl.Boolean(),
+        "class": pl.Enum(CLASSES),
+        "nice": pl.Int8(),
+        "rt_prio": pl.UInt8(),
+        "cpus": pl.String(),
+    }
+)
+
+_STEPS_FILE = "steps.parquet"
+_ABOUT_FILE = "workload.json"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Threads and programs; `machine` if the workload comes from one.
+
+    `info` says where it comes from; for one extracted from a trace it holds the
+    extraction report under "extraction".
+    """
+
+    threads: pl.DataFrame
+    steps: pl.DataFrame
+    machine: Machine | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse tables with other columns than docs/simulator.md lists."""
+        for name, frame, schema in (
+            ("threads", self.threads, THREADS),
+            ("steps", self.steps, STEPS),
+        ):
+            if frame.schema != schema:
+                found = {k: str(v) for k, v in frame.schema.items() if schema.get(k) != v}
+                lacking = sorted(set(schema) - set(frame.schema))
+                raise UsageError(
+                    f"table {name} with {found or 'no other columns'}, lacking {lacking}",
+                    "the columns and types of docs/simulator.md",
+                    "make the frame with schedscope.simulator.workload.THREADS or STEPS",
+                )
+
+    @property
+    def n_threads(self) -> int:
+        """Number of threads."""
+        return self.threads.height
+
+    @property
+    def cpu_time(self) -> int:
+        """CPU time of all steps as written, ns; a program counts once for each thread.
+
+        Steps inside a `repeat` count once.
+        """
+        per_program = (
+            self.steps.filter(pl.col("op") == "run").group_by("program").agg(pl.col("ns").sum())
+        )
+        joined = self.threads.join(per_program, on="program", how="left")
+        return int(joined["ns"].fill_null(0).sum())
+
+    def __repr__(self) -> str:
+        """Size in one line."""
+        return f"Workload of {self.n_threads:,} threads, {self.steps.height:,} steps"
+
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write `NAME.workload/`: steps.parquet and workload.json.
+
+        Raises `UsageError` if the folder exists and `force` is not given.
+        """
+        path = Path(folder)
+        if path.exists():
+            if not force:
+                raise UsageError(f"{path} exists", "a free name", "give --force to replace it")
+            if not (path / _ABOUT_FILE).is_file():
+                raise UsageError(f"{path} is not a workload", "a free name, or a workload")
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        about = {
+            "format": "schedscope workload",
+            "version": FORMAT_VERSION,
+            "machine": self.machine.to_dict() if self.machine else None,
+            "info": self.info,
+            "threads": self.threads.to_dicts(),
+        }
+        try:
+            partial.mkdir(parents=True)
+            self.steps.write_parquet(partial / _STEPS_FILE)
+            (partial / _ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n")
+            if path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {path}: {error.strerror}", hint="choose another place"
+            ) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return path
+
+
+def read_workload(folder: str | os.PathLike[str]) -> Workload:
+    """Read what `Workload.save` wrote.
+
+    Raises `StorageError` if it cannot be read, `FormatError` if it is no workload.
+    """
+    path = Path(folder)
+    try:
+        about = json.loads((path / _ABOUT_FILE).read_bytes())
+        steps = pl.read_parquet(path / _STEPS_FILE)
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {error.strerror or error}",
+            f"a workload folder with {_ABOUT_FILE} and {_STEPS_FILE}",
+            "check the path",
+        ) from error
+    except (ValueError, pl.exceptions.PolarsError) as error:
+        raise FormatError(
+            f"{path} holds something unreadable: {str(error)[:200]}",
+            f"{_ABOUT_FILE} as JSON and {_STEPS_FILE} as Parquet",
+        ) from error
+    if not isinstance(about, dict) or about.get("version") != FORMAT_VERSION:
+        version = about.get("version") if isinstance(about, dict) else None
+        raise FormatError(
+            f"{path / _ABOUT_FILE} has version {version}",
+            f"version {FORMAT_VERSION}",
+            "write the workload again with this schedscope",
+        )
+    try:
+        threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
+        steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
+        ) from error
+    machine = about.get("machine")
+    return Workload(
+        threads, steps, Machine.from_dict(machine) if machine else None, about.get("info") or {}
+    )
+
+
+def is_workload(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a folder that `Workload.save` wrote."""
+    return (Path(path) / _ABOUT_FILE).is_file()
+
+
+def cpu_list(text: str | None, ncpu: int) -> list[int]:
+    """The CPUs of a list such as "0-3,8" below `ncpu`; all of them for None.
+
+    >>> cpu_list("0-2,5", 4), cpu_list(None, 2)
+    ([0, 1, 2], [0, 1])
+    """
+    if text is None:
+        return list(range(ncpu))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"CPU list {text!r}", "numbers and ranges", "as in 0-3,8")
+        found.update(range(int(first), min(int(last if dash else first), ncpu - 1) + 1))
+    return sorted(c for c in found if c < ncpu)
+
+
+def engine_tables(
+    workload: Workload, ncpu: int
+) -> tuple[pl.DataFrame, pl.DataFrame, list[list[int]], list[str]]:
+    """Threads and steps as the engine takes them: all columns Int64, masks by number."""
+    lists = pl.concat([workload.threads["cpus"], workload.steps["cpus"]]).unique(
+        maintain_order=True
+    )
+    texts: list[str | None] = [None, *(t for t in lists.to_list() if t is not None)]
+    masks = [cpu_list(text, ncpu) for text in texts]
+    numbers: Mapping[str, int] = {t: i for i, t in enumerate(texts) if t is not None}
+    mask = (
+        pl.col("cpus").replace_strict(numbers, default=0, return_dtype=pl.Int64)
+        if numbers
+        else pl.lit(0, pl.Int64)
+    )
+
+    def codes(column: str) -> pl.Expr:
+        return pl.col(column).to_physical().cast(pl.Int64)
+
+    def plain(*columns: str) -> list[pl.Expr]:
+        return [pl.col(c).cast(pl.Int64) for c in columns]
+
+    threads = workload.threads.select(
+        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program"),
+        codes("class").alias("class"),
+        mask.alias("mask"),
+    )
+    steps = workload.steps.select(
+        *plain("program", "ns", "thread", "count", "step", "disk", "sync", "nice", "rt_prio"),
+        codes("op").alias("op"),
+        codes("class").alias("class"),
+        mask.alias("mask"),
+    )
+    return threads, steps, masks, workload.threads["name"].fill_null("").to_list()

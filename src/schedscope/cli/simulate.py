@@ -1,0 +1,333 @@
+"""What would this workload have seen under another scheduler, or another machine?
+
+INPUT is a trace (from which the workload is extracted), a .workload folder, an
+rt-app .json file, or a generator such as `hogs:17,time=500ms`. The run comes
+out as a trace: give -o OUT.sched and use every other command on it. With
+`--policy all`, or several policies, one table compares them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schedscope import units
+from schedscope.cli import _options, _output
+from schedscope.cli._output import Column
+from schedscope.cli._progress import Progress
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.simulator.workload import Workload
+
+NAME = "simulate"
+HELP = "replay a workload under another scheduler or machine"
+EXAMPLE = """\
+  schedscope simulate web.capture --policy ule-14 --cpus 4 -o web-ule.sched
+  schedscope latency web-ule.sched --by comm
+  schedscope simulate web.capture --policy all --figure policies.svg
+  schedscope simulate hogs:17,time=500ms --policy bfs --cpus 16 --set rr_interval=6ms
+  schedscope simulate --policies                 every policy and its tunables
+  schedscope simulate --generators               every synthetic workload
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope simulate`."""
+    parser.add_argument(
+        "input", nargs="?", metavar="INPUT", help="a trace, a workload, or a generator"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="NAME,...",
+        help="a policy, several, or `all` (default: eevdf-6.12)",
+    )
+    machine = parser.add_mutually_exclusive_group()
+    machine.add_argument("--cpus", type=int, metavar="N", help="simulate N equal CPUs")
+    machine.add_argument(
+        "--machine",
+        metavar="PxCxT",
+        help="packages x cores x threads, as in 2x8x2 (default: the trace's machine)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a tunable of the policy, as in --set base_slice=3ms",
+    )
+    parser.add_argument(
+        "--cost",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
+        "idle_exit, tick (times) or smt_speed (a factor); all free by default",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
+    parser.add_argument("--until", metavar="TIME", help="end the simulation there, as in 10s")
+    parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
+    parser.add_argument(
+        "--external",
+        choices=("relative", "absolute"),
+        default="relative",
+        help="wakes from outside: after a sleep of the length seen, or at their own time",
+    )
+    parser.add_argument("--record", action="store_true", help="keep the policy's internal series")
+    parser.add_argument("-o", "--output", metavar="OUT.sched", help="keep the simulated trace")
+    parser.add_argument("--force", action="store_true", help="replace existing output")
+    parser.add_argument("--figure", metavar="FILE", help="draw the waits under each policy")
+    parser.add_argument(
+        "--save-workload", metavar="NAME.workload", help="keep the workload, for any simulator"
+    )
+    parser.add_argument("--save-rtapp", metavar="FILE", help="write the workload as rt-app JSON")
+    parser.add_argument("--policies", action="store_true", help="list the policies and tunables")
+    parser.add_argument("--generators", action="store_true", help="list the synthetic workloads")
+    _options.add_cache(parser)
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and print."""
+    if args.policies:
+        return _list_policies(args)
+    if args.generators:
+        return _list_generators()
+    if args.input is None:
+        raise UsageError("no INPUT", "a trace, a workload or a generator", "see --help")
+    workload = load(args)
+    _save(args, workload)
+    if args.policy is None and (args.save_workload or args.save_rtapp) and args.output is None:
+        return 0
+    names = _policies(args.policy)
+    if len(names) == 1:
+        return _one(args, workload, names[0])
+    return _several(args, workload, names)
+
+
+def load(args: argparse.Namespace) -> Workload:
+    """The workload that INPUT names."""
+    from schedscope.simulator.generators import GENERATORS, generate
+    from schedscope.simulator.rtapp import from_rtapp
+    from schedscope.simulator.workload import is_workload, read_workload
+
+    path = Path(args.input)
+    if not path.exists() and args.input.partition(":")[0] in GENERATORS:
+        return generate(args.input)
+    if is_workload(path):
+        return read_workload(path)
+    if path.suffix == ".json" and path.is_file():
+        return from_rtapp(path.read_text())
+    from schedscope.simulator.extract import extract
+
+    trace = _options.open_input(args)
+    return extract(trace, external=args.external)
+
+
+def _policies(text: str | None) -> list[str]:
+    from schedscope.simulator.policy import policies
+    from schedscope.simulator.run import DEFAULT_POLICY
+
+    known = policies()["name"].to_list()
+    if text == "all":
+        return [str(name) for name in known]
+    names = [name.strip() for name in (text or DEFAULT_POLICY).split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--policy {name}", f"one of {', '.join(known)}", "or all")
+    return names
+
+
+def _settings(pairs: list[str], option: str) -> dict[str, str]:
+    found = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {text}", "NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+    from schedscope.simulator.machine import Costs
+
+    options: dict[str, Any] = {
+        "machine": args.machine or args.cpus,
+        "seed": args.seed,
+        "until": args.until,
+        "costs": Costs.of(_settings(args.cost, "--cost")) if args.cost else None,
+    }
+    if args.max_events is not None:
+        if args.max_events < 1:
+            raise UsageError(f"--max-events {args.max_events}", "a number of at least 1")
+        options["max_events"] = args.max_events
+    return options
+
+
+def _one(args: argparse.Namespace, workload: Workload, name: str) -> int:
+    import polars as pl
+
+    from schedscope.simulator.outcome import SCHEMA, outcome, waits_by_class
+    from schedscope.simulator.run import simulate
+
+    with Progress(f"simulating {name}") as progress:
+        trace = simulate(
+            workload,
+            policy=name,
+            set=_settings(args.set, "--set"),
+            record=args.record,
+            output=args.output,
+            force=args.force,
+            progress=_share(progress, args),
+            **_arguments(args),
+        )
+    frame = pl.DataFrame([{"policy": name, **outcome(trace)}], schema=SCHEMA)
+    if args.figure:
+        _figure(args.figure, {name: trace})
+    foot = _class_lines(waits_by_class(trace))
+    foot += [f"warning: {text}" for text in trace.info.get("warnings") or []]
+    if args.output:
+        foot.append(f"trace: {args.output}")
+    _emit(args, workload, frame, foot)
+    return 0
+
+
+def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> int:
+    import polars as pl
+
+    from schedscope.simulator.outcome import simulate_all
+
+    if args.set or args.output or args.record:
+        raise UsageError(
+            "--set, --record or --output with several policies", "one policy", "name one"
+        )
+    kept: dict[str, Any] = {}
+    frames = []
+    for name in names:
+        with Progress(f"simulating {name}") as progress:
+            frames.append(
+                simulate_all(
+                    workload,
+                    policies=[name],
+                    keep=kept,
+                    progress=_share(progress, args),
+                    **_arguments(args),
+                )
+            )
+        if not args.figure:
+            kept.clear()  # Each trace may be large.
+    if args.figure:
+        _figure(args.figure, kept)
+    _emit(args, workload, pl.concat(frames), [])
+    return 0
+
+
+def _share(progress: Progress, args: argparse.Namespace) -> Any:
+    until = units.nanoseconds(args.until) if args.until else 0
+    return lambda now, events: progress(now, until)
+
+
+def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[str]) -> None:
+    report = workload.info.get("extraction")
+    head = [repr(workload)]
+    if report:
+        external = report["wakes_external"] + report["wakes_unknown_waker"]
+        head.append(
+            f"extracted: {units.count(report['wakes_by_threads'])} wakes by threads, "
+            f"{units.count(external)} from outside, "
+            f"{units.count(report['wakes_missing'])} not in the trace, "
+            f"{units.count(report['involuntary_dropped'])} involuntary switches left out, "
+            f"{units.duration(report['cpu_time_lost'])} of running time lost"
+        )
+    about = {"workload": workload.info, "n_threads": workload.n_threads}
+    _output.emit(
+        frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot
+    )
+
+
+COLUMNS = [
+    Column("policy"),
+    Column("completion", kind="time"),
+    Column("wait_p50", "wait p50", kind="time"),
+    Column("wait_p99", "p99", kind="time"),
+    Column("wait_max", "max", kind="time"),
+    Column("n_starved", "starved", kind="count"),
+    Column("n_switches", "switches", kind="count"),
+    Column("n_preemptions", "preempted", kind="count", rank=2),
+    Column("n_migrations", "migrations", kind="count", rank=1),
+    Column("wasted", kind="time", rank=1),
+    Column("fairness", kind="number", rank=1),
+    Column("wait_mean", "mean wait", kind="time", rank=3),
+    Column("n_waits", "waits", kind="count", rank=4),
+    Column("ended", rank=5),
+]
+
+
+def _class_lines(frame: Any) -> list[str]:
+    if frame.height < 2:
+        return []
+    return [
+        f"{row['sched_class']}: {units.count(row['n'])} waits, p50 {units.duration(row['p50'])}, "
+        f"p99 {units.duration(row['p99'])}, max {units.duration(row['max'])}"
+        for row in frame.to_dicts()
+    ]
+
+
+def _figure(path: str, traces: dict[str, Any]) -> None:
+    from schedscope.simulator.figures import plot_policies
+
+    figure = plot_policies(traces).get_figure()
+    figure.savefig(path)
+
+
+def _save(args: argparse.Namespace, workload: Workload) -> None:
+    import json
+
+    from schedscope.simulator.rtapp import to_rtapp
+
+    if args.save_workload:
+        workload.save(args.save_workload, force=args.force)
+    if args.save_rtapp:
+        target = Path(args.save_rtapp)
+        if target.exists() and not args.force:
+            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+        document, lost = to_rtapp(workload)
+        target.write_text(json.dumps(document, indent=1) + "\n")
+        if lost:
+            words = ", ".join(f"{n} {op}" for op, n in lost.items())
+            print(f"rt-app cannot express: {words}")
+
+
+def _list_policies(args: argparse.Namespace) -> int:
+    from schedscope.simulator.policy import policies, tunables
+
+    frame = policies()
+    lines: list[str] = []
+    for row in frame.to_dicts():
+        lines.append(f"{row['name']}: {row['summary']}")
+        lines.append(f"    models: {row['models']}")
+        for t in tunables(row["name"]).to_dicts():
+            choices = f" [{', '.join(t['choices'])}]" if t["choices"] else ""
+            lines.append(f"    --set {t['name']}={t['default']}{choices}  {t['doc']}")
+    about = {
+        row["name"]: {**row, "tunables": tunables(row["name"]).to_dicts()}
+        for row in frame.to_dicts()
+    }
+    _output.emit_about(about, args.format, lines)
+    return 0
+
+
+def _list_generators() -> int:
+    import inspect
+
+    from schedscope.simulator.generators import GENERATORS
+
+    for name, function in GENERATORS.items():
+        parameters = ", ".join(
+            p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default}"
+            for p in inspect.signature(function).parameters.values()
+        )
+        first = (inspect.getdoc(function) or "").splitlines()[0]
+        print(f"{name}: {parameters}\n    {first}")
+    return 0
