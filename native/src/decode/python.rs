@@ -17,7 +17,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "switch",
     "wakeup",
     "migrate",
@@ -30,6 +30,7 @@ const KINDS: [&str; 13] = [
     "queue_load",
     "irq",
     "loss",
+    "sleep",
     "out_of_order",
 ];
 
@@ -50,6 +51,7 @@ impl EventSink for Counter {
             // Sent when they end.
             Event::Irq { ts, dur, .. } => (10, ts.saturating_add(dur)),
             Event::Loss { ts_begin, .. } => (11, ts_begin),
+            Event::Sleep { ts, .. } => (12, ts),
         };
         self.kinds[kind] += 1;
         self.unordered += u64::from(ts < self.last);
