@@ -7,7 +7,7 @@ use crate::decode::ftrace::fields::{Int, Layout, Name};
 use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind};
 
 /// What is done with a record of one event.
 #[derive(Debug, Clone)]
@@ -54,6 +54,14 @@ pub struct Common {
     flags: Int,
 }
 
+impl Common {
+    /// The thread that was running; -1 is the word of files that do not know.
+    #[inline(always)]
+    fn running<const BIG: bool>(self, data: &[u8]) -> Option<u32> {
+        Some(self.pid.tid::<BIG>(data)).filter(|&tid| tid != UNKNOWN_TID)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct Who {
     comm: Name,
@@ -67,6 +75,17 @@ const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
 const CLONE_THREAD: i64 = 0x10000;
 
 impl Plan {
+    /// Does this event yield anything but a count?
+    pub fn wants(system: &str, name: &str) -> bool {
+        match system {
+            "sched" => name.starts_with("sched_"),
+            "task" => matches!(name, "task_newtask" | "task_rename"),
+            "irq" => name.starts_with("irq_handler_") || name.starts_with("softirq_"),
+            "syscalls" => name == "sys_enter_sched_yield",
+            _ => false,
+        }
+    }
+
     /// Compiles the format of `system`'s event; `release` stands in for a
     /// sched_switch whose format does not tell the state letters.
     pub fn compile(system: &str, format: &EventFormat, release: &str) -> Result<Self> {
@@ -241,9 +260,11 @@ impl Mapper {
                 ts,
                 cpu,
                 kind: *kind,
-                waker: (common.flags.read::<BIG>(data) & IN_INTERRUPT == 0)
-                    .then(|| common.pid.tid::<BIG>(data)),
-                current: Some(common.pid.tid::<BIG>(data)),
+                waker: match common.flags.read::<BIG>(data) & IN_INTERRUPT {
+                    0 => common.running::<BIG>(data),
+                    _ => None,
+                },
+                current: common.running::<BIG>(data),
                 who: who.read::<BIG>(data),
                 target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
             },

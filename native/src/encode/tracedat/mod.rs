@@ -140,6 +140,7 @@ impl Writer {
     }
 
     fn lost(&mut self, cpu: Option<u16>, count: Option<u64>) {
+        self.encoder.lost(cpu);
         for (index, part) in self.cpus.iter_mut().enumerate() {
             if cpu.is_none_or(|cpu| usize::from(cpu) == index) {
                 part.pages.lost(count);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Settings;
 use super::formats::{Format, Formats, STATE_PREEMPTED, STATE_UNKNOWN};
-use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{Comm, Event, Party, PriorityCause, State, UNKNOWN_TID, WakeKind};
 
 /// Where an event's records go.
 pub enum Place {
@@ -27,7 +27,8 @@ pub struct Encoder {
     formats: Formats,
     big_endian: bool,
     long_bytes: usize,
-    /// The thread on each CPU: who causes what happens there.
+    /// The thread on each CPU, who causes what happens there; -1 until a switch
+    /// tells, for a guess here would pass for evidence in the file.
     current: Vec<u32>,
     /// Room for the records of one event, and for their bytes, reused.
     pub records: Vec<Vec<u8>>,
@@ -103,7 +104,7 @@ impl Encoder {
             formats: Formats::new(settings.long_bytes),
             big_endian: settings.big_endian,
             long_bytes: settings.long_bytes,
-            current: vec![0; usize::from(ncpu)],
+            current: vec![UNKNOWN_TID; usize::from(ncpu)],
             records: Vec::new(),
             spare: Vec::new(),
         }
@@ -116,7 +117,7 @@ impl Encoder {
         let mut record = Record { format, bytes, big_endian: self.big_endian };
         record.put("common_type", i64::from(format.id), 2);
         record.put("common_flags", i64::from(flags), 1);
-        record.int("common_pid", pid);
+        record.put("common_pid", i64::from(pid), 4);
         record
     }
 
@@ -125,8 +126,17 @@ impl Encoder {
         self.current.iter().position(|&current| current == tid).unwrap_or(0) as u16
     }
 
+    /// Events are missing: who runs where is open again.
+    pub fn lost(&mut self, cpu: Option<u16>) {
+        for (index, current) in self.current.iter_mut().enumerate() {
+            if cpu.is_none_or(|cpu| usize::from(cpu) == index) {
+                *current = UNKNOWN_TID;
+            }
+        }
+    }
+
     fn current(&self, cpu: u16) -> u32 {
-        self.current.get(usize::from(cpu)).copied().unwrap_or(0)
+        self.current.get(usize::from(cpu)).copied().unwrap_or(UNKNOWN_TID)
     }
 
     /// Appends the event's records to `out` and notes the names it tells.
@@ -250,7 +260,7 @@ impl Encoder {
                 Place::Cpu(self.cpu_of(tid), ts)
             }
             Event::Priority { ts, ref who, prio: new, cause: PriorityCause::PiSetprio } => {
-                let mut record = self.record(spare, &self.formats.pi_setprio, 0, 0);
+                let mut record = self.record(spare, &self.formats.pi_setprio, 0, UNKNOWN_TID);
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
                 record.int("oldprio", prio(who.prio));
