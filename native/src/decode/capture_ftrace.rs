@@ -53,7 +53,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     for (cpu, file) in numbered(&path.join("raw"))? {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
-        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)) });
+        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)), cut: false });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {

@@ -60,7 +60,7 @@ impl Builder {
         let plan = if Plan::wants(system, name) {
             let format = EventFormat::parse(text, place)?;
             self.check_type(&format, place)?;
-            Plan::compile(system, &format, &self.release)?
+            Plan::compile(system, &format, &self.release).map_err(|error| at(place, error))?
         } else {
             Plan { action: Action::Ignore, min_len: 0 }
         };
@@ -105,6 +105,16 @@ impl Builder {
 
     pub fn finish(self) -> Catalogue {
         self.catalogue
+    }
+}
+
+/// The same error, saying where.
+fn at(place: &str, error: Error) -> Error {
+    match error {
+        Error::Report { kind, found, expected, hint } => {
+            Error::Report { kind, found: format!("{place}: {found}"), expected, hint }
+        }
+        error => error,
     }
 }
 

@@ -304,6 +304,7 @@ impl Mapper {
             // The idle thread always leaves in R, without being asked.
             State::Runnable if prev.tid == 0 => None,
             State::Runnable => yielded.map(|yielded| !yielded),
+            State::Unknown => None,
             _ => Some(false),
         };
         Event::Switch { ts, cpu, prev, prev_state, preempted, next }
