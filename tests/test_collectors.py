@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from collector_runs import CAPTURE, ROOT, Run, eventually, meta, table
+
 from schedscope import collectors
 
 SHELLS = [("dash",), ("busybox", "sh"), ("posh",), ("yash",), ("bash",)]
@@ -314,13 +315,13 @@ def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
     following: dict[str, int] = {}
     for line in lines:
         if line[:2] in {f"{kind} " for kind in "SKENMFCRPX"}:
-            _, ts, cpu, seq = line.split(" ")[:4]
+            _, _, cpu, seq = line.split(" ")[:4]
             assert int(seq) == following.get(cpu, 0)
             following[cpu] = int(seq) + 1
     pid = content["workload"]["pid"]
     switched_in = [line.split(" ") for line in lines if line.startswith("S ")]
     assert any(words[9] == str(pid) and words[10] == "sleep" for words in switched_in)
-    assert any(line.startswith(f"X ") and line.endswith(f" {pid} {pid}") for line in lines)
+    assert any(line.startswith("X ") and line.endswith(f" {pid} {pid}") for line in lines)
     assert run.leftovers() == []
 
 
@@ -361,7 +362,8 @@ def test_the_bundle_hands_out_its_scripts_unchanged(bundle: Path, tmp_path: Path
 def test_a_thousand_threads_do_not_delay_the_recording(tmp_path: Path) -> None:
     code = (
         "import threading, time\n"
-        "for _ in range(1000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "for _ in range(1000):\n"
+        " threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "print('ready', flush=True); time.sleep(60)"
     )
     crowd = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

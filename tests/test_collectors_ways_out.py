@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from collector_runs import CAPTURE, INSTANCES, Run, eventually, meta
+
+from schedscope import collectors
 
 needs_ftrace = pytest.mark.needs("root", "tracefs", "linux")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
@@ -46,8 +49,6 @@ def test_ctrl_c_at_a_terminal_reaches_command_and_recorder(recorder: str, tmp_pa
     run = Run("-t", recorder, "-o", "x", "--", sys.executable, "-c", code, cwd=tmp_path)
     run.until("recording with")
     eventually(lambda: any("KeyboardInterrupt" in line for line in run.leftovers()))
-    import time
-
     time.sleep(0.5)
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.wait() == 9
@@ -233,8 +234,6 @@ def test_without_root_it_says_so(tmp_path: Path) -> None:
     text = CAPTURE.read_text()
     assert text.startswith("#!/bin/sh")
     program = Path("/tmp") / f"capture-for-nobody-{os.getpid()}"
-    from schedscope import collectors
-
     program.write_text(collectors.bundle())
     try:
         done = subprocess.run(
