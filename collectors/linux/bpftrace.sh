@@ -81,9 +81,13 @@ bpftrace_prepare() {
     sleep 2147483 &
     bpftrace_marker=$!
     recorder_command="BPFTRACE_PERF_RB_PAGES=$bpftrace_pages $(bpftrace_tool) -q -B full sched.bt"
+    # In a session of its own: a terminal sends Ctrl-C to a whole group, and bpftrace would drop what
+    # it has not read yet.
+    bpftrace_apart=
+    ! have setsid || bpftrace_apart=setsid
     # shellcheck disable=SC2016,SC2046
     BPFTRACE_PERF_RB_PAGES=$bpftrace_pages BPFTRACE_MAP_KEYS_MAX=8192 BPFTRACE_MAX_MAP_KEYS=8192 \
-        sh -c 'script=$1 marker=$2; shift 2; exec "$@" -q -B full "$script" $$ "$marker"' \
+        $bpftrace_apart sh -c 'trap "" HUP QUIT; script=$1 marker=$2; shift 2; exec "$@" -q -B full "$script" $$ "$marker"' \
         sh "$bpftrace_script" "$bpftrace_marker" $(bpftrace_tool) \
         >"$capture_dir/events.txt" 2>"$capture_dir/stderr.txt" </dev/null &
     bpftrace_pid=$!
