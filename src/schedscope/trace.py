@@ -89,7 +89,7 @@ class Trace:
             about = {key: value for key, value in self._info.items() if key != "cache"}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 
-        return Trace.read(_cache.build(None, target, write, replace=force))
+        return Trace.read(_cache.write(target, write, replace=force))
 
     @property
     def info(self) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record, convert, summarise."""
-    program = Path(__file__).parents[1] / "collectors" / "capture"
+    from schedscope import collectors
+
+    program = collectors.path()
     if args.list:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     output = args.output or time.strftime("sched-%Y%m%d-%H%M%S.capture")
