@@ -13,7 +13,8 @@ import polars as pl
 
 from schedscope import cache as _cache
 from schedscope.errors import FormatError, StorageError, UsageError
-from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
+from schedscope.parsers.schema import SCHEMA_VERSION, empty
+from schedscope.parsers.schema import TABLES as TABLES
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
