@@ -22,6 +22,8 @@ ALLOWED = {
     | {
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.cache",
+        "schedscope.plot",
         "schedscope.trace",
         "schedscope._native",
     },
@@ -30,6 +32,8 @@ ALLOWED = {
         "schedscope.simulator",
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.cache",
+        "schedscope.plot",
         "schedscope.trace",
         "schedscope._native",
     },

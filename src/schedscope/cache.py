@@ -130,12 +130,7 @@ def build(
 
 def write(target: Path, fill: Convert, *, replace: bool = False) -> Path:
     """Fill a new `.sched` folder that has no source file, such as a simulation's."""
-    _remove_abandoned(target)
-    with _partial_folder(target) as partial:
-        about = json.loads(fill(partial))
-        (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-        _publish(partial, target, target, None, replace)
-    return target
+    return build(None, target, fill, replace=replace)
 
 
 def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:

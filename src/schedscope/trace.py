@@ -13,7 +13,8 @@ import polars as pl
 
 from schedscope import cache as _cache
 from schedscope.errors import FormatError, StorageError, UsageError
-from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
+from schedscope.parsers.schema import SCHEMA_VERSION, empty
+from schedscope.parsers.schema import TABLES as TABLES
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
@@ -89,7 +90,7 @@ class Trace:
             about = {key: value for key, value in self._info.items() if key != "cache"}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 
-        return Trace.read(_cache.build(None, target, write, replace=force))
+        return Trace.read(_cache.write(target, write, replace=force))
 
     @property
     def info(self) -> dict[str, Any]:

@@ -241,9 +241,7 @@ def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[s
             f"{units.duration(report['cpu_time_lost'])} of running time lost"
         )
     about = {"workload": workload.info, "n_threads": workload.n_threads}
-    _output.emit(
-        frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot
-    )
+    _output.emit(frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot)
 
 
 COLUMNS = [
