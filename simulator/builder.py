@@ -115,11 +115,15 @@ class Program:
         thread = sender.thread if isinstance(sender, Program) else sender
         return self._add("wait_for", thread=thread, count=count, disk=False)
 
-    def signal(self, to: Program | int, *, sync: bool = False) -> Program:
-        """Signal a thread; `sync` says that a sleep follows at once."""
-        return self._add(
-            "signal", thread=to.thread if isinstance(to, Program) else to, sync=sync
-        )
+    def signal(
+        self, to: Program | int, *, sync: bool = False, meet: bool = False
+    ) -> Program:
+        """Signal a thread; `sync` says that a sleep follows at once.
+
+        `meet`: first sleep until that thread waits for a signal of this one.
+        """
+        thread = to.thread if isinstance(to, Program) else to
+        return self._add("signal", thread=thread, sync=sync, meet=meet)
 
     def fork(self, child: Program | int) -> Program:
         """Start a thread whose `start` is None."""

@@ -9,6 +9,11 @@ The rules, each counted in the extraction report:
   as it had used then, and in the wakee a `wait_for` that very signal
   (`wakes_by_threads`): under another policy the wakee waits until the waker
   gets that far.
+* Two threads that wake each other both ways converse: there the sender of a
+  signal waits until its reader waits for it (`meetings`). A sender preempted by
+  the thread it just woke finds the answer there when it goes on, and the trace
+  shows neither its need for it nor a wake; without this rule it would run ahead
+  of its answers under any policy that does not preempt it.
 * A wake from an idle CPU or an interrupt is a `sleep` of the length seen
   (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
 * A wake whose waker cannot have been running there counts as external

@@ -19,6 +19,8 @@ use crate::reconstruct::facts::Facts;
 pub struct Made {
     pub op: u8,
     pub disk: bool,
+    /// Of a signal: the sender waits for its reader.
+    pub meet: bool,
     /// Thread named (an index into `Extracted::threads`), or `u32::MAX`.
     pub thread: u32,
     /// ns, or the priority number of `set_priority`.
@@ -27,6 +29,10 @@ pub struct Made {
 }
 
 const NOBODY: u32 = u32::MAX;
+
+/// Two threads converse if the rarer direction has at least this fraction (1 in
+/// so many) of the wakes of the other.
+const CONVERSATION: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
@@ -74,6 +80,7 @@ pub struct Report {
     pub involuntary_dropped: u64,
     pub yields: u64,
     pub wakes_by_threads: u64,
+    pub meetings: u64,
     pub wakes_external: u64,
     pub wakes_unknown_waker: u64,
     pub wakes_before_sleep: u64,
@@ -98,6 +105,7 @@ impl Report {
             ("involuntary_dropped", n(self.involuntary_dropped)),
             ("yields", n(self.yields)),
             ("wakes_by_threads", n(self.wakes_by_threads)),
+            ("meetings", n(self.meetings)),
             ("wakes_external", n(self.wakes_external)),
             ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
             ("wakes_before_sleep", n(self.wakes_before_sleep)),
@@ -186,6 +194,7 @@ impl Extractor {
             }
         }
         self.finish(end);
+        self.keep_conversations();
         self
     }
 
@@ -402,12 +411,12 @@ impl Extractor {
             Now::Runnable | Now::Gone => self.report.wakes_spurious += 1,
             Now::Running { .. } => {
                 let waker = self.waker(row, i);
-                let count = self.send(waker, i, row.ts);
+                let count = self.send(waker, i, row.ts, false);
                 self.threads[i as usize].pending = Some((waker.unwrap_or(NOBODY), count));
             }
             now => {
                 let waker = self.waker(row, i);
-                let count = self.send(waker, i, row.ts);
+                let count = self.send(waker, i, row.ts, true);
                 let absolute = self.rules.absolute;
                 let th = &mut self.threads[i as usize];
                 let (since, disk) = match now {
@@ -464,14 +473,35 @@ impl Extractor {
     }
 
     /// Notes a signal of `waker` at its progress point; answers its number.
-    fn send(&mut self, waker: Option<u32>, to: u32, t: i64) -> u64 {
+    fn send(&mut self, waker: Option<u32>, to: u32, t: i64, asleep: bool) -> u64 {
         let Some(w) = waker else { return 0 };
         let count = self.sent.entry((w, to)).or_default();
         *count += 1;
         let count = *count;
         self.progress(w, t);
         push(&mut self.threads[w as usize], op::SIGNAL, to, 0, 0, false);
+        if let Some(made) = self.threads[w as usize].steps.last_mut() {
+            made.meet = asleep;
+        }
         count
+    }
+
+    /// Signals keep `meet` only within conversations: pairs that wake each other
+    /// both ways. There the sender goes on to need an answer; when it was
+    /// preempted by its own wakee it found the answer ready, and the trace has no
+    /// sleep and no wake to tell. Under a policy that does not preempt it, it
+    /// would otherwise run ahead of answers that it has not got.
+    fn keep_conversations(&mut self) {
+        for w in 0..self.threads.len() {
+            let mut steps = std::mem::take(&mut self.threads[w].steps);
+            for step in steps.iter_mut().filter(|s| s.meet) {
+                let there = self.sent.get(&(w as u32, step.thread)).copied().unwrap_or(0);
+                let back = self.sent.get(&(step.thread, w as u32)).copied().unwrap_or(0);
+                step.meet = there.min(back) * CONVERSATION >= there.max(back);
+                self.report.meetings += u64::from(step.meet);
+            }
+            self.threads[w].steps = steps;
+        }
     }
 
     /// Brings the running thread `w` up to `t` and writes its `run`.
@@ -533,6 +563,7 @@ fn push(th: &mut ThreadOut, op: u8, thread: u32, ns: i64, count: u64, disk: bool
     th.steps.push(Made {
         op,
         disk,
+        meet: false,
         thread,
         ns,
         count,

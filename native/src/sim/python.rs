@@ -321,6 +321,7 @@ impl Input {
                     to,
                     pair: pairs.get(&(me, to)).copied().unwrap_or(NO_CHANNEL),
                     sync: flag("sync"),
+                    meet: flag("meet"),
                 }
             }
             op::FORK => Step::Fork(thread()?),
@@ -683,6 +684,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
     let mut thread = Vec::with_capacity(n);
     let mut count = Vec::with_capacity(n);
     let mut disk = Vec::with_capacity(n);
+    let mut meet = Vec::with_capacity(n);
     let mut class = Vec::with_capacity(n);
     let mut nice = Vec::with_capacity(n);
     let mut rt_prio = Vec::with_capacity(n);
@@ -697,6 +699,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
             thread.push(named);
             count.push((s.op == op::WAIT_FOR).then_some(s.count as i64));
             disk.push(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
+            meet.push((s.op == op::SIGNAL).then_some(s.meet));
             class.push(priority.map(|p| p.0));
             nice.push(priority.map(|p| p.1));
             rt_prio.push(priority.map(|p| p.2));
@@ -709,6 +712,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
         ("thread", Arc::new(UInt32Array::from(thread))),
         ("count", Arc::new(Int64Array::from(count))),
         ("disk", Arc::new(BooleanArray::from(disk))),
+        ("meet", Arc::new(BooleanArray::from(meet))),
         ("class", Arc::new(UInt8Array::from(class))),
         ("nice", Arc::new(Int8Array::from(nice))),
         ("rt_prio", Arc::new(UInt8Array::from(rt_prio))),
