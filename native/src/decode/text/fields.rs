@@ -124,7 +124,7 @@ fn plugin_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
         let at = from + found;
         from = at + 1;
         let left = &text[..at];
-        let space = left.iter().rposition(|&byte| byte == b' ')?;
+        let Some(space) = left.iter().rposition(|&byte| byte == b' ') else { continue };
         let (who, state) = (&left[..space], &left[space + 1..]);
         if let (Some((prev, [])), Some((next, _))) = (name_pid_prio(who), name_pid_prio(&text[at + 5..])) {
             return Some((prev, state, next));
