@@ -80,10 +80,12 @@ def _perf(stream: _Stream) -> _Pairs:
     # sleeping into waiting, and the first switch-in after that ends it. The
     # very first event of a thread begins one, too: a switch-in of delay 0.
     kind = stream.kind
-    starts = (kind == _OUT) | (stream.first == np.arange(len(kind)))
+    own = (kind != _NEWTASK) & (kind != _ENQUEUED)
+    first = own & (stream.before(own) == _NONE)
+    starts = (kind == _OUT) | first
     atom = stream.last(starts)
     wakes = (kind == _WAKING) | (kind == _NEW)
-    at_once = stream.runnable | ((kind != _OUT) & (stream.first == np.arange(len(kind))))
+    at_once = stream.runnable | ((kind != _OUT) & first)
     ready_here = (at_once & starts) | (wakes & ~at_once[atom])
     ready_here &= _first_since(stream, ready_here, starts)
     ready = stream.last(ready_here)

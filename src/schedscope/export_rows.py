@@ -51,11 +51,12 @@ def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
     threads = _threads(trace)
     known = _names_over_time(trace, threads, names)
     ftrace = _ftrace(trace, threads, known, names)
-    listed = threads.filter(pl.col("utid") >= trace.ncpu).with_columns(
-        comm=names.index(pl.col("comm"))
-    )
+    # Those born in sight are told by their forks.
+    listed = threads.filter(
+        (pl.col("utid") >= trace.ncpu) & pl.col("start_ts").is_null()
+    ).with_columns(comm=names.index(pl.col("comm")))
     processes = (
-        listed.sort(pl.col("tid") != pl.col("pid"))
+        listed.filter(pl.col("tid") == pl.col("pid"))
         .unique("pid", keep="first", maintain_order=True)
         .select("pid", ppid=pl.lit(0, pl.Int64), comm="comm")
     )
@@ -183,9 +184,11 @@ def _ftrace(
         ),
     )
     kinds = {"waking": _WAKING, "enqueued": _WAKEUP, "new": _WAKEUP_NEW}
-    wakers = threads.select(waker_utid="utid", current="tid")
+    running = threads.select(running="utid", current="tid")
     wakeups = _named(trace.wakeups.collect(), "utid", known, threads)
-    wakeups = wakeups.join(wakers, on="waker_utid", how="left", maintain_order="left").with_columns(
+    wakeups = wakeups.with_columns(running=pl.coalesce("current_utid", "waker_utid"))
+    wakeups = wakeups.join(running, on="running", how="left", maintain_order="left").with_columns(
+        current=pl.col("current").fill_null(NULL),
         kind=pl.col("kind").cast(pl.String).replace_strict(kinds, return_dtype=pl.UInt32),
         interrupt=pl.col("waker_utid").is_null().cast(pl.UInt32),
         prio=_prio("prio"),
@@ -241,7 +244,7 @@ def _tracks(
     if waits:
         slices, waiting = _wait_slices(trace, names)
         points.append(slices)
-        ids = threads.filter(pl.col("utid").is_in(waiting)).select("utid", "tid", "pid")
+        ids = threads.filter(pl.col("utid").is_in(waiting.implode())).select("utid", "tid", "pid")
         title = names.add("waits for a CPU")
         tracks += [
             (_thread_track(utid), 0, title, _THREAD_TRACK, tid, pid)
@@ -314,7 +317,9 @@ def _wait_slices(trace: Trace, names: _Names) -> tuple[pl.DataFrame, pl.Series]:
     shared = {
         "track": pl.col("utid").cast(pl.Int64) + _thread_track(0),
         "value": pl.lit(0, pl.Int64),
-        "name": pl.col("cause").cast(pl.String).replace_strict(causes, return_dtype=pl.UInt32),
+        "name": pl.col("cause")
+        .cast(pl.String)
+        .replace_strict(causes or {"": 0}, return_dtype=pl.UInt32),
     }
     columns = ["ts", "track", "kind", "value", "name"]
     begins = waits.with_columns(kind=pl.lit(_BEGIN, pl.UInt32), **shared).select(columns)

@@ -303,7 +303,7 @@ impl Writer<'_> {
         }
         let mut event = Message::default();
         event.signed(1, rows.ts[row]);
-        event.signed(2, rows.current[row]);
+        event.known(2, rows.current[row]);
         if rows.interrupt[row] != 0 {
             event.signed(5, HARDIRQ);
         }

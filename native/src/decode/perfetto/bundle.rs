@@ -208,13 +208,13 @@ impl Decoder<'_> {
     }
 
     fn event(&mut self, bytes: &[u8]) {
-        let (mut ts, mut tid, mut flags) = (0, 0, 0);
+        let (mut ts, mut tid, mut flags) = (0, None, 0);
         let mut inner = None;
         let mut fields = Fields::new(bytes);
         for (number, value) in &mut fields {
             match number {
                 1 => ts = value.number(),
-                2 => tid = value.number(),
+                2 => tid = Some(value.number()),
                 5 => flags = value.number(),
                 _ => inner = Some((number, value.bytes())),
             }
@@ -224,7 +224,7 @@ impl Decoder<'_> {
             return;
         };
         let ts = self.ts(ts);
-        let tid = u32::try_from(tid).unwrap_or(0);
+        let tid = tid.and_then(|tid| u32::try_from(tid).ok());
         let generic;
         let (kind, message) = if kind == GENERIC {
             match super::generic::rewrite(message) {
@@ -245,7 +245,7 @@ impl Decoder<'_> {
     }
 
     /// Some(None): an event we have no use for. None: damaged.
-    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: u32, flags: u64) -> Option<Option<Event>> {
+    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: Option<u32>, flags: u64) -> Option<Option<Event>> {
         let cpu = self.cpu;
         let small = Small::read(message)?;
         let (count, event) = match kind {
@@ -261,15 +261,15 @@ impl Decoder<'_> {
                     WAKING => (2, WakeKind::Waking),
                     _ => (3, WakeKind::New),
                 };
-                let waker = (flags & IN_INTERRUPT == 0).then_some(current);
+                let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
                 let who = small.party(1, 2, 3)?;
-                (count, Event::Wakeup { ts, cpu, kind, waker, current: Some(current), who, target_cpu: small.cpu(5) })
+                (count, Event::Wakeup { ts, cpu, kind, waker, current, who, target_cpu: small.cpu(5) })
             }
             NEWTASK => (
                 4,
                 Event::Fork {
                     ts,
-                    parent: Party { tid: current, ..Party::default() },
+                    parent: Party { tid: current.unwrap_or(0), ..Party::default() },
                     child: Party { tid: small.tid(1)?, comm: small.comm(2), ..Party::default() },
                     // CLONE_THREAD
                     same_process: Some(small.number(3) & 0x1_0000 != 0),

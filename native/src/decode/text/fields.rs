@@ -47,7 +47,9 @@ pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event>
             Some(Event::Migrate { ts, cpu, who, from_cpu, to_cpu })
         }
         5 => {
-            let (parent, rest) = comm_pid(text, b"comm=", b" pid=", b" child_comm=")?;
+            // -R prints the names of the fields, the kernel shorter ones.
+            let (parent, rest) = comm_pid(text, b"comm=", b" pid=", b" child_comm=")
+                .or_else(|| comm_pid(text, b"parent_comm=", b" parent_pid=", b" child_comm="))?;
             let (child_comm, pid) = split_comm(rest, b" child_pid=")?;
             let child = Party { tid: tid(pid)?, comm: comm(child_comm), ..Party::default() };
             Some(Event::Fork { ts, parent, child, same_process: None })
@@ -100,7 +102,16 @@ fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> 
         let (next, rest) = comm_pid(rest, b"next_comm=", b" next_pid=", b" next_prio=")?;
         (prev, state, Party { prio: i16::try_from(number(rest)?).ok(), ..next })
     } else {
-        plugin_switch(text)?
+        let (prev, state, next) = plugin_switch(text)?;
+        // libtraceevent before 1.8 has the letters of Linux 3.9 for the bits of
+        // every kernel: x is 0x40 (P since 4.14), W is 0x80 (I). It prints R+
+        // as R.
+        let state: &[u8] = match state {
+            b"x" => b"64",
+            b"W" => b"128",
+            other => other,
+        };
+        (prev, state, next)
     };
     let (prev_state, preempted) = decode_state(state, states)?;
     Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
@@ -113,7 +124,7 @@ fn plugin_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
         let at = from + found;
         from = at + 1;
         let left = &text[..at];
-        let space = left.iter().rposition(|&byte| byte == b' ')?;
+        let Some(space) = left.iter().rposition(|&byte| byte == b' ') else { continue };
         let (who, state) = (&left[..space], &left[space + 1..]);
         if let (Some((prev, [])), Some((next, _))) = (name_pid_prio(who), name_pid_prio(&text[at + 5..])) {
             return Some((prev, state, next));
@@ -122,25 +133,15 @@ fn plugin_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
     None
 }
 
-/// `name:pid [prio]` and what follows it.
+/// `name:pid [prio]` and what follows it. The name may end in the like, so the
+/// last bracket counts.
 fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
-    let mut from = 0;
-    while let Some(found) = find(&text[from..], b" [") {
-        let open = from + found;
-        from = open + 1;
-        let close = text[open..].iter().position(|&byte| byte == b']')?;
-        let (Some(prio), Some(colon)) =
-            (whole(&text[open + 2..open + close]), text[..open].iter().rposition(|&byte| byte == b':'))
-        else {
-            continue;
-        };
-        if let Some(pid) = whole(&text[colon + 1..open]).and_then(|pid| u32::try_from(pid).ok()) {
-            let prio = i16::try_from(prio).ok();
-            let who = Party { tid: pid, prio, comm: comm(&text[..colon]), ..Party::default() };
-            return Some((who, &text[open + close + 1..]));
-        }
-    }
-    None
+    let open = find_last(text, b" [")?;
+    let close = open + text[open..].iter().position(|&byte| byte == b']')?;
+    let colon = text[..open].iter().rposition(|&byte| byte == b':')?;
+    let tid = u32::try_from(whole(&text[colon + 1..open])?).ok()?;
+    let prio = i16::try_from(whole(&text[open + 2..close])?).ok();
+    Some((Party { tid, prio, comm: comm(&text[..colon]), ..Party::default() }, &text[close + 1..]))
 }
 
 /// `comm=x pid=1 prio=120 target_cpu=000` or `x:1 [120] CPU:000`.

@@ -4,6 +4,7 @@
 //!           <idle>-0     [001] d.h6.  4836.436159: sched_waking: comm=...       tracefs, systrace
 //! name:     <idle>-0     [000]4836436159475: sched_waking:  comm=...           trace-cmd report
 //!   <idle>-0       0d.h6.4836436159475: sched_waking:  comm=...                trace-cmd report -l
+//!           <idle>-0     [000] d.h6.4836436159475: sched_waking: comm=...       trace-cmd 3.2 on
 //!     bash-17972     1..... 4813526302us!: sched_waking: comm=...              tracefs, latency-format
 //!   migration/0      18 [000]  2449.680312:  sched:sched_waking: comm=...      perf script
 //! ```
@@ -86,7 +87,12 @@ fn stamp(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
     let digits = word.iter().position(|b| !b.is_ascii_digit())?;
     let (cpu, rest) = word.split_at(digits);
     let (flags, digits) = rest.split_at_checked(FLAGS)?;
-    Some((head, Stamp { ns: nanoseconds(digits)?, glued: Some((cpu, flags)) }))
+    let ns = nanoseconds(digits)?;
+    if cpu.is_empty() {
+        // trace-cmd 3.4: "[000] d.h6.4836436159475"
+        return Some((&text[..begin + FLAGS], Stamp { ns, glued: None }));
+    }
+    Some((head, Stamp { ns, glued: Some((cpu, flags)) }))
 }
 
 fn latency_micro(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
