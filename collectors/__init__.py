@@ -36,11 +36,12 @@ def bundle() -> str:
         )
     root = path().parent
     parts = ["bundled=1\n"]
+    shared = "".join(file.read_text(encoding="utf-8") for file in sorted(root.glob("*.sh")))
     for folder in sorted(entry for entry in root.iterdir() if (entry / "host.sh").is_file()):
         scripts = sorted(folder.glob("*.sh"), key=lambda file: (file.name != "host.sh", file.name))
         names = " ".join(file.stem for file in scripts if file.name != "host.sh")
         body = "".join(file.read_text(encoding="utf-8") for file in scripts)
-        parts.append(f"bundle_{folder.name}() {{\n{body}recorders='{names}'\n}}\n")
+        parts.append(f"bundle_{folder.name}() {{\n{shared}{body}recorders='{names}'\n}}\n")
     parts.append("bundle_asset() {\ncase $1 in\n")
     for asset in sorted(file for kind in ("*.bt", "*.d") for file in root.glob(f"*/{kind}")):
         text = asset.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@
 #     300 events.
 #   * the kernel's own book-keeping of thread names is off where nobody else needs it.
 # REQUIREMENTS  root, tracefs, Linux 4.1 or newer (clock "mono").
-# shellcheck shell=sh disable=SC2034
+# shellcheck shell=sh disable=SC2034,SC2154
 
 ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sched_wakeup_new
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
@@ -211,7 +211,7 @@ ftrace_read_loop() {
 }
 
 ftrace_start() {
-    recorder_command="tracefs instance, events $(echo $ftrace_events)"
+    recorder_command="tracefs instance, events $(echo "$ftrace_events" | tr '\n' ' ')"
     fail_text="cannot switch on recording"
     ftrace_set tracing_on 1 || return 1
     host_clock

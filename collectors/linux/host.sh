@@ -42,7 +42,7 @@ host_kernel_config() {
     host_hz='' host_preempt='' host_dynamic='' host_model=''
     for host_config in /proc/config.gz "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config"; do
         [ -r "$host_config" ] || continue
-        case $host_config in *.gz) host_cat="gzip -dc" ;; *) host_cat=cat ;; esac
+        case $host_config in *.gz) host_cat="gzip -dc" ;; *) host_cat="cat" ;; esac
         # shellcheck disable=SC2046
         set -- $($host_cat "$host_config" 2>/dev/null | awk -F= '
             /^CONFIG_HZ=/ { hz = $2 }
