@@ -167,8 +167,12 @@ impl DtraceSource {
         mut info: SourceInfo,
         drops: Vec<(Option<u16>, u64)>,
     ) -> Self {
-        let seen = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
-        info.ncpu = info.ncpu.max(header.ncpu).max(seen);
+        // One spoilt line must not make a machine of 65,000 CPUs: what the lines
+        // say counts only where nobody else tells.
+        info.ncpu = info.ncpu.max(header.ncpu);
+        if info.ncpu == 0 {
+            info.ncpu = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
+        }
         // The probes fire from the first line on; the last line's clause runs
         // after all others.
         info.window = (Some(header.ts), scan.end.map(|(ts, _)| ts));
@@ -253,7 +257,7 @@ impl Source for DtraceSource {
                     self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
                 })
                 .collect();
-            FreeBsd::new(&dropped)
+            FreeBsd::new(&dropped, self.scan.has_preempt)
         });
         let mut streams: Vec<RunStream> =
             self.scan.runs.iter().map(|&run| RunStream::new(run)).collect();
