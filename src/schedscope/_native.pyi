@@ -33,6 +33,14 @@ def reconstruct(
     window: tuple[int, int] | None = None,
     chunk: int | None = None,
 ) -> dict[str, Any]: ...
+def write_perfetto(
+    path: str | PathLike[str],
+    host: tuple[str, str, str],
+    ncpu: int,
+    clock: tuple[int, tuple[int, int] | None],
+    frames: Mapping[str, _ArrowStream],
+    names: list[str],
+) -> None: ...
 def empty_tables() -> dict[str, ArrowTable]: ...
 def as_table(object: _ArrowStream) -> ArrowTable: ...
 

@@ -17,6 +17,8 @@ pub mod shared_queue;
 pub mod trace_sink;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod timelines;
 pub mod tree;
 pub mod workload;
 pub mod world;

@@ -306,6 +306,7 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
             ts: w.ts,
             cpu: w.cpu,
             waker_utid: w.waker.map(|t| t + self.ncpu),
+            current_utid: None,
             utid: w.thread + self.ncpu,
             kind,
             target_cpu: w.target,

@@ -288,6 +288,9 @@ impl Bsd4 {
             let e = self.decay(self.threads[t as usize].estcpu);
             self.td(t).estcpu = e;
             w.record(ESTCPU, t, e as f64);
+            if state == State::Queued {
+                self.ask(w, w.thread(t).cpu, t);
+            }
             self.renew(w, t);
             self.apply(w, t);
         }

@@ -113,8 +113,8 @@ pub(super) struct Want {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Idle {
-    Busy,
-    Idle,
+    No,
+    Yes,
     Newly,
 }
 
@@ -216,12 +216,12 @@ impl Balancer {
         if !self.knobs.on || self.domains.is_empty() {
             return;
         }
-        self.rebalance(w, q, c, Idle::Busy);
+        self.rebalance(w, q, c, Idle::No);
         if w.n_idle() > 0 && q.nr(c) >= 2 && w.now() >= self.next_nohz {
             self.next_nohz = w.now() + self.jiffy;
             for i in 0..w.ncpu() as Cpu {
                 if w.is_idle(i) {
-                    self.rebalance(w, q, i, Idle::Idle);
+                    self.rebalance(w, q, i, Idle::Yes);
                 }
             }
         }
@@ -231,7 +231,7 @@ impl Balancer {
         for d in 0..self.domains.len() {
             let timing = self.timing[d][c as usize];
             let mut interval = timing.interval;
-            if idle == Idle::Busy {
+            if idle == Idle::No {
                 interval *= self.knobs.busy_factor;
             }
             if w.now() - timing.last < interval.max(self.jiffy) {
@@ -351,8 +351,8 @@ impl Balancer {
         idle: Idle,
     ) -> Option<(Cpu, i64, u32)> {
         let idx = match idle {
-            Idle::Busy => self.knobs.busy_idx,
-            Idle::Idle => self.knobs.idle_idx,
+            Idle::No => self.knobs.busy_idx,
+            Idle::Yes => self.knobs.idle_idx,
             Idle::Newly => 0,
         };
         let span = self.domains[d].span(c);
@@ -450,7 +450,7 @@ impl Balancer {
             return Some((from, imbalance, u32::MAX));
         }
         if !max.overloaded() {
-            if idle == Idle::Busy {
+            if idle == Idle::No {
                 return None;
             }
             // Spread over cores that share less before doubling up on one.
@@ -470,7 +470,7 @@ impl Balancer {
         } else {
             this.idle.saturating_sub(max.idle) / 2
         };
-        let tasks = if tasks == 0 && idle != Idle::Busy && max.overloaded() {
+        let tasks = if tasks == 0 && idle != Idle::No && max.overloaded() {
             1
         } else {
             tasks

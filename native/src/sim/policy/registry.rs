@@ -1,17 +1,26 @@
 //! Every policy by the name users type.
-use super::super::error::{Result, Error};
+use super::super::error::{Error, Result};
 use super::super::machine::Machine;
-use super::{Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, rr, ule};
+use super::{
+    Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, o1, ps, rr, scx_simple, srtf,
+    staircase, ule, ule_2003,
+};
 
 /// The families, in the order they are shown.
 pub const SPECS: &[&Spec] = &[
     &fifo::SPEC,
     &rr::SPEC,
+    &srtf::SPEC,
+    &ps::SPEC,
     &bsd4::SPEC,
+    &ule_2003::SPEC,
     &ule::SPEC,
+    &o1::SPEC,
+    &staircase::SPEC,
     &bfs::SPEC,
     &cfs::SPEC,
     &eevdf::SPEC,
+    &scx_simple::SPEC,
 ];
 
 /// Every (spec, preset) pair: one per name.

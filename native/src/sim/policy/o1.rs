@@ -1,0 +1,640 @@
+//! The O(1) scheduler of Linux 2.6.10: two arrays and a bonus for sleepers.
+//!
+//! Models sched.c around 2.6.10 (read as the -mm patches of that release and
+//! neighbouring versions; its single-CPU rules are certain, its balancer is
+//! approximate). Per CPU an active and an expired array of 140 lists. A thread's
+//! dynamic priority is its nice value moved by up to 5 either way by `sleep_avg`;
+//! a thread that used its slice goes to the expired array, unless it counts as
+//! interactive and the expired ones are not starving.
+//!
+//! Charging by the clock tick. Left out: exec balancing, pushing a running
+//! thread, the distinction of kernel threads. CPU choice and balancing:
+//! `linux_prio` and `linux_domains`.
+use super::super::error::Result;
+use super::super::machine::{Cpu, Machine};
+use super::super::workload::{Class, Tid};
+use super::super::world::{SleepKind, State, Why, World};
+use super::linux_domains::{Balancer, Knobs};
+use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
+use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::{
+    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
+};
+
+const fn tunable(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    Tunable {
+        name,
+        kind,
+        default,
+        unit,
+        range,
+        doc,
+    }
+}
+
+pub const SPEC: Spec = Spec {
+    family: "o1",
+    summary: "active and expired arrays, priority bonus for sleepers",
+    models: "Linux 2.6.10 sched.c; certain for one CPU, approximate in balancing. Left out: exec balancing, active balance.",
+    tunables: &[
+        tunable(
+            "min_timeslice",
+            Kind::Ns,
+            "5ms",
+            "ns",
+            POSITIVE,
+            "least slice; also the base of the interactive round robin",
+        ),
+        tunable(
+            "def_timeslice",
+            Kind::Ns,
+            "100ms",
+            "ns",
+            POSITIVE,
+            "slice at nice 0; four times this below 0, falling linearly to nice 19",
+        ),
+        tunable(
+            "max_sleep_avg",
+            Kind::Ns,
+            "1s",
+            "ns",
+            POSITIVE,
+            "sleep that earns the whole bonus",
+        ),
+        tunable(
+            "starvation_limit",
+            Kind::Ns,
+            "1s",
+            "ns",
+            POSITIVE,
+            "times the runnable threads: after this the expired array is starving",
+        ),
+        tunable(
+            "interactive_delta",
+            Kind::Int,
+            "2",
+            "priorities",
+            (-20.0, 20.0),
+            "bonus beyond which a thread counts as interactive at nice 0",
+        ),
+        tunable(
+            "on_runqueue_weight",
+            Kind::Int,
+            "30",
+            "%",
+            (0.0, 100.0),
+            "part of the wait for the CPU that counts as sleep after a wakeup by a thread",
+        ),
+        tunable(
+            "child_penalty",
+            Kind::Int,
+            "95",
+            "%",
+            (0.0, 100.0),
+            "part of the parent's bonus that a child gets",
+        ),
+        tunable(
+            "exit_weight",
+            Kind::Int,
+            "3",
+            "",
+            NON_NEGATIVE,
+            "an exiting child moves its parent's sleep_avg by 1 in this + 1",
+        ),
+        tunable(
+            "credit_limit",
+            Kind::Int,
+            "100",
+            "",
+            NON_NEGATIVE,
+            "interactive credit that counts as high (or, negative, low)",
+        ),
+        tunable(
+            "child_first",
+            Kind::Bool,
+            "on",
+            "",
+            ANY,
+            "a forked child runs before its parent (processes, not threads)",
+        ),
+        tunable(
+            "cache_hot_time",
+            Kind::Ns,
+            "2500us",
+            "ns",
+            NON_NEGATIVE,
+            "a thread that ran this recently is not pulled at first",
+        ),
+        tunable("balance", Kind::Bool, "on", "", ANY, "load balancing"),
+        tunable(
+            "hz",
+            Kind::Int,
+            "1000",
+            "1/s",
+            CLOCK_HZ,
+            "clock ticks: slices count them",
+        ),
+    ],
+    presets: &[Preset {
+        name: "o1",
+        doc: "2.6.10",
+        values: &[],
+    }],
+    series: &[
+        Series {
+            name: "sleep_avg",
+            unit: "ns",
+            doc: "sleep credit",
+        },
+        Series {
+            name: "bonus",
+            unit: "0..10",
+            doc: "priority bonus from sleep_avg; 5 is neutral",
+        },
+        Series {
+            name: "priority",
+            unit: "priority",
+            doc: "dynamic priority, lower is better",
+        },
+    ],
+    work_conserving: false,
+    strict_classes: 1,
+    make,
+};
+
+const SLEEP_AVG: u16 = 0;
+const BONUS: u16 = 1;
+const PRIORITY: u16 = 2;
+const MAX_BONUS: i64 = 10;
+
+fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
+    let ncpu = machine.ncpu();
+    let hz = s.int("hz");
+    let knobs = Knobs {
+        on: s.is_on("balance"),
+        ..KNOBS
+    };
+    Ok(Box::new(O1 {
+        jiffy: 1_000_000_000 / hz,
+        hz: hz as u32,
+        ncpu: ncpu as i64,
+        min_slice: s.ns("min_timeslice"),
+        def_slice: s.ns("def_timeslice"),
+        max_avg: s.ns("max_sleep_avg"),
+        starvation: s.ns("starvation_limit"),
+        delta: s.int("interactive_delta"),
+        queue_weight: s.int("on_runqueue_weight"),
+        child_penalty: s.int("child_penalty"),
+        exit_weight: s.int("exit_weight"),
+        credit_limit: s.int("credit_limit"),
+        child_first: s.is_on("child_first"),
+        threads: vec![Task::default(); nthreads],
+        rqs: vec![Rq::default(); ncpu],
+        q: PrioQueues::new(ncpu, nthreads, s.ns("cache_hot_time")),
+        balancer: Balancer::new(machine, knobs, hz),
+    }))
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Woken {
+    /// Dispatched since, or not by a wakeup.
+    #[default]
+    No,
+    ByThread,
+    ByInterrupt,
+    FromDisk,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Task {
+    sleep_avg: i64,
+    credit: i64,
+    prio: i64,
+    /// Ticks left.
+    slice: i64,
+    woken: Woken,
+    first_slice: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Rq {
+    /// When the first thread went to the expired array since the last swap.
+    expired_since: Option<i64>,
+    best_expired: i64,
+    /// The running thread's slice is over: it goes to the expired array.
+    expires: bool,
+    /// A child that is to run before the running thread.
+    child: Option<Tid>,
+}
+
+impl Default for Rq {
+    fn default() -> Self {
+        Self {
+            expired_since: None,
+            best_expired: 140,
+            expires: false,
+            child: None,
+        }
+    }
+}
+
+struct O1 {
+    jiffy: i64,
+    hz: u32,
+    ncpu: i64,
+    min_slice: i64,
+    def_slice: i64,
+    max_avg: i64,
+    starvation: i64,
+    delta: i64,
+    queue_weight: i64,
+    child_penalty: i64,
+    exit_weight: i64,
+    credit_limit: i64,
+    child_first: bool,
+    threads: Vec<Task>,
+    rqs: Vec<Rq>,
+    q: PrioQueues,
+    balancer: Balancer,
+}
+
+impl O1 {
+    fn task(&mut self, t: Tid) -> &mut Task {
+        &mut self.threads[t as usize]
+    }
+
+    fn bonus(&self, t: Tid) -> i64 {
+        self.threads[t as usize].sleep_avg * MAX_BONUS / self.max_avg
+    }
+
+    /// A whole slice, in ticks.
+    fn full_slice(&self, w: &World, t: Tid) -> i64 {
+        let prio = static_prio(w, t);
+        let base = if prio < 120 {
+            4 * self.def_slice
+        } else {
+            self.def_slice
+        };
+        let ns = (base * (140 - prio) / 20).max(self.min_slice);
+        (ns / self.jiffy).max(1)
+    }
+
+    fn effective(&self, w: &World, t: Tid) -> i64 {
+        if let Some(level) = realtime_level(w, t) {
+            return level;
+        }
+        (static_prio(w, t) - (self.bonus(t) - MAX_BONUS / 2)).clamp(100, 139)
+    }
+
+    fn renew(&mut self, w: &mut World, t: Tid) {
+        let prio = self.effective(w, t);
+        self.task(t).prio = prio;
+        if w.recording() {
+            w.record(SLEEP_AVG, t, self.threads[t as usize].sleep_avg as f64);
+            w.record(BONUS, t, self.bonus(t) as f64);
+            w.record(PRIORITY, t, prio as f64);
+        }
+    }
+
+    /// The bonus that makes a thread interactive, less 5.
+    fn delta_of(&self, w: &World, t: Tid) -> i64 {
+        (static_prio(w, t) - 120) * MAX_BONUS / 40 + self.delta
+    }
+
+    fn is_interactive(&self, w: &World, t: Tid) -> bool {
+        self.threads[t as usize].prio <= static_prio(w, t) - self.delta_of(w, t)
+    }
+
+    /// Sleep longer than this makes a thread interactive at one blow.
+    fn interactive_sleep(&self, w: &World, t: Tid) -> i64 {
+        let steps = MAX_BONUS / 2 + self.delta_of(w, t) + 1;
+        self.max_avg * steps / MAX_BONUS - self.jiffy
+    }
+
+    fn high(&self, t: Tid) -> bool {
+        self.threads[t as usize].credit > self.credit_limit
+    }
+
+    fn low(&self, t: Tid) -> bool {
+        self.threads[t as usize].credit < -self.credit_limit
+    }
+
+    /// `t` has slept (or waited for the CPU) for `slept`.
+    fn credit_sleep(&mut self, w: &mut World, t: Tid, slept: i64) {
+        let mut s = slept.min(self.max_avg);
+        if s > 0 && realtime_level(w, t).is_none() {
+            let from_disk = self.threads[t as usize].woken == Woken::FromDisk;
+            let limit = self.interactive_sleep(w, t);
+            let high = self.high(t);
+            if !from_disk && s > limit {
+                self.task(t).sleep_avg = self.max_avg - self.def_slice;
+                self.task(t).credit += i64::from(!high);
+            } else {
+                s *= (MAX_BONUS - self.bonus(t)).max(1);
+                if self.low(t) {
+                    s = s.min(self.full_slice(w, t) * self.jiffy);
+                }
+                let avg = self.threads[t as usize].sleep_avg;
+                if from_disk && !high {
+                    if avg >= limit {
+                        s = 0;
+                    } else if avg + s >= limit {
+                        self.task(t).sleep_avg = limit;
+                        s = 0;
+                    }
+                }
+                let max = self.max_avg;
+                let task = self.task(t);
+                task.sleep_avg += s;
+                if task.sleep_avg > max {
+                    task.sleep_avg = max;
+                    task.credit += i64::from(!high);
+                }
+            }
+        }
+        self.renew(w, t);
+    }
+
+    fn charge_run(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        let mut ran = w.take_run(cpu).min(self.max_avg);
+        let (high, low) = (self.high(t), self.low(t));
+        if high {
+            ran /= self.bonus(t).max(1);
+        }
+        let task = self.task(t);
+        task.sleep_avg -= ran;
+        if task.sleep_avg <= 0 {
+            task.sleep_avg = 0;
+            if !high && !low {
+                task.credit -= 1;
+            }
+        }
+        w.record(SLEEP_AVG, t, self.threads[t as usize].sleep_avg as f64);
+    }
+
+    fn is_starving(&self, w: &World, c: Cpu, t: Tid) -> bool {
+        let rq = &self.rqs[c as usize];
+        let nr = self.q.queued(c) as i64 + 1;
+        let long = rq
+            .expired_since
+            .is_some_and(|since| w.now() - since >= self.starvation * nr + self.jiffy);
+        long || static_prio(w, t) > rq.best_expired
+    }
+
+    fn expire(&mut self, w: &World, c: Cpu, t: Tid) {
+        let prio = static_prio(w, t);
+        let rq = &mut self.rqs[c as usize];
+        rq.best_expired = rq.best_expired.min(prio);
+    }
+
+    fn preempts(&self, w: &World, c: Cpu, t: Tid) -> bool {
+        w.cpu(c)
+            .curr
+            .is_some_and(|r| self.threads[t as usize].prio < self.threads[r as usize].prio)
+    }
+}
+
+impl Policy for O1 {
+    fn clocks(&self) -> Clocks {
+        Clocks {
+            hz: self.hz,
+            ..Clocks::default()
+        }
+    }
+
+    fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        let full = self.full_slice(w, child);
+        if let Some(p) = parent {
+            let slice = self.threads[p as usize].slice;
+            let part = self.bonus(p) * self.child_penalty / 100;
+            let avg = part * self.max_avg / MAX_BONUS;
+            self.task(p).slice = (slice / 2).max(1);
+            let task = self.task(child);
+            task.slice = ((slice + 1) / 2).max(1);
+            task.sleep_avg = avg;
+            task.first_slice = true;
+        } else {
+            self.task(child).slice = full;
+        }
+        self.renew(w, child);
+    }
+
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+        match place {
+            Place::Wake(wake) => self.q.wake_cpu(w, t, wake),
+            // A fork stays; what was there from the start is spread.
+            Place::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
+            Place::Fork(_) => super::least_loaded(w, t),
+            Place::Moved => super::idle_or_previous(w, t),
+        }
+    }
+
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+        match how {
+            How::Wakeup => {
+                let disk = w.thread(t).sleep_kind == SleepKind::Disk;
+                self.task(t).woken = if disk { Woken::FromDisk } else { Woken::No };
+                let slept = w.thread(t).slept;
+                self.credit_sleep(w, t, slept);
+            }
+            How::New => {
+                if self.child_first
+                    && let Some(p) = w.cpu(cpu).curr
+                    && w.thread(t).parent == Some(p)
+                    && realtime_level(w, t).is_none()
+                    && realtime_level(w, p).is_none()
+                {
+                    self.task(t).prio = self.threads[p as usize].prio;
+                    self.rqs[cpu as usize].child = Some(t);
+                    w.resched(cpu, Why::Preempted);
+                }
+            }
+            How::Moved => {}
+        }
+        let prio = self.threads[t as usize].prio;
+        self.q.push(cpu, t, prio, false, false);
+    }
+
+    fn dequeue(&mut self, _: &mut World, _: Cpu, t: Tid) {
+        self.q.remove(t);
+    }
+
+    fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake) {
+        if self.threads[t as usize].woken != Woken::FromDisk {
+            self.task(t).woken = if wake.waker.is_some() {
+                Woken::ByThread
+            } else {
+                Woken::ByInterrupt
+            };
+        }
+        // A waker about to sleep is left alone, but never by a real-time thread
+        // (the original trusted the waker's word even then).
+        let wait = wake.sync && cpu == wake.cpu && realtime_level(w, t).is_none();
+        if self.preempts(w, cpu, t) && !wait {
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+
+    fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        let t = match self.q.front(cpu) {
+            Some(t) => t,
+            None => {
+                self.q.swap(cpu);
+                let rq = &mut self.rqs[cpu as usize];
+                rq.expired_since = None;
+                rq.best_expired = 140;
+                self.q.front(cpu)?
+            }
+        };
+        self.q.remove(t);
+        self.q.set_running(cpu, true);
+        let woken = std::mem::take(&mut self.task(t).woken);
+        let waited = w.now() - w.thread(t).since;
+        match woken {
+            Woken::ByThread => {
+                // The kernel's fixed-point form of the percentage.
+                let part = self.queue_weight * 128 / 100;
+                self.credit_sleep(w, t, waited * part / 128);
+            }
+            Woken::ByInterrupt => self.credit_sleep(w, t, waited),
+            Woken::FromDisk | Woken::No => {}
+        }
+        Some(t)
+    }
+
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+        self.q.set_running(cpu, false);
+        self.charge_run(w, cpu, t);
+        let prio = self.threads[t as usize].prio;
+        let expires = std::mem::take(&mut self.rqs[cpu as usize].expires);
+        let child = self.rqs[cpu as usize].child.take();
+        match left {
+            Left::Preempted => {
+                self.q.push(cpu, t, prio, false, true);
+                if let Some(c) = child
+                    && w.thread(c).state == State::Queued
+                    && w.thread(c).cpu == cpu
+                {
+                    self.q.remove(c);
+                    self.q.push(cpu, c, prio, false, true);
+                }
+            }
+            Left::SliceEnd => self.q.push(cpu, t, prio, expires, false),
+            Left::Yielded => {
+                let expired = realtime_level(w, t).is_none();
+                if expired {
+                    self.expire(w, cpu, t);
+                }
+                self.q.push(cpu, t, prio, expired, false);
+            }
+            Left::Exited => {
+                if let Some(p) = w.thread(t).parent {
+                    let full = self.full_slice(w, p);
+                    let (rest, avg) = {
+                        let task = &self.threads[t as usize];
+                        (
+                            if task.first_slice { task.slice } else { 0 },
+                            task.sleep_avg,
+                        )
+                    };
+                    let k = self.exit_weight;
+                    let task = self.task(p);
+                    task.slice = (task.slice + rest).min(full);
+                    if avg < task.sleep_avg {
+                        task.sleep_avg = (task.sleep_avg * k + avg) / (k + 1);
+                    }
+                }
+            }
+            Left::Blocked | Left::Moved => {}
+        }
+    }
+
+    fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        if self.balancer.newly_idle(w, &mut self.q, cpu) {
+            return self.pick_next(w, cpu);
+        }
+        None
+    }
+
+    fn tick(&mut self, w: &mut World, cpu: Cpu) {
+        if let Some(t) = w.cpu(cpu).curr {
+            self.tick_thread(w, cpu, t);
+        }
+        self.balancer.tick(w, &mut self.q, cpu);
+        if let (Some(t), Some(r)) = (self.q.front(cpu), w.cpu(cpu).curr)
+            && self.q.level(t) < self.threads[r as usize].prio
+        {
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+
+    fn set_priority(&mut self, w: &mut World, t: Tid) {
+        self.renew(w, t);
+        let cpu = w.thread(t).cpu;
+        match w.thread(t).state {
+            State::Queued => {
+                let expired = self.q.is_expired(t) && realtime_level(w, t).is_none();
+                self.q.remove(t);
+                let prio = self.threads[t as usize].prio;
+                self.q.push(cpu, t, prio, expired, false);
+                if self.preempts(w, cpu, t) {
+                    w.resched(cpu, Why::Preempted);
+                }
+            }
+            State::Running => w.resched(cpu, Why::Preempted),
+            State::Unborn | State::Sleeping | State::Dead => {}
+        }
+    }
+
+    fn prio(&self, _: &World, t: Tid) -> i16 {
+        self.threads[t as usize].prio as i16
+    }
+}
+
+impl O1 {
+    fn tick_thread(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        let class = w.thread(t).class;
+        if class == Class::Fifo {
+            return;
+        }
+        let full = self.full_slice(w, t);
+        self.task(t).slice -= 1;
+        let slice = self.threads[t as usize].slice;
+        if slice <= 0 {
+            self.renew(w, t);
+            let task = self.task(t);
+            task.slice = full;
+            task.first_slice = false;
+            if class != Class::RoundRobin {
+                let interactive = self.is_interactive(w, t);
+                let rq = &mut self.rqs[cpu as usize];
+                rq.expired_since.get_or_insert(w.now());
+                if !interactive || self.is_starving(w, cpu, t) {
+                    self.rqs[cpu as usize].expires = true;
+                    self.expire(w, cpu, t);
+                }
+            }
+            w.resched(cpu, Why::SliceEnd);
+            return;
+        }
+        // Interactive threads of one priority take turns more often.
+        let left = (MAX_BONUS - self.bonus(t)).max(1);
+        let turn = (self.min_slice << (left - 1)) * self.ncpu / self.jiffy;
+        let used = full - slice;
+        if class != Class::RoundRobin
+            && self.is_interactive(w, t)
+            && used % turn.max(1) == 0
+            && slice >= turn
+        {
+            self.renew(w, t);
+            w.resched(cpu, Why::SliceEnd);
+        }
+    }
+}

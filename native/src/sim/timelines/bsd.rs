@@ -1,0 +1,149 @@
+//! 4BSD and ULE.
+use super::*;
+
+/// Ten statistics ticks of 10 ms are a slice.
+const STATHZ: (&str, &str) = ("stathz", "100");
+
+#[test]
+fn bsd4_takes_turns_of_a_tenth_of_a_second() {
+    // estcpu reaches 10 in a slice: one priority worse, still the same list.
+    // cpu0  a 0-100  b 100-200  a 200-300  b 300-400
+    let ran = on_one_cpu(&hogs(&[0, 0], 200), "4bsd", &[STATHZ], 1000);
+    assert_eq!(
+        ran.drawn(),
+        [
+            "cpu0 a 0..100",
+            "cpu0 b 100..200",
+            "cpu0 a 200..300",
+            "cpu0 b 300..400"
+        ]
+    );
+}
+
+#[test]
+fn bsd4_estcpu_decays_by_two_thirds_a_second_at_load_one() {
+    // 99 ticks by 1 s, times 2L / (2L + 1) with L = 1: 66.
+    let set = [STATHZ, ("load_average", "1")];
+    let ran = on_one_cpu(&hogs(&[0], 1500), "4bsd", &set, 2000);
+    let estcpu = series(&ran, 0, 0);
+    let at = |ms: f64| estcpu.iter().find(|(t, _)| *t == ms).unwrap().1;
+    assert_eq!(at(990.0), 99.0);
+    assert_eq!(at(1000.0), 66.0);
+}
+
+#[test]
+fn bsd4_a_sleeper_is_queued_above_all_that_run_in_user_mode() {
+    // s wakes at 55 and runs at once; h goes back to the head and goes on.
+    // cpu0  s 0-5  h 5-55  s 55-60  h 60-..: its slice ends at the 10th tick
+    let mut b = Build::new(1);
+    b.add("s", &[run(5), sleep(50), run(5)]);
+    b.add("h", &[run(150)]);
+    let ran = on_one_cpu(&b, "4bsd", &[STATHZ], 1000);
+    let want = [
+        "cpu0 s 0..5",
+        "cpu0 h 5..55",
+        "cpu0 s 55..60",
+        "cpu0 h 60..160",
+    ];
+    assert_eq!(ran.drawn(), want);
+}
+
+#[test]
+fn ule_14_slices_shrink_with_the_load() {
+    // One other thread: 10 ticks. Two others: 5 ticks each. Six and more: 1.
+    // cpu0  a 0-100  b 100-200  a 200-..
+    let ran = on_one_cpu(&hogs(&[0, 0], 300), "ule-14", &[STATHZ], 2000);
+    assert_eq!(first(&ran, 2), ["cpu0 a 0..100", "cpu0 b 100..200"]);
+    let ran = on_one_cpu(&hogs(&[0, 0, 0], 300), "ule-14", &[STATHZ], 2000);
+    // cpu0  a 0-50  b 50-100  c 100-150  a 150-200
+    let want = [
+        "cpu0 a 0..50",
+        "cpu0 b 50..100",
+        "cpu0 c 100..150",
+        "cpu0 a 150..200",
+    ];
+    assert_eq!(first(&ran, 4), want);
+    let ran = on_one_cpu(&hogs(&[0; 8], 300), "ule-14", &[STATHZ], 2000);
+    assert_eq!(first(&ran, 2), ["cpu0 a 0..10", "cpu0 b 10..20"]);
+}
+
+#[test]
+fn ule_2011_slices_do_not() {
+    let ran = on_one_cpu(&hogs(&[0; 8], 300), "ule-2011", &[STATHZ], 2000);
+    assert_eq!(first(&ran, 2), ["cpu0 a 0..100", "cpu0 b 100..200"]);
+}
+
+/// Four threads that want a third of the CPU each, and a hog.
+fn crowd() -> Build {
+    let mut b = Build::new(1);
+    for i in 0..4 {
+        b.add(&format!("i{i}"), &repeat(vec![run(3), sleep(6)]));
+    }
+    b.add("hog", &repeat(vec![run(1000)]));
+    b
+}
+
+#[test]
+fn ule_starves_a_hog_under_interactive_threads() {
+    // run / (run + sleep) = 1/3 < 3/8: all four are interactive, wait as they may.
+    for policy in ["ule-14", "ule-2011"] {
+        let ran = on_one_cpu(&crowd(), policy, &[], 20_000);
+        let late: i64 = ran
+            .timeline
+            .runs
+            .iter()
+            .filter(|(_, t, from, _)| *t == 4 && *from > 5_000 * MS)
+            .map(|(_, _, from, to)| to - from)
+            .sum();
+        assert_eq!(late, 0, "{policy}");
+        let score = series(&ran, 0, 0).last().unwrap().1;
+        assert!(score < 30.0, "{policy}: {score}");
+    }
+}
+
+#[test]
+fn others_do_not_starve_it() {
+    // 4BSD without the kernel's priority for those that wake: with it these four
+    // preempt the hog at every wakeup, and it runs a moment once a second.
+    for (policy, set) in [
+        ("4bsd", &[("kernel_sleep_prio", "off")][..]),
+        ("eevdf-6.17", &[]),
+        ("o1", &[]),
+        ("cfs-2.6.32", &[]),
+        ("bfs", &[]),
+    ] {
+        let ran = on_one_cpu(&crowd(), policy, set, 20_000);
+        let hog = shares(&ran, 5)[4];
+        assert!(hog > 400.0, "{policy}: {hog} ms of 20 s");
+    }
+}
+
+#[test]
+fn ule_2003_swaps_current_and_next() {
+    // New threads have one tick and score 0: current. Then they are batch, go to
+    // next with hz / 7 = 14 ticks, and the queues change places.
+    // cpu0  a 0-10  b 10-20 | a 20-160  b 160-300 | a 300-440
+    let ran = on_one_cpu(&hogs(&[0, 0], 500), "ule-2003", &[STATHZ], 2000);
+    let want = [
+        "cpu0 a 0..10",
+        "cpu0 b 10..20",
+        "cpu0 a 20..160",
+        "cpu0 b 160..300",
+        "cpu0 a 300..440",
+    ];
+    assert_eq!(first(&ran, 5), want);
+}
+
+#[test]
+fn ule_2003_runs_nothing_beyond_twenty_nice_values() {
+    // b is 20 above a: no slice until a is gone; its first tick is the child's.
+    // cpu0  a 0-10  b 10-20  a 20-510  b 510-..
+    let ran = on_one_cpu(&hogs(&[-1, 19], 500), "ule-2003", &[STATHZ], 3000);
+    let want = [
+        "cpu0 a 0..10",
+        "cpu0 b 10..20",
+        "cpu0 a 20..510",
+        "cpu0 b 510..1000",
+    ];
+    assert_eq!(ran.drawn(), want);
+}

@@ -1,0 +1,125 @@
+//! EEVDF and sched_ext's example.
+use super::*;
+
+const ALL: [&str; 3] = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17"];
+
+/// Requests of 3 ms, ticks of 1 ms.
+const ROUND: [(&str, &str); 2] = [("base_slice", "3ms"), ("hz", "1000")];
+
+#[test]
+fn eevdf_equal_threads_take_turns_of_one_request() {
+    // At 3: a has vruntime 3, average 1.5: not eligible, b is.
+    // At 6: both at 3 and eligible, deadlines 6 and 6: the one that waits.
+    // cpu0  a 0-3  b 3-6  a 6-9  b 9-12
+    for policy in ALL {
+        let ran = on_one_cpu(&hogs(&[0, 0], 6), policy, &ROUND, 1000);
+        let want = ["cpu0 a 0..3", "cpu0 b 3..6", "cpu0 a 6..9", "cpu0 b 9..12"];
+        assert_eq!(ran.drawn(), want, "{policy}");
+    }
+}
+
+#[test]
+fn eevdf_requests_end_at_ticks() {
+    // 3 ms at 250 Hz: the first tick after it is at 4.
+    let set = [("base_slice", "3ms"), ("hz", "250")];
+    let ran = on_one_cpu(&hogs(&[0, 0], 8), "eevdf-6.17", &set, 1000);
+    assert_eq!(first(&ran, 2), ["cpu0 a 0..4", "cpu0 b 4..8"]);
+}
+
+#[test]
+fn eevdf_a_thread_that_is_owed_time_preempts_when_it_wakes() {
+    // s leaves at 4 with vruntime 1 where the average is 2: lag 1. At 9 it is
+    // placed so that its lag is 1 again: h, at 8, is then not eligible.
+    // cpu0  h 0-3  s 3-4  h 4-9  s 9-10  h 10-..
+    for policy in ALL {
+        let mut b = Build::new(1);
+        b.add("h", &[run(20)]);
+        b.add("s", &[run(1), sleep(5), run(1)]);
+        let ran = on_one_cpu(&b, policy, &ROUND, 1000);
+        let want = [
+            "cpu0 h 0..3",
+            "cpu0 s 3..4",
+            "cpu0 h 4..9",
+            "cpu0 s 9..10",
+            "cpu0 h 10..22",
+        ];
+        assert_eq!(ran.drawn(), want, "{policy}");
+    }
+}
+
+#[test]
+fn eevdf_a_debtor_that_sleeps_long_is_forgiven_from_6_12_on() {
+    // d runs 0-2 and sleeps with lag -1. 6.12 keeps it queued: h works the debt
+    // off (average 2 at 4), so at 12 it comes back with lag 0. In 6.6 it still
+    // has -1, for however long it slept.
+    let mut b = Build::new(1);
+    b.add("d", &[run(2), sleep(10), run(1)]);
+    b.add("h", &[run(30)]);
+    let lag_at_wake = |policy: &str| {
+        let ran = on_one_cpu(&b, policy, &ROUND, 1000);
+        let lag = series(&ran, 2, 0);
+        lag.iter().find(|(t, _)| *t == 12.0).unwrap().1 / 1e6
+    };
+    assert_eq!(lag_at_wake("eevdf-6.6"), -1.0);
+    assert_eq!(lag_at_wake("eevdf-6.12"), 0.0);
+    assert_eq!(lag_at_wake("eevdf-6.17"), 0.0);
+}
+
+#[test]
+fn eevdf_shares_follow_the_weights() {
+    // nice 0 and 5: 1024 to 335, 75.3 %.
+    let ran = on_one_cpu(&hogs(&[0, 5], 10_000), "eevdf-6.17", &ROUND, 10_000);
+    let share = shares(&ran, 2);
+    let part = share[0] / (share[0] + share[1]);
+    assert!((part - 1024.0 / 1359.0).abs() < 0.002, "{part}");
+}
+
+#[test]
+fn eevdf_lag_stays_within_a_request_and_a_tick() {
+    // V32: every lag recorded, of threads with equal weights that run and sleep.
+    for policy in ALL {
+        let mut b = Build::new(1);
+        for i in 0..6 {
+            b.add(&format!("h{i}"), &[run(200)]);
+            b.add(&format!("s{i}"), &repeat(vec![run(1), sleep(7 + i)]));
+        }
+        let ran = on_one_cpu(&b, policy, &ROUND, 3_000);
+        for t in 0..12 {
+            let worst = series(&ran, 2, t)
+                .iter()
+                .map(|(_, lag)| lag.abs() / 1e6)
+                .fold(0.0, f64::max);
+            assert!(
+                worst <= 3.0 + 1.0,
+                "{policy}: thread {t} reached a lag of {worst} ms"
+            );
+        }
+    }
+}
+
+#[test]
+fn scx_simple_runs_slices_of_20_ms_by_virtual_time() {
+    // cpu0  a 0-20  b 20-40  a 40-60
+    let ran = on_one_cpu(&hogs(&[0, 0], 40), "scx-simple", &[], 1000);
+    let want = [
+        "cpu0 a 0..20",
+        "cpu0 b 20..40",
+        "cpu0 a 40..60",
+        "cpu0 b 60..80",
+    ];
+    assert_eq!(ran.drawn(), want);
+}
+
+#[test]
+fn scx_simple_never_preempts_on_wakeup() {
+    // s wakes at 6 and waits for the end of h's slice at 21, seen at the tick at 24.
+    // cpu0  s 0-1  h 1-24  s 24-25
+    let mut b = Build::new(1);
+    b.add("s", &[run(1), sleep(5), run(1)]);
+    b.add("h", &[run(60)]);
+    let ran = on_one_cpu(&b, "scx-simple", &[], 1000);
+    assert_eq!(
+        first(&ran, 3),
+        ["cpu0 s 0..1", "cpu0 h 1..24", "cpu0 s 24..25"]
+    );
+}
