@@ -98,9 +98,14 @@ def group_waits(
         threads = trace.threads.select("utid", *of_thread).collect()
         distinct = threads.select(of_thread).unique(maintain_order=True).with_row_index("#")
         numbered = threads.join(distinct, on=of_thread, how="left", nulls_equal=True)
-        lookup = np.zeros(int(threads["utid"].max() or 0) + 1, dtype=np.int64)  # type: ignore[arg-type]
+        utid = frame["utid"].to_numpy()
+        # A utid that the table does not have (a trace of another tool's
+        # making) belongs to a group of its own, all null.
+        keys = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
+        size = max(utid.max(initial=0), numbered["utid"].to_numpy().max(initial=0)) + 1
+        lookup = np.full(size, len(distinct), dtype=np.int64)
         lookup[numbered["utid"].to_numpy()] = numbered["#"].to_numpy()
-        parts.append((distinct.drop("#"), lookup[frame["utid"].to_numpy()]))
+        parts.append((keys, lookup[utid]))
     for name in of_wait:
         parts.append(_numbered(frame[name]))
     if every is not None:

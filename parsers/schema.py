@@ -44,6 +44,7 @@ SCHED_CLASS = pl.Enum(
         "unknown",
     ]
 )
+SLEEP_KIND = pl.Enum(["sleep", "lock", "interrupt", "suspended"])
 PRIORITY_CAUSE = pl.Enum(["change-pri", "lend-pri", "pi_setprio", "unknown"])
 IRQ_KIND = pl.Enum(["hard", "soft"])
 
@@ -119,6 +120,12 @@ _WAKEUPS = Table(
             _UTID,
             "Thread that ran there; null if the source says it was an interrupt.",
         ),
+        _maybe(
+            "current_utid",
+            _UTID,
+            "Thread that the event itself names as running on `cpu`, interrupt or not; evidence "
+            "against switches that were not recorded. Null if the source does not say.",
+        ),
         _always("utid", _UTID, "Thread that was woken."),
         _always(
             "kind",
@@ -171,6 +178,23 @@ _RENAMES = Table(
         _always("ts", _TIME, "When, ns."),
         _always("utid", _UTID, "Thread that was renamed."),
         _always("comm", _TEXT, "Its name from now on."),
+    ),
+)
+
+_SLEEPS = Table(
+    "sleeps",
+    "One reason for which a thread left its CPU to wait, where the source has it (FreeBSD).",
+    (
+        _always("ts", _TIME, "When the thread left its CPU, ns."),
+        _always("cpu", _CPU, "CPU that it left."),
+        _always("utid", _UTID, "The thread."),
+        _always(
+            "kind",
+            SLEEP_KIND,
+            "`sleep`: on a sleep queue; `lock`: for a contested lock; `interrupt`: an interrupt "
+            "thread with nothing to do; `suspended`: by a signal or a debugger.",
+        ),
+        _always("reason", _TEXT, "The kernel's wait message or the lock's name; empty if none."),
     ),
 )
 
@@ -327,6 +351,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _MIGRATIONS,
             _THREADS,
             _RENAMES,
+            _SLEEPS,
             _YIELDS,
             _PRIORITIES,
             _QUEUE_LOAD,

@@ -67,6 +67,7 @@ STEPS = pl.Schema(
         "step": pl.UInt32(),
         "disk": pl.Boolean(),
         "sync": pl.Boolean(),
+        "meet": pl.Boolean(),
         "class": pl.Enum(CLASSES),
         "nice": pl.Int8(),
         "rt_prio": pl.UInt8(),
@@ -252,7 +253,9 @@ def engine_tables(
         mask.alias("mask"),
     )
     steps = workload.steps.select(
-        *plain("program", "ns", "thread", "count", "step", "disk", "sync", "nice", "rt_prio"),
+        *plain(
+            "program", "ns", "thread", "count", "step", "disk", "sync", "meet", "nice", "rt_prio"
+        ),
         codes("op").alias("op"),
         codes("class").alias("class"),
         mask.alias("mask"),

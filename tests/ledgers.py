@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+from worlds import world
 
 from schedscope import Trace, _native
+from schedscope.parsers.schema import TABLES
 
 
 def ledger(text: str, *, ncpu: int = 2, window: tuple[int, int] = (0, 1000), **info: Any) -> Trace:
@@ -52,5 +54,27 @@ def ledger(text: str, *, ncpu: int = 2, window: tuple[int, int] = (0, 1000), **i
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    schema = pl.DataFrame(_native.empty_tables()[name]).schema
-    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema)
+    columns = TABLES[name].schema
+    return pl.DataFrame([{column: row.get(column) for column in columns} for row in rows], columns)
+
+
+def played(text: str, *, ncpu: int = 2, window: tuple[int, int], **info: Any) -> Trace:
+    """A whole trace in memory: the world `text` (see worlds.py), reconstructed."""
+    facts = world(text, ncpu=ncpu, window=window)
+    result = _native.reconstruct(facts.tables, ncpu, window)
+    tables = facts.tables | {
+        name: pl.DataFrame(result[name]) for name in ("states", "waits", "losses")
+    }
+    names = [facts.name(utid) for utid in range(ncpu + len(facts.names))]
+    tables["threads"] = _table(
+        "threads",
+        [{"utid": i, "tid": 100 + i, "comm": n, "comm_first": n} for i, n in enumerate(names)],
+    )
+    about = {
+        "ncpu": ncpu,
+        "window": list(window),
+        "events": {"switch": {"0": facts.tables["switches"].height}},
+        "per_cpu": result["per_cpu"],
+        "reconstruction": result["counters"],
+    }
+    return Trace.from_tables(tables, about | info)

@@ -38,7 +38,8 @@ class Thread:
 @dataclass
 class Cpu:
     current: int | None = None
-    last_switch: int = 0
+    since: int = 0
+    confirmed: int = 0
 
 
 @dataclass
@@ -148,12 +149,44 @@ class Oracle:
         self.counters["spurious_wakeups"] += thread.pending is not None
         thread.pending = None
 
-    def contradiction(self, thread: Thread) -> None:
-        self.counters["contradictions"] += 1
-        if thread.state == "running" and thread.cpu is not None:
-            self.cpu(thread.cpu).current = None
-        self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
-        self.become(thread, "unknown", thread.cpu)
+    def found(self, thread: Thread) -> None:
+        """Rule Found: the thread is on a CPU and we did not see it get there."""
+        if thread.state == "running":
+            assert thread.cpu is not None
+            self.counters["contradictions"] += 1
+            self.out_of_sight(self.cpu(thread.cpu), thread.cpu)
+        elif thread.state != "unknown":
+            self.counters["unseen_switch_ins"] += 1
+            self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
+            self.become(thread, "unknown", thread.cpu)
+
+    def out_of_sight(self, cpu: Cpu, c: int) -> None:
+        """The CPU's current thread left it at some time after it was confirmed there."""
+        if cpu.current is not None and self.idle(cpu.current):
+            self.close_idle(cpu, c, cpu.confirmed, "lost")
+        elif cpu.current is not None:
+            thread = self.threads[cpu.current]
+            self.close(thread, cpu.confirmed, "lost")
+            self.become(thread, "unknown", c)
+        cpu.current = None
+
+    def evidence(self, c: int, utid: int, t: int) -> None:
+        """Rule Evidence: an event says that `utid` runs on `c`."""
+        cpu = self.cpu(c)
+        self.leave_behind(cpu, c, utid, t)
+        if cpu.current is None:
+            cpu.current, cpu.since = utid, t
+            if not self.idle(utid):
+                thread = self.seen(utid, t)
+                self.found(thread)
+                self.close(thread, t, "switched")
+                self.get_on(thread, c, t)
+        cpu.confirmed = t
+
+    def get_on(self, thread: Thread, c: int, t: int) -> None:
+        self.become(thread, "running", c)
+        thread.pending = None
+        thread.last_cpu, thread.last_event, thread.yielded = c, t, False
 
     # -- the rules -------------------------------------------------------------------
 
@@ -166,19 +199,18 @@ class Oracle:
             self.close_idle(cpu, c, t, "switched")
         if not self.idle(e["next_utid"]):
             self.switch_in(self.seen(e["next_utid"], t, e["next_prio"]), c, t)
-        cpu.current, cpu.last_switch = e["next_utid"], t
+        cpu.current, cpu.since, cpu.confirmed = e["next_utid"], t, t
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
-        """Rule 1: the thread that we believed to run on `c` is not the one that leaves."""
+        """The chain is broken: `c` runs another thread than the one we believed."""
         if cpu.current is None or cpu.current == prev:
             return
-        if not self.idle(cpu.current):
-            self.become(self.threads[cpu.current], "unknown", c)
+        self.out_of_sight(cpu, c)
         self.counters["chain_breaks"] += 1
         self.losses.append(
             {
                 "cpu": c,
-                "ts_begin": cpu.last_switch,
+                "ts_begin": cpu.confirmed,
                 "ts_end": t,
                 "count": None,
                 "reason": "chain_break",
@@ -186,8 +218,8 @@ class Oracle:
         )
 
     def switch_out(self, thread: Thread, c: int, t: int, e: Row) -> None:
-        if thread.state != "unknown" and (thread.state, thread.cpu) != ("running", c):
-            self.contradiction(thread)
+        if (thread.state, thread.cpu) != ("running", c):
+            self.found(thread)
         state = e["prev_state"]
         ends = {"dead": "exited", "runnable": "preempted"}
         self.close(thread, t, ends.get(state, "switched"))
@@ -206,7 +238,7 @@ class Oracle:
     def switch_in(self, thread: Thread, c: int, t: int) -> None:
         self.counters["switch_ins"] += 1
         if thread.state == "running":
-            self.contradiction(thread)
+            self.found(thread)
         if thread.state in AT_REST and thread.pending:
             self.confirm_pending(thread)
         if thread.state == "runnable":
@@ -217,10 +249,11 @@ class Oracle:
             self.counters[unseen] += 1
             self.close(thread, t, "lost" if thread.state in AT_REST else "switched")
             self.unseen_wait(thread, t, c)
-        self.become(thread, "running", c)
-        thread.last_cpu, thread.last_event, thread.yielded = c, t, False
+        self.get_on(thread, c, t)
 
     def wakeup(self, t: int, e: Row) -> None:
+        if e["current_utid"] is not None:
+            self.evidence(e["cpu"], e["current_utid"], t)
         if self.idle(e["utid"]):
             return
         thread = self.seen(e["utid"], t, e["prio"])
@@ -300,7 +333,7 @@ class Oracle:
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
 
     def close_idle(self, cpu: Cpu, c: int, t: int, end: str) -> None:
-        idle = Thread(cpu.current or 0, since=cpu.last_switch, state="running", cpu=c)
+        idle = Thread(cpu.current or 0, since=cpu.since, state="running", cpu=c)
         self.close(idle, t, end)
 
 

@@ -170,3 +170,13 @@ def test_agrees_with_the_definition_spelled_out(
         )
     columns = ["n", "n_censored", "n_excluded", "total", "p7", "p50", "p90", "max", "max_censored"]
     assert {row[: len(by)]: row[len(by) :] for row in got.select(*by, *columns).rows()} == expected
+
+
+def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
+    """In a group of its own, under the name null."""
+    trace = ledger(WORLD)
+    half = ss.Trace.from_tables(
+        {"waits": trace.waits, "threads": trace.threads.filter(pl.col("comm") != "db")}, trace.info
+    )
+    frame = ss.runqueue_latency(half, by="comm")
+    assert frame.select("comm", "n").rows() == [(None, 1), ("web", 3)]

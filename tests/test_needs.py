@@ -40,10 +40,20 @@ def test_absent_tools_are_skipped_by_name_and_counted(
 
 
 @pytest.mark.needs("linux")
+def test_a_tool_that_ci_names_as_absent_may_be_absent(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEDSCOPE_REQUIRE_TOOLS", "1")
+    monkeypatch.setenv("SCHEDSCOPE_ABSENT", "perfetto no-such-tool")
+    suite.runpytest().assert_outcomes(passed=1, skipped=2)
+
+
+@pytest.mark.needs("linux")
 def test_absent_tools_can_be_forbidden(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCHEDSCOPE_REQUIRE_TOOLS", "1")
+    monkeypatch.delenv("SCHEDSCOPE_ABSENT", raising=False)
     result = suite.runpytest()
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(["*needs no-such-tool*forbids skipping*"])

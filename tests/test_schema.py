@@ -7,7 +7,7 @@ import ctypes
 import polars as pl
 import pytest
 
-from schedscope import _native
+from schedscope import Trace, _native
 from schedscope.errors import FormatError, UsageError
 from schedscope.parsers import schema
 
@@ -57,6 +57,12 @@ def test_versions_agree() -> None:
 
 def test_both_declare_the_same_tables() -> None:
     assert schema.TABLES.keys() == NATIVE.keys()
+
+
+@pytest.mark.parametrize("name", schema.TABLES)
+def test_a_trace_offers_every_table(name: str) -> None:
+    trace = Trace.from_tables({}, {"ncpu": 1})
+    assert getattr(trace, name).collect().schema == schema.TABLES[name].schema
 
 
 @pytest.mark.parametrize("name", schema.TABLES)
@@ -115,6 +121,7 @@ def test_nullable_columns_may_be_left_out() -> None:
         "ts": 5,
         "cpu": 0,
         "waker_utid": None,
+        "current_utid": None,
         "utid": 3,
         "kind": "waking",
         "target_cpu": None,

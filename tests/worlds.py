@@ -5,6 +5,7 @@ Facts, one a line, time first; `#` begins a comment:
     0   cpu0: idle -> A            switch; idle threads have no state
     10  cpu0: A S -> idle          states: S D T P X, R (plain), R+ (preempted), RY (yielded), ?
     20  cpu1: waking A on 0 by B   also `enqueued`, `new`; `on` and `by` may be left out
+    20  cpu1: waking A during idle   names who ran on cpu1 then, which is evidence
     30  cpu0: migrate A 0 -> 1     either CPU may be `?`
     40  yield A
     60  loss cpu0 until 80 overrun   without `cpu0`: of any CPU; reason may be left out
@@ -36,7 +37,7 @@ _STATES = {
     "?": ("unknown", None),
 }
 _SWITCH = re.compile(r"cpu(\d+): (\w+)(?: (\S+))? -> (\w+)")
-_WAKEUP = re.compile(r"cpu(\d+): (waking|enqueued|new) (\w+)(?: on (\d+))?(?: by (\w+))?")
+_WAKEUP = re.compile(r"cpu(\d+): (waking|enqueued|new) (\w+)(?: on (\d+))?(?: by (\w+))?(?: during (\w+))?")
 _MIGRATE = re.compile(r"cpu(\d+): migrate (\w+) (\d+|\?) -> (\d+|\?)")
 _YIELD = re.compile(r"yield (\w+)")
 _LOSS = re.compile(r"loss(?: cpu(\d+))? until (\d+)(?: (\w+))?")
@@ -108,7 +109,7 @@ class _Reader:
 
     def read(self, ts: int, fact: str) -> None:
         if match := _WAKEUP.fullmatch(fact):
-            cpu, kind, who, target, waker = match.groups()
+            cpu, kind, who, target, waker, current = match.groups()
             self.add(
                 "wakeups",
                 ts=ts,
@@ -117,6 +118,7 @@ class _Reader:
                 kind=kind,
                 target_cpu=_number(target),
                 waker_utid=self.utid(waker, cpu) if waker else None,
+                current_utid=self.utid(current, cpu) if current else None,
             )
         elif match := _MIGRATE.fullmatch(fact):
             cpu, who, source, target = match.groups()
@@ -179,7 +181,9 @@ def _fact(world: World, table: str, row: Row) -> str:
         case "wakeups":
             on = "" if row["target_cpu"] is None else f" on {row['target_cpu']}"
             by = "" if row["waker_utid"] is None else f" by {world.name(row['waker_utid'])}"
-            return f"cpu{where}: {row['kind']} {world.name(row['utid'])}{on}{by}"
+            current = row["current_utid"]
+            during = "" if current is None else f" during {world.name(current)}"
+            return f"cpu{where}: {row['kind']} {world.name(row['utid'])}{on}{by}{during}"
         case "migrations":
             cpus = ["?" if row[end] is None else row[end] for end in ("from_cpu", "to_cpu")]
             return f"cpu{where}: migrate {world.name(row['utid'])} {cpus[0]} -> {cpus[1]}"

@@ -46,7 +46,9 @@ dtrace_words() {
     for dtrace_extra in ${recorder_extras:-}; do
         set -- "$@" -s "$(asset "$dtrace_extra.d")"
     done
-    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$host_ncpu" 0
+    # CPU numbers may have gaps: hyperthreads switched off at boot keep theirs.
+    dtrace_maxid=$(sysctl -n kern.smp.maxid 2>/dev/null) || dtrace_maxid=$((host_ncpu - 1))
+    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$((dtrace_maxid + 1))" 0
 }
 
 # Buffers are per CPU and double, and must hold what a CPU writes between two switches. A

@@ -8,8 +8,8 @@
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -d 10             the usual way: it loads the module, sizes the
  *                       buffers and adds the metadata that the analyses want
- * OSRELDATE is `sysctl -n kern.osreldate`, NCPU `sysctl -n hw.ncpu`; both travel
- * into the first line and tell the reader which priority bands apply. NOLOAD=1
+ * OSRELDATE is `sysctl -n kern.osreldate`, NCPU `sysctl -n kern.smp.maxid` plus one;
+ * both travel into the first line. NOLOAD=1
  * leaves out the load-change lines, the most frequent ones; without them the CPU
  * that a woken thread was sent to is not known before it runs.
  * Buffer size and switch rate are options and not in here because a #pragma
@@ -103,13 +103,15 @@ sched:::off-cpu
 /*
  * W: a sleeper is taken off its sleep queue or turnstile. It also fires for a
  * thread that had not gone to sleep yet, so it is a wakeup only when an E of the
- * same thread follows. A thread that removes itself never slept: left out.
+ * same thread follows. A thread that removes itself never slept: left out. The
+ * agent, here and in E and D, is 0 when it is an idle thread.
  */
 sched:::wakeup
 /(thr_t)arg0 != (thr_t)curthread/
 {
 	this->w = (thr_t)arg0;
 	printf("W\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", timestamp, cpu,
+	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
 	    ((thr_t)curthread)->td_tid, ((thr_t)curthread)->td_intr_nesting_level,
 	    this->w->td_tid, this->w->td_priority, this->w->td_lastcpu);
 	@w = count();
@@ -129,6 +131,7 @@ sched:::enqueue
 	this->w = (thr_t)arg0;
 	printf("E\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t-1\t%d\t%d\t%d\t%s\n",
 	    timestamp, cpu,
+	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
 	    ((thr_t)curthread)->td_tid, ((thr_t)curthread)->td_intr_nesting_level,
 	    this->w->td_tid, this->w->td_proc->p_pid, this->w->td_priority,
 	    (int)arg3, this->w->td_lastcpu, this->w->td_pri_class,
@@ -143,6 +146,7 @@ sched:::enqueue
 sched:::dequeue
 {
 	printf("D\t%d\t%d\t%d\t%d\n", timestamp, cpu,
+	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
 	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid);
 	@d = count();
 }
@@ -156,19 +160,28 @@ sched:::load-change
 	@l = count();
 }
 
-/* P: this thread is about to be preempted, or its slice is over. An idle thread
- * giving way is not news. */
+/* P: this thread is about to be preempted, or its slice is over; with tid 0, that
+ * it was chosen again and goes on. An idle thread giving way is not news. */
 sched:::preempt
 /(((thr_t)curthread)->td_flags & TDF_IDLETD_) == 0/
 {
+	preempting[cpu] = 1;
 	printf("P\t%d\t%d\t%d\n", timestamp, cpu, ((thr_t)curthread)->td_tid);
+	@p = count();
+}
+
+sched:::remain-cpu
+/preempting[cpu]/
+{
+	preempting[cpu] = 0;
+	printf("P\t%d\t%d\t0\n", timestamp, cpu);
 	@p = count();
 }
 
 /*
  * X and R: a thread that exits leaves its CPU without off-cpu. lwp-exit fires with
- * a spin lock held, so the next on-cpu on the same CPU is its successor. The array
- * holds one int per CPU, written by that CPU alone.
+ * a spin lock held, so the next on-cpu on the same CPU is its successor. The arrays
+ * hold one int per CPU, written by that CPU alone.
  */
 proc:::lwp-exit
 {

@@ -11,14 +11,16 @@
 #     300 events.
 #   * the kernel's own book-keeping of thread names is off where nobody else needs it.
 # REQUIREMENTS  root, tracefs, Linux 4.1 or newer (clock "mono").
-# shellcheck shell=sh disable=SC2034
+# shellcheck shell=sh disable=SC2034,SC2154
 
 ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sched_wakeup_new
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
 ftrace_find() {
-    for ftrace_root in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+    # Not `for ftrace_root`: yash keeps a loop's variable to the function.
+    for ftrace_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+        ftrace_root=$ftrace_path
         [ ! -d "$ftrace_root/events/sched/sched_switch" ] || return 0
     done
     ftrace_root=
@@ -195,7 +197,8 @@ ftrace_read_loop() {
             [ "$ftrace_entries" -gt "$ftrace_threshold" ] || continue
             [ "$pause_seconds" = 1 ] || ftrace_nap=0.05
             ftrace_copy "$ftrace_cpu" "$ftrace_threshold" && continue
-            echo "no space left for $capture_dir" >"$scratch/failed"
+            # The file alone says it: nothing can be written into it.
+            : >"$scratch/failed"
             kill -s USR1 "$capture_pid"
             return
         done
@@ -209,7 +212,7 @@ ftrace_read_loop() {
 }
 
 ftrace_start() {
-    recorder_command="tracefs instance, events $(echo $ftrace_events)"
+    recorder_command="tracefs instance, events $(echo "$ftrace_events" | tr '\n' ' ')"
     fail_text="cannot switch on recording"
     ftrace_set tracing_on 1 || return 1
     host_clock
@@ -228,6 +231,9 @@ ftrace_start() {
         ftrace_read_loop $ftrace_group &
         recorder_pids="$recorder_pids $!"
     done
+    # A reader needs little time, but not after twenty others have had their turn.
+    # shellcheck disable=SC2086
+    renice -n -20 -p $recorder_pids >/dev/null 2>&1
     fail_text=
 }
 
@@ -236,12 +242,16 @@ ftrace_stop() {
     window_end=$clock_ns
     ftrace_set tracing_on 0
     ftrace_end_loops
+    for ftrace_cpu in $ftrace_cpus; do
+        [ ! -e "$scratch/failed" ] || break
+        ftrace_count "$ftrace_cpu"
+        ftrace_copy "$ftrace_cpu" 0 || : >"$scratch/failed"
+    done
+    [ ! -e "$scratch/failed" ] || fail_text="no space left for $capture_dir"
+    # On a full disk what follows needs the space set aside.
+    free_reserve
     ftrace_kept=0
     for ftrace_cpu in $ftrace_cpus; do
-        ftrace_count "$ftrace_cpu"
-        if ! ftrace_copy "$ftrace_cpu" 0; then
-            fail_text="no space left for $capture_dir"
-        fi
         cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"$capture_dir/stats/cpu$ftrace_cpu"
         ftrace_report "$ftrace_cpu"
         ftrace_trim "$capture_dir/raw/cpu$ftrace_cpu"

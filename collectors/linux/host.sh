@@ -7,7 +7,7 @@ host_prefers() { echo ftrace bpftrace dtrace; }
 host_clock() {
     clock_ns=
     [ -r /proc/timer_list ] || return 0
-    while read -r host_1 host_2 host_3 host_4; do
+    while read -r host_1 host_2 host_3 _; do
         case "$host_1 $host_2" in "now at") clock_ns=$host_3 && return 0 ;; esac
         case $host_1 in cpu:) return 0 ;; esac
     done </proc/timer_list
@@ -42,7 +42,7 @@ host_kernel_config() {
     host_hz='' host_preempt='' host_dynamic='' host_model=''
     for host_config in /proc/config.gz "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config"; do
         [ -r "$host_config" ] || continue
-        case $host_config in *.gz) host_cat="gzip -dc" ;; *) host_cat=cat ;; esac
+        case $host_config in *.gz) host_cat="gzip -dc" ;; *) host_cat="cat" ;; esac
         # shellcheck disable=SC2046
         set -- $($host_cat "$host_config" 2>/dev/null | awk -F= '
             /^CONFIG_HZ=/ { hz = $2 }
@@ -142,7 +142,10 @@ host_threads() {
             comm = substr(stat, open + 1, shut - open - 1)
             n = split(substr(stat, shut + 2), field, " ")
             if (n < 39) next
-            gsub(/\\/, "\\\\", comm)
+            # Not gsub: awks disagree on what backslashes in its replacement mean.
+            parts = split(comm, part, /\\/)
+            comm = part[1]
+            for (i = 2; i <= parts; i++) comm = comm "\\\\" part[i]
             gsub(/\t/, "\\t", comm)
             gsub(/\n/, "\\n", comm)
             affinity = ""

@@ -5,7 +5,9 @@
 
 pub mod arrow_ffi;
 pub mod decode;
+pub mod encode;
 pub mod error;
+pub mod export;
 pub mod model;
 pub mod pipeline;
 mod python;
@@ -22,7 +24,13 @@ mod _native {
     #[pymodule_export]
     use crate::arrow_ffi::ArrowTable;
     #[pymodule_export]
-    use crate::python::{as_table, convert, decode_path, empty_tables, recognise, reconstruct};
+    use crate::decode::python::count_events;
+    #[pymodule_export]
+    use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
+    #[pymodule_export]
+    use crate::python::{
+        as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
+    };
 
     #[pymodule_export]
     use crate::sim::python::{extract, policies, simulate};

@@ -169,10 +169,24 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 }
                 flush!(self.switches, Switches);
             }
-            Event::Wakeup { ts, cpu, kind, waker, ref who, target_cpu } => {
+            Event::Wakeup { ts, cpu, kind, waker, current, ref who, target_cpu } => {
                 let utid = self.identity.resolve(ts, target_cpu.unwrap_or(cpu), who);
                 let waker_utid = waker.map(|tid| self.identity.resolve_tid(cpu, tid));
-                let row = Wakeup { ts, cpu, waker_utid, utid, kind, target_cpu, prio: who.prio };
+                let current_utid = if current == waker {
+                    waker_utid
+                } else {
+                    current.map(|tid| self.identity.resolve_tid(cpu, tid))
+                };
+                let row = Wakeup {
+                    ts,
+                    cpu,
+                    waker_utid,
+                    current_utid,
+                    utid,
+                    kind,
+                    target_cpu,
+                    prio: who.prio,
+                };
                 self.at(ts).wakeup(&row);
                 self.wakeups.push(row);
                 flush!(self.wakeups, Wakeups);

@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::decode::{self, Options};
 use crate::error::{Error, Result};
+use crate::export::perfetto;
 use crate::model::tables::{self, Table, schemas};
 use crate::pipeline::Pipeline;
 use crate::reconstruct::facts::{self, Facts, TableIn};
@@ -199,4 +200,51 @@ fn counters_text(counters: &Counters) -> String {
 pub fn as_table(object: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
     let (schema, batches) = read_stream(object)?;
     Ok(ArrowTable::new(Arc::clone(&schema), batches))
+}
+
+/// Writes a Perfetto trace from the frames that `schedscope.export` prepares.
+///
+/// `host`: release, machine, version; `clock`: (begin of the window, a pair of
+/// our clock and the time of day).
+#[pyfunction]
+pub fn write_perfetto(
+    py: Python<'_>,
+    path: PathBuf,
+    host: (String, String, String),
+    ncpu: u16,
+    clock: (i64, Option<(i64, i64)>),
+    frames: HashMap<String, Bound<'_, PyAny>>,
+    names: Vec<String>,
+) -> PyResult<()> {
+    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
+        match frames.get(name) {
+            Some(table) => Ok(read_stream(table)?.1),
+            None => Ok(Vec::new()),
+        }
+    };
+    let ftrace = read("ftrace")?;
+    let (processes, threads) = (read("processes")?, read("threads")?);
+    let (tracks, points) = (read("tracks")?, read("points")?);
+    py.detach(|| {
+        perfetto::write(
+            &path,
+            &perfetto::Host {
+                release: &host.0,
+                machine: &host.1,
+                version: &host.2,
+                ncpu,
+                wall: clock.1,
+                begin: clock.0,
+            },
+            &perfetto::Frames {
+                ftrace: &ftrace,
+                processes: &processes,
+                threads: &threads,
+                tracks: &tracks,
+                points: &points,
+                names: &names,
+            },
+        )
+    })?;
+    Ok(())
 }

@@ -99,6 +99,7 @@ pub fn counters(counters: &Counters) -> Value {
         "wakes_before_switch_out": counters.wakes_before_switch_out,
         "contradictions": counters.contradictions,
         "chain_breaks": counters.chain_breaks,
+        "unseen_switch_ins": counters.unseen_switch_ins,
         "first_sights": counters.first_sights,
         "switch_ins": counters.switch_ins,
         "right_censored": counters.right_censored,

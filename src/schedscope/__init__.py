@@ -15,6 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from schedscope.analysis.check import check
+    from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
     from schedscope.analysis.worst_waits import worst_waits
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from schedscope.export import export
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -39,7 +42,11 @@ _HOMES = {
     "StorageError": "schedscope.errors",
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
+    "as_defined": "schedscope.analysis.definitions",
+    "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
+    "definitions": "schedscope.analysis.definitions",
+    "export": "schedscope.export",
     "open": "schedscope.trace",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
@@ -56,7 +63,11 @@ __all__ = [
     "StorageError",
     "Trace",
     "UsageError",
+    "as_defined",
+    "check",
     "convert",
+    "definitions",
+    "export",
     "open",
     "plot_runqueue_latency",
     "plot_survival",

@@ -27,7 +27,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def find_or_build(
                 return place
     for place in places[:-1]:
         if _is_ours(place, source) and _writable(place.parent):
-            return build(source, place, convert, key=key)
+            return build(source, place, convert, key=key, refresh=refresh)
     last = places[-1]
     if explicit is None:
         _make_folder(last.parent)
@@ -82,34 +82,37 @@ def find_or_build(
             "a free name in the cache folder",
             "give another --cache folder, or move that one away",
         )
-    return build(source, last, convert, key=key)
+    return build(source, last, convert, key=key, refresh=refresh)
 
 
 def build(
-    source: Path,
+    source: Path | None,
     target: Path,
     convert: Convert,
     *,
     key: Mapping[str, Any] | None = None,
     replace: bool = True,
+    refresh: bool = False,
 ) -> Path:
     """Convert into a partial folder, then rename it to `target`.
 
-    With `key` the result may be served from a cache. An existing `target` is
-    replaced only if `replace`.
+    `source` is what is read, None where the tables come from memory. With
+    `key` the result may be served from a cache. An existing `target` is
+    replaced only if `replace`; with `refresh` even by one that is as good.
     """
     _remove_abandoned(target)
-    before = _stat(source)
+    before = _stat(source) if source else []
     with _partial_folder(target) as partial:
         about = json.loads(convert(partial))
-        if _stat(source) != before:
+        if source and _stat(source) != before:
             raise StorageError(
                 f"{source} changed while it was being read",
                 "a finished recording",
                 "wait until the recorder has ended, then try again",
             )
-        about.setdefault("source", {})["bytes"] = sum(row[1] for row in before)
-        if key is not None:
+        if source:
+            about.setdefault("source", {})["bytes"] = sum(row[1] for row in before)
+        if source and key is not None:
             settled = time.time_ns() - max(row[-1] for row in before) > _SETTLED_NS
             about["cache"] = {
                 **key,
@@ -118,18 +121,16 @@ def build(
                 "files": {f.name: f.stat().st_size for f in sorted(partial.iterdir())},
             }
         (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-        _publish(partial, target, source, key, replace)
+        while not _published(partial, target, replace):
+            if source and key is not None and not refresh and _serves(target, source, key):
+                break  # another process was faster
+            _set_aside(target)
     return target
 
 
 def write(target: Path, fill: Convert, *, replace: bool = False) -> Path:
     """Fill a new `.sched` folder that has no source file, such as a simulation's."""
-    _remove_abandoned(target)
-    with _partial_folder(target) as partial:
-        about = json.loads(fill(partial))
-        (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-        _publish(partial, target, target, None, replace)
-    return target
+    return build(None, target, fill, replace=replace)
 
 
 def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:
@@ -270,25 +271,25 @@ def _remove_abandoned(target: Path) -> None:
             os.close(descriptor)
 
 
-def _publish(
-    partial: Path, target: Path, source: Path, key: Mapping[str, Any] | None, replace: bool
-) -> None:
-    while True:
-        try:
-            partial.rename(target)  # fails on a folder that is not empty
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-        if key is not None and _serves(target, source, key):
-            return  # another process was faster
+def _published(partial: Path, target: Path, replace: bool) -> bool:
+    """Rename to `target`; False if something is there that may be replaced."""
+    try:
+        partial.rename(target)  # fails on a folder that is not empty
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
         if not replace:
-            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-        aside = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
-        try:
-            target.rename(aside)
-        except FileNotFoundError:
-            continue
+            raise UsageError(
+                f"{target} exists", "a free name", "give --force to replace it"
+            ) from error
+        return False
+    return True
+
+
+def _set_aside(target: Path) -> None:
+    aside = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
+    with suppress(FileNotFoundError):  # another process was faster
+        target.rename(aside)
         if aside.is_dir() and not aside.is_symlink():
             shutil.rmtree(aside, ignore_errors=True)
         else:

@@ -13,25 +13,11 @@ import polars as pl
 
 from schedscope import cache as _cache
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.parsers.schema import SCHEMA_VERSION, empty
+from schedscope.parsers.schema import TABLES as TABLES
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
-
-TABLES = (
-    "switches",
-    "wakeups",
-    "migrations",
-    "threads",
-    "renames",
-    "yields",
-    "priorities",
-    "queue_load",
-    "irqs",
-    "losses",
-    "cpus",
-    "states",
-    "waits",
-)
 
 
 class Trace:
@@ -86,6 +72,25 @@ class Trace:
             ) from error
         _check_version(path, about)
         return cls(about, {}, path)
+
+    def to_sched(self, folder: str | os.PathLike[str], *, force: bool = False) -> Trace:
+        """Write trace.json and every table to a `.sched` folder; returns the trace there.
+
+        All or nothing: the folder appears when it is complete. An existing one is
+        replaced only with `force`, and only if it is a `.sched` folder.
+        """
+        target = _free_target(Path(folder), force)
+
+        def write(partial: Path) -> str:
+            rows = {}
+            for name in TABLES:
+                frame = self._table(name).collect()
+                frame.write_parquet(partial / f"{name}.parquet", compression="lz4")
+                rows[name] = frame.height
+            about = {key: value for key, value in self._info.items() if key != "cache"}
+            return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
+
+        return Trace.read(_cache.write(target, write, replace=force))
 
     @property
     def info(self) -> dict[str, Any]:
@@ -163,6 +168,11 @@ class Trace:
     def renames(self) -> pl.LazyFrame:
         """One row per change of a thread's name."""
         return self._table("renames")
+
+    @property
+    def sleeps(self) -> pl.LazyFrame:
+        """One row per switch-out with its wait message or lock, where recorded."""
+        return self._table("sleeps")
 
     @property
     def yields(self) -> pl.LazyFrame:
@@ -306,6 +316,12 @@ def convert(
     target = (
         Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
     )
+    _free_target(target, force)
+    _cache.build(source, target, _converter(source, options, progress), replace=force)
+    return Trace.read(target)
+
+
+def _free_target(target: Path, force: bool) -> Path:
     if target.exists() or target.is_symlink():
         if not force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
@@ -319,8 +335,7 @@ def convert(
         raise StorageError(
             f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
         )
-    _cache.build(source, target, _converter(source, options, progress), replace=force)
-    return Trace.read(target)
+    return target
 
 
 def _converter(
@@ -335,8 +350,6 @@ def _converter(
 
 
 def _check_version(path: Path, about: Any) -> None:
-    from schedscope._native import SCHEMA_VERSION
-
     found = about.get("schema_version") if isinstance(about, dict) else None
     if found != SCHEMA_VERSION:
         raise FormatError(
@@ -348,7 +361,7 @@ def _check_version(path: Path, about: Any) -> None:
 
 def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
     if folder is None:
-        return _empty(name)
+        return empty(name).lazy()
     path = folder / f"{name}.parquet"
     try:
         with path.open("rb") as file:
@@ -368,9 +381,3 @@ def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
             "convert the capture again",
         )
     return pl.scan_parquet(path)
-
-
-def _empty(name: str) -> pl.LazyFrame:
-    from schedscope import _native
-
-    return pl.DataFrame(_native.empty_tables()[name]).lazy()

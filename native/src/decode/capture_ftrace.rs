@@ -1,5 +1,5 @@
 //! A capture folder of the ftrace recorder: sub-buffers as the kernel gave
-//! them in `raw/cpuN`, and the kernel's descriptions in `events/`.
+//! them in `raw/cpuN` (or `raw/cpuN.zst`), and the kernel's descriptions in `events/`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,9 +51,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
     for (cpu, file) in numbered(&path.join("raw"))? {
-        let input = Arc::new(Input::open(&file)?);
+        let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
-        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)) });
+        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)), cut: false });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
@@ -116,7 +116,8 @@ fn numbered(path: &Path) -> Result<Vec<(u16, PathBuf)>> {
     let mut found: Vec<(u16, PathBuf)> = entries(path)?
         .into_iter()
         .filter_map(|path| {
-            let number = path.file_name()?.to_str()?.strip_prefix("cpu")?.parse().ok()?;
+            let name = path.file_name()?.to_str()?.strip_prefix("cpu")?;
+            let number = name.strip_suffix(".zst").unwrap_or(name).parse().ok()?;
             Some((number, path))
         })
         .collect();

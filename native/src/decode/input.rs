@@ -2,8 +2,10 @@
 //! a file that shrinks or ends early is an error and never a signal.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
+use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
 
 /// An open file, its length, and the name errors call it by.
@@ -34,6 +36,33 @@ impl Input {
             ));
         }
         Ok(Self { file, name, len: meta.len() })
+    }
+
+    /// Opens a file that may be compressed as a whole (`NAME.zst`): such a one
+    /// is expanded to disk first, since it is read at positions.
+    pub fn open_expanding(path: &Path) -> Result<Self> {
+        let input = Self::open(path)?;
+        if path.extension().is_none_or(|extension| extension != "zst") {
+            return Ok(input);
+        }
+        let damaged = |error: std::io::Error| {
+            Error::format(
+                format!("{} does not expand: {error}", input.name),
+                "a whole zstd file",
+                "copy it again, or expand it with zstd -d to see what is left",
+            )
+        };
+        let mut expanded = zstd::Decoder::new(&input.file).map_err(damaged)?;
+        let mut spool = Spool::new()?;
+        let mut buffer = vec![0; 1 << 17];
+        loop {
+            match expanded.read(&mut buffer).map_err(damaged)? {
+                0 => break,
+                count => spool.write(&buffer[..count])?,
+            }
+        }
+        let (file, len) = spool.finish()?;
+        Ok(Self { file, name: input.name.clone(), len })
     }
 
     pub fn name(&self) -> &str {

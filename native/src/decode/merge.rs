@@ -1,8 +1,5 @@
 //! Many streams, each in its own order, into one order of time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::error::Result;
 use crate::model::event::EventSink;
 
@@ -34,25 +31,61 @@ pub fn merge<S: Stream>(
     shared: &mut S::Shared,
     sink: &mut dyn EventSink,
 ) -> Result<()> {
-    let mut heap: BinaryHeap<Reverse<(Head, usize)>> = streams
-        .iter()
-        .enumerate()
-        .filter_map(|(index, stream)| Some(Reverse((stream.head()?, index))))
-        .collect();
-    while let Some(Reverse((_, index))) = heap.pop() {
+    let heads = streams.iter().enumerate();
+    let mut heap = Heap(heads.filter_map(|(index, s)| Some((s.head()?, index))).collect());
+    heap.0.sort_unstable();
+    while let Some(&(_, index)) = heap.0.first() {
         // One stream often has a run of events before any other's next one.
-        let limit = heap.peek().map(|&Reverse(limit)| limit);
+        let limit = heap.second();
         let stream = &mut streams[index];
-        loop {
+        let next = loop {
             stream.pop(shared, sink)?;
-            let Some(head) = stream.head() else { break };
-            if limit.is_some_and(|limit| (head, index) > limit) {
-                heap.push(Reverse((head, index)));
-                break;
+            match stream.head() {
+                Some(head) if limit.is_some_and(|limit| (head, index) > limit) => break Some(head),
+                Some(_) => {}
+                None => break None,
             }
-        }
+        };
+        heap.replace_first(next.map(|head| (head, index)));
     }
     Ok(())
+}
+
+/// A binary heap, smallest first, that tells its second and replaces its first
+/// in one step: both happen at every change of stream.
+struct Heap(Vec<(Head, usize)>);
+
+impl Heap {
+    fn second(&self) -> Option<(Head, usize)> {
+        match (self.0.get(1), self.0.get(2)) {
+            (Some(&left), Some(&right)) => Some(left.min(right)),
+            (left, _) => left.copied(),
+        }
+    }
+
+    fn replace_first(&mut self, with: Option<(Head, usize)>) {
+        match with {
+            Some(item) => self.0[0] = item,
+            None => {
+                self.0.swap_remove(0);
+            }
+        }
+        let mut at = 0;
+        loop {
+            let left = 2 * at + 1;
+            let Some(&(mut small)) = self.0.get(left) else { return };
+            let mut child = left;
+            if let Some(&right) = self.0.get(left + 1).filter(|&&right| right < small) {
+                small = right;
+                child = left + 1;
+            }
+            if self.0[at] <= small {
+                return;
+            }
+            self.0.swap(at, child);
+            at = child;
+        }
+    }
 }
 
 #[cfg(test)]

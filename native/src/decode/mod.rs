@@ -6,12 +6,16 @@
 
 pub mod capture_folder;
 pub mod capture_ftrace;
+pub mod dtrace;
 pub mod ftrace;
 pub mod input;
+pub mod ktr;
 pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
+pub mod python;
 mod spool;
+pub mod text;
 pub mod tracedat;
 
 use std::collections::BTreeMap;
@@ -41,6 +45,13 @@ struct Format {
 /// Asked in this order; the strictest recognisers come first.
 const FORMATS: &[Format] = &[
     Format {
+        name: "DTrace capture",
+        recognise: dtrace::recognise_capture,
+        open: dtrace::open_capture,
+    },
+    Format { name: "DTrace lines", recognise: dtrace::recognise_text, open: dtrace::open_text },
+    Format { name: "KTR text", recognise: ktr::recognise, open: ktr::open },
+    Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
         open: capture_ftrace::open,
@@ -55,6 +66,11 @@ const FORMATS: &[Format] = &[
         name: "perfetto",
         recognise: |_, head| perfetto::is_perfetto(head),
         open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
+    },
+    Format {
+        name: "ftrace text",
+        recognise: |_, head| text::is_ftrace_text(head),
+        open: |path, _| Ok(Box::new(text::FtraceText::open(path, &read_head(path)?)?)),
     },
 ];
 

@@ -239,6 +239,11 @@ pub enum Event {
         /// tid of the thread that was running where the wake was raised
         /// (0: that CPU's idle thread); None from interrupt context.
         waker: Option<u32>,
+        /// tid of the thread that the event itself says was running on `cpu`,
+        /// interrupt context or not: evidence against switches that were not
+        /// recorded. None where the source does not say (an inferred waker is
+        /// no evidence).
+        current: Option<u32>,
         who: Party,
         target_cpu: Option<u16>,
     },

@@ -324,6 +324,7 @@ table!(Wakeups, Wakeup, "wakeups" {
     ts: I64,
     cpu: U16,
     waker_utid: U32Opt,
+    current_utid: U32Opt,
     utid: U32,
     kind: Cat<WakeKind>,
     target_cpu: U16Opt,

@@ -171,10 +171,12 @@ impl Identity {
         if child.tid == 0 {
             return;
         }
-        // Two events may tell of one birth (sched_process_fork, task_newtask).
+        // Two events may tell of one birth (sched_process_fork, task_newtask);
+        // and a recorder may announce tids of its own that are yet to be born.
         let twin = self.find(child.tid).filter(|&utid| {
             let record = &self.records[utid as usize];
-            record.start_ts.is_some() && !record.seen
+            let announced = record.recorder && record.comm_first.is_empty();
+            (record.start_ts.is_some() || announced) && !record.seen
         });
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));

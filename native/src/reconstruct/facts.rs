@@ -23,7 +23,7 @@ use crate::store::Store;
 pub const FAR: i64 = 1 << 62;
 
 /// One column of all batches of a table, as optional 64-bit integers.
-struct IntColumn(Vec<Option<i64>>);
+pub struct IntColumn(pub Vec<Option<i64>>);
 
 fn wrong(table: &str, column: &str, found: impl Into<String>, expected: &str) -> Error {
     Error::usage(
@@ -78,8 +78,26 @@ impl<'a> TableIn<'a> {
         Self { name, batches, rows: batches.iter().map(RecordBatch::num_rows).sum() }
     }
 
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// A column of texts; an absent column is all null.
+    pub fn texts(&self, column: &str) -> Result<Vec<Option<String>>> {
+        let mut all = Vec::with_capacity(self.rows);
+        for batch in self.batches {
+            match batch.column_by_name(column) {
+                None => all.resize(all.len() + batch.num_rows(), None),
+                Some(array) => all.extend(texts(array).ok_or_else(|| {
+                    wrong(self.name, column, format!("has type {}", array.data_type()), "texts")
+                })?),
+            }
+        }
+        Ok(all)
+    }
+
     /// A column of integers; an absent column is all null.
-    fn ints(&self, column: &str) -> Result<IntColumn> {
+    pub fn ints(&self, column: &str) -> Result<IntColumn> {
         let mut all = Vec::with_capacity(self.rows);
         for batch in self.batches {
             match batch.column_by_name(column) {
@@ -213,6 +231,7 @@ pub fn wakeups(table: TableIn<'_>) -> Result<Vec<Wakeup>> {
         ts: need,
         cpu: need,
         waker_utid: maybe,
+        current_utid: maybe,
         utid: need,
         kind: category(WakeKind),
         target_cpu: maybe,
@@ -386,12 +405,20 @@ impl Facts {
             else {
                 return Ok(());
             };
-            // But a sleeper that is switched in was woken first: a simulation may
-            // do both at one instant.
-            let woken_first = table == 0
-                && heads[1] == heads[0]
-                && reconstruction.sleeps(self.switches[at[0]].next_utid);
-            let table = if woken_first { 1 } else { table };
+            // But what is switched in was woken and moved there first: a simulation
+            // may do all of it at one instant.
+            let woken_first = table == 0 && heads[1] == heads[0] && {
+                let next = self.switches[at[0]].next_utid;
+                self.wakeups[at[1]].utid == next || reconstruction.sleeps(next)
+            };
+            let moved_first = table == 0
+                && heads[2] == heads[0]
+                && self.migrations[at[2]].utid == self.switches[at[0]].next_utid;
+            let table = match (woken_first, moved_first) {
+                (true, _) => 1,
+                (false, true) => 2,
+                (false, false) => table,
+            };
             match table {
                 0 => reconstruction.switch(&self.switches[at[0]]),
                 1 => reconstruction.wakeup(&self.wakeups[at[1]]),

@@ -26,10 +26,12 @@ pub struct Counters {
     pub missing_wakeups: u64,
     /// Wakes raised while the wakee still left its CPU.
     pub wakes_before_switch_out: u64,
-    /// Threads seen where they could not be.
+    /// Threads seen on a CPU while believed to run on another.
     pub contradictions: u64,
-    /// Switches whose outgoing thread is not the one switched in before.
+    /// CPUs seen running another thread than the one switched in before.
     pub chain_breaks: u64,
+    /// Threads seen on a CPU without the switch that put them there.
+    pub unseen_switch_ins: u64,
     /// Switch-ins of a thread of which nothing was known.
     pub first_sights: u64,
     /// Switch-ins of non-idle threads.
@@ -52,8 +54,10 @@ pub struct CpuTotals {
     pub first_ts: Option<i64>,
     pub last_ts: Option<i64>,
     current: u32,
-    /// Time of the last switch, of the loss, or of the window's begin.
+    /// When `current` began; the loss, or the window's begin, if nobody is known.
     since: i64,
+    /// When `current` was last seen there: its switch-in, or later evidence.
+    confirmed: i64,
 }
 
 pub struct Reconstructor {
@@ -78,6 +82,7 @@ impl Reconstructor {
             last_ts: None,
             current: NOBODY,
             since: begin,
+            confirmed: begin,
         };
         Self {
             ncpu: u32::from(ncpu),
@@ -226,17 +231,85 @@ impl Reconstructor {
         });
     }
 
-    /// Rule Contradiction: nothing since the thread's last event is to be
-    /// trusted. Leaves it `unknown`, its interval still open.
-    fn contradict(&mut self, utid: u32) {
-        self.counters.contradictions += 1;
+    /// The CPU's account up to `at`; its current thread, if known, closes its
+    /// running interval there, and nobody is known afterwards.
+    fn release(&mut self, cpu: u16, at: i64, end: End) {
+        let ncpu = self.ncpu;
+        let totals = &mut self.cpus[usize::from(cpu)];
+        let current = std::mem::replace(&mut totals.current, NOBODY);
+        let (since, span) = (totals.since, at - totals.since);
+        totals.since = at;
+        totals.confirmed = at;
+        if current == NOBODY {
+            totals.unknown += span;
+        } else if current >= ncpu {
+            totals.running += span;
+            self.close(current, at, end);
+        } else {
+            totals.idle += span;
+            if span > 0 {
+                self.states.push(StateRow {
+                    ts: since,
+                    dur: span,
+                    utid: current,
+                    state: State::Running,
+                    cpu: Some(cpu),
+                    prio: None,
+                    waker_utid: None,
+                    end,
+                });
+            }
+        }
+    }
+
+    /// The CPU's current thread left it unseen, some time after it was last
+    /// confirmed there.
+    fn lose_current(&mut self, cpu: u16) {
+        let CpuTotals { current, confirmed, .. } = self.cpus[usize::from(cpu)];
+        self.release(cpu, confirmed, End::Lost);
+        if current != NOBODY && current >= self.ncpu {
+            self.threads[current as usize].forget();
+        }
+    }
+
+    /// Rule Evidence: `utid` is on `cpu` at `t`. True if it was known to be.
+    fn seen_on(&mut self, cpu: u16, utid: u32, t: i64) -> bool {
+        let totals = &mut self.cpus[usize::from(cpu)];
+        if totals.current == utid {
+            totals.confirmed = t;
+            return true;
+        }
+        if totals.current != NOBODY {
+            let ts_begin = totals.confirmed;
+            self.lose_current(cpu);
+            self.counters.chain_breaks += 1;
+            self.losses.push(Loss {
+                cpu: Some(cpu),
+                ts_begin,
+                ts_end: t,
+                count: None,
+                reason: LossReason::ChainBreak,
+            });
+        }
+        if !self.is_idle(utid) {
+            self.thread(utid, t);
+            self.unseat(utid);
+        }
+        false
+    }
+
+    /// The thread is on a CPU and we did not see it get there: what we believed
+    /// since its last event is not to be trusted. Its interval, now `unknown`,
+    /// stays open; the event at hand closes it.
+    fn unseat(&mut self, utid: u32) {
         let thread = &mut self.threads[utid as usize];
-        if thread.state == State::Running
-            && let Some(cpu) = thread.cpu
-            && let Some(totals) = self.cpus.get_mut(usize::from(cpu))
-            && totals.current == utid
-        {
-            totals.current = NOBODY;
+        match (thread.state, thread.cpu) {
+            (State::Unknown, _) => return,
+            (State::Running, Some(cpu)) => {
+                self.counters.contradictions += 1;
+                return self.lose_current(cpu);
+            }
+            _ => self.counters.unseen_switch_ins += 1,
         }
         let (wait, last_event) = (thread.wait.take(), thread.last_event);
         thread.forget();
@@ -246,83 +319,58 @@ impl Reconstructor {
         }
     }
 
-    pub fn switch(&mut self, row: &Switch) {
-        let Some(&CpuTotals { current, since, .. }) = self.cpus.get(usize::from(row.cpu)) else {
+    /// Rule Evidence for an event raised on `cpu` while `utid` ran there.
+    fn evidence(&mut self, cpu: u16, utid: u32, t: i64) {
+        if usize::from(cpu) >= self.cpus.len() || self.seen_on(cpu, utid, t) {
             return;
-        };
+        }
+        self.release(cpu, t, End::Lost);
+        self.cpus[usize::from(cpu)].current = utid;
+        if !self.is_idle(utid) {
+            self.close(utid, t, End::Switched);
+            self.threads[utid as usize].run(cpu, t);
+        }
+    }
+
+    pub fn switch(&mut self, row: &Switch) {
+        if usize::from(row.cpu) >= self.cpus.len() {
+            return;
+        }
         let t = row.ts;
-        let chained = current == row.prev_utid;
-        if current != NOBODY && !chained {
-            self.break_chain(row.cpu, current, since, t);
+        if !self.is_idle(row.prev_utid) {
+            let thread = self.thread(row.prev_utid, t);
+            if row.prev_prio.is_some() {
+                thread.prio = row.prev_prio;
+            }
+        }
+        let chained = self.seen_on(row.cpu, row.prev_utid, t);
+        let end = match row.prev_state {
+            _ if self.is_idle(row.prev_utid) => End::Switched,
+            State::Dead => End::Exited,
+            State::Runnable => End::Preempted,
+            _ => End::Switched,
+        };
+        self.release(row.cpu, t, end);
+        if !self.is_idle(row.prev_utid) {
+            if !chained {
+                self.close(row.prev_utid, t, end);
+            }
+            self.switch_out(row);
+        }
+        if !self.is_idle(row.next_utid) {
+            self.switch_in(row);
         }
         let totals = &mut self.cpus[usize::from(row.cpu)];
         totals.switches += 1;
         totals.first_ts.get_or_insert(t);
         totals.last_ts = Some(t);
-        totals.since = t;
         totals.current = row.next_utid;
-        let span = t - since;
-        if !chained {
-            totals.unknown += span;
-        } else if row.prev_utid < self.ncpu {
-            totals.idle += span;
-        } else {
-            totals.running += span;
-        }
-
-        if self.is_idle(row.prev_utid) {
-            if chained && span > 0 {
-                self.states.push(StateRow {
-                    ts: since,
-                    dur: span,
-                    utid: row.prev_utid,
-                    state: State::Running,
-                    cpu: Some(row.cpu),
-                    prio: None,
-                    waker_utid: None,
-                    end: End::Switched,
-                });
-            }
-        } else {
-            self.switch_out(row, chained);
-        }
-        if !self.is_idle(row.next_utid) {
-            self.switch_in(row);
-        }
     }
 
-    fn break_chain(&mut self, cpu: u16, current: u32, since: i64, t: i64) {
-        self.counters.chain_breaks += 1;
-        self.losses.push(Loss {
-            cpu: Some(cpu),
-            ts_begin: since,
-            ts_end: t,
-            count: None,
-            reason: LossReason::ChainBreak,
-        });
-        if current >= self.ncpu {
-            // Its running interval began at `since`; keep that as `unknown`.
-            self.threads[current as usize].forget();
-        }
-    }
-
-    fn switch_out(&mut self, row: &Switch, chained: bool) {
-        let (utid, t) = (row.prev_utid, row.ts);
-        let thread = self.thread(utid, t);
-        if row.prev_prio.is_some() {
-            thread.prio = row.prev_prio;
-        }
-        if !chained && thread.state != State::Unknown {
-            self.contradict(utid);
-        }
-        // An `unknown` interval ends the same way: this switch-out was seen.
-        let end = match row.prev_state {
-            State::Dead => End::Exited,
-            State::Runnable => End::Preempted,
-            _ => End::Switched,
-        };
-        self.close(utid, t, end);
-        let thread = &mut self.threads[utid as usize];
+    /// `prev` has closed its interval; what becomes of it?
+    fn switch_out(&mut self, row: &Switch) {
+        let t = row.ts;
+        let thread = &mut self.threads[row.prev_utid as usize];
         thread.since = t;
         thread.last_event = t;
         thread.cpu = Some(row.cpu);
@@ -372,7 +420,7 @@ impl Reconstructor {
             thread.prio = row.next_prio;
         }
         if thread.state == State::Running {
-            self.contradict(utid);
+            self.unseat(utid);
         }
         let thread = &mut self.threads[utid as usize];
         match thread.state {
@@ -410,17 +458,13 @@ impl Reconstructor {
                 }
             }
         }
-        let thread = &mut self.threads[utid as usize];
-        thread.state = State::Running;
-        thread.since = t;
-        thread.last_event = t;
-        thread.cpu = Some(row.cpu);
-        thread.last_cpu = Some(row.cpu);
-        thread.pending = None;
-        thread.yielded = false;
+        self.threads[utid as usize].run(row.cpu, t);
     }
 
     pub fn wakeup(&mut self, row: &Wakeup) {
+        if let Some(current) = row.current_utid {
+            self.evidence(row.cpu, current, row.ts);
+        }
         if self.is_idle(row.utid) {
             return;
         }
@@ -530,30 +574,11 @@ impl Reconstructor {
             None => 0..self.cpus.len(),
         };
         for index in cpus {
-            let totals = &mut self.cpus[index];
-            let b = row.ts_begin.max(totals.since);
-            let current = std::mem::replace(&mut totals.current, NOBODY);
-            let (since, span) = (totals.since, b - totals.since);
-            totals.since = b;
-            if current == NOBODY {
-                totals.unknown += span;
-            } else if current < self.ncpu {
-                totals.idle += span;
-                if span > 0 {
-                    self.states.push(StateRow {
-                        ts: since,
-                        dur: span,
-                        utid: current,
-                        state: State::Running,
-                        cpu: Some(index as u16),
-                        prio: None,
-                        waker_utid: None,
-                        end: End::Lost,
-                    });
-                }
-            } else {
-                totals.running += span;
-                self.lose(current, b);
+            let CpuTotals { current, since, .. } = self.cpus[index];
+            let b = row.ts_begin.max(since);
+            self.release(index as u16, b, End::Lost);
+            if current != NOBODY && current >= self.ncpu {
+                self.threads[current as usize].forget();
             }
         }
         for utid in self.ncpu..self.threads.len() as u32 {
@@ -584,29 +609,8 @@ impl Reconstructor {
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
         for index in 0..self.cpus.len() {
-            let totals = &mut self.cpus[index];
-            let span = (end - totals.since).max(0);
-            let (since, current) = (totals.since, totals.current);
-            totals.since = end;
-            if current == NOBODY {
-                totals.unknown += span;
-            } else if current < self.ncpu {
-                totals.idle += span;
-                if span > 0 {
-                    self.states.push(StateRow {
-                        ts: since,
-                        dur: span,
-                        utid: current,
-                        state: State::Running,
-                        cpu: Some(index as u16),
-                        prio: None,
-                        waker_utid: None,
-                        end: End::Window,
-                    });
-                }
-            } else {
-                totals.running += span;
-            }
+            let at = end.max(self.cpus[index].since);
+            self.release(index as u16, at, End::Window);
         }
         for utid in self.ncpu..self.threads.len() as u32 {
             if !self.threads[utid as usize].born {

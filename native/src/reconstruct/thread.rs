@@ -70,6 +70,17 @@ impl Thread {
         self.yielded = false;
     }
 
+    /// Switched in, or found, on `cpu` at `ts`.
+    pub fn run(&mut self, cpu: u16, ts: i64) {
+        self.state = State::Running;
+        self.since = ts;
+        self.last_event = ts;
+        self.cpu = Some(cpu);
+        self.last_cpu = Some(cpu);
+        self.pending = None;
+        self.yielded = false;
+    }
+
     /// The wait that a pending wake turns out to have begun. The thread sleeps
     /// since its switch-out, so that is `since`.
     pub fn confirm(&self, wake: &PendingWake, ts_enqueued: Option<i64>) -> OpenWait {

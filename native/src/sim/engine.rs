@@ -71,6 +71,8 @@ pub struct Engine<'a> {
     seq: u64,
     boxes: Vec<Mailbox>,
     waiting: Vec<Option<Waiting>>,
+    /// For each channel the sender that waits for its reader to wait.
+    meeting: Vec<Option<Tid>>,
     /// Counters of `Repeat` steps: a thread's start at `counter_base[t]`.
     counters: Vec<u32>,
     counter_base: Vec<u32>,
@@ -199,6 +201,7 @@ impl<'a> Engine<'a> {
             seq: 0,
             boxes: vec![Mailbox::default(); load.channels.len()],
             waiting: vec![None; n],
+            meeting: vec![None; load.channels.len()],
             counters: vec![0; counters as usize],
             counter_base,
             live: 0,
@@ -313,6 +316,10 @@ impl<'a> Engine<'a> {
     /// The threads that wait for a signal now, each with what it waits for.
     pub fn blocked(&self) -> Vec<String> {
         let name = |t: Tid| format!("{t} ({:?})", self.load.threads[t as usize].name);
+        let meeting = self.meeting.iter().enumerate().filter_map(|(channel, sender)| {
+            let to = self.load.channels[channel].to;
+            Some(format!("{} for {} to wait for its signal", name((*sender)?), name(to)))
+        });
         (0..self.load.threads.len() as Tid)
             .filter_map(|t| {
                 let wait = self.waiting[t as usize]?;
@@ -327,6 +334,7 @@ impl<'a> Engine<'a> {
                     .map_or(String::new(), |f| format!(" from {}", name(f)));
                 Some(format!("{} for {which}{from}", name(t)))
             })
+            .chain(meeting)
             .collect()
     }
 
@@ -623,11 +631,33 @@ impl<'a> Engine<'a> {
                     let wait = Waiting { channel, count };
                     if !self.receive(wait) {
                         self.waiting[t as usize] = Some(wait);
+                        if let Some(sender) = self.meeting[channel as usize].take() {
+                            let wake = Wake {
+                                waker: Some(t),
+                                cpu: c,
+                                sync: true,
+                            };
+                            self.wake(sender, wake);
+                        }
                         self.block(c, t, disk);
                         return;
                     }
                 }
-                Step::Signal { to, pair, sync } => self.signal(c, t, to, pair, sync),
+                Step::Signal {
+                    to,
+                    pair,
+                    sync,
+                    meet,
+                } => {
+                    if meet && self.waiting[to as usize].is_none_or(|w| w.channel != pair) {
+                        // It sends when its reader has come to wait for it.
+                        self.world.threads[t as usize].pc -= 1;
+                        self.meeting[pair as usize] = Some(t);
+                        self.block(c, t, false);
+                        return;
+                    }
+                    self.signal(c, t, to, pair, sync);
+                }
                 Step::Fork(child) => {
                     if self.world.threads[child as usize].state == State::Unborn {
                         self.start(child, Some(t), c);

@@ -19,6 +19,8 @@ use crate::reconstruct::facts::Facts;
 pub struct Made {
     pub op: u8,
     pub disk: bool,
+    /// Of a signal: the sender waits for its reader.
+    pub meet: bool,
     /// Thread named (an index into `Extracted::threads`), or `u32::MAX`.
     pub thread: u32,
     /// ns, or the priority number of `set_priority`.
@@ -27,6 +29,10 @@ pub struct Made {
 }
 
 const NOBODY: u32 = u32::MAX;
+
+/// Two threads converse if the rarer direction has at least this fraction (1 in
+/// so many) of the wakes of the other.
+const CONVERSATION: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
@@ -74,6 +80,7 @@ pub struct Report {
     pub involuntary_dropped: u64,
     pub yields: u64,
     pub wakes_by_threads: u64,
+    pub meetings: u64,
     pub wakes_external: u64,
     pub wakes_unknown_waker: u64,
     pub wakes_before_sleep: u64,
@@ -98,6 +105,7 @@ impl Report {
             ("involuntary_dropped", n(self.involuntary_dropped)),
             ("yields", n(self.yields)),
             ("wakes_by_threads", n(self.wakes_by_threads)),
+            ("meetings", n(self.meetings)),
             ("wakes_external", n(self.wakes_external)),
             ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
             ("wakes_before_sleep", n(self.wakes_before_sleep)),
@@ -121,6 +129,8 @@ impl Report {
 pub struct Rules {
     /// Wakes from outside happen at their own time, however late the thread is.
     pub absolute: bool,
+    /// A thread that wants a CPU when the window ends goes on wanting one.
+    pub extend_cut: bool,
     /// Priorities are Linux's numbers: a change of them is a `set_priority`.
     pub linux_priorities: bool,
 }
@@ -137,11 +147,15 @@ pub struct Extractor {
     sent: HashMap<(u32, u32), u64, rustc_hash::FxBuildHasher>,
     /// Which wake rows begin a wake: `waking` where it was recorded.
     first_kind: WakeKind,
+    /// Utids to leave out.
+    dropped: Vec<bool>,
     pub report: Report,
 }
 
 impl Extractor {
-    pub fn new(ncpu: u32, begin: i64, rules: Rules, has_waking: bool) -> Self {
+    pub fn new(ncpu: u32, begin: i64, rules: Rules, has_waking: bool, drop: &[u32]) -> Self {
+        let mut dropped = vec![false; drop.iter().max().map_or(0, |m| *m as usize + 1)];
+        drop.iter().for_each(|u| dropped[*u as usize] = true);
         Self {
             ncpu,
             begin,
@@ -156,8 +170,14 @@ impl Extractor {
             } else {
                 WakeKind::Enqueued
             },
+            dropped,
             report: Report::default(),
         }
+    }
+
+    /// Whether the thread belongs to the workload: no idle thread, not left out.
+    fn counts(&self, utid: u32) -> bool {
+        utid >= self.ncpu && !self.dropped.get(utid as usize).copied().unwrap_or(false)
     }
 
     /// Feeds all rows; `end` is that of the window.
@@ -186,6 +206,7 @@ impl Extractor {
             }
         }
         self.finish(end);
+        self.keep_conversations();
         self
     }
 
@@ -195,7 +216,7 @@ impl Extractor {
         if wake.cpu == row.cpu && wake.waker_utid == Some(row.prev_utid) {
             return true;
         }
-        if row.next_utid < self.ncpu {
+        if !self.counts(row.next_utid) {
             return false;
         }
         match self.index.get(row.next_utid as usize) {
@@ -233,7 +254,7 @@ impl Extractor {
     }
 
     fn yielded(&mut self, utid: u32) {
-        if utid >= self.ncpu {
+        if self.counts(utid) {
             let i = self.thread(utid);
             self.threads[i as usize].yielded = true;
         }
@@ -250,19 +271,19 @@ impl Extractor {
         if self.seen[c] && believed != row.prev_utid {
             self.chain_break(believed, t);
         }
-        if row.prev_utid >= self.ncpu {
+        if self.counts(row.prev_utid) {
             self.leaves(row, c);
         }
         self.current[c] = row.next_utid;
         self.seen[c] = true;
-        if row.next_utid >= self.ncpu {
+        if self.counts(row.next_utid) {
             self.comes(row, c);
         }
     }
 
     fn chain_break(&mut self, utid: u32, t: i64) {
         self.report.chain_breaks += 1;
-        if utid < self.ncpu || utid == NOBODY {
+        if utid == NOBODY || !self.counts(utid) {
             return;
         }
         let i = self.thread(utid) as usize;
@@ -386,7 +407,7 @@ impl Extractor {
     }
 
     fn wakeup(&mut self, row: &Wakeup) {
-        if row.utid < self.ncpu {
+        if !self.counts(row.utid) {
             return;
         }
         if row.kind == WakeKind::New {
@@ -402,12 +423,12 @@ impl Extractor {
             Now::Runnable | Now::Gone => self.report.wakes_spurious += 1,
             Now::Running { .. } => {
                 let waker = self.waker(row, i);
-                let count = self.send(waker, i, row.ts);
+                let count = self.send(waker, i, row.ts, false);
                 self.threads[i as usize].pending = Some((waker.unwrap_or(NOBODY), count));
             }
             now => {
                 let waker = self.waker(row, i);
-                let count = self.send(waker, i, row.ts);
+                let count = self.send(waker, i, row.ts, true);
                 let absolute = self.rules.absolute;
                 let th = &mut self.threads[i as usize];
                 let (since, disk) = match now {
@@ -436,7 +457,7 @@ impl Extractor {
     /// The thread that raised a wake, if it was one and runs where it says.
     fn waker(&mut self, row: &Wakeup, wakee: u32) -> Option<u32> {
         let utid = row.waker_utid?;
-        if utid < self.ncpu {
+        if !self.counts(utid) {
             return None;
         }
         let w = self.thread(utid);
@@ -464,14 +485,35 @@ impl Extractor {
     }
 
     /// Notes a signal of `waker` at its progress point; answers its number.
-    fn send(&mut self, waker: Option<u32>, to: u32, t: i64) -> u64 {
+    fn send(&mut self, waker: Option<u32>, to: u32, t: i64, asleep: bool) -> u64 {
         let Some(w) = waker else { return 0 };
         let count = self.sent.entry((w, to)).or_default();
         *count += 1;
         let count = *count;
         self.progress(w, t);
         push(&mut self.threads[w as usize], op::SIGNAL, to, 0, 0, false);
+        if let Some(made) = self.threads[w as usize].steps.last_mut() {
+            made.meet = asleep;
+        }
         count
+    }
+
+    /// Signals keep `meet` only within conversations: pairs that wake each other
+    /// both ways. There the sender goes on to need an answer; when it was
+    /// preempted by its own wakee it found the answer ready, and the trace has no
+    /// sleep and no wake to tell. Under a policy that does not preempt it, it
+    /// would otherwise run ahead of answers that it has not got.
+    fn keep_conversations(&mut self) {
+        for w in 0..self.threads.len() {
+            let mut steps = std::mem::take(&mut self.threads[w].steps);
+            for step in steps.iter_mut().filter(|s| s.meet) {
+                let there = self.sent.get(&(w as u32, step.thread)).copied().unwrap_or(0);
+                let back = self.sent.get(&(step.thread, w as u32)).copied().unwrap_or(0);
+                step.meet = there.min(back) * CONVERSATION >= there.max(back);
+                self.report.meetings += u64::from(step.meet);
+            }
+            self.threads[w].steps = steps;
+        }
     }
 
     /// Brings the running thread `w` up to `t` and writes its `run`.
@@ -513,6 +555,12 @@ impl Extractor {
             if let Now::Running { since } = th.now {
                 th.ran += end - since;
             }
+            if self.rules.extend_cut && matches!(th.now, Now::Running { .. } | Now::Runnable) {
+                // How long its burst would have been is not known: to the end of
+                // as long a window again.
+                flush(th, &mut self.report);
+                push(th, op::RUN, NOBODY, end - self.begin, 0, false);
+            }
             flush(th, &mut self.report);
             push(th, op::PARK, NOBODY, 0, 0, false);
             if th.now == Now::Unseen {
@@ -533,6 +581,7 @@ fn push(th: &mut ThreadOut, op: u8, thread: u32, ns: i64, count: u64, disk: bool
     th.steps.push(Made {
         op,
         disk,
+        meet: false,
         thread,
         ns,
         count,

@@ -256,6 +256,7 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
                         to,
                         pair: NO_CHANNEL,
                         sync: rng.below(2) == 0,
+                        meet: false,
                     });
                 }
                 4 => steps.push(Step::SetPriority {

@@ -104,6 +104,8 @@ pub struct Costs {
     pub smt_speed_permille: i64,
     /// Delay before another CPU hears a request to reschedule, in ns.
     pub ipi_ns: i64,
+    /// Time from a request to choose until an idle CPU does, in ns.
+    pub idle_exit_ns: i64,
     /// Time each clock tick steals from the running thread, in ns.
     pub tick_ns: i64,
 }
@@ -115,6 +117,7 @@ impl Default for Costs {
             migration_ns: [0; 4],
             smt_speed_permille: 1000,
             ipi_ns: 0,
+            idle_exit_ns: 0,
             tick_ns: 0,
         }
     }
@@ -168,6 +171,7 @@ impl Machine {
             [
                 costs.switch_ns,
                 costs.ipi_ns,
+                costs.idle_exit_ns,
                 costs.tick_ns,
                 costs.migration_ns[0],
                 costs.migration_ns[1],

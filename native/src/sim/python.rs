@@ -321,6 +321,7 @@ impl Input {
                     to,
                     pair: pairs.get(&(me, to)).copied().unwrap_or(NO_CHANNEL),
                     sync: flag("sync"),
+                    meet: flag("meet"),
                 }
             }
             op::FORK => Step::Fork(thread()?),
@@ -399,6 +400,7 @@ fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>) -> Result<Machine> 
         ],
         smt_speed_permille: costs.get("smt_speed").map_or(1000, |v| (v * 1000.0).round() as i64),
         ipi_ns: ns("ipi"),
+        idle_exit_ns: ns("idle_exit"),
         tick_ns: ns("tick"),
     };
     Machine::new(cpus, costs)
@@ -612,15 +614,18 @@ fn run(
 /// threads by column, report): steps in order of `program`, which is the
 /// thread's row.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window, absolute, linux_priorities, has_waking))]
+#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop))]
+#[allow(clippy::too_many_arguments)]
 pub fn extract<'py>(
     py: Python<'py>,
     facts: HashMap<String, Bound<'py, PyAny>>,
     ncpu: u32,
     window: (i64, i64),
     absolute: bool,
+    extend_cut: bool,
     linux_priorities: bool,
     has_waking: bool,
+    drop: Vec<u32>,
 ) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match facts.get(name) {
@@ -639,9 +644,10 @@ pub fn extract<'py>(
         facts.check_order()?;
         let rules = Rules {
             absolute,
+            extend_cut,
             linux_priorities,
         };
-        let out = Extractor::new(ncpu, window.0, rules, has_waking).run(&facts, window.1);
+        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, window.1);
         let steps = steps_of(&out)?;
         Ok((out, steps))
     })?;
@@ -682,6 +688,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
     let mut thread = Vec::with_capacity(n);
     let mut count = Vec::with_capacity(n);
     let mut disk = Vec::with_capacity(n);
+    let mut meet = Vec::with_capacity(n);
     let mut class = Vec::with_capacity(n);
     let mut nice = Vec::with_capacity(n);
     let mut rt_prio = Vec::with_capacity(n);
@@ -696,6 +703,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
             thread.push(named);
             count.push((s.op == op::WAIT_FOR).then_some(s.count as i64));
             disk.push(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
+            meet.push((s.op == op::SIGNAL).then_some(s.meet));
             class.push(priority.map(|p| p.0));
             nice.push(priority.map(|p| p.1));
             rt_prio.push(priority.map(|p| p.2));
@@ -708,6 +716,7 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
         ("thread", Arc::new(UInt32Array::from(thread))),
         ("count", Arc::new(Int64Array::from(count))),
         ("disk", Arc::new(BooleanArray::from(disk))),
+        ("meet", Arc::new(BooleanArray::from(meet))),
         ("class", Arc::new(UInt8Array::from(class))),
         ("nice", Arc::new(Int8Array::from(nice))),
         ("rt_prio", Arc::new(UInt8Array::from(rt_prio))),

@@ -205,6 +205,7 @@ fn fifo_runs_to_block_and_a_signal_wakes() {
                 to: 2,
                 pair: NO_CHANNEL,
                 sync: false,
+                meet: false,
             },
         ],
     );

@@ -26,10 +26,12 @@ pub enum Step {
     },
     /// Send one signal along each of `pair` and `inbox` and wake their reader
     /// if that is what it waits for. `sync`: the sender is about to sleep.
+    /// `meet`: the sender first waits until the reader waits for it on `pair`.
     Signal {
         to: Tid,
         pair: u32,
         sync: bool,
+        meet: bool,
     },
     /// Start a thread that has no start time of its own.
     Fork(Tid),
@@ -211,8 +213,13 @@ impl Workload {
                 }
                 true
             }
-            Step::Signal { to, pair, .. } => {
-                to < n && (pair == NO_CHANNEL || (pair as usize) < self.channels.len())
+            Step::Signal { to, pair, meet, .. } => {
+                to < n
+                    && (if pair == NO_CHANNEL {
+                        !meet
+                    } else {
+                        (pair as usize) < self.channels.len()
+                    })
             }
             Step::WaitFor { channel: INBOX, .. } => {
                 self.inboxes.get(t as usize).is_some_and(|i| *i != NO_CHANNEL)

@@ -230,10 +230,15 @@ impl World {
     }
 
     /// Ask `c` to choose again at this instant (another CPU hears it after the
-    /// IPI delay). The strongest reason given wins.
+    /// IPI delay, an idle one chooses after its exit from idling). The strongest reason given wins.
     pub fn resched(&mut self, c: Cpu, why: Why) {
         let remote = self.here.is_some_and(|h| h != c);
-        let delay = self.machine.costs.ipi_ns;
+        let costs = &self.machine.costs;
+        let mut delay = if remote { costs.ipi_ns } else { 0 };
+        if self.cpus[c as usize].curr.is_none() {
+            delay += costs.idle_exit_ns;
+        }
+        let costs_delays = costs.ipi_ns > 0;
         let now = self.now;
         let n = self.cpus.len();
         let cpu = &mut self.cpus[c as usize];
@@ -241,7 +246,7 @@ impl World {
         if cpu.resched.is_none_or(|w| w < why) {
             cpu.resched = Some(why);
         }
-        if remote && delay > 0 {
+        if delay > 0 {
             if !asked {
                 let slot = 3 * n as u32 + u32::from(c);
                 self.cpu_events
@@ -249,8 +254,8 @@ impl World {
             }
         } else if !asked {
             self.pending.push_back(c);
-        } else if delay > 0 && self.cpu_events.is_armed(3 * n as u32 + u32::from(c)) {
-            // A local request overtakes the IPI that is under way.
+        } else if costs_delays && self.cpu_events.is_armed(3 * n as u32 + u32::from(c)) {
+            // A request without delay overtakes the one that is under way.
             self.cpu_events.disarm(3 * n as u32 + u32::from(c));
             self.pending.push_back(c);
         }

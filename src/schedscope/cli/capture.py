@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from schedscope.cli import _options
 from schedscope.errors import SchedscopeError, StorageError
@@ -51,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record, convert, summarise."""
-    program = Path(__file__).parents[1] / "collectors" / "capture"
+    from schedscope import collectors
+
+    program = collectors.path()
     if args.list:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     output = args.output or time.strftime("sched-%Y%m%d-%H%M%S.capture")
@@ -74,23 +75,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _record(words: list[str]) -> int:
     """Run the capture program; signals end the recording, not this process."""
-    child: subprocess.Popen[bytes] | None = None
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        if child is not None:
-            child.send_signal(number)
-
-    # The terminal sends Ctrl-C to both: the program stops recording and
-    # writes its folder, and we go on to read it.
-    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ends, signal.SIGCHLD})
     try:
-        child = subprocess.Popen(words)
-        code = child.wait()
+        child = subprocess.Popen(
+            words, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        )
+        while child.poll() is None:
+            came = signal.sigwaitinfo({*ends, signal.SIGCHLD})
+            # Ctrl-C at the terminal reaches the child without us; a signal
+            # that another process (its pid is not 0) sent to us does not.
+            if came.si_signo in ends and came.si_pid:
+                child.send_signal(came.si_signo)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 def _summarise(output: str, args: argparse.Namespace) -> int:

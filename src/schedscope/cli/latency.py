@@ -69,6 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="quantiles that take open waits into account (Kaplan-Meier)",
     )
+    parser.add_argument(
+        "--definition",
+        metavar="TOOL",
+        help="count waits as this tool does (see `schedscope definitions`)",
+    )
     _options.add_format(parser)
 
 
@@ -83,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
     trace = _options.open_input(args)
+    if args.definition:
+        from schedscope.analysis.definitions import as_defined
+
+        trace = as_defined(trace, args.definition)
     where = _selection(args)
     whole = runqueue_latency(trace, where=where)
     frame = runqueue_latency(

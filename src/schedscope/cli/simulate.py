@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
-        "tick (times) or smt_speed (a factor); all free by default",
+        "idle_exit, tick (times) or smt_speed (a factor); all free by default",
     )
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
     parser.add_argument("--until", metavar="TIME", help="end the simulation there, as in 10s")
@@ -241,9 +241,7 @@ def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[s
             f"{units.duration(report['cpu_time_lost'])} of running time lost"
         )
     about = {"workload": workload.info, "n_threads": workload.n_threads}
-    _output.emit(
-        frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot
-    )
+    _output.emit(frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot)
 
 
 COLUMNS = [
@@ -277,7 +275,8 @@ def _class_lines(frame: Any) -> list[str]:
 def _figure(path: str, traces: dict[str, Any]) -> None:
     from schedscope.simulator.figures import plot_policies
 
-    figure = plot_policies(traces).get_figure()
+    figure = plot_policies(traces).get_figure(root=True)
+    assert figure is not None
     figure.savefig(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,11 +60,24 @@ _RC: dict[Any, Any] = {
 @contextmanager
 def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[Axes]:
     """`ax`, or new axes, drawn in the house style; the caller's settings stay as they are."""
+    if "ipykernel" in sys.modules:
+        # Loads the notebook's backend now: that switches on interactive mode,
+        # which the context below would switch off again on its way out.
+        from matplotlib import pyplot
+
+        pyplot.draw_if_interactive()
     with mpl.rc_context(_RC):
-        if ax is None:
-            # Not pyplot: it would keep every figure alive and pick a display.
-            ax = Figure(figsize=(width, height), layout="constrained").add_subplot()
-        yield ax
+        yield ax or _figure(width, height).add_subplot()
+
+
+def _figure(width: float, height: float) -> Figure:
+    if "ipykernel" in sys.modules or mpl.is_interactive():
+        # A notebook shows pyplot's figures at the end of the cell.
+        from matplotlib import pyplot
+
+        return pyplot.figure(figsize=(width, height), layout="constrained")
+    # Elsewhere pyplot would keep every figure alive and look for a display.
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def time_axis(axis: Axis, *, log: bool = False) -> None:

@@ -9,6 +9,7 @@ from html import escape
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis.check import check, verdict
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
@@ -72,17 +73,17 @@ def _summary(trace: Trace) -> Section:
 
 
 def _trust(trace: Trace) -> Section:
-    doubts = _headline.doubts(trace)
-    listed = "".join(f"<li>{escape(text)}</li>" for text in doubts)
-    warnings = "".join(
-        f"<li>{escape(units.printable(str(text)))}</li>"
-        for text in trace.info.get("warnings") or []
-    )
-    body = f"<ul>{listed}{warnings}</ul>" if listed or warnings else "<p>Nothing is missing.</p>"
+    found = check(trace)
+    open_points = found.filter(pl.col("level") != "ok")
+    columns = [Column("level"), Column("check"), Column("text", "finding")]
+    body = f"<p><strong>{escape(verdict(found))}</strong></p>"
+    if open_points.height:
+        body += _html_table(open_points, columns)
     return Section(
         "How far to trust it",
         "A recorder may lose events, start late, or not see some threads. What the trace cannot"
-        " tell is treated as unknown; nothing is guessed. <code>schedscope check</code> says more.",
+        " tell is treated as unknown; nothing is guessed. What follows was found beside the sums"
+        " that hold; <code>schedscope check</code> lists those, too.",
         body,
     )
 

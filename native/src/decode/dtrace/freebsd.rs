@@ -51,7 +51,6 @@ struct Cpu {
     /// A thread that is exiting: since when.
     leaving: Option<(i64, Party)>,
     current: Option<u32>,
-    idle_tid: Option<u32>,
     last_ts: i64,
     drops: bool,
 }
@@ -121,7 +120,7 @@ fn state(line: &SwitchLine<'_>) -> (State, Option<SleepKind>) {
 
 impl FreeBsd {
     /// `drops`: per CPU, whether dtrace reported dropped records there.
-    pub fn new(drops: &[bool]) -> Self {
+    pub fn new(drops: &[bool], has_preempt: bool) -> Self {
         let cpu = |&drops: &bool| Cpu {
             open: Open::Nothing,
             priority: None,
@@ -129,7 +128,6 @@ impl FreeBsd {
             moved_to: None,
             leaving: None,
             current: None,
-            idle_tid: None,
             last_ts: i64::MIN,
             drops,
         };
@@ -137,7 +135,7 @@ impl FreeBsd {
             cpus: drops.iter().map(cpu).collect(),
             hold: Hold::default(),
             counters: FxHashMap::default(),
-            has_preempt: false,
+            has_preempt,
             placed_gaps: 0,
         }
     }
@@ -174,8 +172,9 @@ impl FreeBsd {
             b'P' => match read_ints::<1>(fields) {
                 Some([tid]) => {
                     self.close(cpu, sink)?;
-                    self.has_preempt = true;
-                    self.cpus[usize::from(cpu)].preempting = u32::try_from(tid).ok();
+                    // 0: the same thread was chosen again.
+                    let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0);
+                    self.cpus[usize::from(cpu)].preempting = tid;
                 }
                 None => return Ok(false),
             },
@@ -232,17 +231,6 @@ impl FreeBsd {
         }
     }
 
-    /// Who woke: null from an interrupt, 0 for the idle thread.
-    fn waker(&self, cpu: u16, tid: u32, interrupts: i64) -> Option<u32> {
-        if interrupts > 0 {
-            None
-        } else if self.cpus[usize::from(cpu)].idle_tid == Some(tid) {
-            Some(0)
-        } else {
-            Some(tid)
-        }
-    }
-
     fn wakeup(
         &mut self,
         ts: i64,
@@ -255,7 +243,8 @@ impl FreeBsd {
             ts,
             cpu,
             kind: WakeKind::Waking,
-            waker: self.waker(cpu, line.waker, line.interrupts),
+            waker: (line.interrupts <= 0).then_some(line.waker),
+            current: Some(line.waker),
             who: Party { prio: Some(line.prio), ..known_by_tid(line.tid) },
             target_cpu: None,
         };
@@ -288,7 +277,7 @@ impl FreeBsd {
         self.close(cpu, sink)?;
         let new = line.who.last_cpu == -1;
         let who = party(&line.who);
-        let waker = self.waker(cpu, line.waker, line.interrupts);
+        let waker = (line.interrupts <= 0).then_some(line.waker);
         if new {
             let parent = known_by_tid(waker.unwrap_or(0));
             self.hold.send(Event::Fork { ts, parent, child: who, same_process: None }, sink)?;
@@ -298,6 +287,7 @@ impl FreeBsd {
             cpu,
             kind: if new { WakeKind::New } else { WakeKind::Enqueued },
             waker,
+            current: Some(line.waker),
             who,
             target_cpu: line.target_cpu,
         };
@@ -408,9 +398,6 @@ impl FreeBsd {
         let here = &mut self.cpus[usize::from(cpu)];
         here.preempting = None;
         here.current = Some(next.tid);
-        if next.kind & KIND_IDLE != 0 {
-            here.idle_tid = Some(next.tid);
-        }
         let Some((_, prev)) = here.leaving.take() else {
             // Its lwp-exit was lost: the next switch shows the broken chain.
             return Ok(());
@@ -427,8 +414,8 @@ impl FreeBsd {
     }
 
     /// Left against its will? Of the two counters one went up with this switch;
-    /// after a switch that chose the same thread again both may have, and then
-    /// the `preempt` just before decides.
+    /// after a switch that chose the same thread again both may have, and at first
+    /// sight neither is known: then the `preempt` just before decides.
     fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> Option<bool> {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);
@@ -466,13 +453,6 @@ impl FreeBsd {
         let here = &mut self.cpus[usize::from(cpu)];
         here.preempting = None;
         here.current = Some(line.next.tid);
-        for (thread, idle) in
-            [(&line.prev, prev_idle), (&line.next, line.next.kind & KIND_IDLE != 0)]
-        {
-            if idle {
-                here.idle_tid = Some(thread.tid);
-            }
-        }
         let prev = party(&line.prev);
         let next = party(&line.next);
         self.hold.send(Event::Switch { ts, cpu, prev, prev_state, preempted, next }, sink)?;

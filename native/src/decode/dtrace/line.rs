@@ -38,11 +38,11 @@ impl<'a> Fields<'a> {
             if digit > 9 {
                 let digits = self.at - first;
                 self.at += 1;
-                // 18 digits always fit; nanoseconds of 30 years have 18.
-                if digits == 0 || digits > 18 || (byte != b'\t' && byte != b'\n') {
+                // 19 digits, as the wall clock has, fit an u64.
+                if digits == 0 || digits > 19 || (byte != b'\t' && byte != b'\n') {
                     return None;
                 }
-                let value = value as i64;
+                let value = i64::try_from(value).ok()?;
                 return Some(if negative { -value } else { value });
             }
             value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
@@ -295,12 +295,12 @@ mod tests {
 
     #[test]
     fn integers_end_at_tab_or_newline_and_nowhere_else() {
-        let mut fields = Fields::new(b"12\t-3\t999999999999999999\n", 0);
+        let mut fields = Fields::new(b"12\t-3\t9223372036854775807\n", 0);
         assert_eq!(fields.int(), Some(12));
         assert_eq!(fields.int(), Some(-3));
-        assert_eq!(fields.int(), Some(999_999_999_999_999_999));
+        assert_eq!(fields.int(), Some(i64::MAX));
         assert!(fields.ended());
-        for wrong in [&b"12"[..], b"x\t", b"-\t", b"1x\t", b"\t", b"1000000000000000000\t", b""] {
+        for wrong in [&b"12"[..], b"x\t", b"-\t", b"1x\t", b"\t", b"9223372036854775808\t", b""] {
             assert_eq!(Fields::new(wrong, 0).int(), None, "{wrong:?}");
         }
     }

@@ -99,6 +99,7 @@ pub fn line(
             cpu,
             kind: WakeKind::Waking,
             waker: (line.interrupts <= 0).then_some(line.waker),
+            current: Some(line.waker),
             who: known_by_tid(line.tid, Some(line.prio)),
             target_cpu: None,
         }),
@@ -117,6 +118,7 @@ pub fn line(
                     cpu,
                     kind: if new { WakeKind::New } else { WakeKind::Enqueued },
                     waker: (line.interrupts <= 0).then_some(line.waker),
+            current: Some(line.waker),
                     who,
                     target_cpu: line.target_cpu,
                 })

@@ -167,8 +167,12 @@ impl DtraceSource {
         mut info: SourceInfo,
         drops: Vec<(Option<u16>, u64)>,
     ) -> Self {
-        let seen = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
-        info.ncpu = info.ncpu.max(header.ncpu).max(seen);
+        // One spoilt line must not make a machine of 65,000 CPUs: what the lines
+        // say counts only where nobody else tells.
+        info.ncpu = info.ncpu.max(header.ncpu);
+        if info.ncpu == 0 {
+            info.ncpu = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
+        }
         // The probes fire from the first line on; the last line's clause runs
         // after all others.
         info.window = (Some(header.ts), scan.end.map(|(ts, _)| ts));
@@ -205,21 +209,30 @@ impl DtraceSource {
                  second or so of each CPU is missing"
             ));
         }
-        for &(letter, recorded) in &self.scan.counted {
+        // DTrace for Linux counts what it then drops; FreeBSD's does not.
+        let dropped: u64 = self.drops.iter().map(|&(_, count)| count).sum();
+        let missing = |&&(letter, recorded): &&(u8, u64)| {
             let index = usize::from(letter.wrapping_sub(b'A'));
-            let found = by_letter.get(index).copied().unwrap_or(0);
-            if found < recorded {
-                end.unplaced_losses.push((None, recorded - found, LossReason::Truncated));
-                end.warnings.push(format!(
-                    "{name}: {recorded} {} lines were recorded, {found} are here",
-                    event_name(self.header.os, letter)
-                ));
-            }
+            recorded.saturating_sub(by_letter.get(index).copied().unwrap_or(0))
+        };
+        let absent: u64 = self.scan.counted.iter().map(|counted| missing(&counted)).sum();
+        if absent > dropped {
+            end.unplaced_losses.push((None, absent - dropped, LossReason::Truncated));
+            let letters: Vec<String> = self
+                .scan
+                .counted
+                .iter()
+                .filter(|counted| missing(counted) > 0)
+                .map(|counted| {
+                    let name = event_name(self.header.os, counted.0);
+                    format!("{} of {} {name}", missing(&counted), counted.1)
+                })
+                .collect();
+            end.warnings.push(format!("{name}: lines are missing: {}", letters.join(", ")));
         }
         for &(cpu, count) in &self.drops {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
         }
-        let dropped: u64 = self.drops.iter().map(|&(_, count)| count).sum();
         if dropped > 0 {
             let placed = shared.freebsd.as_ref().map_or(0, |freebsd| freebsd.placed_gaps);
             end.warnings.push(format!(
@@ -244,7 +257,7 @@ impl Source for DtraceSource {
                     self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
                 })
                 .collect();
-            FreeBsd::new(&dropped)
+            FreeBsd::new(&dropped, self.scan.has_preempt)
         });
         let mut streams: Vec<RunStream> =
             self.scan.runs.iter().map(|&run| RunStream::new(run)).collect();

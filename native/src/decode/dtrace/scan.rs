@@ -52,6 +52,8 @@ pub struct Scan {
     /// The `#count` lines: events of a letter that were recorded.
     pub counted: Vec<(u8, u64)>,
     pub runs: Vec<Run>,
+    /// Preemptions were recorded.
+    pub has_preempt: bool,
     /// Highest CPU number of any event.
     pub last_cpu: Option<u16>,
     pub first_ts: Option<i64>,
@@ -163,6 +165,7 @@ impl Scan {
                 ));
             }
         }
+        self.has_preempt |= letter == b'P';
         self.last_ts = Some(ts);
         self.first_ts = Some(self.first_ts.map_or(ts, |first| first.min(ts)));
         if self.last_cpu.is_none_or(|last| cpu > last) {

@@ -1,7 +1,7 @@
 //! All events a trace may hold, by the number records carry.
 
 use crate::decode::ftrace::fields::u16_at;
-use crate::decode::ftrace::format::EventFormat;
+use crate::decode::ftrace::format::{EventFormat, name_and_id};
 use crate::decode::ftrace::records::{Action, Plan};
 use crate::error::{Error, Result};
 
@@ -29,6 +29,7 @@ pub const UNKNOWN: &str = "unknown";
 /// Builds a [`Catalogue`] format by format.
 pub struct Builder {
     catalogue: Catalogue,
+    type_at: Option<usize>,
     release: String,
 }
 
@@ -43,16 +44,44 @@ impl Builder {
         };
         Self {
             catalogue: Catalogue { events: vec![unknown], index: vec![0; 1 << 16], type_at: 0 },
+            type_at: None,
             release: release.to_string(),
         }
     }
 
     /// Adds the event described by the text of a `format` file.
     pub fn add(&mut self, system: &str, text: &str, place: &str) -> Result<()> {
-        let format = EventFormat::parse(text, place)?;
-        // Records are told apart before their layout is known, so the type must
-        // stand where every other event has it.
-        let type_at = match format.field("common_type") {
+        let (name, id) = name_and_id(text, place)?;
+        if self.catalogue.index[usize::from(id)] != 0 {
+            // Two texts for one number: a kernel tells each event once, and
+            // trace-cmd keeps the first.
+            return Ok(());
+        }
+        let plan = if Plan::wants(system, name) {
+            let format = EventFormat::parse(text, place)?;
+            self.check_type(&format, place)?;
+            Plan::compile(system, &format, &self.release).map_err(|error| at(place, error))?
+        } else {
+            Plan { action: Action::Ignore, min_len: 0 }
+        };
+        let events = &mut self.catalogue.events;
+        let Ok(slot) = u16::try_from(events.len()) else {
+            return Err(Error::format(
+                format!("{place}: more than 65535 events described"),
+                "at most as many as there are event numbers",
+                "record the trace again",
+            ));
+        };
+        self.catalogue.index[usize::from(id)] = slot;
+        let wanted = !matches!(plan.action, Action::Ignore);
+        events.push(Known { name: name.to_string(), rank: plan.rank(), plan, wanted });
+        Ok(())
+    }
+
+    /// Records are told apart before their layout is known, so the type must
+    /// stand where every other event has it.
+    fn check_type(&mut self, format: &EventFormat, place: &str) -> Result<()> {
+        let found = match format.field("common_type") {
             Some(field) if field.size == 2 => field.offset,
             _ => {
                 return Err(Error::format(
@@ -62,38 +91,30 @@ impl Builder {
                 ));
             }
         };
-        let events = &mut self.catalogue.events;
-        if events.len() == 1 {
-            self.catalogue.type_at = type_at;
-        } else if type_at != self.catalogue.type_at {
+        let expected = *self.type_at.get_or_insert(found);
+        if found != expected {
             return Err(Error::format(
-                format!("{place}: `common_type` of {} at byte {type_at}", format.name),
-                format!("byte {}, as in the other events", self.catalogue.type_at),
+                format!("{place}: `common_type` of {} at byte {found}", format.name),
+                format!("byte {expected}, as in the other events"),
                 "record the trace again",
             ));
         }
-        let plan = Plan::compile(system, &format, &self.release)?;
-        let slot = &mut self.catalogue.index[usize::from(format.id)];
-        if *slot != 0 {
-            // Two texts for one number: a kernel tells each event once, and
-            // trace-cmd keeps the first.
-            return Ok(());
-        }
-        let Ok(place_in_events) = u16::try_from(events.len()) else {
-            return Err(Error::format(
-                format!("{place}: more than 65535 events described"),
-                "at most as many as there are event numbers",
-                "record the trace again",
-            ));
-        };
-        *slot = place_in_events;
-        let wanted = !matches!(plan.action, Action::Ignore);
-        events.push(Known { name: format.name, rank: plan.rank(), plan, wanted });
+        self.catalogue.type_at = found;
         Ok(())
     }
 
     pub fn finish(self) -> Catalogue {
         self.catalogue
+    }
+}
+
+/// The same error, saying where.
+fn at(place: &str, error: Error) -> Error {
+    match error {
+        Error::Report { kind, found, expected, hint } => {
+            Error::Report { kind, found: format!("{place}: {found}"), expected, hint }
+        }
+        error => error,
     }
 }
 

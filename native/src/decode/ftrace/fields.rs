@@ -4,28 +4,30 @@ use crate::decode::ftrace::format::{EventFormat, Field, Shape};
 use crate::error::{Error, Result};
 use crate::model::event::Comm;
 
-/// `N` bytes at `at`; zeros where the data ends first. Callers check a
-/// record's length once against [`Layout::min_len`], so zeros never surface.
+/// `N` bytes at `at`, or None where the data ends first.
 #[inline(always)]
-fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
-    match data.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
-        Some(chunk) => *chunk,
-        None => [0; N],
-    }
+fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
+    data.get(at..)?.first_chunk::<N>()
 }
 
+// Numbers that the data is too short for read as zero. Callers check a record's
+// length once against [`Layout::min_len`], so such zeros never surface.
 macro_rules! unsigned {
-    ($name:ident, $type:ty, $n:literal) => {
+    ($name:ident, $type:ty) => {
         #[inline(always)]
         pub fn $name<const BIG: bool>(data: &[u8], at: usize) -> $type {
-            let raw = bytes::<$n>(data, at);
-            if BIG { <$type>::from_be_bytes(raw) } else { <$type>::from_le_bytes(raw) }
+            match bytes(data, at) {
+                Some(raw) if BIG => <$type>::from_be_bytes(*raw),
+                Some(raw) => <$type>::from_le_bytes(*raw),
+                None => 0,
+            }
         }
     };
 }
-unsigned!(u16_at, u16, 2);
-unsigned!(u32_at, u32, 4);
-unsigned!(u64_at, u64, 8);
+unsigned!(u8_at, u8);
+unsigned!(u16_at, u16);
+unsigned!(u32_at, u32);
+unsigned!(u64_at, u64);
 
 /// An integer field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +47,8 @@ impl Int {
             (8, _) => u64_at::<BIG>(data, at) as i64,
             (2, true) => i64::from(u16_at::<BIG>(data, at) as i16),
             (2, false) => i64::from(u16_at::<BIG>(data, at)),
-            (_, true) => i64::from(bytes::<1>(data, at)[0] as i8),
-            (_, false) => i64::from(bytes::<1>(data, at)[0]),
+            (_, true) => i64::from(u8_at::<BIG>(data, at) as i8),
+            (_, false) => i64::from(u8_at::<BIG>(data, at)),
         }
     }
 
@@ -79,21 +81,43 @@ pub enum Name {
 }
 
 impl Name {
-    /// None if the field points outside the record.
+    /// Does the name stand inside the record? One in place always does.
     #[inline(always)]
-    pub fn read<const BIG: bool>(self, data: &[u8]) -> Option<Comm> {
+    pub fn fits<const BIG: bool>(self, data: &[u8]) -> bool {
         match self {
-            Self::Fixed16 { offset } => Some(Comm::from_16(&bytes::<16>(data, offset as usize))),
-            Self::Fixed { offset, size } => {
-                data.get(offset as usize..(offset + size) as usize).map(Comm::new)
-            }
+            Self::Fixed16 { .. } | Self::Fixed { .. } => true,
             Self::Dynamic { offset, base } => {
-                let location = u32_at::<BIG>(data, offset as usize);
-                let start = (base + (location & 0xffff)) as usize;
-                data.get(start..start + (location >> 16) as usize).map(Comm::new)
+                let (start, len) = location::<BIG>(data, offset, base);
+                start + len <= data.len()
             }
         }
     }
+
+    /// Empty if the field points outside the record.
+    #[inline(always)]
+    pub fn read<const BIG: bool>(self, data: &[u8]) -> Comm {
+        match self {
+            Self::Fixed16 { offset } => match bytes(data, offset as usize) {
+                Some(raw) => Comm::from_16(raw),
+                None => Comm::default(),
+            },
+            Self::Fixed { offset, size } => named(data, offset as usize, size as usize),
+            Self::Dynamic { offset, base } => {
+                let (start, len) = location::<BIG>(data, offset, base);
+                named(data, start, len)
+            }
+        }
+    }
+}
+
+/// Start and length that a dynamic field tells.
+fn location<const BIG: bool>(data: &[u8], offset: u32, base: u32) -> (usize, usize) {
+    let told = u32_at::<BIG>(data, offset as usize);
+    ((base + (told & 0xffff)) as usize, (told >> 16) as usize)
+}
+
+fn named(data: &[u8], start: usize, len: usize) -> Comm {
+    data.get(start..start + len).map(Comm::new).unwrap_or_default()
 }
 
 /// Looks fields of one event up and keeps how long a record must be.
@@ -187,9 +211,11 @@ mod tests {
         let (abs, rel) = (layout.name("abs").unwrap(), layout.name("rel").unwrap());
         let mut data = vec![8, 0, 3, 0, 3, 0, 3, 0];
         data.extend(b"ab\0cd\0");
-        assert_eq!(abs.read::<false>(&data).unwrap().to_text(), "ab");
-        assert_eq!(rel.read::<false>(&data).unwrap().to_text(), "cd");
+        assert_eq!(abs.read::<false>(&data).to_text(), "ab");
+        assert_eq!(rel.read::<false>(&data).to_text(), "cd");
+        assert!(rel.fits::<false>(&data));
         data.truncate(13);
-        assert!(rel.read::<false>(&data).is_none());
+        assert!(abs.fits::<false>(&data) && !rel.fits::<false>(&data));
+        assert!(rel.read::<false>(&data).is_empty());
     }
 }

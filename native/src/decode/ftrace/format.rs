@@ -37,39 +37,43 @@ pub struct EventFormat {
 impl EventFormat {
     /// Reads a `format` file. `place` names it in errors.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
-        let mut name = None;
-        let mut id = None;
+        let (name, id) = name_and_id(text, place)?;
         let mut fields = Vec::new();
         let mut print_fmt = "";
         for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("name:") {
-                name = Some(rest.trim());
-            } else if let Some(rest) = line.strip_prefix("ID:") {
-                id = rest.trim().parse::<u16>().ok();
-            } else if let Some(rest) = line.strip_prefix("print fmt:") {
+            if let Some(rest) = line.strip_prefix("print fmt:") {
                 print_fmt = rest.trim();
             } else if let Some(field) = Field::parse(line) {
                 fields.push(field);
             }
         }
-        match (name, id) {
-            (Some(name), Some(id)) if !name.is_empty() => Ok(Self {
-                name: name.to_string(),
-                id,
-                fields,
-                print_fmt: print_fmt.to_string(),
-            }),
-            _ => Err(Error::format(
-                format!("{place}: an event format without a name or an ID below 65536"),
-                "the kernel's text: `name: ...`, `ID: ...`, then a line per field",
-                "record the trace again",
-            )),
-        }
+        Ok(Self { name: name.to_string(), id, fields, print_fmt: print_fmt.to_string() })
     }
 
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
+}
+
+/// The first lines of a `format` file, which are all that counting needs: a
+/// trace describes some 2,000 events and records a dozen.
+pub fn name_and_id<'a>(text: &'a str, place: &str) -> Result<(&'a str, u16)> {
+    let mut name = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("name:") {
+            name = Some(rest.trim()).filter(|name| !name.is_empty());
+        } else if let Some(rest) = line.strip_prefix("ID:") {
+            if let (Some(name), Ok(id)) = (name, rest.trim().parse()) {
+                return Ok((name, id));
+            }
+            break;
+        }
+    }
+    Err(Error::format(
+        format!("{place}: an event format without a name or an ID below 65536"),
+        "the kernel's text: `name: ...`, `ID: ...`, then a line per field",
+        "record the trace again",
+    ))
 }
 
 impl Field {

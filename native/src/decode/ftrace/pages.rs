@@ -210,7 +210,6 @@ impl Pages for Chunks {
     }
 
     fn cut(&self, _: usize) -> bool {
-        // Salvage ends where the file does; chunks end with whole sub-buffers.
-        self.end >= self.input.len()
+        false
     }
 }

@@ -7,7 +7,7 @@ use crate::decode::ftrace::fields::{Int, Layout, Name};
 use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind};
 
 /// What is done with a record of one event.
 #[derive(Debug, Clone)]
@@ -54,6 +54,14 @@ pub struct Common {
     flags: Int,
 }
 
+impl Common {
+    /// The thread that was running; -1 is the word of files that do not know.
+    #[inline(always)]
+    fn running<const BIG: bool>(self, data: &[u8]) -> Option<u32> {
+        Some(self.pid.tid::<BIG>(data)).filter(|&tid| tid != UNKNOWN_TID)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct Who {
     comm: Name,
@@ -67,6 +75,17 @@ const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
 const CLONE_THREAD: i64 = 0x10000;
 
 impl Plan {
+    /// Does this event yield anything but a count?
+    pub fn wants(system: &str, name: &str) -> bool {
+        match system {
+            "sched" => name.starts_with("sched_"),
+            "task" => matches!(name, "task_newtask" | "task_rename"),
+            "irq" => name.starts_with("irq_handler_") || name.starts_with("softirq_"),
+            "syscalls" => name == "sys_enter_sched_yield",
+            _ => false,
+        }
+    }
+
     /// Compiles the format of `system`'s event; `release` stands in for a
     /// sched_switch whose format does not tell the state letters.
     pub fn compile(system: &str, format: &EventFormat, release: &str) -> Result<Self> {
@@ -82,6 +101,24 @@ impl Plan {
             Action::Wake { .. } => 1,
             Action::Migrate { .. } => 2,
             _ => 3,
+        }
+    }
+}
+
+impl Action {
+    /// Do all names stand inside the record?
+    #[inline(always)]
+    fn names_fit<const BIG: bool>(&self, data: &[u8]) -> bool {
+        let fits = |name: Name| name.fits::<BIG>(data);
+        match self {
+            Self::Switch(switch) => fits(switch.prev_comm) && fits(switch.next_comm),
+            Self::Wake { who, .. }
+            | Self::Migrate { who, .. }
+            | Self::Exit { who }
+            | Self::Priority { who, .. } => fits(who.comm),
+            Self::Fork { parent_comm, child_comm, .. } => fits(*parent_comm) && fits(*child_comm),
+            Self::NewTask { comm, .. } | Self::Rename { comm, .. } => fits(*comm),
+            _ => true,
         }
     }
 }
@@ -161,13 +198,13 @@ fn who(layout: &mut Layout) -> Result<Who> {
 
 impl Who {
     #[inline(always)]
-    fn read<const BIG: bool>(self, data: &[u8]) -> Option<Party> {
-        Some(Party {
+    fn read<const BIG: bool>(self, data: &[u8]) -> Party {
+        Party {
             tid: self.pid.tid::<BIG>(data),
-            comm: self.comm.read::<BIG>(data)?,
+            comm: self.comm.read::<BIG>(data),
             prio: self.prio.and_then(|prio| prio.prio::<BIG>(data)),
             ..Party::default()
-        })
+        }
     }
 }
 
@@ -214,90 +251,81 @@ impl Mapper {
         data: &[u8],
         sink: &mut dyn EventSink,
     ) -> Result<Mapped> {
+        if !plan.action.names_fit::<BIG>(data) {
+            return Ok(Mapped::BadName);
+        }
         let event = match &plan.action {
             Action::Switch(switch) => self.switch::<BIG>(switch, ts, cpu, data),
-            Action::Wake { kind, common, who, target } => who.read::<BIG>(data).map(|who| Event::Wakeup {
+            Action::Wake { kind, common, who, target } => Event::Wakeup {
                 ts,
                 cpu,
                 kind: *kind,
-                waker: (common.flags.read::<BIG>(data) & IN_INTERRUPT == 0)
-                    .then(|| common.pid.tid::<BIG>(data)),
-                who,
+                waker: match common.flags.read::<BIG>(data) & IN_INTERRUPT {
+                    0 => common.running::<BIG>(data),
+                    _ => None,
+                },
+                current: common.running::<BIG>(data),
+                who: who.read::<BIG>(data),
                 target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
-            }),
-            Action::Migrate { who, from, to } => who.read::<BIG>(data).map(|who| Event::Migrate {
+            },
+            Action::Migrate { who, from, to } => Event::Migrate {
                 ts,
                 cpu,
-                who,
+                who: who.read::<BIG>(data),
                 from_cpu: from.cpu::<BIG>(data),
                 to_cpu: to.cpu::<BIG>(data),
-            }),
-            other => return self.rare::<BIG>(other, ts, cpu, data, sink),
+            },
+            other => match self.rare::<BIG>(other, ts, cpu, data) {
+                Some(event) => event,
+                None => return Ok(Mapped::Done),
+            },
         };
-        match event {
-            Some(event) => sink.event(&event).map(|()| Mapped::Done),
-            None => Ok(Mapped::BadName),
-        }
+        sink.event(&event).map(|()| Mapped::Done)
     }
 
     #[inline(always)]
-    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
+    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Event {
         let (prev_state, plus) = plan.states.decode(plan.prev_state.read::<BIG>(data) as u64);
         let prev = Party {
             tid: plan.prev_pid.tid::<BIG>(data),
-            comm: plan.prev_comm.read::<BIG>(data)?,
+            comm: plan.prev_comm.read::<BIG>(data),
             prio: plan.prev_prio.prio::<BIG>(data),
             ..Party::default()
         };
         let next = Party {
             tid: plan.next_pid.tid::<BIG>(data),
-            comm: plan.next_comm.read::<BIG>(data)?,
+            comm: plan.next_comm.read::<BIG>(data),
             prio: plan.next_prio.prio::<BIG>(data),
             ..Party::default()
         };
+        let yielded = self.yields_recorded.then(|| self.cpu(cpu).yielding.take() == Some(prev.tid));
         let preempted = match prev_state {
-            // The idle thread always leaves in R: it gives way to any thread.
             State::Runnable if plus => Some(true),
-            State::Runnable if self.yields_recorded && prev.tid != 0 => {
-                Some(self.cpu(cpu).yielding.take() != Some(prev.tid))
-            }
-            State::Runnable => None,
+            // The idle thread always leaves in R, without being asked.
+            State::Runnable if prev.tid == 0 => None,
+            State::Runnable => yielded.map(|yielded| !yielded),
+            State::Unknown => None,
             _ => Some(false),
         };
-        if self.yields_recorded {
-            self.cpu(cpu).yielding = None;
-        }
-        Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+        Event::Switch { ts, cpu, prev, prev_state, preempted, next }
     }
 
+    /// The events that come once in a thousand; None if nothing is to be sent.
     #[cold]
-    fn rare<const BIG: bool>(
-        &mut self,
-        action: &Action,
-        ts: i64,
-        cpu: u16,
-        data: &[u8],
-        sink: &mut dyn EventSink,
-    ) -> Result<Mapped> {
-        let event = match action {
+    fn rare<const BIG: bool>(&mut self, action: &Action, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
+        let party = |tid, comm: Name| Party { tid, comm: comm.read::<BIG>(data), ..Party::default() };
+        Some(match *action {
             Action::Fork { parent_comm, parent, child_comm, child } => {
-                let child = child.tid::<BIG>(data);
-                if self.announced.remove(&child) {
-                    return Ok(Mapped::Done);
+                let child = party(child.tid::<BIG>(data), child_comm);
+                if self.announced.remove(&child.tid) {
+                    return None;
                 }
-                let (Some(parent_comm), Some(child_comm)) =
-                    (parent_comm.read::<BIG>(data), child_comm.read::<BIG>(data))
-                else {
-                    return Ok(Mapped::BadName);
-                };
-                let parent = Party { tid: parent.tid::<BIG>(data), comm: parent_comm, ..Party::default() };
-                let child = Party { tid: child, comm: child_comm, ..Party::default() };
+                let parent = party(parent.tid::<BIG>(data), parent_comm);
                 Event::Fork { ts, parent, child, same_process: None }
             }
             // Comes just before sched_process_fork and tells more.
             Action::NewTask { common, child, comm, flags } => {
-                let Some(comm) = comm.read::<BIG>(data) else { return Ok(Mapped::BadName) };
-                let child = Party { tid: child.tid::<BIG>(data), comm, ..Party::default() };
+                let child = party(child.tid::<BIG>(data), comm);
                 if self.announced.len() >= ANNOUNCED_MAX {
                     self.announced.clear();
                 }
@@ -310,20 +338,14 @@ impl Mapper {
                 let tid = pid.tid::<BIG>(data);
                 Event::Exec { ts, tid, old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)) }
             }
-            Action::Exit { who } => match who.read::<BIG>(data) {
-                Some(who) => Event::Exit { ts, who },
-                None => return Ok(Mapped::BadName),
-            },
-            Action::Rename { pid, comm } => match comm.read::<BIG>(data) {
-                Some(comm) => Event::Rename { ts, tid: pid.tid::<BIG>(data), comm },
-                None => return Ok(Mapped::BadName),
-            },
-            Action::Priority { who, new } => match (who.read::<BIG>(data), new.prio::<BIG>(data)) {
-                (Some(who), Some(prio)) => {
-                    Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio }
-                }
-                _ => return Ok(Mapped::BadName),
-            },
+            Action::Exit { who } => Event::Exit { ts, who: who.read::<BIG>(data) },
+            Action::Rename { pid, comm } => {
+                Event::Rename { ts, tid: pid.tid::<BIG>(data), comm: comm.read::<BIG>(data) }
+            }
+            Action::Priority { who, new } => {
+                let prio = new.prio::<BIG>(data)?;
+                Event::Priority { ts, who: who.read::<BIG>(data), prio, cause: PriorityCause::PiSetprio }
+            }
             Action::Yield { common } => {
                 let tid = common.pid.tid::<BIG>(data);
                 self.yields_recorded = true;
@@ -331,29 +353,25 @@ impl Mapper {
                 Event::Yield { ts, tid }
             }
             Action::IrqEntry { kind, id } => {
-                let id = id.tid::<BIG>(data);
                 let open = &mut self.cpu(cpu).open;
                 if open.len() >= OPEN_MAX {
                     open.remove(0);
                 }
-                open.push((*kind, id, ts));
-                return Ok(Mapped::Done);
+                open.push((kind, id.tid::<BIG>(data), ts));
+                return None;
             }
             Action::IrqExit { kind, id } => {
                 let id = id.tid::<BIG>(data);
                 let open = &mut self.cpu(cpu).open;
-                let Some(at) = open.iter().rposition(|&(k, i, _)| (k, i) == (*kind, id)) else {
-                    return Ok(Mapped::Done);
-                };
-                let (kind, id, begin) = open[at];
+                let at = open.iter().rposition(|&(k, i, _)| (k, i) == (kind, id))?;
+                let begin = open[at].2;
                 open.truncate(at);
                 Event::Irq { ts: begin, cpu, kind, id, dur: ts - begin }
             }
             Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
-                return Ok(Mapped::Done);
+                return None;
             }
-        };
-        sink.event(&event).map(|()| Mapped::Done)
+        })
     }
 
     /// Forgets what a hole in the trace of `cpu` makes doubtful.

@@ -14,6 +14,8 @@ pub struct CpuPart {
     pub cpu: u16,
     pub clock: Clock,
     pub pages: Box<dyn Pages>,
+    /// The file ends before this CPU's data does.
+    pub cut: bool,
 }
 
 /// What `per_cpu/cpuN/stats` counted, as far as it concerns losses.
@@ -121,7 +123,7 @@ impl FtraceTrace {
     fn run<const BIG: bool>(self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let window = self.info.window;
         let never_written = self.stats.iter().any(|stats| stats.never_written > 0);
-        let cut = self.cpus.iter().any(|part| part.pages.cut(self.plan.layout.bytes));
+        let cut = self.cpus.iter().any(|part| part.cut || part.pages.cut(self.plan.layout.bytes));
         let end = match window.1 {
             None if never_written || cut => self.last_stamp::<BIG>()?,
             end => end,
@@ -129,7 +131,9 @@ impl FtraceTrace {
         let mut streams: Vec<CpuStream<BIG>> = self
             .cpus
             .into_iter()
-            .map(|part| CpuStream::new(part.cpu, self.plan.clone(), part.clock, part.pages))
+            .map(|part| {
+                CpuStream::new(part.cpu, self.plan.clone(), part.clock, part.pages).cut(part.cut)
+            })
             .collect();
         let total = streams.iter().map(CpuStream::total).sum();
         let mut shared = Shared { total, end, ..Shared::default() };

@@ -79,6 +79,8 @@ pub struct CpuStream<const BIG: bool> {
     end: usize,
     /// This sub-buffer goes on beyond the end of the file.
     torn: bool,
+    /// There was more data than the file still has.
+    cut: bool,
     raw_ts: u64,
     /// Stamp of the last record of any kind.
     last: Option<i64>,
@@ -109,6 +111,7 @@ impl<const BIG: bool> CpuStream<BIG> {
             at: 0,
             end: 0,
             torn: false,
+            cut: false,
             raw_ts: 0,
             last: None,
             first: None,
@@ -121,6 +124,11 @@ impl<const BIG: bool> CpuStream<BIG> {
             lost_uncounted: false,
             damaged: 0,
         }
+    }
+
+    /// Tells that the file ends before the data does.
+    pub fn cut(self, cut: bool) -> Self {
+        Self { cut, ..self }
     }
 
     pub fn cpu(&self) -> u16 {
@@ -456,7 +464,7 @@ impl<const BIG: bool> CpuStream<BIG> {
     /// The stream is over; a loss at its end lasts until the trace's end.
     fn finish(&mut self, shared: &Shared) {
         self.record = None;
-        if self.torn {
+        if self.torn || self.cut {
             self.lose(None, LossReason::Truncated);
         }
         if let (Some(gap), Some(last)) = (self.gap.take(), self.last) {

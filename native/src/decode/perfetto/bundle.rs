@@ -22,6 +22,10 @@ const GENERIC: u32 = 327;
 const PI_SETPRIO: u32 = 353;
 const MIGRATE: u32 = 491;
 
+/// What our own export writes for a state that is not known: a bit that no
+/// kernel has used.
+const UNKNOWN_STATE: u64 = 0x8000;
+
 /// Names by which events are counted, in the order of `Counts`.
 pub const NAMES: [&str; 12] = [
     "sched:sched_switch",
@@ -204,13 +208,13 @@ impl Decoder<'_> {
     }
 
     fn event(&mut self, bytes: &[u8]) {
-        let (mut ts, mut tid, mut flags) = (0, 0, 0);
+        let (mut ts, mut tid, mut flags) = (0, None, 0);
         let mut inner = None;
         let mut fields = Fields::new(bytes);
         for (number, value) in &mut fields {
             match number {
                 1 => ts = value.number(),
-                2 => tid = value.number(),
+                2 => tid = Some(value.number()),
                 5 => flags = value.number(),
                 _ => inner = Some((number, value.bytes())),
             }
@@ -220,7 +224,7 @@ impl Decoder<'_> {
             return;
         };
         let ts = self.ts(ts);
-        let tid = u32::try_from(tid).unwrap_or(0);
+        let tid = tid.and_then(|tid| u32::try_from(tid).ok());
         let generic;
         let (kind, message) = if kind == GENERIC {
             match super::generic::rewrite(message) {
@@ -241,7 +245,7 @@ impl Decoder<'_> {
     }
 
     /// Some(None): an event we have no use for. None: damaged.
-    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: u32, flags: u64) -> Option<Option<Event>> {
+    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: Option<u32>, flags: u64) -> Option<Option<Event>> {
         let cpu = self.cpu;
         let small = Small::read(message)?;
         let (count, event) = match kind {
@@ -257,15 +261,15 @@ impl Decoder<'_> {
                     WAKING => (2, WakeKind::Waking),
                     _ => (3, WakeKind::New),
                 };
-                let waker = (flags & IN_INTERRUPT == 0).then_some(current);
+                let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
                 let who = small.party(1, 2, 3)?;
-                (count, Event::Wakeup { ts, cpu, kind, waker, who, target_cpu: small.cpu(5) })
+                (count, Event::Wakeup { ts, cpu, kind, waker, current, who, target_cpu: small.cpu(5) })
             }
             NEWTASK => (
                 4,
                 Event::Fork {
                     ts,
-                    parent: Party { tid: current, ..Party::default() },
+                    parent: Party { tid: current.unwrap_or(0), ..Party::default() },
                     child: Party { tid: small.tid(1)?, comm: small.comm(2), ..Party::default() },
                     // CLONE_THREAD
                     same_process: Some(small.number(3) & 0x1_0000 != 0),
@@ -346,6 +350,7 @@ impl Decoder<'_> {
                     cpu: self.cpu,
                     kind: WakeKind::Waking,
                     waker: if interrupt { None } else { self.state.current },
+                    current: None,
                     who: party(tid, prio, comm),
                     target_cpu: target.and_then(|cpu| u16::try_from(cpu).ok()),
                 });
@@ -386,6 +391,9 @@ impl Decoder<'_> {
 /// The state, and whether the thread left against its will (plain R does not tell).
 #[inline]
 fn state(table: &StateTable, bits: u64) -> (State, Option<bool>) {
+    if bits == UNKNOWN_STATE {
+        return (State::Unknown, None);
+    }
     match table.decode(bits & 0xffff) {
         (State::Runnable, true) => (State::Runnable, Some(true)),
         (State::Runnable, false) => (State::Runnable, None),

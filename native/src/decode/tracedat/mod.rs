@@ -73,7 +73,8 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         if size == 0 {
             continue;
         }
-        let end = match begin.checked_add(size).filter(|&end| end <= input.len()) {
+        let whole = begin.checked_add(size).filter(|&end| end <= input.len());
+        let end = match whole {
             Some(end) => end,
             None if salvage && begin < input.len() => {
                 warnings.push(format!("CPU {cpu}: the file ends inside its data"));
@@ -95,7 +96,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         };
         let shift = facts.shifts.get(usize::from(cpu)).filter(|shift| !shift.samples.is_empty());
         let clock = Clock { shift: shift.cloned(), scale, offset: facts.offset };
-        cpus.push(CpuPart { cpu, clock, pages });
+        cpus.push(CpuPart { cpu, clock, pages, cut: whole.is_none() });
     }
     let most = cpus.iter().map(|part| part.cpu + 1).max().unwrap_or(0);
     let count = facts.cpu_count.unwrap_or(0).min(options::MAX_CPUS) as u16;

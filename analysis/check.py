@@ -1,0 +1,272 @@
+"""How far can a trace be trusted?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.conservation import conservation
+from schedscope.analysis.finding import SCHEMA, WARN_SHARE, Finding, of, part, several, unanswered
+from schedscope.units import count, duration, percent
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+WARN_RECORDER_SHARE = 0.05
+"""Above this share of the running time, the recorder is its own customer."""
+
+
+def check(trace: Trace) -> pl.DataFrame:
+    """One row per question asked of the trace: what was found, and how bad that is.
+
+    * `check`: the question; `level`: `ok`, `note`, `warning` or `violated`;
+    * `found`, `total`: how much of how much, in `unit` (rows or ns); null where the trace
+      cannot answer;
+    * `text`: the same in words.
+
+    The first four are the sums of docs/trace-model.md, Conservation: they hold
+    for every input, so anything found there is `violated`. The others are
+    `note` up to 1 % of what they concern and `warning` beyond; for the
+    recorder's own share of the running time the line is 5 %. Results count and
+    leave out what these rows report, so a note needs no action.
+    """
+    findings = [
+        *conservation(trace),
+        _unknown_time(trace),
+        _losses(trace),
+        _unplaced_losses(trace),
+        _chain_breaks(trace),
+        _contradictions(trace),
+        _missing_wakeups(trace),
+        _spurious_wakeups(trace),
+        _wakeups_without_enqueue(trace),
+        _clock_inversions(trace),
+        _start_skew(trace),
+        _open_waits(trace),
+        _recorder(trace),
+        _warnings(trace),
+    ]
+    return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
+
+
+def verdict(findings: pl.DataFrame) -> str:
+    """What `check` found, in a few words for a person who has to decide."""
+
+    def named(level: str) -> str:
+        rows = findings.filter(pl.col("level") == level).select("check", "text").iter_rows()
+        return "; ".join(f"{check}: {text}" for check, text in rows)
+
+    if violated := named("violated"):
+        return f"Not to be trusted, sums are off. {violated}."
+    if warnings := named("warning"):
+        return f"To be used with care. {warnings}."
+    if named("note"):
+        return "Trustworthy: every sum holds; what is missing is little, and left out of results."
+    return "Trustworthy: every sum holds and nothing is missing."
+
+
+def _number(frame: pl.LazyFrame) -> int:
+    return int(frame.select(pl.len()).collect().item())
+
+
+def _counter(trace: Trace, name: str) -> int | None:
+    value = (trace.info.get("reconstruction") or {}).get(name)
+    return None if value is None else int(value)
+
+
+def _running(trace: Trace) -> pl.LazyFrame:
+    return trace.states.filter(pl.col("state") == "running")
+
+
+def _unknown_time(trace: Trace) -> Finding:
+    """CPU time of which nobody knows who ran."""
+    total = trace.duration * trace.ncpu
+    known = _running(trace).select(pl.col("dur").sum())
+    unknown = max(0, total - int(known.collect().item()))
+    text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
+    return part("unknown time", unknown, total, text, unit="ns")
+
+
+def _losses(trace: Trace) -> Finding:
+    """Stretches with lost events, by reason; their share of the CPUs' time decides."""
+    end = trace.window[1]
+    span = pl.min_horizontal("ts_end", end) - pl.col("ts_begin")
+    cpus = pl.when(pl.col("cpu").is_null()).then(trace.ncpu).otherwise(1)
+    losses = (
+        trace.losses.filter(pl.col("reason") != "chain_break")
+        .group_by("reason")
+        .agg(
+            pl.len(),
+            pl.col("count").sum().cast(pl.Int64),
+            (pl.max_horizontal(span, 0) * cpus).sum().alias("span"),
+        )
+        .sort("reason")
+        .collect()
+    )
+    total = trace.duration * trace.ncpu
+    # Losses may overlap; of one CPU's time no more than all is lost.
+    lost = min(int(losses["span"].sum()), total)
+    texts = [
+        f"{several(n, reason.replace('_', ' '))}"
+        + (f", {several(events, 'event')}" if events else "")
+        for reason, n, events, _ in losses.iter_rows()
+    ]
+    text = "none reported"
+    if texts:
+        share = percent(lost / total if total else 0)
+        text = f"{'; '.join(texts)}: {duration(lost)} of CPU time ({share})"
+    finding = part("losses", lost, total, text, unit="ns")
+    if texts and finding.level == "ok":
+        finding.level = "note"
+    return finding
+
+
+def _unplaced_losses(trace: Trace) -> Finding:
+    """Losses of which the source does not say when: no result can leave them out."""
+    unplaced = trace.info.get("unplaced_losses") or []
+    lost = sum(loss.get("count") or 1 for loss in unplaced)
+    text = f"{several(lost, 'event')} lost, nobody knows when" if lost else "none reported"
+    return part("unplaced losses", lost, max(lost, trace.events), text, warn=0)
+
+
+def _chain_breaks(trace: Trace) -> Finding:
+    """Switches whose outgoing thread is not the one that came in before."""
+    breaks = trace.losses.filter(pl.col("reason") == "chain_break")
+    per_cpu = breaks.group_by("cpu").len().sort("len", "cpu", descending=[True, False]).collect()
+    found = int(per_cpu["len"].sum())
+    text = of(found, _number(trace.switches), "switches")
+    if found and trace.ncpu > 1:
+        cpu, most = per_cpu.row(0)
+        text += f", {count(most)} on CPU {cpu}"
+    return part("chain breaks", found, _number(trace.switches), text)
+
+
+def _contradictions(trace: Trace) -> Finding:
+    """Threads seen where, by what was seen before, they could not be."""
+    found = _counter(trace, "contradictions")
+    if found is None:
+        return unanswered("contradictions", "rows", "the trace does not count them")
+    total = _number(trace.switches)
+    return part("contradictions", found, total, of(found, total, "switches"))
+
+
+def _missing_wakeups(trace: Trace) -> Finding:
+    """Switch-ins of a sleeping thread that nobody was seen to wake."""
+    found = _counter(trace, "missing_wakeups")
+    if found is None:
+        return unanswered("missing wakeups", "rows", "the trace does not count them")
+    # Those are the switch-ins that a wakeup should have come before.
+    woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
+    total = _number(trace.waits.filter(woken)) + found
+    return part("missing wakeups", found, total, of(found, total, "switch-ins after a sleep"))
+
+
+def _spurious_wakeups(trace: Trace) -> Finding:
+    """Wakeups of threads that ran or waited already: kernels do that, so never a warning."""
+    found = _counter(trace, "spurious_wakeups")
+    if found is None:
+        return unanswered("spurious wakeups", "rows", "the trace does not count them")
+    total = _number(trace.wakeups)
+    text = of(found, total, "wakeup rows, of threads already awake")
+    return part("spurious wakeups", found, total, text, warn=None)
+
+
+def _wakeups_without_enqueue(trace: Trace) -> Finding:
+    """Waits with the first step of a wakeup and without the second, though recorded."""
+    waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
+    total = _number(waits)
+    if not trace.info.get("has_enqueued", True):
+        text = "the trace has no `enqueued` wakeups: placement and queue are null"
+        return unanswered("unmatched wakeups", "rows", text)
+    found = _number(waits.filter(pl.col("ts_enqueued").is_null()))
+    text = of(found, total, "waits with a waking have no enqueue")
+    return part("unmatched wakeups", found, total, text)
+
+
+def _clock_inversions(trace: Trace) -> Finding:
+    """Effects before their cause: enqueues recorded after the switch-in that they led to.
+
+    The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
+    """
+    waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
+    total = _number(waits)
+    suspects = waits.filter(pl.col("ts_enqueued").is_null()).select("utid", "ts_run").sort("ts_run")
+    following = trace.wakeups.select("utid", "ts", "kind").sort("ts")
+    late = (
+        suspects.join_asof(
+            following,
+            left_on="ts_run",
+            right_on="ts",
+            by="utid",
+            strategy="forward",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .filter(pl.col("kind") == "enqueued")
+        .select(pl.len(), (pl.col("ts") - pl.col("ts_run")).max().alias("most"))
+        .collect()
+    )
+    found, most = late.row(0)
+    text = of(found, total, "wakeups enqueued after their switch-in")
+    if found:
+        text += f", by up to {duration(most)}: the CPUs' clocks differ"
+    return part("clock inversions", found, total, text)
+
+
+def _start_skew(trace: Trace) -> Finding:
+    """How much later than the first the last CPU's record begins; an idle CPU may be late."""
+    first = trace.switches.group_by("cpu").agg(pl.col("ts").min()).sort("ts").collect()
+    silent = trace.ncpu - first.height
+    skew = int(first["ts"][-1] - first["ts"][0]) if first.height else 0
+    text = f"all CPUs begin within {duration(skew)}"
+    if first.height and skew > WARN_SHARE * trace.duration:
+        text = f"CPU {first['cpu'][-1]} begins {duration(skew)} after CPU {first['cpu'][0]}"
+    if silent:
+        text += f"; {several(silent, 'CPU')} without any switch"
+    finding = part("start skew", skew, trace.duration, text, unit="ns", warn=None)
+    finding.level = "note" if silent or skew > WARN_SHARE * trace.duration else "ok"
+    return finding
+
+
+def _open_waits(trace: Trace) -> Finding:
+    """Waits of which one side was not seen."""
+    total = _number(trace.waits)
+    sides = dict(
+        trace.waits.filter(pl.col("censored") != "none")
+        .group_by(pl.col("censored").cast(pl.String))
+        .len()
+        .collect()
+        .iter_rows()
+    )
+    found = sum(sides.values())
+    text = of(found, total, "waits")
+    if found:
+        words = {"left": "without begin", "right": "without end", "both": "without either"}
+        text += ": " + ", ".join(
+            f"{count(sides[side])} {words[side]}" for side in words if side in sides
+        )
+    return part("censored waits", found, total, text)
+
+
+def _recorder(trace: Trace) -> Finding:
+    """CPU time of the recorder's own threads."""
+    recorders = trace.threads.filter(pl.col("recorder")).select("utid")
+    known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
+    if not known:
+        text = "the trace does not say which threads are the recorder's"
+        return unanswered("recorder", "ns", text)
+    running = _running(trace).filter(pl.col("utid") >= trace.ncpu)
+    total = int(running.select(pl.col("dur").sum()).collect().item())
+    own = running.join(recorders, on="utid", how="semi").select(pl.col("dur").sum())
+    found = int(own.collect().item())
+    share = percent(found / total if total else 0)
+    text = f"{duration(found)} of {duration(total)} running time ({share}) is the recorder's own"
+    return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)
+
+
+def _warnings(trace: Trace) -> Finding:
+    """What the recorder or the parser wants a person to read."""
+    warnings = [str(text) for text in trace.info.get("warnings") or []]
+    text = "; ".join(warnings) or "none"
+    return part("warnings", len(warnings), len(warnings), text, warn=0)

@@ -1,0 +1,159 @@
+"""Do the sums hold? docs/trace-model.md, Conservation.
+
+They hold for every input by construction of the rules, so a difference is
+either a bug of the engine, or tables that do not belong together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.finding import Finding, must_hold, several, unanswered
+from schedscope.units import count, duration
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_UNTIL = pl.col("ts") + pl.col("dur")
+
+
+def conservation(trace: Trace) -> list[Finding]:
+    """The four sums; a fifth finding says whose fault it is if one is off."""
+    findings = [_cpu_time(trace), _thread_lives(trace), _running_time(trace), _ledger(trace)]
+    if any(finding.level == "violated" for finding in findings):
+        findings.append(_origin(trace))
+    return findings
+
+
+def _origin(trace: Trace) -> Finding:
+    """Reconstructs anew from the facts: do the sums hold then?"""
+    from schedscope import _native
+    from schedscope.trace import Trace
+
+    names = ("switches", "wakeups", "migrations", "yields", "losses")
+    facts = {name: getattr(trace, name).collect() for name in names}
+    answer = _native.reconstruct(facts, trace.ncpu, trace.window)
+    anew = Trace.from_tables(
+        {
+            "switches": facts["switches"],
+            "states": pl.DataFrame(answer["states"]),
+            "waits": pl.DataFrame(answer["waits"]),
+        },
+        {"ncpu": trace.ncpu, "window": trace.window, "per_cpu": answer["per_cpu"]},
+    )
+    again = [_cpu_time(anew), _thread_lives(anew), _running_time(anew), _ledger(anew)]
+    if all(finding.level == "ok" for finding in again):
+        text = "states and waits do not follow from the facts: they were edited, or made elsewhere"
+    elif _revived(anew):
+        text = "the facts contradict themselves: a thread is seen again after its death"
+    else:
+        text = "a bug of schedscope: please report it with this trace"
+    return Finding("origin", "violated", 1, None, "rows", text)
+
+
+def _of_threads(trace: Trace, frame: pl.LazyFrame) -> pl.LazyFrame:
+    return frame.filter(pl.col("utid") >= trace.ncpu)
+
+
+def _cpu_time(trace: Trace) -> Finding:
+    """Running intervals of a CPU must not overlap nor leave the window, and sum up as counted."""
+    begin, end = trace.window
+    running = trace.states.filter(pl.col("state") == "running").sort("cpu", "ts")
+    before = _UNTIL.cum_max().shift().over("cpu").fill_null(begin)
+    excess = (
+        pl.max_horizontal(before.clip(lower_bound=begin) - pl.col("ts"), 0)
+        + pl.max_horizontal(_UNTIL - end, 0)
+        + pl.when(pl.col("cpu").is_null()).then(pl.col("dur")).otherwise(0)
+    )
+    off = int(running.select(excess.sum()).collect().item())
+    idle = pl.col("utid") < trace.ncpu
+    sums = {
+        cpu: (run, rest)
+        for cpu, run, rest in running.group_by("cpu")
+        .agg(pl.col("dur").filter(~idle).sum(), pl.col("dur").filter(idle).sum().alias("idle"))
+        .collect()
+        .iter_rows()
+    }
+    for cpu in trace.info.get("per_cpu") or []:
+        run, rest = sums.get(cpu["cpu"], (0, 0))
+        off += abs(cpu["running"] + cpu["idle"] + cpu["unknown"] - trace.duration)
+        off += abs(cpu["running"] - run) + abs(cpu["idle"] - rest)
+    text = "per CPU, running + idle + unknown = window"
+    if off:
+        text = f"per CPU, running + idle + unknown misses the window by {duration(off)} in all"
+    return must_hold("cpu time", off, trace.duration * trace.ncpu, "ns", text)
+
+
+def _ends(trace: Trace) -> pl.DataFrame:
+    """Intervals that the next one of the thread does not adjoin, the last of each included."""
+    lives = _of_threads(trace, trace.states).sort("utid", "ts")
+    ends = lives.select("utid", until=_UNTIL, following=pl.col("ts").shift(-1).over("utid")).filter(
+        (pl.col("following") != pl.col("until")).fill_null(True)
+    )
+    deaths = trace.switches.filter(pl.col("prev_state") == "dead").select(
+        utid="prev_utid", until="ts", dead=True
+    )
+    joined = ends.join(deaths.unique(), on=["utid", "until"], how="left")
+    return joined.with_columns(pl.col("dead").fill_null(False)).collect()
+
+
+def _revived(trace: Trace) -> int:
+    return _ends(trace).filter("dead", pl.col("following") > pl.col("until")).height
+
+
+def _thread_lives(trace: Trace) -> Finding:
+    """Intervals must adjoin until death or the end of the window."""
+    ends = _ends(trace)
+    last = pl.col("following").is_null()
+    revived = _revived(trace)
+    broken = ends.filter(~last).height - revived
+    cut = ends.filter(last, ~pl.col("dead"), pl.col("until") != trace.window[1]).height
+    intervals = int(_of_threads(trace, trace.states).select(pl.len()).collect().item())
+    complaints = []
+    if revived:
+        complaints.append(f"{several(revived, 'thread')} seen again after death")
+    if broken:
+        complaints.append(f"{several(broken, 'gap or overlap', 'gaps or overlaps')} in lives")
+    if cut:
+        complaints.append(f"{several(cut, 'life', 'lives')} cut short")
+    text = "; ".join(complaints) or f"{count(intervals)} intervals adjoin, without gap or overlap"
+    return must_hold("thread lives", revived + broken + cut, intervals, "rows", text)
+
+
+def _running_time(trace: Trace) -> Finding:
+    """Summed over CPUs as counted by the engine, and over threads as the rows say."""
+    per_cpu = trace.info.get("per_cpu")
+    threads = _of_threads(trace, trace.states).filter(pl.col("state") == "running")
+    over_threads = int(threads.select(pl.col("dur").sum()).collect().item())
+    if per_cpu is None:
+        return unanswered("running time", "ns", "the trace has no sums per CPU")
+    over_cpus = sum(cpu["running"] for cpu in per_cpu)
+    off = abs(over_cpus - over_threads)
+    text = f"{duration(over_threads)} summed over threads as over CPUs"
+    if off:
+        text = f"{duration(over_threads)} over threads, {duration(over_cpus)} over CPUs"
+    return must_hold("running time", off, over_cpus, "ns", text)
+
+
+def _ledger(trace: Trace) -> Finding:
+    """Each switch-in of a thread must have its row, thread by thread."""
+    ins = trace.switches.filter(pl.col("next_utid") >= trace.ncpu)
+    expected = ins.group_by(utid="next_utid").agg(ins=pl.len().cast(pl.Int64))
+    ended = trace.waits.filter(pl.col("ts_run").is_not_null())
+    rows = ended.group_by("utid").agg(rows=pl.len().cast(pl.Int64))
+    both = expected.join(rows, on="utid", how="full").select(pl.col("ins", "rows").fill_null(0))
+    off, total = (
+        both.select(
+            (pl.col("ins") - pl.col("rows")).abs().sum(), pl.col("ins").sum().alias("total")
+        )
+        .collect()
+        .row(0)
+    )
+    text = f"a row of the ledger for each of {count(total)} switch-ins"
+    if off:
+        text = (
+            f"{count(off)} of {count(total)} switch-ins without a row of the ledger, or twice in it"
+        )
+    return must_hold("ledger", off, total, "rows", text)

@@ -1,0 +1,87 @@
+"""What one question about a trace's trustworthiness found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from schedscope.units import count, percent
+
+LEVEL = pl.Enum(["ok", "note", "warning", "violated"])
+"""`note`: there, and accounted for; `warning`: it may move results; `violated`: a sum is off."""
+
+WARN_SHARE = 0.01
+"""Above this share of what it concerns, a finding is a warning."""
+
+SCHEMA = {
+    "check": pl.String(),
+    "level": LEVEL,
+    "found": pl.Int64(),
+    "total": pl.Int64(),
+    "unit": pl.Enum(["rows", "ns"]),
+    "text": pl.String(),
+}
+"""Columns of a frame of findings."""
+
+Level = Literal["ok", "note", "warning", "violated"]
+Unit = Literal["rows", "ns"]
+
+
+@dataclass
+class Finding:
+    """One row of `check`; `found` and `total` are None where the trace cannot answer."""
+
+    check: str
+    level: Level
+    found: int | None
+    total: int | None
+    unit: Unit
+    text: str
+
+
+def must_hold(check: str, off: int, total: int, unit: Unit, text: str) -> Finding:
+    """A sum that holds for every trace: any difference violates it."""
+    return Finding(check, "violated" if off else "ok", off, total, unit, text)
+
+
+def part(
+    check: str,
+    found: int,
+    total: int,
+    text: str,
+    *,
+    unit: Unit = "rows",
+    warn: float | None = WARN_SHARE,
+) -> Finding:
+    """A part of a whole: a warning above the share `warn`, never if that is None."""
+    level: Level = "ok"
+    if found:
+        level = "warning" if warn is not None and found > warn * total else "note"
+    return Finding(check, level, found, total, unit, text)
+
+
+def unanswered(check: str, unit: Unit, why: str) -> Finding:
+    """A question that the trace cannot answer."""
+    return Finding(check, "ok", None, None, unit, why)
+
+
+def of(found: int, total: int, what: str) -> str:
+    """How many of how many.
+
+    >>> of(5, 1000, "switches"), of(0, 1000, "switches")
+    ('5 of 1,000 switches (0.50 %)', 'none of 1,000 switches')
+    """
+    if not found:
+        return f"none of {count(total)} {what}"
+    return f"{count(found)} of {count(total)} {what} ({percent(found / total if total else 1)})"
+
+
+def several(n: int, what: str, plural: str = "") -> str:
+    """A number and its noun.
+
+    >>> several(1, "gap"), several(2000, "life", "lives")
+    ('1 gap', '2,000 lives')
+    """
+    return f"{count(n)} {what if n == 1 else plural or what + 's'}"

@@ -1,0 +1,91 @@
+//! Decoding without the pipeline, for Python: counting what a trace holds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+use crate::decode::{self, Options};
+use crate::error::{Error, Result};
+use crate::model::event::{Event, EventSink};
+
+/// Counts events by kind; lets Ctrl-C through.
+#[derive(Default)]
+struct Counter {
+    kinds: [u64; KINDS.len()],
+    last: i64,
+    unordered: u64,
+}
+
+const KINDS: [&str; 14] = [
+    "switch",
+    "wakeup",
+    "migrate",
+    "fork",
+    "exec",
+    "exit",
+    "rename",
+    "yield",
+    "priority",
+    "queue_load",
+    "irq",
+    "loss",
+    "sleep",
+    "out_of_order",
+];
+
+impl EventSink for Counter {
+    #[inline]
+    fn event(&mut self, event: &Event) -> Result<()> {
+        let (kind, ts) = match *event {
+            Event::Switch { ts, .. } => (0, ts),
+            Event::Wakeup { ts, .. } => (1, ts),
+            Event::Migrate { ts, .. } => (2, ts),
+            Event::Fork { ts, .. } => (3, ts),
+            Event::Exec { ts, .. } => (4, ts),
+            Event::Exit { ts, .. } => (5, ts),
+            Event::Rename { ts, .. } => (6, ts),
+            Event::Yield { ts, .. } => (7, ts),
+            Event::Priority { ts, .. } => (8, ts),
+            Event::QueueLoad { ts, .. } => (9, ts),
+            // Sent when they end.
+            Event::Irq { ts, dur, .. } => (10, ts.saturating_add(dur)),
+            Event::Loss { ts_begin, .. } => (11, ts_begin),
+            Event::Sleep { ts, .. } => (12, ts),
+        };
+        self.kinds[kind] += 1;
+        self.unordered += u64::from(ts < self.last);
+        self.last = self.last.max(ts);
+        Ok(())
+    }
+
+    fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+        Python::attach(|py| py.check_signals()).map_err(Error::Python)
+    }
+}
+
+/// Reads the whole trace and only counts: events by kind (and how many came
+/// out of order), and records by (name, CPU) as other tools count them.
+#[pyfunction]
+#[pyo3(signature = (path, options=None))]
+#[allow(clippy::type_complexity)]
+pub fn count_events(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Option<BTreeMap<String, String>>,
+) -> PyResult<(BTreeMap<&'static str, u64>, BTreeMap<(String, u16), u64>)> {
+    let options = Options(options.unwrap_or_default());
+    let (counter, end) = py.detach(|| {
+        let (_, mut source) = decode::open(&path, &options)?;
+        let mut counter = Counter { last: i64::MIN, ..Counter::default() };
+        let end = source.run(&mut counter)?;
+        Ok::<_, Error>((counter, end))
+    })?;
+    let mut kinds: BTreeMap<_, _> = KINDS.into_iter().zip(counter.kinds).collect();
+    kinds.insert("out_of_order", counter.unordered);
+    let mut counts = BTreeMap::new();
+    for (name, cpu, count) in end.counts {
+        *counts.entry((name, cpu)).or_default() += count;
+    }
+    Ok((kinds, counts))
+}

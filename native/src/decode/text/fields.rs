@@ -1,0 +1,254 @@
+//! The fields of the scheduler's events, as the kernel, libtraceevent's plug-in
+//! (trace-cmd, perf) and `-R` print them.
+
+use crate::decode::ftrace::states::StateTable;
+use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
+
+use super::line::Line;
+
+/// Events we read.
+pub const NAMES: [&str; 11] = [
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_wakeup_new",
+    "sched_migrate_task",
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "task_newtask",
+    "task_rename",
+    "sched_pi_setprio",
+];
+
+/// The event's number in `NAMES`.
+#[inline]
+pub fn known(event: &[u8]) -> Option<usize> {
+    NAMES.iter().position(|name| name.as_bytes() == event)
+}
+
+/// The event, or None when its fields are not as we know them.
+pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
+    let (ts, cpu, text) = (line.ts, line.cpu, line.fields);
+    match kind {
+        0 => switch(ts, cpu, text, states),
+        1..=3 => {
+            let kind = [WakeKind::Waking, WakeKind::Enqueued, WakeKind::New][kind - 1];
+            let (who, target_cpu) = wakeup(text)?;
+            let waker = if line.interrupt { None } else { line.tid };
+            Some(Event::Wakeup { ts, cpu, kind, waker, current: line.tid, who, target_cpu })
+        }
+        4 => {
+            let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
+            let prio = number(rest)?;
+            let from_cpu = u16::try_from(value(rest, b"orig_cpu=")?).ok();
+            let to_cpu = u16::try_from(value(rest, b"dest_cpu=")?).ok();
+            let who = Party { prio: i16::try_from(prio).ok(), ..who };
+            Some(Event::Migrate { ts, cpu, who, from_cpu, to_cpu })
+        }
+        5 => {
+            // -R prints the names of the fields, the kernel shorter ones.
+            let (parent, rest) = comm_pid(text, b"comm=", b" pid=", b" child_comm=")
+                .or_else(|| comm_pid(text, b"parent_comm=", b" parent_pid=", b" child_comm="))?;
+            let (child_comm, pid) = split_comm(rest, b" child_pid=")?;
+            let child = Party { tid: tid(pid)?, comm: comm(child_comm), ..Party::default() };
+            Some(Event::Fork { ts, parent, child, same_process: None })
+        }
+        6 => {
+            // The file's name may hold anything: the numbers are at the end.
+            let at = find_last(text, b" pid=")?;
+            let new = tid(&text[at + 5..])?;
+            let old = value(&text[at + 5..], b"old_pid=").and_then(|old| u32::try_from(old).ok());
+            Some(Event::Exec { ts, tid: new, old_tid: old.unwrap_or(new) })
+        }
+        7 => {
+            let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
+            Some(Event::Exit { ts, who: Party { prio: i16::try_from(number(rest)?).ok(), ..who } })
+        }
+        8 => {
+            let child = tid(text.strip_prefix(b"pid=")?)?;
+            let at = find(text, b" comm=")?;
+            let (name, flags) = split_comm(&text[at + 6..], b" clone_flags=")?;
+            let parent = Party { tid: line.tid?, ..Party::default() };
+            let child = Party { tid: child, comm: comm(name), ..Party::default() };
+            // CLONE_THREAD
+            let same_process = hex(flags).map(|flags| flags & 0x1_0000 != 0);
+            Some(Event::Fork { ts, parent, child, same_process })
+        }
+        9 => {
+            let at = find_last(text, b" newcomm=")?;
+            let (name, _) = split_comm(&text[at + 9..], b" oom_score_adj=")?;
+            let renamed = text.strip_prefix(b"pid=").and_then(tid).or(line.tid)?;
+            Some(Event::Rename { ts, tid: renamed, comm: comm(name) })
+        }
+        _ => {
+            let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" oldprio=")?;
+            let prio = i16::try_from(value(rest, b"newprio=")?).ok()?;
+            Some(Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio })
+        }
+    }
+}
+
+fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> {
+    let (prev, state, next) = if text.starts_with(b"prev_comm=") {
+        let (prev, rest) = comm_pid(text, b"prev_comm=", b" prev_pid=", b" prev_prio=")?;
+        let prev = Party { prio: i16::try_from(number(rest)?).ok(), ..prev };
+        let at = find(rest, b"prev_state=")? + 11;
+        let rest = &rest[at..];
+        let end = rest.iter().position(|&byte| byte == b' ')?;
+        let state = &rest[..end];
+        let rest = rest[end..].trim_ascii_start();
+        let rest = rest.strip_prefix(b"==>").unwrap_or(rest).trim_ascii_start();
+        let (next, rest) = comm_pid(rest, b"next_comm=", b" next_pid=", b" next_prio=")?;
+        (prev, state, Party { prio: i16::try_from(number(rest)?).ok(), ..next })
+    } else {
+        let (prev, state, next) = plugin_switch(text)?;
+        // libtraceevent before 1.8 has the letters of Linux 3.9 for the bits of
+        // every kernel: x is 0x40 (P since 4.14), W is 0x80 (I). It prints R+
+        // as R.
+        let state: &[u8] = match state {
+            b"x" => b"64",
+            b"W" => b"128",
+            other => other,
+        };
+        (prev, state, next)
+    };
+    let (prev_state, preempted) = decode_state(state, states)?;
+    Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+}
+
+/// `perf:22888 [120] D ==> migration/0:18 [0]`; a name may hold the arrow.
+fn plugin_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
+    let mut from = 0;
+    while let Some(found) = find(&text[from..], b" ==> ") {
+        let at = from + found;
+        from = at + 1;
+        let left = &text[..at];
+        let Some(space) = left.iter().rposition(|&byte| byte == b' ') else { continue };
+        let (who, state) = (&left[..space], &left[space + 1..]);
+        if let (Some((prev, [])), Some((next, _))) = (name_pid_prio(who), name_pid_prio(&text[at + 5..])) {
+            return Some((prev, state, next));
+        }
+    }
+    None
+}
+
+/// `name:pid [prio]` and what follows it. The name may end in the like, so the
+/// last bracket counts.
+fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
+    let open = find_last(text, b" [")?;
+    let close = open + text[open..].iter().position(|&byte| byte == b']')?;
+    let colon = text[..open].iter().rposition(|&byte| byte == b':')?;
+    let tid = u32::try_from(whole(&text[colon + 1..open])?).ok()?;
+    let prio = i16::try_from(whole(&text[open + 2..close])?).ok();
+    Some((Party { tid, prio, comm: comm(&text[..colon]), ..Party::default() }, &text[close + 1..]))
+}
+
+/// `comm=x pid=1 prio=120 target_cpu=000` or `x:1 [120] CPU:000`.
+fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
+    if text.starts_with(b"comm=") {
+        let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
+        let prio = i16::try_from(number(rest)?).ok();
+        let target = value(rest, b"target_cpu=").and_then(|cpu| u16::try_from(cpu).ok());
+        return Some((Party { prio, ..who }, target));
+    }
+    let (who, rest) = name_pid_prio(text)?;
+    Some((who, value(rest, b"CPU:").and_then(|cpu| u16::try_from(cpu).ok())))
+}
+
+/// Letters ("S", "R+", "D|K") or the number of `-R`.
+fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>)> {
+    let (state, plus) = match text.first()? {
+        b'0'..=b'9' => states.decode(u64::try_from(whole(text)?).ok()?),
+        _ => {
+            let has = |letters: &[u8]| text.iter().any(|letter| letters.contains(letter));
+            if !text.iter().all(|letter| b"RSDTtXZxPINKWwn|+".contains(letter)) {
+                return None;
+            }
+            let state = if has(b"+") {
+                State::Runnable
+            } else if has(b"XZx") {
+                State::Dead
+            } else if has(b"Tt") {
+                State::Stopped
+            } else if has(b"PIN") {
+                State::Parked
+            } else if has(b"D") {
+                State::Blocked
+            } else if has(b"S") {
+                State::Sleeping
+            } else if has(b"R") {
+                State::Runnable
+            } else {
+                State::Unknown
+            };
+            (state, has(b"+"))
+        }
+    };
+    Some(match state {
+        State::Runnable if plus => (State::Runnable, Some(true)),
+        State::Runnable | State::Unknown => (state, None),
+        _ => (state, Some(false)),
+    })
+}
+
+/// `<begin>NAME<middle>PID<end>...`: the thread, and what follows `end`. The
+/// name may itself look like a field, so the first reading that fits counts.
+fn comm_pid<'a>(text: &'a [u8], begin: &[u8], middle: &[u8], end: &[u8]) -> Option<(Party, &'a [u8])> {
+    let text = text.strip_prefix(begin)?;
+    let mut from = 0;
+    while let Some(found) = find(&text[from..], middle) {
+        let at = from + found;
+        from = at + 1;
+        let rest = &text[at + middle.len()..];
+        let digits = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
+        if let (Some(tid), Some(rest)) = (tid(&rest[..digits]), rest[digits..].strip_prefix(end)) {
+            return Some((Party { tid, comm: comm(&text[..at]), ..Party::default() }, rest));
+        }
+    }
+    None
+}
+
+/// A name up to `end`, and what follows.
+fn split_comm<'a>(text: &'a [u8], end: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let at = find_last(text, end)?;
+    Some((&text[..at], &text[at + end.len()..]))
+}
+
+fn comm(name: &[u8]) -> Comm {
+    // "<...>": the kernel had forgotten it.
+    if name == b"<...>" { Comm::default() } else { Comm::new(name) }
+}
+
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn find_last(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).rposition(|window| window == what)
+}
+
+/// The number after `key`.
+fn value(text: &[u8], key: &[u8]) -> Option<i64> {
+    number(&text[find(text, key)? + key.len()..])
+}
+
+/// The number at the beginning.
+fn number(text: &[u8]) -> Option<i64> {
+    let end = text.iter().position(|b| !(b.is_ascii_digit() || *b == b'-')).unwrap_or(text.len());
+    whole(&text[..end])
+}
+
+fn whole(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn tid(text: &[u8]) -> Option<u32> {
+    number(text).and_then(|tid| u32::try_from(tid).ok())
+}
+
+fn hex(text: &[u8]) -> Option<u64> {
+    let text = text.strip_prefix(b"0x").unwrap_or(text);
+    let end = text.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(text.len());
+    u64::from_str_radix(std::str::from_utf8(&text[..end]).ok()?, 16).ok()
+}

@@ -1,0 +1,416 @@
+//! ftrace text: `trace` and `trace_pipe`, `trace-cmd report` (plain, -R, -t,
+//! -l), systrace HTML and atrace, `perf script`.
+//!
+//! Two passes: the first learns the number of CPUs, the kinds of events and
+//! where events were lost; the second decodes. What one line says is in `line`
+//! and `fields`. Stamps of µs keep the order of the lines.
+
+mod fields;
+mod line;
+mod lines;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::decode::ftrace::states::StateTable;
+use crate::error::{Error, Result};
+use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
+use fields::{NAMES, event, known};
+use lines::Lines;
+
+/// `trace_pipe` gives what it finds: an event that another CPU finished late
+/// may stand this many events behind its place.
+const WINDOW: usize = 1 << 14;
+
+pub struct FtraceText {
+    path: PathBuf,
+    info: SourceInfo,
+    bytes: u64,
+    html: bool,
+    states: StateTable,
+    /// (line of the report, cpu, begin, end, count), in order of begin.
+    losses: Vec<Lost>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    cpu: u16,
+    begin: i64,
+    end: i64,
+    count: Option<u64>,
+}
+
+/// Which lines of the file are trace: all, or those in a report's scripts.
+struct Gate {
+    html: bool,
+    open: bool,
+}
+
+impl Gate {
+    fn new(html: bool) -> Self {
+        Self { html, open: !html }
+    }
+
+    /// Is this line one of the trace?
+    fn passes(&mut self, line: &[u8]) -> bool {
+        if self.html {
+            if self.open && line.starts_with(b"</script>") || line.ends_with(b"</script>") {
+                self.open = false;
+            } else if contains(line, b"class=\"trace-data\"") {
+                self.open = true;
+                return false;
+            }
+        }
+        self.open
+    }
+}
+
+/// Text whose first lines look like one of the variants.
+pub fn is_ftrace_text(head: &[u8]) -> bool {
+    if head.starts_with(b"TRACE:") || is_html(head) || head.starts_with(b"# tracer:") {
+        return true;
+    }
+    let printable = |&byte: &u8| byte >= 0x20 || matches!(byte, b'\n' | b'\r' | b'\t' | 0x1b);
+    if head.is_empty() || !head.iter().all(printable) {
+        return false;
+    }
+    // The last line may be cut.
+    head.split(|&byte| byte == b'\n').any(|text| line::parse(text).is_some())
+        || head.starts_with(b"cpus=")
+        || head.starts_with(b"# ========\n# captured on")
+}
+
+fn is_html(head: &[u8]) -> bool {
+    let start = head.trim_ascii_start();
+    let start = &start[..start.len().min(15)].to_ascii_lowercase();
+    start.starts_with(b"<!doctype html") || start.starts_with(b"<html")
+}
+
+impl FtraceText {
+    pub fn open(path: &Path, head: &[u8]) -> Result<Self> {
+        let shown = path.display();
+        if head.starts_with(b"TRACE:") && !head.starts_with(b"TRACE:\n#") {
+            return Err(Error::format(
+                format!("{shown} is atrace's compressed output (TRACE: and zlib)"),
+                "text",
+                "record with `atrace -o FILE` without -z",
+            ));
+        }
+        let bytes = std::fs::metadata(path).map_err(|error| Error::io(format!("open {shown}"), &error))?.len();
+        let html = is_html(head);
+        let mut scan = Scan::default();
+        let mut gate = Gate::new(html);
+        let mut lines = Lines::open(path)?;
+        while let Some(text) = lines.next()? {
+            if gate.passes(text) {
+                scan.line(text);
+            }
+            if lines.number % (1 << 16) == 0 {
+                check_signals()?;
+            }
+        }
+        if scan.kinds == [false; NAMES.len()] {
+            return Err(scan.nothing(path, html));
+        }
+        if scan.tracer_ticks {
+            return Err(Error::format(
+                format!("{shown}: its time stamps are plain numbers: the clock counts ticks (trace_clock counter or x86-tsc)"),
+                "time stamps in seconds",
+                "record with `echo mono > trace_clock`",
+            ));
+        }
+        let losses = if scan.loss_lines { find_losses(path, html)? } else { Vec::new() };
+        let ncpu = scan.cpus.max(scan.cpus_said);
+        let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+        let info = SourceInfo {
+            ncpu,
+            has_waking: scan.kinds[1],
+            has_enqueued: scan.kinds[2],
+            linux_priorities: true,
+            about: json!({
+                "os": "Linux",
+                "release": text(&scan.release),
+                "hostname": text(&scan.hostname),
+                "recorder": {"name": "ftrace text", "version": Value::Null},
+            })
+            .to_string(),
+            ..SourceInfo::default()
+        };
+        let states = StateTable::for_release(&scan.release);
+        Ok(Self { path: path.to_owned(), info, bytes, html, states, losses })
+    }
+}
+
+/// What the first pass learns.
+#[derive(Default)]
+struct Scan {
+    cpus: u16,
+    cpus_said: u16,
+    kinds: [bool; NAMES.len()],
+    loss_lines: bool,
+    release: String,
+    hostname: String,
+    tracer: String,
+    /// tracefs output whose stamps have no decimal point.
+    tracer_ticks: bool,
+    /// The first line that is no comment and not read.
+    stranger: Option<String>,
+}
+
+impl Scan {
+    fn line(&mut self, text: &[u8]) {
+        if text.starts_with(b"#") || text.starts_with(b"cpus=") {
+            self.header(text);
+            return;
+        }
+        if text.ends_with(b"EVENTS]") || text.ends_with(b"DROPPED]") {
+            self.loss_lines = true;
+            return;
+        }
+        match line::parse(text) {
+            Some(Ok(line)) => {
+                self.cpus = self.cpus.max(line.cpu + 1);
+                if let Some(kind) = known(line.event) {
+                    self.kinds[kind] = true;
+                    // Only trace-cmd prints ns without a point.
+                    self.tracer_ticks |= !self.tracer.is_empty() && no_point(text);
+                }
+            }
+            _ if !text.trim_ascii().is_empty() && self.stranger.is_none() => {
+                self.stranger = Some(String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn header(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let after = |key: &str| text.split_once(key).map(|(_, rest)| rest.trim());
+        let digits = |rest: &str| {
+            rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+        };
+        if let Some(rest) = after("#P:").or_else(|| after("cpus=")).or_else(|| after("nrcpus avail :")) {
+            self.cpus_said = self.cpus_said.max(digits(rest)).min(1 << 14);
+        }
+        for (key, field) in [
+            ("os release :", &mut self.release),
+            ("hostname :", &mut self.hostname),
+            ("# tracer:", &mut self.tracer),
+        ] {
+            if let Some(rest) = after(key) {
+                rest.clone_into(field);
+            }
+        }
+        if let Some(rest) = after("latency trace v").and_then(|rest| rest.split_once(" on ")) {
+            rest.1.trim().clone_into(&mut self.release);
+        }
+    }
+
+    fn nothing(&self, path: &Path, html: bool) -> Error {
+        let shown = path.display();
+        let found = match (&self.stranger, html) {
+            _ if !matches!(self.tracer.as_str(), "" | "nop") => {
+                format!("{shown} is the output of the {} tracer", self.tracer)
+            }
+            (_, true) => format!("{shown} is HTML without a trace in it"),
+            (Some(line), _) if self.cpus == 0 => format!("{shown}: no line reads as an event; the first one is {line:?}"),
+            _ => format!("{shown} holds events, but none of the scheduler's"),
+        };
+        Error::format(
+            found,
+            "lines as `[001] d..2.  4836.436159: sched_switch: prev_comm=... prev_state=S ==> next_comm=...`",
+            "read the binary trace.dat or perf.data itself if there is one; else print it with \
+             `trace-cmd report`, `perf script` or `cat trace`, without options that change the fields",
+        )
+    }
+}
+
+/// Is the stamp before the event's colon a plain number?
+fn no_point(text: &[u8]) -> bool {
+    let Some(at) = text.windows(2).position(|pair| pair == b": ") else { return false };
+    let begin = text[..at].iter().rposition(|b| !(b.is_ascii_digit() || *b == b'.')).map_or(0, |at| at + 1);
+    begin < at && !text[begin..at].contains(&b'.')
+}
+
+/// "CPU:2 [LOST 17 EVENTS]", "CPU:2 [17 EVENTS DROPPED]", "CPU:2 [EVENTS DROPPED]"
+fn loss_line(text: &[u8]) -> Option<(u16, Option<u64>)> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    // trace-cmd puts the instance's name before it.
+    let rest = &text[text.find("CPU:")? + 4..];
+    let (cpu, rest) = rest.split_once(' ')?;
+    if !rest.contains("EVENTS") {
+        return None;
+    }
+    let count = rest.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty());
+    Some((cpu.parse().ok()?, count.and_then(|digits| digits.parse().ok())))
+}
+
+/// Places the losses: from the CPU's last event before the line to its next.
+fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
+    let mut lines = Lines::open(path)?;
+    let mut gate = Gate::new(html);
+    let mut last: Vec<Option<i64>> = Vec::new();
+    let mut open: Vec<(u16, Option<u64>)> = Vec::new();
+    let mut found = Vec::new();
+    while let Some(text) = lines.next()? {
+        if !gate.passes(text) {
+            continue;
+        }
+        if let Some(lost) = loss_line(text) {
+            open.push(lost);
+        } else if let Some(Ok(line)) = line::parse(text) {
+            let cpu = usize::from(line.cpu);
+            if cpu >= last.len() {
+                last.resize(cpu + 1, None);
+            }
+            if !open.is_empty() {
+                for &(_, count) in open.iter().filter(|(lost, _)| *lost == line.cpu) {
+                    let begin = last[cpu].unwrap_or(line.ts).min(line.ts);
+                    found.push(Lost { cpu: line.cpu, begin, end: line.ts, count });
+                }
+                open.retain(|(lost, _)| *lost != line.cpu);
+            }
+            last[cpu] = Some(line.ts);
+        }
+    }
+    found.sort_by_key(|lost| lost.begin);
+    Ok(found)
+}
+
+impl Source for FtraceText {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        let mut lines = Lines::open(&self.path)?;
+        let mut gate = Gate::new(self.html);
+        let mut queue = Queue { held: VecDeque::new(), losses: self.losses.clone().into(), last: i64::MIN, late: 0 };
+        let mut counts = vec![vec![0u64; usize::from(self.info.ncpu)]; NAMES.len()];
+        let (mut good, mut bad) = (0u64, 0u64);
+        let mut first_bad = String::new();
+        let mut told = 0;
+        while let Some(text) = lines.next()? {
+            if !gate.passes(text) || text.starts_with(b"#") {
+                continue;
+            }
+            let read = match line::parse(text) {
+                None => None,
+                Some(Ok(line)) => known(line.event).map(|kind| {
+                    let event = event(kind, &line, &self.states);
+                    event.map(|event| (kind, line.cpu, line.ts, event))
+                }),
+                Some(Err(_)) => Some(None),
+            };
+            match read {
+                Some(Some((kind, cpu, ts, event))) => {
+                    good += 1;
+                    counts[kind][usize::from(cpu)] += 1;
+                    queue.push(ts, event, sink)?;
+                }
+                Some(None) => {
+                    bad += 1;
+                    if first_bad.is_empty() {
+                        first_bad = String::from_utf8_lossy(&text[..text.len().min(160)]).into_owned();
+                        first_bad = format!("line {}: {first_bad:?}", lines.number);
+                    }
+                }
+                None => {}
+            }
+            if lines.done - told > 4 << 20 {
+                told = lines.done;
+                sink.progress(told, self.bytes)?;
+            }
+        }
+        queue.drain(sink)?;
+        // A stray damaged line is data; a variant we cannot read is not.
+        if bad > 10 + good / 100 {
+            return Err(Error::format(
+                format!("{}: {bad} of {} scheduler events cannot be read; the first is {first_bad}", self.path.display(), good + bad),
+                "the fields as the kernel, trace-cmd report or perf script print them",
+                "print the trace without options that change the fields, or open the binary file itself",
+            ));
+        }
+        let mut end = SourceEnd::default();
+        if bad > 0 {
+            end.warnings.push(format!("{bad} lines cannot be read and were left out; the first is {first_bad}"));
+        }
+        if queue.late > 0 {
+            end.warnings.push(format!(
+                "{} events stand more than {WINDOW} events behind their place in time and were left out: two traces in one file?",
+                queue.late
+            ));
+        }
+        for (name, counts) in NAMES.iter().zip(&counts) {
+            let system = if name.starts_with("task_") { "task" } else { "sched" };
+            for (cpu, &count) in (0u16..).zip(counts) {
+                if count > 0 {
+                    end.counts.push((format!("{system}:{name}"), cpu, count));
+                }
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// Holds the latest events so that a late line finds its place.
+struct Queue {
+    held: VecDeque<(i64, Event)>,
+    losses: VecDeque<Lost>,
+    last: i64,
+    late: u64,
+}
+
+impl Queue {
+    fn push(&mut self, ts: i64, event: Event, sink: &mut dyn EventSink) -> Result<()> {
+        if ts < self.last {
+            self.late += 1;
+            return Ok(());
+        }
+        // Nearly always at the end: equal stamps keep the order of the lines.
+        let place = self.held.iter().rposition(|&(held, _)| held <= ts).map_or(0, |at| at + 1);
+        if place == self.held.len() {
+            self.held.push_back((ts, event));
+        } else {
+            self.held.insert(place, (ts, event));
+        }
+        if self.held.len() > WINDOW {
+            self.emit(sink)?;
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        let Some((ts, event)) = self.held.pop_front() else { return Ok(()) };
+        sink.event(&event)?;
+        self.last = ts;
+        while let Some(lost) = self.losses.pop_front_if(|lost| lost.begin <= ts) {
+            sink.event(&Event::Loss {
+                cpu: Some(lost.cpu),
+                ts_begin: lost.begin,
+                ts_end: lost.end,
+                count: lost.count,
+                reason: LossReason::Overrun,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        while !self.held.is_empty() {
+            self.emit(sink)?;
+        }
+        Ok(())
+    }
+}
+
+fn contains(text: &[u8], what: &[u8]) -> bool {
+    text.windows(what.len()).any(|window| window == what)
+}
+
+/// Ctrl-C ends the scan, where Python runs us.
+fn check_signals() -> Result<()> {
+    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+}

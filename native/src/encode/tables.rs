@@ -1,0 +1,234 @@
+//! Fact tables played back as events, in time order: what every exporter needs.
+
+use crate::error::Result;
+use crate::model::event::{Comm, Event, EventSink, LossReason, Party, PriorityCause, SchedClass};
+use crate::reconstruct::facts::{Facts, TableIn};
+
+/// A thread incarnation, as far as events tell of it.
+#[derive(Debug, Clone, Default)]
+struct Thread {
+    tid: u32,
+    pid: Option<u32>,
+    comm: Comm,
+    prio: Option<i16>,
+}
+
+/// What happens to threads rather than on CPUs.
+#[derive(Debug, Clone)]
+enum Life {
+    Fork { child: usize, parent: Option<usize> },
+    Rename { thread: usize, comm: Comm },
+    Priority { thread: usize, prio: i16 },
+    Exit { thread: usize },
+}
+
+/// Fact tables, ready to be played.
+pub struct Tables {
+    facts: Facts,
+    ncpu: u16,
+    threads: Vec<Thread>,
+    /// In time order.
+    lives: Vec<(i64, Life)>,
+}
+
+fn small<T: TryFrom<i64>>(value: Option<i64>) -> Option<T> {
+    value.and_then(|value| T::try_from(value).ok())
+}
+
+impl Tables {
+    /// `threads` and `renames` name the utids of `facts`; utids below `ncpu`
+    /// are the idle threads.
+    pub fn new(
+        facts: Facts,
+        ncpu: u16,
+        threads: &TableIn<'_>,
+        renames: &TableIn<'_>,
+        priorities: &TableIn<'_>,
+    ) -> Result<Self> {
+        facts.check_order()?;
+        let mut tables = Self { facts, ncpu, threads: Vec::new(), lives: Vec::new() };
+        tables.read_threads(threads)?;
+        let (ts, utid, comm) = (renames.ints("ts")?, renames.ints("utid")?, renames.texts("comm")?);
+        for row in 0..renames.rows() {
+            if let (Some(ts), Some(utid)) = (ts.0[row], small::<u32>(utid.0[row])) {
+                let comm = Comm::new(comm[row].as_deref().unwrap_or("").as_bytes());
+                tables.lives.push((ts, Life::Rename { thread: utid as usize, comm }));
+            }
+        }
+        let columns = [priorities.ints("ts")?, priorities.ints("utid")?, priorities.ints("prio")?];
+        for row in 0..priorities.rows() {
+            let [ts, utid, prio] = &columns;
+            let prio = small::<i16>(prio.0[row]);
+            if let (Some(ts), Some(utid), Some(prio)) = (ts.0[row], small::<u32>(utid.0[row]), prio) {
+                tables.lives.push((ts, Life::Priority { thread: utid as usize, prio }));
+            }
+        }
+        tables.lives.sort_by_key(|&(ts, _)| ts);
+        Ok(tables)
+    }
+
+    fn read_threads(&mut self, table: &TableIn<'_>) -> Result<()> {
+        let int = |name| table.ints(name);
+        let (utids, tids, pids) = (int("utid")?, int("tid")?, int("pid")?);
+        let (starts, exits, parents) = (int("start_ts")?, int("exit_ts")?, int("parent_utid")?);
+        let prios = int("prio")?;
+        let (names, firsts) = (table.texts("comm")?, table.texts("comm_first")?);
+        // Simulated threads may have no tid: they get one that nobody has.
+        let mut free = tids.0.iter().flatten().copied().max().unwrap_or(0).max(0) as u32 + 1;
+        for row in 0..table.rows() {
+            let Some(utid) = small::<u32>(utids.0[row]).map(|utid| utid as usize) else { continue };
+            if self.threads.len() <= utid {
+                self.threads.resize(utid + 1, Thread::default());
+            }
+            let tid = small(tids.0[row]).unwrap_or_else(|| {
+                free += 1;
+                free - 1
+            });
+            let first = firsts[row].as_deref().filter(|name| !name.is_empty());
+            let name = first.or(names[row].as_deref()).unwrap_or("");
+            self.threads[utid] = Thread {
+                tid: if utid < usize::from(self.ncpu) { 0 } else { tid },
+                pid: small(pids.0[row]),
+                comm: Comm::new(name.as_bytes()),
+                prio: small(prios.0[row]),
+            };
+            if utid < usize::from(self.ncpu) {
+                continue;
+            }
+            if let Some(start) = starts.0[row] {
+                let parent = small::<u32>(parents.0[row]).map(|parent| parent as usize);
+                self.lives.push((start, Life::Fork { child: utid, parent }));
+            }
+            if let Some(exit) = exits.0[row] {
+                self.lives.push((exit, Life::Exit { thread: utid }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends every row. At one time: lives first, so that names are known, then
+    /// switch, wakeup, migration, yield, loss.
+    pub fn play(&self, sink: &mut dyn EventSink) -> Result<()> {
+        let mut threads = self.threads.clone();
+        let facts = &self.facts;
+        let mut at = [0usize; 6];
+        loop {
+            let heads = [
+                self.lives.get(at[0]).map(|&(ts, _)| ts),
+                facts.switches.get(at[1]).map(|row| row.ts),
+                facts.wakeups.get(at[2]).map(|row| row.ts),
+                facts.migrations.get(at[3]).map(|row| row.ts),
+                facts.yields.get(at[4]).map(|row| row.ts),
+                facts.losses.get(at[5]).map(|row| row.ts_begin),
+            ];
+            let next = heads.iter().enumerate().filter_map(|(list, ts)| Some(((*ts)?, list))).min();
+            let Some((ts, list)) = next else { return Ok(()) };
+            let row = at[list];
+            at[list] += 1;
+            match list {
+                0 => self.live(ts, &self.lives[row].1, &mut threads, sink)?,
+                1 => {
+                    let row = &facts.switches[row];
+                    sink.event(&Event::Switch {
+                        ts,
+                        cpu: row.cpu,
+                        prev: self.party(&threads, row.prev_utid, row.prev_prio),
+                        prev_state: row.prev_state,
+                        preempted: row.preempted,
+                        next: self.party(&threads, row.next_utid, row.next_prio),
+                    })?;
+                }
+                2 => {
+                    let row = &facts.wakeups[row];
+                    sink.event(&Event::Wakeup {
+                        ts,
+                        cpu: row.cpu,
+                        kind: row.kind,
+                        waker: row.waker_utid.map(|utid| self.party(&threads, utid, None).tid),
+                        current: row.current_utid.map(|utid| self.party(&threads, utid, None).tid),
+                        who: self.party(&threads, row.utid, row.prio),
+                        target_cpu: row.target_cpu,
+                    })?;
+                }
+                3 => {
+                    let row = &facts.migrations[row];
+                    sink.event(&Event::Migrate {
+                        ts,
+                        cpu: row.cpu,
+                        who: self.party(&threads, row.utid, None),
+                        from_cpu: row.from_cpu,
+                        to_cpu: row.to_cpu,
+                    })?;
+                }
+                4 => {
+                    let tid = self.party(&threads, facts.yields[row].utid, None).tid;
+                    sink.event(&Event::Yield { ts, tid })?;
+                }
+                _ => {
+                    // Chain breaks follow from the switches and are found anew.
+                    let row = &facts.losses[row];
+                    if row.reason != LossReason::ChainBreak {
+                        sink.event(&Event::Loss {
+                            cpu: row.cpu,
+                            ts_begin: row.ts_begin,
+                            ts_end: row.ts_end,
+                            count: row.count,
+                            reason: row.reason,
+                        })?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn live(
+        &self,
+        ts: i64,
+        life: &Life,
+        threads: &mut [Thread],
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        let get = |thread: usize| threads.get(thread).cloned().unwrap_or_default();
+        let event = match *life {
+            Life::Fork { child, parent } => {
+                let (known, parent) = (get(child), parent.map(get));
+                let same_process = match (known.pid, &parent) {
+                    (Some(pid), Some(parent)) if parent.pid.is_some() => Some(parent.pid == Some(pid)),
+                    (Some(pid), _) if pid == known.tid => Some(false),
+                    _ => None,
+                };
+                let who = |thread: Thread| Party { tid: thread.tid, comm: thread.comm, ..Party::default() };
+                let parent = parent.map(who).unwrap_or_default();
+                Event::Fork { ts, parent, child: who(known), same_process }
+            }
+            Life::Rename { thread, comm } => {
+                let Some(known) = threads.get_mut(thread) else { return Ok(()) };
+                known.comm = comm;
+                Event::Rename { ts, tid: known.tid, comm }
+            }
+            Life::Priority { thread, prio } => {
+                let who = self.party(threads, thread as u32, None);
+                Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio }
+            }
+            Life::Exit { thread } => {
+                let prio = threads.get(thread).and_then(|thread| thread.prio);
+                Event::Exit { ts, who: self.party(threads, thread as u32, prio) }
+            }
+        };
+        sink.event(&event)
+    }
+
+    fn party(&self, threads: &[Thread], utid: u32, prio: Option<i16>) -> Party {
+        if utid < u32::from(self.ncpu) {
+            let class = Some(SchedClass::Idle);
+            return Party { tid: 0, idle: true, prio, class, ..Party::default() };
+        }
+        match threads.get(utid as usize) {
+            Some(thread) => {
+                Party { tid: thread.tid, pid: thread.pid, comm: thread.comm, prio, ..Party::default() }
+            }
+            // A utid that the thread table does not list.
+            None => Party { tid: utid, prio, ..Party::default() },
+        }
+    }
+}

@@ -1,0 +1,299 @@
+"""How far to believe a simulation: a real trace against its replay.
+
+The workload is extracted from a real trace and replayed on the same machine for
+the same time. Each row of the result compares one replay, or a second capture
+of the same workload, with the real trace:
+
+* `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
+  how much went to somebody else (of a second capture: over names of threads);
+* `wait_distance`: Wasserstein distance of the distributions of waits, ns;
+  `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
+* `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
+* `depth_ratio`: mean number of threads waiting for a CPU;
+* `order`: Kendall's tau over the instants at which threads blocked, matched as
+  the k-th block of a thread: 1 if every pair came in the same order;
+* `shift`: median distance in time between matched blocks, ns.
+
+Ratios are null where the real figure is 0, `order` and `shift` for a second
+capture, whose threads are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.simulator.extract import extract
+from schedscope.simulator.machine import Costs
+from schedscope.simulator.run import Progress, simulate
+from schedscope.trace import Trace
+
+NULL_MODELS = ("fifo", "rr")
+"""Policies that know nothing: what a replay is worth without a model."""
+
+SCHEMA = pl.Schema(
+    {
+        "against": pl.String(),
+        "cpu_time_err": pl.Float64(),
+        "n_waits": pl.Int64(),
+        "wait_p50": pl.Int64(),
+        "wait_p50_ratio": pl.Float64(),
+        "wait_p99": pl.Int64(),
+        "wait_p99_ratio": pl.Float64(),
+        "wait_distance": pl.Int64(),
+        "waits_ratio": pl.Float64(),
+        "switches_ratio": pl.Float64(),
+        "preemptions_ratio": pl.Float64(),
+        "migrations_ratio": pl.Float64(),
+        "depth_ratio": pl.Float64(),
+        "order": pl.Float64(),
+        "shift": pl.Int64(),
+    }
+)
+
+
+def fidelity(
+    trace: Trace,
+    *,
+    again: Trace | None = None,
+    policies: Iterable[str] | None = None,
+    set: Mapping[str, Mapping[str, Any]] | None = None,
+    costs: Costs | None = None,
+    comm: Sequence[str] | None = None,
+    external: str = "relative",
+    cut: str = "extend",
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """One row per policy, and one for `again`, a second capture of the same workload.
+
+    The first row, `against = "real"`, has the real trace's own figures. Without
+    `policies`: every `eevdf-*`, then the null models. `set` gives tunables by
+    policy. `costs` of None are those measured in the trace (`measured_costs`).
+    With `comm` only threads of these names are replayed and compared: for a host
+    on which others ran, too. `cut` as in `extract`: by default a thread that
+    wants a CPU when the window ends goes on wanting one. Columns: the module's
+    docstring.
+    """
+    from schedscope.simulator.policy import policies as known
+
+    if policies is None:
+        names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
+        policies = [*names, *NULL_MODELS]
+    workload = extract(
+        trace,
+        external=external,
+        cut=cut,
+        where=None if comm is None else pl.col("comm").is_in(list(comm)),
+    )
+    spent = measured_costs(trace) if costs is None else costs
+    real = _Figures(trace, comm)
+    rows = [{"against": "real", **real.absolute()}]
+    if again is not None:
+        rows.append({"against": "again", **_Figures(again, comm).against(real, matched=False)})
+    for name in policies:
+        replay = simulate(
+            workload,
+            policy=name,
+            set=(set or {}).get(name),
+            costs=spent,
+            seed=seed,
+            # The last rows of a trace stand at its very end, which a limit excludes.
+            until=trace.duration + 1,
+            progress=progress,
+        )
+        rows.append({"against": name, **_Figures(replay, comm).against(real, matched=True)})
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def measured_costs(trace: Trace) -> Costs:
+    """`idle_exit`: the median wait of wakes that found the CPU they ran on idle.
+
+    Running times of a trace contain the kernel's share of a switch, so that
+    none is charged again.
+    """
+    onto_idle = trace.switches.filter(
+        (pl.col("prev_utid") < trace.ncpu) & (pl.col("next_utid") >= trace.ncpu)
+    ).select(ts_run="ts", utid="next_utid")
+    waits = (
+        trace.waits.filter(
+            (pl.col("cause") == "wake")
+            & (pl.col("censored") == "none")
+            & pl.col("ts_enqueued").is_not_null()
+        )
+        .join(onto_idle, on=["ts_run", "utid"], how="semi")
+        .select("wait")
+        .collect()["wait"]
+    )
+    median = waits.median()
+    return Costs(idle_exit=round(median) if isinstance(median, float) else 0)
+
+
+class _Figures:
+    """What is compared, of one trace."""
+
+    def __init__(self, trace: Trace, comm: Sequence[str] | None) -> None:
+        threads = (
+            trace.threads.filter(pl.col("utid") >= trace.ncpu)
+            .filter(True if comm is None else pl.col("comm").is_in(list(comm)))
+            .select("utid", "comm", "tid")
+            .collect()
+        )
+        own = threads["utid"].implode()
+        states = (
+            trace.states.filter(
+                pl.col("utid").is_in(own) & pl.col("state").is_in(["running", "runnable"])
+            )
+            .select("ts", "dur", "utid", "state", "cpu")
+            .collect()
+        )
+        running = states.filter(pl.col("state") == "running")
+        waiting = states.filter(pl.col("state") == "runnable")
+        self.cpu_time = (
+            running.join(threads, on="utid").group_by("tid", "comm").agg(pl.col("dur").sum())
+        )
+        waits = (
+            trace.waits.filter((pl.col("censored") == "none") & pl.col("utid").is_in(own))
+            .select("wait")
+            .collect()
+        )
+        self.waits = waits["wait"].drop_nulls().sort().to_numpy()
+        out = trace.switches.filter(pl.col("prev_utid").is_in(own))
+        blocked = out.filter(pl.col("prev_state") != "runnable")
+        preempted = out.filter(
+            (pl.col("prev_state") == "runnable") & pl.col("preempted").fill_null(True)
+        )
+        begin = trace.window[0]
+        frames = pl.collect_all(
+            [
+                out.select(pl.len()),
+                preempted.select(pl.len()),
+                blocked.select(utid="prev_utid", ts=pl.col("ts") - begin),
+            ]
+        )
+        self.switches = frames[0].item()
+        self.preemptions = frames[1].item()
+        runs = running.sort("utid", "ts")
+        self.migrations = int(
+            runs.select((pl.col("cpu") != pl.col("cpu").shift().over("utid")).sum()).item() or 0
+        )
+        self.depth = float(waiting["dur"].sum()) / max(1, trace.duration)
+        # Threads are matched by number and name: a number is used again at most
+        # by a thread of another program.
+        self.blocks = (
+            frames[2]
+            .join(threads, on="utid")
+            .with_columns(k=pl.int_range(pl.len()).over("utid"))
+            .select("tid", "comm", "k", "ts")
+            .unique(["tid", "comm", "k"], keep="none")
+        )
+
+    def absolute(self) -> dict[str, Any]:
+        """The figures themselves, where they are no comparison."""
+        return {
+            "n_waits": len(self.waits),
+            "wait_p50": _quantile(self.waits, 0.5),
+            "wait_p99": _quantile(self.waits, 0.99),
+        }
+
+    def against(self, real: _Figures, *, matched: bool) -> dict[str, Any]:
+        """This trace compared with the real one."""
+        order, shift = _agreement(real.blocks, self.blocks) if matched else (None, None)
+        here = self.absolute()
+        there = real.absolute()
+        return {
+            **here,
+            "cpu_time_err": _time_error(
+                real.cpu_time, self.cpu_time, ["tid", "comm"] if matched else ["comm"]
+            ),
+            "wait_p50_ratio": _ratio(here["wait_p50"], there["wait_p50"]),
+            "wait_p99_ratio": _ratio(here["wait_p99"], there["wait_p99"]),
+            "wait_distance": wasserstein(real.waits, self.waits),
+            "waits_ratio": _ratio(here["n_waits"], there["n_waits"]),
+            "switches_ratio": _ratio(self.switches, real.switches),
+            "preemptions_ratio": _ratio(self.preemptions, real.preemptions),
+            "migrations_ratio": _ratio(self.migrations, real.migrations),
+            "depth_ratio": _ratio(self.depth, real.depth),
+            "order": order,
+            "shift": shift,
+        }
+
+
+def _quantile(values: np.ndarray[Any, Any], q: float) -> int | None:
+    if not len(values):
+        return None
+    return int(values[min(len(values) - 1, int(q * len(values)))])
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b else None
+
+
+def _time_error(real: pl.DataFrame, other: pl.DataFrame, by: list[str]) -> float | None:
+    """Half the L1 distance of the CPU shares."""
+    one, two = (f.group_by(by).agg(pl.col("dur").sum()) for f in (real, other))
+    both = one.join(two, on=by, how="full", coalesce=True, suffix="_other").fill_null(0)
+    a = both["dur"].cast(pl.Float64)
+    b = both["dur_other"].cast(pl.Float64)
+    if not a.sum() or not b.sum():
+        return None
+    return float((a / a.sum() - b / b.sum()).abs().sum()) / 2
+
+
+def wasserstein(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int | None:
+    """Area between two empirical distribution functions, in the values' unit.
+
+    >>> wasserstein(np.array([0, 10]), np.array([5, 15]))
+    5
+    """
+    if not len(a) or not len(b):
+        return None
+    x, y = np.sort(a), np.sort(b)
+    points = np.sort(np.concatenate([x, y]))
+    widths = np.diff(points)
+    below_x = np.searchsorted(x, points[:-1], side="right") / len(x)
+    below_y = np.searchsorted(y, points[:-1], side="right") / len(y)
+    return round(float(np.sum(np.abs(below_x - below_y) * widths)))
+
+
+def _agreement(real: pl.DataFrame, replay: pl.DataFrame) -> tuple[float | None, int | None]:
+    both = real.join(replay, on=["tid", "comm", "k"], suffix="_replay").sort("ts", "tid", "k")
+    if both.height < 2:
+        return None, None
+    shift = (both["ts_replay"] - both["ts"]).abs().median()
+    return kendall(both["ts_replay"].to_numpy()), round(float(shift))  # type: ignore[arg-type]
+
+
+def kendall(values: np.ndarray[Any, Any]) -> float:
+    """Kendall's tau of a sequence against its own order: 1 if it rises throughout.
+
+    Ties count as agreement. Merging in numpy: O(n log n log n).
+
+    >>> kendall(np.array([1, 2, 3])), kendall(np.array([3, 2, 1]))
+    (1.0, -1.0)
+    """
+    n = len(values)
+    if n < 2:
+        raise UsageError("fewer than two values", "a sequence")
+    # Ranks; small blocks pair by pair, then merges of sorted blocks.
+    runs = np.array(values, dtype=np.int64)
+    inversions = 0
+    width = 64
+    upper = np.triu(np.ones((width, width), dtype=bool), 1)
+    for begin in range(0, n, width):
+        block = runs[begin : begin + width]
+        m = len(block)
+        inversions += int(np.sum((block[:, None] > block[None, :]) & upper[:m, :m]))
+        runs[begin : begin + width] = np.sort(block)
+    while width < n:
+        for begin in range(0, n - width, 2 * width):
+            left = runs[begin : begin + width]
+            right = runs[begin + width : begin + 2 * width]
+            inversions += int(np.sum(width - np.searchsorted(left, right, side="right")))
+            runs[begin : begin + 2 * width] = np.sort(runs[begin : begin + 2 * width])
+        width *= 2
+    return 1 - 4 * inversions / (n * (n - 1))

@@ -1,0 +1,62 @@
+"""Write a trace in the format of another tool.
+
+perfetto   one protobuf file: open it in https://ui.perfetto.dev, or query it
+           with trace_processor. FreeBSD and simulated traces too.
+chrome     trace-event JSON for chrome://tracing; small traces only
+parquet    a folder with one Parquet file for each table, and trace.json
+csv        the same as CSV
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope import units
+from schedscope.cli import _options
+
+NAME = "export"
+HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
+EXAMPLE = """\
+  schedscope export web.capture --to perfetto -o web.pftrace
+  schedscope export freebsd.capture --to perfetto --no-waits
+  schedscope export perf.data --to csv -o tables/
+"""
+
+_SUFFIX = {"perfetto": ".pftrace", "chrome": ".trace.json", "parquet": ".parquet", "csv": ".csv"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope export`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "--to", required=True, choices=tuple(_SUFFIX), help="the format (see above)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="what to write (default: INPUT's name in this folder)",
+    )
+    parser.add_argument(
+        "--no-waits",
+        action="store_true",
+        help="perfetto: leave out the slice for every wait (a third of the size)",
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace PATH")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, then say what was written."""
+    from pathlib import Path
+
+    from schedscope.export import export
+
+    trace = _options.open_input(args)
+    output = args.output or Path(args.input).name.split(".")[0] + _SUFFIX[args.to]
+    path = export(trace, output, args.to, waits=not args.no_waits, force=args.force)
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    size = sum(file.stat().st_size for file in files)
+    print(f"wrote {path} ({units.size(size)})")
+    if args.to == "perfetto":
+        print("open it in https://ui.perfetto.dev (the file stays on this machine)")
+    return 0

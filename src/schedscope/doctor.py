@@ -1,0 +1,175 @@
+"""What this host can record with and analyse with, what is missing, and how to get it.
+
+Needs the standard library only, so that it also answers where nothing else is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["Finding", "findings", "main"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer.
+
+    `state` is `yes`, `no` or `note`; `area` is `record` (what can be recorded with), `host` (what
+    limits or colours a recording) or `analyse` (what can be done with one here).
+    """
+
+    area: str
+    subject: str
+    state: str
+    text: str
+
+
+def findings() -> list[Finding]:
+    """Everything worth knowing, recorders first."""
+    return [*_recorders(), *_host(), *_analysis()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the findings; 0 if something here can record, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="schedscope doctor",
+        description="What this host can record with, what is missing, and how to get it.",
+    )
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    args = parser.parse_args(argv)
+    found = findings()
+    if args.format == "json":
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        print("\n".join(_lines(found)))
+    able = any(finding.area == "record" and finding.state == "yes" for finding in found)
+    return 0 if able else 1
+
+
+def _lines(found: list[Finding]) -> Iterator[str]:
+    width = max(len(finding.subject) for finding in found)
+    for finding in found:
+        yield f"{finding.state:<4}  {finding.subject:<{width}}  {finding.text}"
+
+
+# ------------------------------------------------------------------ recording
+
+
+def _recorders() -> Iterator[Finding]:
+    """What `capture --list` says: the program that records is the one to ask."""
+    program = Path(__file__).parent / "collectors" / "capture"
+    try:
+        done = subprocess.run(
+            ["sh", str(program), "--list"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("record", "capture", "no", f"cannot run {program}: {error}")
+        return
+    for line in done.stdout.splitlines():
+        subject, _, rest = line.partition(": ")
+        state, _, text = rest.partition(": ")
+        if state in ("yes", "no"):
+            yield Finding("record", subject, state, text)
+    if done.returncode != 0:
+        yield Finding("record", "capture", "no", done.stderr.strip().removeprefix("capture: "))
+    if os.geteuid() == 0:
+        yield Finding("host", "root", "yes", "recording needs it")
+    else:
+        yield Finding("host", "root", "no", "recording needs it: sudo schedscope capture ...")
+
+
+# ------------------------------------------------------------------ the host
+
+
+def _host() -> Iterator[Finding]:
+    release = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    yield Finding("host", "system", "note", f"{release}, {os.cpu_count()} CPUs")
+    if platform.system() == "Linux":
+        yield from _linux()
+    free = shutil.disk_usage(Path.cwd()).free
+    text = f"{free / 1e9:.1f} GB free here; a busy CPU fills up to 40 MB a second"
+    yield Finding("host", "disk", "yes" if free > 2e9 else "note", text)
+
+
+def _linux() -> Iterator[Finding]:
+    instances = Path("/sys/kernel/tracing/instances")
+    try:
+        stale = [path.name for path in instances.glob("schedscope-*-*") if _owner_gone(path)]
+    except OSError:
+        stale = []
+    for name in stale:
+        text = f"{name} was left by a capture that was killed; the next capture removes it"
+        yield Finding("host", "instance", "note", text)
+    if not Path("/proc/timer_list").exists():
+        text = "/proc/timer_list is missing: captures cannot tell the time of day"
+        yield Finding("host", "clock", "note", text)
+    if not Path("/sys/kernel/debug/sched").is_dir():
+        text = (
+            "scheduler tunables are not readable; "
+            "mount -t debugfs nodev /sys/kernel/debug to have them in captures"
+        )
+        yield Finding("host", "debugfs", "note", text)
+    ops = _first_line(Path("/sys/kernel/sched_ext/root/ops"))
+    if ops:
+        yield Finding("host", "sched_ext", "note", f"the BPF scheduler {ops} is in charge")
+
+
+def _owner_gone(instance: Path) -> bool:
+    """An instance is named schedscope-PID-START, with the owner's start time."""
+    _, pid, start = instance.name.split("-", 2)
+    try:
+        stat = Path("/proc", pid, "stat").read_text(errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[19] != start
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+
+
+# ------------------------------------------------------------------ analysis
+
+_MODULES = [
+    ("polars", "analysis", "pip install polars"),
+    ("schedscope._native", "analysis", "pip install schedscope, or pip install -e . with Rust"),
+    ("matplotlib", "figures", 'pip install "schedscope[plot]"'),
+    ("anywidget", "notebooks", 'pip install "schedscope[notebooks]"'),
+]
+
+
+def _analysis() -> Iterator[Finding]:
+    for module, purpose, remedy in _MODULES:
+        try:
+            present = importlib.util.find_spec(module) is not None
+        except ImportError:
+            present = False
+        text = f"for {purpose}" if present else f"missing for {purpose}: {remedy}"
+        yield Finding("analyse", module.removeprefix("schedscope."), _yes(present), text)
+
+
+def _yes(present: bool) -> str:
+    return "yes" if present else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

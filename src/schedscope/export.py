@@ -1,0 +1,115 @@
+"""Write a trace in other people's formats: Perfetto, Chrome JSON, Parquet, CSV."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schedscope.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+FORMATS = ("perfetto", "chrome", "parquet", "csv")
+
+
+def export(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    to: str,
+    *,
+    waits: bool = True,
+    force: bool = False,
+) -> Path:
+    """Write `trace` to `path` in the format `to`; returns the path.
+
+    * `perfetto`: one protobuf file for https://ui.perfetto.dev and trace_processor: switches,
+      wakeups with their wakers, migrations, forks, renames and exits as ftrace events; a counter
+      track of runnable threads for each CPU; with `waits`, a slice for every wait on its thread's
+      track. FreeBSD and simulated traces are written with Linux's event names and state bits.
+    * `chrome`: trace-event JSON (`chrome://tracing`), for small traces: it takes about 150 bytes
+      for each switch.
+    * `parquet`, `csv`: a folder with one file for each table of the trace model.
+
+    The file appears under its name only when it is whole. Raises `UsageError`
+    for an unknown format or an existing path without `force`, `StorageError`
+    if it cannot be written.
+    """
+    if to not in FORMATS:
+        raise UsageError(f"export to {to!r}", "a known format", "one of " + ", ".join(FORMATS))
+    target = Path(path)
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists", "a free name", "choose another, or force")
+    partial = target.with_name(target.name + ".partial")
+    writers: dict[str, Callable[[Path], None]] = {
+        "perfetto": lambda part: _perfetto(trace, part, waits),
+        "chrome": lambda part: _chrome(trace, part),
+        "parquet": lambda part: _folder(trace, part, "parquet"),
+        "csv": lambda part: _folder(trace, part, "csv"),
+    }
+    try:
+        _remove(partial)
+        writers[to](partial)
+        if target.is_dir() and not target.is_symlink():
+            _replace_folder(target, partial)
+        else:
+            os.replace(partial, target)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}", "a folder we may write to"
+        ) from error
+    finally:
+        _remove(partial)
+    return target
+
+
+def _perfetto(trace: Trace, path: Path, waits: bool) -> None:
+    from schedscope import _native
+    from schedscope.export_rows import perfetto_rows
+
+    rows = perfetto_rows(trace, waits=waits)
+    _native.write_perfetto(
+        str(path), rows.host, trace.ncpu, (trace.window[0], rows.wall), rows.frames, rows.names
+    )
+
+
+def _chrome(trace: Trace, path: Path) -> None:
+    from schedscope.export_chrome import write_chrome
+
+    write_chrome(trace, path)
+
+
+def _folder(trace: Trace, path: Path, suffix: str) -> None:
+    import json
+
+    from schedscope.trace import TABLES
+
+    path.mkdir()
+    for name in TABLES:
+        frame = getattr(trace, name).collect()
+        if suffix == "parquet":
+            frame.write_parquet(path / f"{name}.parquet", compression="zstd")
+        else:
+            frame.write_csv(path / f"{name}.csv")
+    (path / "trace.json").write_text(json.dumps(trace.info, indent=1) + "\n")
+
+
+def _replace_folder(target: Path, partial: Path) -> None:
+    if not (target / "trace.json").is_file():
+        raise UsageError(
+            f"{target} is a folder that no export made", "a free name", "choose another name"
+        )
+    shutil.rmtree(target)
+    os.replace(partial, target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        with suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,346 @@
+"""The rows of a Perfetto trace, prepared with Polars for the native writer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+NULL = -(2**63)
+"""Stands for "not known" in columns of priorities and CPUs (as in the writer)."""
+
+# Bits of Linux 4.14 and later; R+ is 256. 0x8000: no kernel has it, ours for "not known".
+_BITS = {
+    "running": 0,
+    "runnable": 0,
+    "sleeping": 1,
+    "blocked": 2,
+    "stopped": 4,
+    "parked": 0x80,
+    "dead": 0x10,
+    "unknown": 0x8000,
+}
+_PREEMPTED = 256
+_CLONE_THREAD = 0x10000
+# Field numbers and order among events of one time: births and renames before
+# the switches that use them.
+_SWITCH, _WAKING, _WAKEUP, _WAKEUP_NEW, _MIGRATE, _NEWTASK, _RENAME, _EXIT = range(8)
+_BEGIN, _END, _COUNTER = 1, 2, 4
+_GROUP_TRACK, _COUNTER_TRACK, _THREAD_TRACK = 0, 1, 2
+_MODERN = "5.0.0"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Everything the writer needs; the columns are described there."""
+
+    host: tuple[str, str, str]
+    wall: tuple[int, int] | None
+    frames: dict[str, pl.DataFrame]
+    names: list[str]
+
+
+def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
+    """The frames of `native/src/export/perfetto.rs`."""
+    names = _Names()
+    threads = _threads(trace)
+    known = _names_over_time(trace, threads, names)
+    ftrace = _ftrace(trace, threads, known, names)
+    # Those born in sight are told by their forks.
+    listed = threads.filter(
+        (pl.col("utid") >= trace.ncpu) & pl.col("start_ts").is_null()
+    ).with_columns(comm=names.index(pl.col("comm")))
+    processes = (
+        listed.filter(pl.col("tid") == pl.col("pid"))
+        .unique("pid", keep="first", maintain_order=True)
+        .select("pid", ppid=pl.lit(0, pl.Int64), comm="comm")
+    )
+    tracks, points = _tracks(trace, threads, names, waits)
+    return Rows(
+        host=_host(trace),
+        wall=_wall(trace),
+        frames={
+            "ftrace": ftrace,
+            "processes": processes,
+            "threads": listed.select("tid", "pid", "comm"),
+            "tracks": tracks,
+            "points": points,
+        },
+        names=names.texts,
+    )
+
+
+class _Names:
+    """Texts by number: each is written into the frames as its index."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        if text not in self._index:
+            self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return self._index[text]
+
+    def index(self, column: pl.Expr) -> pl.Expr:
+        return column.map_elements(self.add, return_dtype=pl.UInt32)
+
+
+def _threads(trace: Trace) -> pl.DataFrame:
+    """utid -> the ids to write: idle is 0, what has no usable tid gets one above all others."""
+    threads = trace.threads.collect()
+    made = 2**22 + pl.col("utid").cast(pl.Int64)
+    tid = pl.col("tid").cast(pl.Int64)
+    tid = pl.when(tid.is_null() | (tid >= 2**31)).then(made).otherwise(tid)
+    idle = pl.col("utid") < trace.ncpu
+    return threads.with_columns(
+        tid=pl.when(idle).then(0).otherwise(tid),
+        comm=pl.when(idle).then(pl.format("swapper/{}", "utid")).otherwise("comm"),
+        comm_first=pl.when(idle).then(pl.format("swapper/{}", "utid")).otherwise("comm_first"),
+    ).with_columns(
+        pid=pl.when(pl.col("pid").is_null() | idle)
+        .then("tid")
+        .otherwise(pl.col("pid").cast(pl.Int64))
+    )
+
+
+def _names_over_time(trace: Trace, threads: pl.DataFrame, names: _Names) -> pl.DataFrame:
+    """(utid, ts, comm): the name from ts on."""
+    first = threads.select(
+        "utid", ts=pl.lit(NULL, pl.Int64), comm=pl.coalesce("comm_first", "comm")
+    )
+    renamed = trace.renames.collect().select("utid", "ts", "comm")
+    both = pl.concat([first, renamed]).sort("ts", maintain_order=True)
+    return both.with_columns(comm=names.index(pl.col("comm")))
+
+
+def _named(
+    events: pl.DataFrame, utid: str, known: pl.DataFrame, threads: pl.DataFrame, suffix: str = ""
+) -> pl.DataFrame:
+    """Adds tid and name of the thread in column `utid`, at the event's time."""
+    named = events.join_asof(
+        known.rename({"comm": f"comm{suffix}"}),
+        on="ts",
+        by_left=utid,
+        by_right="utid",
+        check_sortedness=False,
+    )
+    ids = threads.select(pl.col("utid").alias(utid), pl.col("tid").alias(f"tid{suffix}"))
+    return named.join(ids, on=utid, how="left", maintain_order="left")
+
+
+def _prio(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Int64).fill_null(NULL)
+
+
+def _cpu(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Int64).fill_null(NULL)
+
+
+_COLUMNS: dict[str, Any] = {
+    "ts": pl.Int64,
+    "cpu": pl.UInt32,
+    "kind": pl.UInt32,
+    "current": pl.Int64,
+    "interrupt": pl.UInt32,
+    "tid": pl.Int64,
+    "prio": pl.Int64,
+    "comm": pl.UInt32,
+    "state": pl.Int64,
+    "tid2": pl.Int64,
+    "prio2": pl.Int64,
+    "comm2": pl.UInt32,
+    "to": pl.Int64,
+}
+
+
+def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
+    absent = [pl.lit(0).alias(name) for name in _COLUMNS if name not in frame.columns]
+    return frame.with_columns(absent).select(
+        pl.col(name).cast(dtype).fill_null(0) for name, dtype in _COLUMNS.items()
+    )
+
+
+def _ftrace(
+    trace: Trace, threads: pl.DataFrame, known: pl.DataFrame, names: _Names
+) -> pl.DataFrame:
+    switches = trace.switches.collect()
+    switches = _named(switches, "prev_utid", known, threads)
+    switches = _named(switches, "next_utid", known, threads, "2").with_columns(
+        kind=pl.lit(_SWITCH),
+        current="tid",
+        prio=_prio("prev_prio"),
+        prio2=_prio("next_prio"),
+        state=pl.when(pl.col("preempted").fill_null(False) & (pl.col("prev_state") == "runnable"))
+        .then(_PREEMPTED)
+        .otherwise(
+            pl.col("prev_state").cast(pl.String).replace_strict(_BITS, return_dtype=pl.Int64)
+        ),
+    )
+    kinds = {"waking": _WAKING, "enqueued": _WAKEUP, "new": _WAKEUP_NEW}
+    running = threads.select(running="utid", current="tid")
+    wakeups = _named(trace.wakeups.collect(), "utid", known, threads)
+    wakeups = wakeups.with_columns(running=pl.coalesce("current_utid", "waker_utid"))
+    wakeups = wakeups.join(running, on="running", how="left", maintain_order="left").with_columns(
+        current=pl.col("current").fill_null(NULL),
+        kind=pl.col("kind").cast(pl.String).replace_strict(kinds, return_dtype=pl.UInt32),
+        interrupt=pl.col("waker_utid").is_null().cast(pl.UInt32),
+        prio=_prio("prio"),
+        to=_cpu("target_cpu"),
+    )
+    migrations = _named(trace.migrations.collect(), "utid", known, threads).with_columns(
+        kind=pl.lit(_MIGRATE), prio=pl.lit(NULL), state=_cpu("from_cpu"), to=_cpu("to_cpu")
+    )
+    births, exits = _lives(trace, threads, names)
+    renames = _named(trace.renames.drop("comm").collect(), "utid", known, threads).with_columns(
+        kind=pl.lit(_RENAME), current="tid"
+    )
+    parts = [births, renames, exits, switches, wakeups, migrations]
+    return pl.concat([_shaped(part) for part in parts]).sort("cpu", "ts", maintain_order=True)
+
+
+def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Forks and exits. The tables do not say on which CPU; readers do not ask."""
+    parents = threads.select(parent_utid="utid", current="tid", parent_pid="pid")
+    born = threads.filter(pl.col("start_ts").is_not_null()).join(
+        parents, on="parent_utid", how="left", maintain_order="left"
+    )
+    births = born.with_columns(
+        ts="start_ts",
+        kind=pl.lit(_NEWTASK),
+        comm=names.index(pl.coalesce("comm_first", "comm")),
+        state=pl.when(pl.col("pid") == pl.col("parent_pid")).then(_CLONE_THREAD).otherwise(0),
+    ).sort("ts")
+    exits = (
+        threads.filter(pl.col("exit_ts").is_not_null())
+        .with_columns(
+            ts="exit_ts",
+            kind=pl.lit(_EXIT),
+            current="tid",
+            comm=names.index(pl.col("comm")),
+            prio=_prio("prio"),
+        )
+        .sort("ts")
+    )
+    return births, exits
+
+
+def _tracks(
+    trace: Trace, threads: pl.DataFrame, names: _Names, waits: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    group = 1
+    tracks = [(group, 0, names.add("Runnable threads"), _GROUP_TRACK, 0, 0)]
+    tracks += [
+        (2 + cpu, group, names.add(f"runnable on CPU {cpu}"), _COUNTER_TRACK, 0, 0)
+        for cpu in range(trace.ncpu)
+    ]
+    points = [_depth(trace)]
+    if waits:
+        slices, waiting = _wait_slices(trace, names)
+        points.append(slices)
+        ids = threads.filter(pl.col("utid").is_in(waiting.implode())).select("utid", "tid", "pid")
+        title = names.add("waits for a CPU")
+        tracks += [
+            (_thread_track(utid), 0, title, _THREAD_TRACK, tid, pid)
+            for utid, tid, pid in ids.iter_rows()
+        ]
+    schema = {
+        "uuid": pl.Int64,
+        "parent": pl.Int64,
+        "name": pl.UInt32,
+        "kind": pl.UInt32,
+        "tid": pl.Int64,
+        "pid": pl.Int64,
+    }
+    frame = pl.DataFrame(tracks, schema=schema, orient="row")
+    return frame, pl.concat(points).sort("ts", maintain_order=True)
+
+
+def _thread_track(utid: int) -> int:
+    return 2**32 + utid
+
+
+def _depth(trace: Trace) -> pl.DataFrame:
+    """Runnable threads for each CPU: a point where the number changes."""
+    queued = (
+        trace.states.filter(
+            (pl.col("state") == "runnable")
+            & pl.col("cpu").is_not_null()
+            & (pl.col("utid") >= trace.ncpu)
+        )
+        .select("ts", "dur", "cpu")
+        .collect()
+    )
+    steps = pl.concat(
+        [
+            queued.select("ts", "cpu", step=pl.lit(1, pl.Int64)),
+            queued.select(pl.col("ts") + pl.col("dur"), "cpu", step=pl.lit(-1, pl.Int64)),
+        ]
+    )
+    changes = (
+        steps.group_by("cpu", "ts")
+        .agg(pl.col("step").sum())
+        .filter(pl.col("step") != 0)
+        .sort("cpu", "ts")
+        .with_columns(value=pl.col("step").cum_sum().over("cpu"))
+    )
+    start = pl.DataFrame({"cpu": range(trace.ncpu)}).select(
+        ts=pl.lit(trace.window[0], pl.Int64), cpu="cpu", value=pl.lit(0, pl.Int64)
+    )
+    points = pl.concat([start, changes.select("ts", pl.col("cpu").cast(pl.Int64), "value")])
+    return points.select(
+        "ts",
+        track=pl.col("cpu") + 2,
+        kind=pl.lit(_COUNTER, pl.UInt32),
+        value="value",
+        name=pl.lit(0, pl.UInt32),
+    )
+
+
+def _wait_slices(trace: Trace, names: _Names) -> tuple[pl.DataFrame, pl.Series]:
+    waits = (
+        trace.waits.filter(pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
+        .select("utid", "cause", ts="ts_ready", end=pl.col("ts_ready") + pl.col("wait"))
+        .filter(pl.col("end") > pl.col("ts"))
+        .collect()
+    )
+    causes = {
+        cause: names.add(f"wait ({cause})")
+        for cause in waits["cause"].cast(pl.String).unique().to_list()
+    }
+    shared = {
+        "track": pl.col("utid").cast(pl.Int64) + _thread_track(0),
+        "value": pl.lit(0, pl.Int64),
+        "name": pl.col("cause")
+        .cast(pl.String)
+        .replace_strict(causes or {"": 0}, return_dtype=pl.UInt32),
+    }
+    columns = ["ts", "track", "kind", "value", "name"]
+    begins = waits.with_columns(kind=pl.lit(_BEGIN, pl.UInt32), **shared).select(columns)
+    ends = waits.with_columns(kind=pl.lit(_END, pl.UInt32), ts=pl.col("end"), **shared)
+    # An end before the begin of the next wait at the same time.
+    return pl.concat([ends.select(columns), begins]), waits["utid"].unique()
+
+
+def _host(trace: Trace) -> tuple[str, str, str]:
+    info = trace.info
+    os_name, release = str(info.get("os") or ""), str(info.get("release") or "")
+    numbers = [int(n) for n in re.findall(r"\d+", release)[:2]]
+    # Readers choose the letters of prev_state by the release; ours are those of 4.14 on.
+    modern = os_name == "Linux" and numbers >= [4, 14]
+    version = f"{os_name or 'unknown system'} {release}, written by schedscope".replace("  ", " ")
+    return (release if modern else _MODERN, str(info.get("machine") or ""), version)
+
+
+def _wall(trace: Trace) -> tuple[int, int] | None:
+    pairs = trace.fact("clock", "pairs")
+    if not pairs:
+        return None
+    clock, wall = pairs[0]
+    return int(clock), int(wall)

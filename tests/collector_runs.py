@@ -1,0 +1,114 @@
+"""Running `capture` in tests: start it, find what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CAPTURE = ROOT / "collectors" / "capture"
+INSTANCES = Path("/sys/kernel/tracing/instances")
+# Recorders of other people on the same host are not ours to judge.
+MARK = "SCHEDSCOPE_TEST_MARK"
+
+
+class Run:
+    """One `capture`, with a mark in its environment that its children inherit."""
+
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        shell: tuple[str, ...] = ("sh",),
+        program: Path = CAPTURE,
+        environment: dict[str, str] | None = None,
+        stdin: str = "",
+    ) -> None:
+        self.mark = uuid.uuid4().hex
+        self.cwd = cwd
+        self._said = cwd / f"stderr-{self.mark}"
+        self._answer = cwd / f"stdout-{self.mark}"
+        with open(self._said, "w") as said, open(self._answer, "w") as answer:
+            self.process = subprocess.Popen(
+                [*shell, str(program), *words],
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=answer,
+                stderr=said,
+                text=True,
+                env={**os.environ, MARK: self.mark, **(environment or {})},
+                start_new_session=True,
+            )
+        assert self.process.stdin is not None
+        self.process.stdin.write(stdin)
+        self.process.stdin.close()
+
+    @property
+    def said(self) -> str:
+        """What it wrote to stderr so far."""
+        return self._said.read_text(errors="replace")
+
+    @property
+    def answer(self) -> str:
+        """What the command wrote to stdout so far."""
+        return self._answer.read_text(errors="replace")
+
+    def wait(self, seconds: float = 60) -> int:
+        """Its exit status; one that hangs is killed and fails the test."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+            raise AssertionError(f"capture hangs; it said: {self.said}") from None
+
+    def until(self, text: str, seconds: float = 60) -> None:
+        """Wait until stderr has the text."""
+        eventually(lambda: text in self.said or self.process.poll() is not None, seconds)
+        assert text in self.said
+
+    def leftovers(self) -> list[str]:
+        """Command lines of processes that carry our mark."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"{MARK}={self.mark}" in (entry / "environ").read_text(
+                    errors="replace"
+                ):
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+        return found
+
+    def instance(self) -> list[Path]:
+        """Trace instances of this run."""
+        return list(INSTANCES.glob(f"schedscope-{self.process.pid}-*"))
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 5) -> None:
+    """Wait for the condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.05)
+
+
+def meta(capture: Path) -> dict[str, Any]:
+    """`capture.json` of a capture."""
+    content = (capture / "capture.json").read_bytes()
+    content.decode("ascii")
+    loaded: dict[str, Any] = json.loads(content)
+    return loaded
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """Rows of a `.tsv` with a header."""
+    lines = path.read_text(errors="surrogateescape").rstrip("\n").split("\n")
+    names = lines[0].split("\t")
+    return [dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:]]

@@ -1,0 +1,42 @@
+"""The two reconstructions under one signature: a world in, frames and counters out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import oracle
+import polars as pl
+from worlds import World
+
+from schedscope import _native
+
+Engine = Callable[[World], dict[str, Any]]
+
+
+def by_oracle(world: World) -> dict[str, Any]:
+    return oracle.reconstruct(world.tables, world.ncpu, world.window)
+
+
+def by_native(world: World, chunk: int | None = None) -> dict[str, Any]:
+    answer = _native.reconstruct(world.tables, world.ncpu, world.window, chunk)
+    frames = {name: pl.DataFrame(answer[name]) for name in ("states", "waits", "losses")}
+    return frames | {"counters": answer["counters"], "per_cpu": answer["per_cpu"]}
+
+
+def assert_agree(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Same rows and counts. Rows that became known in one instant may stand in any order."""
+    for name in ("states", "waits", "losses"):
+        left, right = (result[name].sort(pl.all()) for result in (first, second))
+        only = [
+            one.join(other, on=pl.all(), how="anti", nulls_equal=True)
+            for one, other in ((left, right), (right, left))
+        ]
+        assert left.equals(right), (
+            f"{name}: {only[0].rows(named=True)} against {only[1].rows(named=True)}"
+        )
+    counters = [
+        {name: count for name, count in result["counters"].items() if count}
+        for result in (first, second)
+    ]
+    assert counters[0] == counters[1]

@@ -1,0 +1,55 @@
+"""Facts that no trace can hold are refused in a sentence, not turned into a wrong answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from worlds import facts
+
+from schedscope import _native
+from schedscope.errors import UsageError
+
+SWITCH = {"ts": 5, "cpu": 0, "prev_utid": 2, "prev_state": "sleeping", "next_utid": 3}
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "complaint"),
+    [
+        ("switches", [SWITCH | {"cpu": 2}], "cpu of table switches holds 2 in row 0"),
+        ("switches", [SWITCH | {"next_utid": 4_000_000_000}], "next_utid .* holds 4000000000"),
+        ("switches", [SWITCH | {"prev_utid": 1}], "prev_utid holds 1 on CPU 0 in row 0"),
+        ("switches", [SWITCH, SWITCH | {"ts": 4}], "row 1 of table switches has ts 4 after 5"),
+        ("switches", [SWITCH | {"ts": 2**62 + 1}], "times from"),
+        ("wakeups", [{"ts": 1, "cpu": 0, "utid": 2**31, "kind": "new"}], "utid of table wakeups"),
+        (
+            "losses",
+            [{"ts_begin": 9, "ts_end": 8, "reason": "overrun"}],
+            "ts_end .* before ts_begin",
+        ),
+    ],
+)
+def test_facts_that_no_trace_can_hold_are_refused(
+    table: str, rows: list[dict[str, Any]], complaint: str
+) -> None:
+    """By a sentence that names table, column and row; not by a wrong answer or a panic."""
+    with pytest.raises(UsageError, match=complaint):
+        _native.reconstruct(facts({table: rows}), 2)
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(UsageError, match="a window from 9 to 8"):
+        _native.reconstruct({}, 1, (9, 8))
+
+
+def test_a_null_where_a_value_must_be_is_refused() -> None:
+    switches = facts({"switches": [SWITCH]})["switches"].with_columns(ts=pl.lit(None, pl.Int64))
+    with pytest.raises(UsageError, match="column ts of table switches is null in row 0"):
+        _native.reconstruct({"switches": switches}, 2)
+
+
+def test_a_column_of_another_type_is_refused() -> None:
+    switches = facts({"switches": [SWITCH]})["switches"].with_columns(ts=pl.lit("noon"))
+    with pytest.raises(UsageError, match="column ts of table switches has type"):
+        _native.reconstruct({"switches": switches}, 2)

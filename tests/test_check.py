@@ -1,0 +1,345 @@
+"""`check` finds what is wrong with a trace, and nothing where nothing is.
+
+Traces are hand-made worlds (worlds.py) through the native reconstruction; then
+a table is broken on purpose and the right sum must be off.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import by_native
+from hypothesis import given
+from streams import ANY_STREAM
+from worlds import World, world
+
+from schedscope import Trace
+from schedscope.analysis.check import check, verdict
+from schedscope.cli import main
+from schedscope.parsers import schema
+
+QUIET = """
+     0 cpu0: idle -> A
+     0 cpu1: idle -> B
+    10 cpu0: A S -> C
+    20 cpu1: waking A on 0 by B
+    22 cpu1: enqueued A on 0 by B
+    30 cpu0: C S -> A
+    60 cpu0: A X -> idle
+    80 cpu1: B R -> D
+"""
+
+
+def traced(played: World, **info: Any) -> Trace:
+    """The world as a trace in memory, with what trace.json would say."""
+    result = by_native(played)
+    ncpu = played.ncpu
+    utids = range(ncpu + len(played.names))
+    threads = [{"utid": utid, "comm": played.name(utid), "comm_first": ""} for utid in utids]
+    about = {
+        "ncpu": ncpu,
+        "window": played.window,
+        "has_enqueued": True,
+        "per_cpu": result["per_cpu"],
+        "reconstruction": result["counters"],
+    }
+    tables = played.tables | {
+        "threads": schema.conform("threads", pl.DataFrame(threads)),
+        "states": result["states"],
+        "waits": result["waits"],
+        "losses": result["losses"],
+    }
+    return Trace.from_tables(tables, about | info)
+
+
+def broken(trace: Trace, **tables: pl.DataFrame) -> Trace:
+    """The trace with some tables replaced."""
+    names = ("switches", "wakeups", "threads", "losses", "states", "waits")
+    kept = {name: getattr(trace, name).collect() for name in names}
+    return Trace.from_tables(kept | tables, trace.info)
+
+
+def levels(trace: Trace) -> dict[str, str]:
+    return dict(check(trace).select("check", "level").iter_rows())
+
+
+def finding(trace: Trace, name: str) -> dict[str, Any]:
+    return check(trace).row(by_predicate=pl.col("check") == name, named=True)
+
+
+@pytest.fixture
+def quiet() -> Trace:
+    return traced(world(QUIET, window=(0, 100)))
+
+
+# -- sums -------------------------------------------------------------------------------
+
+
+def test_the_sums_of_a_sound_trace_hold(quiet: Trace) -> None:
+    sums = check(quiet).head(4)
+    assert sums["check"].to_list() == ["cpu time", "thread lives", "running time", "ledger"]
+    assert set(sums["level"]) == {"ok"}
+    assert sums["found"].to_list() == [0, 0, 0, 0]
+
+
+@given(ANY_STREAM)
+def test_no_stream_violates_the_sums(played: World) -> None:
+    """Whatever a source says: an incredible stream gives unknown time, not wrong sums.
+
+    A utid that comes back from death is the one exception: its life has a gap.
+    """
+    violated = [name for name, level in levels(traced(played)).items() if level == "violated"]
+    if violated:
+        assert violated == ["thread lives", "origin"]
+        deaths = played.tables["switches"].filter(prev_state="dead")
+        assert deaths.height
+        assert "after its death" in finding(traced(played), "origin")["text"]
+
+
+def test_an_interval_that_is_too_long_is_found(quiet: Trace) -> None:
+    """A's first run said 15 instead of 10: it overlaps C's by 5 and A's own sleep."""
+    states = quiet.states.collect().with_columns(
+        dur=pl.when((pl.col("ts") == 0) & (pl.col("cpu") == 0)).then(15).otherwise("dur")
+    )
+    trace = broken(quiet, states=states)
+    found = levels(trace)
+    assert found["cpu time"] == found["thread lives"] == found["running time"] == "violated"
+    assert found["ledger"] == "ok"
+    assert finding(trace, "running time")["found"] == 5
+
+
+def test_a_missing_interval_is_found(quiet: Trace) -> None:
+    states = quiet.states.filter(~((pl.col("ts") == 10) & (pl.col("state") == "sleeping")))
+    trace = broken(quiet, states=states.collect())
+    assert finding(trace, "thread lives")["text"] == "1 gap or overlap in lives"
+    assert levels(trace)["cpu time"] == "ok"
+
+
+def test_a_life_cut_short_is_found(quiet: Trace) -> None:
+    states = quiet.states.filter(~((pl.col("state") == "runnable") & (pl.col("end") == "window")))
+    assert finding(broken(quiet, states=states.collect()), "thread lives")["text"] == (
+        "1 life cut short"
+    )
+
+
+def test_an_interval_outside_the_window_is_found(quiet: Trace) -> None:
+    late = quiet.states.collect().with_columns(
+        dur=pl.when(end="window", state="running").then(pl.col("dur") + 50).otherwise("dur")
+    )
+    assert levels(broken(quiet, states=late))["cpu time"] == "violated"
+
+
+@pytest.mark.parametrize("change", ["lost", "doubled"])
+def test_a_ledger_that_does_not_match_the_switches_is_found(quiet: Trace, change: str) -> None:
+    waits = quiet.waits.collect()
+    waits = waits[1:] if change == "lost" else pl.concat([waits, waits[:1]])
+    trace = broken(quiet, waits=waits)
+    assert levels(trace)["ledger"] == "violated"
+    assert finding(trace, "ledger")["found"] == 1
+
+
+def test_a_row_of_another_threads_ledger_is_no_replacement(quiet: Trace) -> None:
+    """The number of rows agrees; the threads do not."""
+    waits = quiet.waits.collect().with_columns(utid=pl.lit(3, pl.UInt32))
+    assert levels(broken(quiet, waits=waits))["ledger"] == "violated"
+
+
+def test_a_violation_says_whose_fault_it_is(quiet: Trace) -> None:
+    """The facts alone give sound sums, so the tables were changed after reconstruction."""
+    trace = broken(quiet, waits=quiet.waits.collect()[1:])
+    assert "do not follow from the facts" in finding(trace, "origin")["text"]
+    assert verdict(check(trace)).startswith("Not to be trusted, sums are off. ledger: ")
+
+
+# -- what is missing ---------------------------------------------------------------------
+
+
+def test_a_trace_that_tells_everything_is_trustworthy() -> None:
+    """No note even: nobody waits at the end, and every first sight is a wakeup."""
+    trace = traced(
+        world(
+            """
+             0 cpu0: idle -> idle
+             0 cpu0: new A on 0 by idle
+             1 cpu0: idle -> A
+             9 cpu0: A X -> idle
+            """,
+            ncpu=1,
+            window=(0, 100),
+        )
+    )
+    assert set(levels(trace).values()) == {"ok"}
+    assert verdict(check(trace)) == "Trustworthy: every sum holds and nothing is missing."
+
+
+def test_unknown_time_is_what_no_interval_covers() -> None:
+    """CPU 0 is known from 10 on, CPU 1 from 40 on: 50 of 200 ns are not."""
+    trace = traced(
+        world(
+            """
+            10 cpu0: idle -> A
+            40 cpu1: idle -> B
+            """,
+            window=(0, 100),
+        )
+    )
+    row = finding(trace, "unknown time")
+    assert (row["found"], row["total"], row["unit"], row["level"]) == (50, 200, "ns", "warning")
+
+
+def test_chain_breaks_are_counted_by_cpu() -> None:
+    trace = traced(
+        world(
+            """
+             0 cpu0: idle -> A
+             0 cpu1: idle -> B
+            10 cpu1: C S -> B
+            20 cpu1: C S -> B
+            """,
+            window=(0, 100),
+        )
+    )
+    row = finding(trace, "chain breaks")
+    assert (row["found"], row["total"]) == (2, 4)
+    assert row["text"].endswith("2 on CPU 1")
+
+
+def test_losses_weigh_by_the_time_they_cover() -> None:
+    """One CPU for 10 ns and both for 20 ns are 50 of 200 ns."""
+    trace = traced(
+        world(
+            """
+             0 cpu0: idle -> A
+            10 loss cpu0 until 20 overrun
+            50 loss until 70 truncated
+            """,
+            window=(0, 100),
+        )
+    )
+    row = finding(trace, "losses")
+    assert (row["found"], row["total"], row["level"]) == (50, 200, "warning")
+    assert row["text"].startswith("1 overrun; 1 truncated: 50 ns of CPU time")
+
+
+def test_a_loss_nobody_can_place_is_a_warning() -> None:
+    lost = [{"cpu": 0, "count": 3, "reason": "overrun"}]
+    trace = traced(world(QUIET, window=(0, 100)), unplaced_losses=lost)
+    row = finding(trace, "unplaced losses")
+    assert (row["found"], row["level"]) == (3, "warning")
+
+
+def test_missing_wakeups_are_counted_among_switch_ins_after_a_sleep() -> None:
+    """A was woken once and came back once without a wakeup."""
+    trace = traced(
+        world(
+            """
+             0 cpu0: idle -> A
+            10 cpu0: A S -> idle
+            20 cpu0: waking A on 0
+            30 cpu0: idle -> A
+            40 cpu0: A S -> idle
+            50 cpu0: idle -> A
+            """,
+            ncpu=1,
+            window=(0, 100),
+        )
+    )
+    row = finding(trace, "missing wakeups")
+    assert (row["found"], row["total"], row["level"]) == (1, 2, "warning")
+
+
+def test_an_enqueue_after_its_switch_in_tells_of_clocks_that_disagree() -> None:
+    """CPU 1 enqueued A, CPU 0 ran it, but CPU 1's clock is 4 ns ahead."""
+    trace = traced(
+        world(
+            """
+             0 cpu0: idle -> A
+            10 cpu0: A S -> idle
+            20 cpu1: waking A on 0 by idle
+            21 cpu0: idle -> A
+            25 cpu1: enqueued A on 0 by idle
+            30 cpu0: A S -> idle
+            40 cpu1: waking A on 0 by idle
+            45 cpu1: enqueued A on 0 by idle
+            46 cpu0: idle -> A
+            """,
+            window=(0, 100),
+        )
+    )
+    row = finding(trace, "clock inversions")
+    assert (row["found"], row["total"]) == (1, 2)
+    assert "by up to 4 ns" in row["text"]
+    assert finding(trace, "unmatched wakeups")["found"] == 1
+
+
+def test_a_source_without_enqueues_is_not_blamed_for_them() -> None:
+    trace = traced(
+        world("0 cpu0: idle -> A\n 5 cpu0: A S -> idle\n 7 cpu0: waking A\n 9 cpu0: idle -> A"),
+        has_enqueued=False,
+        window=(0, 9),
+    )
+    assert finding(trace, "unmatched wakeups")["found"] is None
+
+
+def test_the_recorders_share_is_of_the_running_time(quiet: Trace) -> None:
+    """C, the recorder, ran 20 of 160 ns of running time."""
+    threads = quiet.threads.collect().with_columns(recorder=pl.col("comm") == "C")
+    row = finding(broken(quiet, threads=threads), "recorder")
+    assert (row["found"], row["total"], row["level"]) == (20, 160, "warning")
+    assert finding(quiet, "recorder")["found"] is None
+
+
+def test_a_late_cpu_is_noted() -> None:
+    trace = traced(world("0 cpu0: idle -> A\n 30 cpu1: idle -> B", ncpu=3, window=(0, 100)))
+    row = finding(trace, "start skew")
+    assert (row["found"], row["level"]) == (30, "note")
+    assert row["text"] == "CPU 1 begins 30 ns after CPU 0; 1 CPU without any switch"
+
+
+def test_warnings_of_the_recorder_are_passed_on() -> None:
+    trace = traced(world(QUIET, window=(0, 100)), warnings=["72 % of wakeups are missing"])
+    assert "72 % of wakeups are missing" in verdict(check(trace))
+
+
+def test_an_empty_trace_is_answered(quiet: Trace) -> None:
+    trace = Trace.from_tables({}, {"ncpu": 2, "window": None})
+    assert "violated" not in levels(trace).values()
+
+
+# -- the command ------------------------------------------------------------------------
+
+
+def written(trace: Trace, folder: Path) -> Path:
+    """The trace as a `.sched` folder."""
+    folder.mkdir()
+    for name in schema.TABLES:
+        getattr(trace, name).collect().write_parquet(folder / f"{name}.parquet")
+    about = trace.info | {"schema_version": schema.SCHEMA_VERSION}
+    (folder / "trace.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_the_exit_code_tells_scripts(
+    quiet: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 if the sums hold, warnings or not; 1 for warnings with --strict; 1 if a sum is off."""
+    poor = str(written(quiet, tmp_path / "poor.sched"))
+    assert main(["check", poor]) == 0
+    assert "To be used with care." in capsys.readouterr().out
+    assert main(["check", "--strict", poor]) == 1
+    off = broken(quiet, waits=quiet.waits.collect()[1:])
+    assert main(["check", str(written(off, tmp_path / "off.sched"))]) == 1
+    assert "violated" in capsys.readouterr().out
+
+
+def test_json_carries_the_verdict_and_every_finding(
+    quiet: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", "--format", "json", str(written(quiet, tmp_path / "quiet.sched"))])
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == verdict(check(quiet))
+    assert document["rows"] == json.loads(json.dumps(check(quiet).to_dicts()))

@@ -1,0 +1,372 @@
+"""The command line: what it prints, what it refuses, and how it leaves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import polars as pl
+import pytest
+from ledgers import played
+
+from schedscope import cli
+from schedscope.cli import _output
+from schedscope.cli._output import Column
+
+# Round numbers in us: sh runs, wakes web, is preempted by it; db waits to the end.
+SESSION = """
+    1000000  cpu0: idle -> sh
+    2000000  cpu0: waking web on 0 by sh
+    2000000  cpu0: enqueued web on 0 by sh
+    5000000  cpu0: sh R -> web
+    6000000  cpu0: waking db on 0 by web
+    6000000  cpu0: enqueued db on 0 by web
+    7000000  cpu0: web S -> sh
+"""
+
+
+@pytest.fixture
+def sched(tmp_path: Path) -> str:
+    trace = played(SESSION, ncpu=1, window=(1_000_000, 10_000_000), source={"name": "session"})
+    return str(trace.to_sched(tmp_path / "session.sched").path)
+
+
+def run(*words: str) -> int:
+    return cli.main(list(words))
+
+
+# -- commands -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", cli.commands())
+def test_every_command_keeps_the_convention(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """NAME, HELP, an example, and a help page that begins with usage."""
+    module = import_module(cli.commands()[name])
+    assert name == module.NAME
+    assert "\n" not in module.HELP
+    assert len(module.HELP) < 60
+    assert run(name, "--help") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: schedscope {name}")
+    assert f"schedscope {name}" in out.partition("example:")[2], "no example"
+
+
+def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    for name, module in cli.commands().items():
+        assert f"  {name}" in out
+        assert import_module(module).HELP in out
+
+
+def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("latencies") == 2
+    assert "did you mean latency?" in capsys.readouterr().err
+
+
+def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("schedscope 0.")
+
+
+# -- latency --------------------------------------------------------------------------
+
+
+def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole output: which trace, what is missing, totals, table, and what >= means."""
+    assert run("latency", sched, "--by", "comm") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "session · 1 CPU · 9.00 ms · 3 events",
+        "trust: nothing is missing",
+        "2 waits, 5.00 ms in all; 1 still open at the end of sight; 1 left out: begin not seen",
+        "",
+        "comm  waits  open  unseen    total     mean      p50      p90      p99    p99.9"
+        "        max      max at",
+        "web       1     0       0  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms"
+        "    3.00 ms  0.001000 s",
+        "sh        1     0       1  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms"
+        "    2.00 ms  0.004000 s",
+        "db        0     1       0     0 ns        -        -        -        -        -"
+        "  >=4.00 ms           -",
+        "open: waits that had not ended when they went out of sight; >= marks a lower bound",
+    ]
+
+
+def test_latency_for_programs_is_in_ns(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("latency", sched, "--by", "comm", "--format", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0]["comm"] == "web"
+    assert rows[0]["max"] == "3000000"
+    assert rows[2]["max_censored"] == "4000000"
+    assert run("latency", sched, "--by", "comm", "--top", "1", "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["trace"] == "session"
+    assert document["time_unit"] == "ns"
+    assert document["rows_in_all"] == 3
+    assert document["all"]["n"] == 2
+    assert [row["comm"] for row in document["rows"]] == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("words", "comms"),
+    [
+        (["--comm", "web"], ["web"]),
+        (["--comm", "web", "--comm", "sh"], ["web", "sh"]),
+        (["--cause", "preempt"], ["sh"]),
+        (["--cause", "wake"], ["web", "db"]),
+        (["--cpu", "0", "--sort", "max"], ["web", "sh", "db"]),
+        (["--cpu", "1"], []),
+    ],
+)
+def test_latency_selects(
+    sched: str, capsys: pytest.CaptureFixture[str], words: list[str], comms: list[str]
+) -> None:
+    assert run("latency", sched, *words, "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["comm"] for row in rows] == comms
+
+
+def test_latency_over_time_and_by_all(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("latency", sched, "--by", "all", "--every", "1ms", "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["ts"], row["n"]) for row in rows] == [
+        (1_000_000, 0),
+        (2_000_000, 1),
+        (5_000_000, 1),
+        (6_000_000, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["latency", "{}", "--by", "colour"],
+        ["latency", "{}", "--top", "0"],
+        ["latency", "{}", "--every", "soon"],
+        ["latency", "{}", "--format", "xml"],
+        ["latency"],
+        ["latency", "{}", "-O", "novalue"],
+        ["convert", "{}", "-o", "{}"],
+        [],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """One clear sentence on stderr, nothing on stdout."""
+    assert run(*(word.format(sched) for word in words)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert err
+
+
+# -- things that are not traces -------------------------------------------------------
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> dict[str, Path]:
+    paths = {
+        "missing": tmp_path / "missing",
+        "empty file": tmp_path / "empty.dat",
+        "empty folder": tmp_path / "empty.capture",
+        "text": tmp_path / "notes.txt",
+        "binary": tmp_path / "noise.dat",
+        "folder": tmp_path / "folder.capture",
+    }
+    paths["empty file"].touch()
+    paths["empty folder"].mkdir()
+    paths["text"].write_text("hello\n")
+    paths["binary"].write_bytes(bytes(range(256)) * 100)
+    paths["folder"].mkdir()
+    (paths["folder"] / "capture.json").write_text("{")
+    return paths
+
+
+@pytest.mark.parametrize("command", ["latency", "info", "convert", "report"])
+@pytest.mark.parametrize(
+    "what", ["missing", "empty file", "empty folder", "text", "binary", "folder"]
+)
+def test_what_is_no_trace_is_refused_in_a_sentence(
+    odd: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    what: str,
+    command: str,
+) -> None:
+    """It names the file, exits with 1, prints nothing on stdout, leaves nothing behind."""
+    before = sorted(tmp_path.rglob("*"))
+    assert run(command, str(odd[what])) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert odd[what].name in err
+    assert "Traceback" not in err
+    assert "internal error" not in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "gone", "about", "version"])
+def test_a_damaged_sched_folder_is_refused(
+    sched: str, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    folder = Path(sched)
+    table = folder / "waits.parquet"
+    about = folder / "trace.json"
+    match damage:
+        case "cut":
+            table.write_bytes(table.read_bytes()[:-100])
+        case "noise":
+            table.write_bytes(b"noise" * 100)
+        case "gone":
+            table.unlink()
+        case "about":
+            about.write_text(about.read_text()[:50])
+        case "version":
+            about.write_text(
+                about.read_text().replace('"schema_version": 1', '"schema_version": 0')
+            )
+    assert run("latency", sched) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "convert the capture again" in err
+    assert "Traceback" not in err
+
+
+# -- tables ---------------------------------------------------------------------------
+
+
+def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
+    frame = pl.DataFrame({"comm": ["a" * 15], "n": [1], "mean": [1_000], "max": [2_000]})
+    columns = [
+        Column("comm"),
+        Column("n", kind="count"),
+        Column("mean", kind="time", rank=1),
+        Column("max", kind="time"),
+    ]
+    wide = _output.table(frame, columns, width=None)
+    assert wide[0].split() == ["comm", "n", "mean", "max"]
+    narrow = _output.table(frame, columns, width=30)
+    assert narrow[0].split() == ["comm", "n", "max"]
+    assert narrow[-1] == "(no room for: mean; --format csv has every column)"
+    tiny = _output.table(frame, columns, width=24)
+    assert tiny[1].startswith("aaaaaaaa")
+    assert "…" in tiny[1]
+    assert max(map(len, tiny[:2])) <= 24
+
+
+def test_a_name_cannot_move_the_cursor() -> None:
+    """Thread names are anybody's choice: escape sequences are shown, not sent."""
+    frame = pl.DataFrame({"comm": ["\x1b[2Jevil\n"]})
+    assert _output.table(frame, [Column("comm")], width=None)[1] == r"\x1b[2Jevil\n"
+
+
+def test_a_terminal_without_utf8_gets_ascii(sched: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "schedscope", "latency", sched],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode("ascii").startswith("session | 1 CPU")
+
+
+# -- ways out -------------------------------------------------------------------------
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(sched: str) -> None:
+    """`schedscope info x | head -0`: no complaint, and the code of SIGPIPE."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "schedscope", "info", sched],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_during_conversion_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The exit code names the signal; no partial folder, no traceback."""
+    source = tmp_path / "trace.dat"
+    source.write_text("x")
+    script = f"""
+import sys, time
+from schedscope import cli, _native
+def convert(path, folder, options, progress):
+    print("started", flush=True)
+    time.sleep(60)
+_native.convert = convert
+sys.exit(cli.main(["latency", {str(source)!r}]))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert b"Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.dat"]
+
+
+def test_an_internal_error_is_a_sentence_too(
+    sched: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless SCHEDSCOPE_DEBUG asks for the traceback."""
+    from schedscope.cli import info
+
+    def broken(_: object) -> int:
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setattr(info, "run", broken)
+    assert run("info", sched) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: division by zero" in err
+    monkeypatch.setenv("SCHEDSCOPE_DEBUG", "1")
+    assert run("info", sched) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+# -- the other commands ---------------------------------------------------------------
+
+
+def test_info_for_people_and_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("info", sched) == 0
+    out = capsys.readouterr().out
+    assert "window      1000000 to 10000000 ns: 9.00 ms" in out
+    assert run("info", sched, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["ncpu"] == 1
+    assert run("info", sched, "--format", "csv") == 0
+    rows = dict(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows["ncpu"] == "1"
+
+
+def test_convert_does_not_overwrite_what_is_not_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "trace.dat"
+    source.write_text("x")
+    target = tmp_path / "precious"
+    target.mkdir()
+    assert run("convert", str(source), "-o", str(target)) == 2
+    assert run("convert", str(source), "-o", str(target), "--force") == 2
+    assert "not a .sched folder" in capsys.readouterr().err
+    assert run("convert", str(source), "-o", str(tmp_path / "no" / "where.sched")) == 1
+    assert target.is_dir()

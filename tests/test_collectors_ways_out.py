@@ -1,0 +1,278 @@
+"""However `capture` ends, it leaves no trace instance, no process and no half-written folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from collector_runs import CAPTURE, INSTANCES, Run, eventually, meta
+
+from schedscope import collectors
+
+needs_ftrace = pytest.mark.needs("root", "tracefs", "linux")
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+RECORDERS = ["ftrace", pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace"))]
+FOREVER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def nothing_left(run: Run) -> None:
+    assert run.instance() == []
+    assert run.leftovers() == []
+    assert not list(run.cwd.glob("*.partial"))
+
+
+@needs_ftrace
+@pytest.mark.parametrize("recorder", RECORDERS)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
+def test_a_signal_with_a_command(number: signal.Signals, recorder: str, tmp_path: Path) -> None:
+    run = Run("-t", recorder, "-o", "x", "--", *FOREVER, cwd=tmp_path)
+    run.until("recording with")
+    run.process.send_signal(number)
+    # The command did not get the signal (only a terminal sends it to both): TERM ends it.
+    assert run.wait() == 128 + signal.SIGTERM
+    content = meta(tmp_path / "x.capture")
+    assert content["complete"] is True
+    assert content["interrupted"] == number.name.removeprefix("SIG")
+    nothing_left(run)
+
+
+@needs_ftrace
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_ctrl_c_at_a_terminal_reaches_command_and_recorder(recorder: str, tmp_path: Path) -> None:
+    code = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: raise SystemExit(9)"
+    run = Run("-t", recorder, "-o", "x", "--", sys.executable, "-c", code, cwd=tmp_path)
+    run.until("recording with")
+    eventually(lambda: any("KeyboardInterrupt" in line for line in run.leftovers()))
+    time.sleep(0.5)
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.wait() == 9
+    assert meta(tmp_path / "x.capture")["interrupted"] == "INT"
+    nothing_left(run)
+
+
+@needs_ftrace
+@pytest.mark.parametrize("recorder", RECORDERS)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
+def test_a_signal_without_a_command(number: signal.Signals, recorder: str, tmp_path: Path) -> None:
+    run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
+    run.until("Ctrl-C ends the recording")
+    os.killpg(run.process.pid, number)
+    assert run.wait() == 0
+    content = meta(tmp_path / "x.capture")
+    # Ctrl-C is how such a recording is meant to end.
+    expected = None if number == signal.SIGINT else number.name.removeprefix("SIG")
+    assert content["interrupted"] == expected
+    assert content["complete"] is True
+    nothing_left(run)
+
+
+@needs_ftrace
+def test_a_signal_ends_the_timer_too(tmp_path: Path) -> None:
+    run = Run("-o", "x", "-d", "600", cwd=tmp_path)
+    run.until("recording with")
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 0
+    assert meta(tmp_path / "x.capture")["interrupted"] == "INT"
+    nothing_left(run)
+
+
+@needs_ftrace
+def test_a_command_that_crashes(tmp_path: Path) -> None:
+    run = Run("-o", "x", "--", "sh", "-c", "kill -SEGV $$", cwd=tmp_path)
+    assert run.wait() == 128 + signal.SIGSEGV
+    content = meta(tmp_path / "x.capture")
+    assert content["workload"]["exit_status"] == 128 + signal.SIGSEGV
+    assert content["complete"] is True
+    nothing_left(run)
+
+
+@needs_ftrace
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_sigkill_of_the_program_alone(recorder: str, tmp_path: Path) -> None:
+    """Its reader notices, and cleans up in its stead."""
+    run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
+    run.until("Ctrl-C ends the recording")
+    run.process.kill()
+    run.wait()
+    eventually(lambda: not run.instance() and not list(tmp_path.glob("*.partial")), 10)
+    eventually(lambda: not run.leftovers(), 10)
+    assert not (tmp_path / "x.capture").exists()
+
+
+@needs_ftrace
+def test_sigkill_of_everything_is_tidied_by_the_next_run(tmp_path: Path) -> None:
+    run = Run("-o", "x", cwd=tmp_path)
+    run.until("Ctrl-C ends the recording")
+    os.killpg(run.process.pid, signal.SIGKILL)
+    run.wait()
+    eventually(lambda: not run.leftovers())
+    assert run.instance() != []
+    following = Run("-o", "y", "--", "true", cwd=tmp_path)
+    assert following.wait() == 0
+    assert "removed the trace instance" in following.said
+    assert run.instance() == []
+    assert list(tmp_path.glob("y.capture"))
+
+
+@needs_ftrace
+def test_the_instance_of_a_living_capture_is_left_alone(tmp_path: Path) -> None:
+    first = Run("-o", "x", cwd=tmp_path)
+    first.until("Ctrl-C ends the recording")
+    assert Run("-o", "y", "--", "true", cwd=tmp_path).wait() == 0
+    assert first.instance() != []
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait() == 0
+    assert meta(tmp_path / "x.capture")["complete"] is True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(disk)]
+    if subprocess.run(options, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a small tmpfs")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@needs_ftrace
+@pytest.mark.needs("hackbench")
+def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+    """What fits is kept, marked as incomplete, and the exit status says so."""
+    run = Run("-o", f"{small_disk}/x", "--", "hackbench", "-g", "8", "-l", "1000", cwd=tmp_path)
+    assert run.wait() == 125, run.said
+    content = meta(small_disk / "x.capture")
+    assert content["complete"] is False
+    assert "no space left" in content["interrupted"]
+    assert "no space left" in run.said
+    size = content["ftrace"]["sub_buffer_bytes"]
+    raw = [path.stat().st_size for path in (small_disk / "x.capture/raw").iterdir()]
+    assert sum(raw) > 1_000_000
+    assert all(length % size == 0 for length in raw)
+    assert not list(small_disk.glob("*.partial"))
+    assert run.instance() == []
+    assert run.leftovers() == []
+
+
+@needs_ftrace
+def test_a_disk_that_is_full_already(small_disk: Path, tmp_path: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * 5_900_000)
+    run = Run("-o", f"{small_disk}/x", "--", "true", cwd=tmp_path)
+    assert run.wait() == 125
+    assert "no space left" in run.said
+    assert {path.name for path in small_disk.iterdir()} == {"ballast"}
+    assert run.instance() == []
+
+
+@needs_ftrace
+@pytest.mark.needs("bpftrace")
+def test_a_tool_that_dies_on_the_way(tmp_path: Path) -> None:
+    run = Run("-t", "bpftrace", "-o", "x", "--", *FOREVER, cwd=tmp_path)
+    run.until("recording with")
+    tool = [line for line in run.leftovers() if line.startswith("bpftrace ")]
+    assert len(tool) == 1
+    pid = tool[0].split()[-2]
+    os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: run.process.poll() is not None or "waiting for" in run.said, 20)
+    os.killpg(run.process.pid, signal.SIGTERM)
+    assert run.wait() == 125
+    content = meta(tmp_path / "x.capture")
+    assert content["complete"] is False
+    assert "bpftrace" in content["interrupted"]
+    nothing_left(run)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-o"], "needs a value"),
+        (["--colour"], "no option --colour"),
+        (["-d", "soon"], "not a number of seconds"),
+        (["-b", "0"], "not a number of KiB"),
+    ],
+)
+def test_a_wrong_call_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    run = Run(*words, cwd=tmp_path)
+    assert run.wait() == 125
+    assert sentence in run.said
+    assert run.said.count("\n") == 1
+    assert not list(tmp_path.glob("*.capture*"))
+
+
+@needs_ftrace
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--", "no-such-command-here"], "there is no command"),
+        (["-t", "crystal-ball", "--", "true"], "there is no recorder crystal-ball"),
+        (["-o", "/no/such/folder/x", "--", "true"], "cannot make the folder"),
+        (["-o", "taken", "--", "true"], "exists; give another name"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "taken.capture").mkdir()
+    run = Run(*words, cwd=tmp_path)
+    assert run.wait() == 125
+    assert sentence in run.said
+    nothing_left(run)
+    assert list((tmp_path / "taken.capture").iterdir()) == []
+
+
+@pytest.mark.needs("root", "linux", "setpriv")
+def test_without_root_it_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    text = CAPTURE.read_text()
+    assert text.startswith("#!/bin/sh")
+    program = Path("/tmp") / f"capture-for-nobody-{os.getpid()}"
+    program.write_text(collectors.bundle())
+    try:
+        done = subprocess.run(
+            [*nobody, "sh", str(program), "--", "true"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/tmp",
+        )
+    finally:
+        program.unlink()
+    assert done.returncode == 125
+    assert "needs root" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@needs_ftrace
+@pytest.mark.needs("unshare")
+def test_without_tracefs_it_says_how_to_get_it(tmp_path: Path) -> None:
+    hidden = (
+        "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing 2>/dev/null; "
+        f"exec sh {CAPTURE} -t ftrace -o x -- true"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", hidden],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 125
+    assert "mount -t tracefs nodev /sys/kernel/tracing" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_ftrace
+def test_top_level_tracing_is_not_touched(tmp_path: Path) -> None:
+    root = INSTANCES.parent
+    watched = ["trace_clock", "buffer_size_kb", "tracing_on", "current_tracer", "trace_options"]
+    before = {name: (root / name).read_text() for name in watched}
+    assert Run("-o", "x", "--", "true", cwd=tmp_path).wait() == 0
+    assert {name: (root / name).read_text() for name in watched} == before

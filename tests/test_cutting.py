@@ -1,0 +1,150 @@
+"""A trace cut in two and joined again gives the same answer.
+
+Of [begin, cut) and [cut, end), reconstructed apart:
+
+* the first part is the whole, up to the cut: its rows are the whole's first rows, then come the
+  intervals and waits that the cut found open;
+* the second part is the whole, once it knows a thread: from the thread's first switch-in after
+  the cut on, rows are equal;
+* joined, nothing is missing of the running time: a CPU's thread at the cut ran on until that
+  CPU's next switch; and of the waits: one open at the cut ended with that first switch-in.
+
+The first two hold for every stream. The third needs one that neither loses events nor
+contradicts itself, for losses and contradictions take back what the first part believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+from engines import by_native
+from hypothesis import given
+from hypothesis import strategies as st
+from streams import ANY_STREAM, plausible
+from worlds import World
+
+# A thread that runs unseen when the recording begins may be woken in vain, which looks
+# like a wake from sleep until it leaves its CPU: a contradiction, though the stream is true.
+TRUE_STREAM = plausible(losses=False, ties=False, unseen=False)
+UNTIL = pl.col("ts") + pl.col("dur")
+CUT = st.floats(0, 1)
+
+Result = dict[str, Any]
+
+
+def cut_at(world: World, share: float) -> int:
+    assert world.window is not None
+    begin, end = world.window
+    return begin + round(share * (end - begin))
+
+
+def parts(world: World, cut: int) -> tuple[World, World]:
+    """The two worlds; a loss that spans the cut is one of the first."""
+    assert world.window is not None
+    first, second = {}, {}
+    for name, table in world.tables.items():
+        when = pl.col("ts_begin" if name == "losses" else "ts")
+        first[name], second[name] = table.filter(when < cut), table.filter(when >= cut)
+    first["losses"] = first["losses"].with_columns(pl.col("ts_end").clip(upper_bound=cut))
+    return (
+        replace(world, tables=first, window=(world.window[0], cut)),
+        replace(world, tables=second, window=(cut, world.window[1])),
+    )
+
+
+def first_switch_ins(world: World) -> pl.DataFrame:
+    """When each thread of the second part is first switched in, and each CPU first switches."""
+    switches = world.tables["switches"]
+    threads = switches.filter(pl.col("next_utid") >= world.ncpu)
+    known = threads.group_by(utid="next_utid").agg(known=pl.col("ts").min())
+    idle = switches.group_by(utid=pl.col("cpu").cast(pl.UInt32)).agg(known=pl.col("ts").min())
+    return pl.concat([known, idle])
+
+
+@given(ANY_STREAM, CUT)
+def test_the_first_part_is_the_whole_up_to_the_cut(world: World, share: float) -> None:
+    cut = cut_at(world, share)
+    whole, first = by_native(world), by_native(parts(world, cut)[0])
+    closed = first["states"].filter(pl.col("end") != "window")
+    assert first["states"].head(closed.height).equals(closed)
+    assert whole["states"].head(closed.height).equals(closed)
+    open_at_cut = (pl.col("censored") == "right") & (pl.col("ts_ready") + pl.col("wait") == cut)
+    ended = first["waits"].filter(~open_at_cut)
+    assert whole["waits"].head(ended.height).equals(ended)
+
+
+@given(ANY_STREAM, CUT)
+def test_the_second_part_is_the_whole_once_it_knows_a_thread(world: World, share: float) -> None:
+    """Priorities aside: one that no event has repeated since the cut is not known yet."""
+    after = parts(world, cut_at(world, share))[1]
+    whole, second = by_native(world), by_native(after)
+    known = first_switch_ins(after)
+
+    def states(result: Result) -> pl.DataFrame:
+        rows = result["states"].drop("prio").join(known, on="utid")
+        return rows.filter(pl.col("ts") >= pl.col("known")).sort(pl.all())
+
+    def waits(result: Result) -> pl.DataFrame:
+        rows = result["waits"].drop("prio").join(known, on="utid")
+        begin = pl.coalesce("ts_ready", pl.col("ts_run") - 1)
+        return rows.filter(begin >= pl.col("known")).sort(pl.all())
+
+    assert states(whole).equals(states(second))
+    assert waits(whole).equals(waits(second))
+
+
+@given(TRUE_STREAM)
+def test_a_true_stream_contradicts_nothing(world: World) -> None:
+    """What the next tests rest on."""
+    result = by_native(world)
+    assert result["counters"]["contradictions"] == result["counters"]["chain_breaks"] == 0
+    assert result["losses"].is_empty()
+
+
+def run_on(first: Result, after: World) -> pl.DataFrame:
+    """What the threads on the CPUs at the cut ran until their CPU's next switch."""
+    assert after.window is not None
+    cut, end = after.window
+    at_cut = first["states"].filter(state="running", end="window").select("utid", "cpu")
+    switch = after.tables["switches"].group_by("cpu").agg(until=pl.col("ts").min())
+    ran = at_cut.join(switch, on="cpu", how="left")
+    return ran.select("utid", dur=pl.col("until").fill_null(end) - cut)
+
+
+@given(TRUE_STREAM, CUT)
+def test_no_running_time_is_lost_at_the_cut(world: World, share: float) -> None:
+    """Per thread, idle ones too: the whole's time is the parts' plus what the cut hid."""
+    before, after = parts(world, cut_at(world, share))
+    whole, first, second = by_native(world), by_native(before), by_native(after)
+
+    def running(result: Result) -> pl.DataFrame:
+        return result["states"].filter(state="running").select("utid", "dur")
+
+    joined = pl.concat([running(first), running(second), run_on(first, after)])
+
+    def total(rows: pl.DataFrame) -> list[tuple[int, int]]:
+        sums = rows.group_by("utid").agg(pl.col("dur").sum()).filter(pl.col("dur") > 0)
+        return sorted(sums.iter_rows())
+
+    assert total(joined) == total(running(whole))
+
+
+@given(TRUE_STREAM, CUT)
+def test_a_wait_open_at_the_cut_ends_with_the_first_switch_in(world: World, share: float) -> None:
+    cut = cut_at(world, share)
+    before, after = parts(world, cut)
+    whole, first = by_native(world), by_native(before)
+    columns = ["utid", "ts_ready", "ts_waking", "ts_run"]
+    open_at_cut = first["waits"].filter(censored="right").drop("ts_run")
+    joined = open_at_cut.join(first_switch_ins(after), on="utid").rename({"known": "ts_run"})
+    spanning = whole["waits"].filter(
+        pl.col("censored") == "none", pl.col("ts_ready") < cut, pl.col("ts_run") >= cut
+    )
+    seen = spanning.join(open_at_cut, on="utid", how="semi")
+    assert seen.select(columns).sort(pl.all()).equals(joined.select(columns).sort(pl.all()))
+    # The others began with a wakeup that the switch-in or the enqueue had yet to confirm.
+    others = spanning.join(open_at_cut, on="utid", how="anti")
+    assert others.filter(pl.col("ts_waking") >= pl.col("ts_ready")).is_empty()
+    assert others["ts_waking"].null_count() == 0

@@ -1,0 +1,155 @@
+"""What is written for other tools reads back as the same trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import FIXTURES, decode, lives, migrations, switches, wakeups
+
+import schedscope as ss
+from schedscope.errors import UsageError
+
+SOURCES = ["perf-sched.data", "perf-zstd.data", "perfetto-deflate.pftrace", "text-tracefs.txt"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_perfetto_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> None:
+    """Every switch, wakeup with its waker, migration, birth and exit; names and states too."""
+    trace = decode(FIXTURES / name)
+    again = decode(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
+    for view in (switches, wakeups, migrations, lives):
+        ours, theirs = view(trace), view(again)
+        shared = theirs.join(ours, on=ours.columns, how="anti", nulls_equal=True)
+        missing = ours.join(theirs, on=ours.columns, how="anti", nulls_equal=True)
+        assert shared.is_empty()
+        assert missing.is_empty()
+        assert len(ours) == len(theirs)
+    assert again.info["reconstruction"] == trace.info["reconstruction"]
+
+
+def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:
+    """State `unknown` survives; the thread nobody named gets a tid above all others."""
+    trace = decode(FIXTURES / "perfetto-compact.pftrace")
+    again = decode(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
+    columns = ["ts", "cpu", "prev_state", "preempted", "next", "next_prio"]
+    assert switches(again).select(columns).equals(switches(trace).select(columns), null_equal=True)
+    # Full events name the running thread with every wakeup, and as evidence; in
+    # the compact form it was inferred. So only the wakeups themselves compare.
+    columns = ["ts", "cpu", "kind", "tid", "prio", "target_cpu"]
+    assert wakeups(again).select(columns).equals(wakeups(trace).select(columns), null_equal=True)
+
+
+def test_perfetto_as_the_official_classes_read_it(tmp_path: Path) -> None:
+    """Slices of waits nest and end; counters are our queue depth; the host is told."""
+    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    source = decode(FIXTURES / "perf-zstd.data")
+    path = ss.export(source, tmp_path / "x.pftrace", "perfetto")
+    trace = pb.Trace()
+    trace.ParseFromString(path.read_bytes())
+    uts = next(p.system_info.utsname for p in trace.packet if p.HasField("system_info"))
+    assert (uts.sysname, uts.release) == ("Linux", source.info["release"])
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet}
+    depth: dict[int, int] = {}
+    open_slices: dict[int, int] = {}
+    ended = 0
+    for packet in trace.packet:
+        if not packet.HasField("track_event"):
+            continue
+        point = packet.track_event
+        track = tracks[point.track_uuid]
+        match point.type:
+            case 1:
+                assert open_slices.setdefault(point.track_uuid, 0) == 0
+                open_slices[point.track_uuid] = packet.timestamp
+            case 2:
+                assert packet.timestamp > open_slices[point.track_uuid] > 0
+                open_slices[point.track_uuid] = 0
+                ended += 1
+            case 4:
+                assert track.name.startswith("runnable on CPU ")
+                assert point.counter_value >= 0
+                depth[point.track_uuid] = point.counter_value
+    waits = source.waits.filter(pl.col("ts_ready").is_not_null() & (pl.col("wait") > 0))
+    assert ended == waits.collect().height
+    assert not any(open_slices.values())
+    assert len(depth) == 2
+
+
+def test_other_systems_are_written_in_linuxs_terms(tmp_path: Path) -> None:
+    """A FreeBSD trace: its states in Linux's bits, a release whose letters readers know."""
+    tables = {
+        "switches": pl.DataFrame(
+            {
+                "ts": [100, 200],
+                "cpu": [0, 0],
+                "prev_utid": [0, 1],
+                "prev_state": ["runnable", "blocked"],
+                "prev_prio": [None, 120],
+                "preempted": [False, False],
+                "next_utid": [1, 0],
+                "next_prio": [120, None],
+            },
+            schema=ss.Trace.from_tables({}, {"ncpu": 1}).switches.collect_schema(),
+        ),
+        "threads": pl.DataFrame(
+            {"utid": [0, 1], "tid": [100002, 100999], "pid": [11, 4711], "comm": ["idle", "sh"]}
+        ).with_columns(
+            pl.col("utid", "tid", "pid").cast(pl.UInt32),
+            comm_first="comm",
+            start_ts=pl.lit(None, pl.Int64),
+            exit_ts=pl.lit(None, pl.Int64),
+            parent_utid=pl.lit(None, pl.UInt32),
+            prio=pl.lit(None, pl.Int16),
+        ),
+    }
+    info = {"ncpu": 1, "os": "FreeBSD", "release": "15.0-RELEASE", "window": [100, 300]}
+    trace = ss.Trace.from_tables(tables, info)
+    again = decode(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
+    assert switches(again).select("ts", "prev", "prev_state", "next").rows() == [
+        (100, 0, "runnable", 100999),
+        (200, 100999, "blocked", 0),
+    ]
+    # Readers choose state letters by it; the true system is in the version text.
+    assert again.info["release"] == "5.0.0"
+    assert b"FreeBSD 15.0-RELEASE, written by schedscope" in (tmp_path / "x.pftrace").read_bytes()
+
+
+def test_chrome_json_holds_every_run(tmp_path: Path) -> None:
+    """One slice for each run of a thread, in µs with the nanoseconds behind the point."""
+    trace = decode(FIXTURES / "perf-sched.data")
+    path = ss.export(trace, tmp_path / "x.json", "chrome")
+    events = json.loads(path.read_text(), parse_float=str)["traceEvents"]
+    runs = [e for e in events if e["ph"] == "X" and e["pid"] == 1]
+    states = trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= 2))
+    expected = states.sort("ts").collect()
+    assert len(runs) == len(expected)
+    micro = [int(run["dur"].replace(".", "")) for run in runs]
+    assert micro == expected["dur"].to_list()
+
+
+def test_tables_as_parquet_and_csv(tmp_path: Path) -> None:
+    trace = decode(FIXTURES / "perf-sched.data")
+    parquet = ss.export(trace, tmp_path / "p", "parquet")
+    assert pl.read_parquet(parquet / "switches.parquet").equals(trace.switches.collect())
+    csv = ss.export(trace, tmp_path / "c", "csv")
+    assert pl.read_csv(csv / "waits.csv").height == trace.waits.collect().height
+
+
+def test_an_export_never_overwrites_or_leaves_parts(tmp_path: Path) -> None:
+    """An existing file stays unless forced; a failed export leaves nothing."""
+    trace = decode(FIXTURES / "perf-sched.data")
+    path = tmp_path / "x.pftrace"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        ss.export(trace, path, "perfetto")
+    assert path.read_text() == "mine"
+    ss.export(trace, path, "perfetto", force=True)
+    with pytest.raises(UsageError, match="folder that no export made"):
+        (tmp_path / "other").mkdir()
+        ss.export(trace, tmp_path / "other", "csv", force=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "x.pftrace"]
+    with pytest.raises(UsageError, match="one of perfetto"):
+        ss.export(trace, tmp_path / "y", "vcd")

@@ -1,0 +1,217 @@
+"""perf.data against perf's own reading of the same file."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import FIXTURES, decode, switches, tids, wakeups
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import schedscope as ss
+from schedscope import _native
+from schedscope.errors import FormatError, SchedscopeError
+
+LATENCY = re.compile(
+    r"\s+(?P<comm>.+):(?P<tid>\d+)\s+\|\s+[\d.]+ ms \|\s+(?P<n>\d+) \| avg:\s+(?P<avg>[\d.]+) ms "
+    r"\| max:\s+(?P<max>[\d.]+) ms \| max start:\s+(?P<start>[\d.]+) s "
+    r"\| max end:\s+(?P<end>[\d.]+) s"
+)
+
+
+def latency_rows(text: str) -> list[tuple[str, ...]]:
+    """What `perf sched latency -p` prints for each thread."""
+    keys = ("tid", "n", "avg", "max", "start", "end")
+    return sorted(match.group(*keys) for match in map(LATENCY.match, text.splitlines()) if match)
+
+
+def our_rows(trace: ss.Trace) -> list[tuple[str, ...]]:
+    """The same from the `perf` definition, in perf's own rounding."""
+    waits = ss.as_defined(trace, "perf").waits.collect().join(tids(trace), on="utid")
+    rows = []
+    for _, one in waits.group_by("utid"):
+        n, total, longest = len(one), int(one["wait"].sum()), int(one["wait"].max())
+        first = one.row(int(one["wait"].arg_max()), named=True)
+        start, end = (first["ts_ready"], first["ts_run"]) if longest else (0, 0)
+        rows.append(
+            (
+                str(one["tid"][0]),
+                str(n),
+                f"{total // n / 1e6:.3f}",
+                f"{longest / 1e6:.3f}",
+                f"{start // 10**9}.{start // 1000 % 10**6:06d}",
+                f"{end // 10**9}.{end // 1000 % 10**6:06d}",
+            )
+        )
+    return sorted(rows)
+
+
+@pytest.mark.parametrize("name", ["sched", "pipe", "zstd", "lost"])
+def test_latency_equals_perf(name: str) -> None:
+    """Count, mean, maximum and its place: every thread, every printed digit."""
+    theirs = latency_rows((FIXTURES / f"perf-{name}.latency.txt").read_text())
+    assert len(theirs) > 10
+    assert our_rows(decode(FIXTURES / f"perf-{name}.data")) == theirs
+
+
+TIMEHIST = re.compile(
+    r"\s*(?P<s>\d+)\.(?P<us>\d{6}) \[(?P<cpu>\d+)\]\s+(?P<task>.+?)\s+[\d.]+\s+[\d.]+\s+"
+    r"(?P<run>[\d.]+)\s+(?P<state>\S)\s*$"
+)
+LETTERS = {
+    "runnable": "R",
+    "sleeping": "S",
+    "blocked": "D",
+    "stopped": "T",
+    "parked": "I",
+    "dead": "XZ",
+}
+
+
+def test_every_row_of_timehist_is_a_switch() -> None:
+    """Row by row: time, CPU, thread and state; <idle> shows I for its R."""
+    text = (FIXTURES / "perf-sched.timehist.txt").read_text().splitlines()
+    theirs = [match for match in map(TIMEHIST.match, text) if match]
+    ours = switches(decode(FIXTURES / "perf-sched.data")).to_dicts()
+    # perf leaves a CPU's first switch out where the thread has no name yet.
+    assert len(ours) - 2 <= len(theirs) <= len(ours)
+    by_place = {(row["ts"] // 1000, row["cpu"], row["prev"]): row for row in ours}
+    for match in theirs:
+        numbers = re.search(r"\[(\d+)(?:/\d+)?\]$", match["task"])
+        tid = int(numbers[1]) if numbers else 0
+        row = by_place[int(match["s"]) * 10**6 + int(match["us"]), int(match["cpu"]), tid]
+        assert match["state"] in ("I" if tid == 0 else LETTERS[row["prev_state"]]), match[0]
+
+
+def test_counts_are_those_of_perf_report() -> None:
+    """Samples per event as `perf report --stats` counts them."""
+    events = decode(FIXTURES / "perf-sched.data").info["events"]
+    totals = {name: sum(per_cpu.values()) for name, per_cpu in events.items()}
+    assert totals == {
+        "sched:sched_switch": 575,
+        "sched:sched_stat_runtime": 631,
+        "sched:sched_process_fork": 6,
+        "sched:sched_wakeup_new": 6,
+        "sched:sched_migrate_task": 3,
+        "sched:sched_waking": 275,
+    }
+
+
+def test_pipe_and_compressed_files_say_as_much_as_plain_ones() -> None:
+    """Host, clock, topology and thread names come from records or sections alike."""
+    for name in ("sched", "pipe", "zstd"):
+        trace = decode(FIXTURES / f"perf-{name}.data")
+        assert trace.info["release"].startswith("6.18."), name
+        assert trace.info["clock"]["name"] == "mono", name
+        assert trace.ncpu == 2, name
+        comms = set(trace.threads.collect()["comm"])
+        assert {"sched-pipe", "true"} <= comms, name
+        assert trace.info["warnings"] == [], name
+
+
+def test_wake_events_are_told_apart() -> None:
+    """perf sched record has sched_waking only; our own choice of events has both."""
+    sched, both = decode(FIXTURES / "perf-sched.data"), decode(FIXTURES / "perf-zstd.data")
+    assert (sched.info["has_waking"], sched.info["has_enqueued"]) == (True, False)
+    assert (both.info["has_waking"], both.info["has_enqueued"]) == (True, True)
+    kinds = wakeups(both)["kind"].value_counts().sort("kind").rows()
+    assert kinds == [("enqueued", 220), ("new", 6), ("waking", 220)]
+
+
+def test_forks_exits_and_execs() -> None:
+    """A forked thread has parent, begin, end and the name of what it executed."""
+    trace = decode(FIXTURES / "perf-sched.data")
+    born = trace.threads.filter(pl.col("start_ts").is_not_null()).collect()
+    assert len(born) == 6
+    assert born["parent_utid"].null_count() == 0
+    true = born.filter(pl.col("comm") == "true")
+    assert len(true) == 3
+    assert true["exit_ts"].null_count() == 0
+    assert (true["tid"] == true["pid"]).all()
+
+
+def test_a_lost_record_is_a_loss_with_its_place() -> None:
+    """LOST is placed once; the totals of LOST_SAMPLES repeat it and add nothing."""
+    trace = decode(FIXTURES / "perf-lost.data")
+    losses = trace.losses.filter(pl.col("reason") == "overrun").collect().to_dicts()
+    assert len(losses) == 1
+    assert losses[0]["cpu"] == 0
+    assert losses[0]["count"] == 11
+    assert losses[0]["ts_begin"] < losses[0]["ts_end"]
+    assert trace.info["unplaced_losses"] == []
+
+
+def test_events_are_in_order_of_time() -> None:
+    """The file holds one ring buffer after the other; the tables are sorted."""
+    for name in ("sched", "pipe", "zstd", "lost"):
+        trace = decode(FIXTURES / f"perf-{name}.data")
+        assert trace.switches.collect()["ts"].is_sorted(), name
+        assert trace.wakeups.collect()["ts"].is_sorted(), name
+
+
+def _decode_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "x.data"
+    path.write_bytes(data)
+    _native.decode(str(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("perf")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
+    """File mode needs its end (the event formats); pipe mode gives what was written."""
+    name = data.draw(st.sampled_from(["sched", "pipe", "zstd"]))
+    whole = (FIXTURES / f"perf-{name}.data").read_bytes()
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    (folder / "cut.data").write_bytes(whole[:cut])
+    try:
+        trace = decode(folder / "cut.data")
+    except SchedscopeError:
+        return
+    rest, all_of_it = switches(trace), switches(decode(FIXTURES / f"perf-{name}.data"))
+    if name == "pipe":
+        # Later ring buffers are missing: what is there is as it was.
+        assert rest.join(all_of_it, on=rest.columns, how="anti", nulls_equal=True).is_empty()
+    else:
+        # Only descriptions that we do not need were cut off.
+        assert rest.equals(all_of_it, null_equal=True)
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
+    """Damage never crashes, hangs or shows a Python traceback of ours."""
+    name = data.draw(st.sampled_from(["sched", "pipe", "zstd", "lost"]))
+    damaged = bytearray((FIXTURES / f"perf-{name}.data").read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        # Half of them in the head, where a byte decides most.
+        top = data.draw(st.sampled_from([2048, len(damaged)]))
+        damaged[data.draw(st.integers(8, top - 1))] = data.draw(st.integers(0, 255))
+    with suppress(SchedscopeError):
+        _decode_bytes(bytes(damaged), folder)
+
+
+def test_refusals_say_what_to_do(folder: Path) -> None:
+    """Killed recorder, other byte order, no scheduler events: named, with a way out."""
+    whole = (FIXTURES / "perf-sched.data").read_bytes()
+    killed = whole[:48] + bytes(8) + whole[56:]
+    swapped = b"2ELIFREP" + whole[8:]
+    for data, found in [(killed, "0 bytes of records"), (swapped, "other byte order")]:
+        with pytest.raises(FormatError, match=found) as caught:
+            _decode_bytes(data, folder)
+        assert caught.value.hint
+
+
+def test_no_expanded_file_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed records are expanded below TMPDIR, in a file without a name."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    decode(FIXTURES / "perf-zstd.data")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,275 @@
+"""Perfetto traces against Google's own protobuf classes, and hand-made packets."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import FIXTURES, decode, lives, migrations, switches, wakeups
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedscope import _native
+from schedscope.errors import FormatError, SchedscopeError
+
+COMPACT = FIXTURES / "perfetto-compact.pftrace"
+DEFLATE = FIXTURES / "perfetto-deflate.pftrace"
+
+
+# --- Protobuf by hand: enough to write packets in round numbers. ---
+
+
+def varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def packed(number: int, values: list[int]) -> bytes:
+    return field(number, b"".join(map(varint, values)))
+
+
+def bundle(cpu: int, *parts: bytes) -> bytes:
+    """A packet with a bundle of ftrace events."""
+    return field(1, field(1, field(1, cpu) + b"".join(parts)))
+
+
+def event(ts: int, tid: int, number: int, *parts: bytes, flags: int = 0) -> bytes:
+    return field(2, field(1, ts) + field(2, tid) + field(5, flags) + field(number, b"".join(parts)))
+
+
+def switch(
+    ts: int, prev: tuple[str, int, int], state: int, following: tuple[str, int, int]
+) -> bytes:
+    before = field(1, prev[0]) + field(2, prev[1]) + field(3, prev[2]) + field(4, state)
+    after = field(5, following[0]) + field(6, following[1]) + field(7, following[2])
+    return event(ts, prev[1], 4, before, after)
+
+
+def waking(ts: int, waker: int, who: tuple[str, int, int], cpu: int, flags: int = 0) -> bytes:
+    parts = field(1, who[0]) + field(2, who[1]) + field(3, who[2]) + field(5, cpu)
+    return event(ts, waker, 20, parts, flags=flags)
+
+
+IDLE, A, B = ("swapper/0", 0, 120), ("a", 11, 120), ("b", 22, 100)
+RELEASE = field(1, field(45, field(1, field(1, "Linux") + field(3, "6.18.0"))))
+
+
+def test_a_world_in_full_events(tmp_path: Path) -> None:
+    """Two CPUs, bundles in the order in which they were drained, not of time."""
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(
+        RELEASE
+        + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 256, B), waking(350, 22, A, 1, flags=8))
+        + bundle(1, waking(150, 0, B, 0), switch(320, IDLE, 0, A))
+    )
+    trace = decode(path)
+    assert switches(trace).rows() == [
+        (100, 0, 0, "runnable", None, 120, 11, 120),
+        (300, 0, 11, "runnable", True, 120, 22, 100),
+        (320, 1, 0, "runnable", None, 120, 11, 120),
+    ]
+    # Raised in an interrupt (flags 8): nobody's doing.
+    assert wakeups(trace).rows() == [
+        (150, 1, 0, "waking", 22, 100, 0),
+        (350, 0, None, "waking", 11, 120, 1),
+    ]
+
+
+def compact(switches_: list[tuple[int, int, int, int]], names: list[str]) -> bytes:
+    """(time step, prev_state, next tid, name index) of each switch, in columns."""
+    steps, states, tids, indices = zip(*switches_, strict=True)
+    return field(
+        4,
+        b"".join(field(5, name) for name in names)
+        + packed(1, list(steps))
+        + packed(2, list(states))
+        + packed(3, list(tids))
+        + packed(4, [120] * len(steps))
+        + packed(6, list(indices)),
+    )
+
+
+def test_compact_switches_name_only_the_next_thread(tmp_path: Path) -> None:
+    """The one who leaves is the one who came; at first, and after X to X, nobody knows."""
+    path = tmp_path / "x.pftrace"
+    names = ["swapper/0", "a", "b"]
+    path.write_bytes(
+        RELEASE + bundle(0, compact([(100, 0, 11, 1), (50, 1, 22, 2), (50, 0, 22, 2)], names))
+    )
+    trace = decode(path)
+    assert switches(trace).select("ts", "prev", "prev_state", "next").rows() == [
+        (100, 0, "unknown", 11),
+        (150, 11, "sleeping", 22),
+        (200, 0, "unknown", 22),
+    ]
+    unknown = trace.threads.filter(pl.col("comm") == "<unknown>").collect()
+    assert unknown["tid"].to_list() == [None]
+    breaks = trace.losses.select("ts_begin", "ts_end", "reason").collect().rows()
+    assert breaks == [(150, 200, "chain_break")]
+
+
+def test_lost_events_and_missing_bundles_are_losses(tmp_path: Path) -> None:
+    """The kernel's flag, and a bundle whose predecessor is not in the file."""
+    path = tmp_path / "x.pftrace"
+    lost, previous_end = field(3, 1), field(10, 450)
+    path.write_bytes(
+        RELEASE
+        + bundle(0, switch(100, IDLE, 0, A))
+        + bundle(0, lost, switch(300, A, 1, IDLE))
+        + bundle(0, previous_end, switch(500, A, 1, IDLE))
+    )
+    losses = decode(path).losses.filter(pl.col("reason") == "overrun").collect()
+    assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(0, 100, 300), (0, 300, 500)]
+
+
+def test_generic_events_are_read_by_name(tmp_path: Path) -> None:
+    """What the writer had no message for comes with its fields' names."""
+
+    def named(name: str, value: int | str) -> bytes:
+        return field(2, field(1, name) + field(3 if isinstance(value, str) else 4, value))
+
+    parts = [field(1, "sched_waking"), named("comm", "b"), named("pid", 22), named("prio", 100)]
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(
+        RELEASE
+        + bundle(0, switch(100, IDLE, 0, A), event(200, 11, 327, *parts, named("target_cpu", 1)))
+    )
+    assert wakeups(decode(path)).rows() == [(200, 0, 11, "waking", 22, 100, 1)]
+
+
+def test_states_follow_the_kernels_release(tmp_path: Path) -> None:
+    """128 is a parked kernel thread since Linux 4.14, and was another flag before."""
+    path = tmp_path / "x.pftrace"
+    for release, state in [("6.1.0", "parked"), ("4.9.0", "unknown")]:
+        host = field(1, field(45, field(1, field(1, "Linux") + field(3, release))))
+        path.write_bytes(host + bundle(0, switch(100, A, 128, B)))
+        assert switches(decode(path))["prev_state"].to_list() == [state]
+
+
+def test_compression_changes_nothing(tmp_path: Path) -> None:
+    """zstd and deflate packets hold the packets they replace."""
+    import zlib
+
+    plain = RELEASE + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 1, IDLE))
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(plain)
+    expected = switches(decode(path))
+    path.write_bytes(RELEASE + field(1, field(50, zlib.compress(plain))))
+    assert switches(decode(path)).equals(expected, null_equal=True)
+
+
+# --- Real traces. ---
+
+
+def test_every_event_is_what_the_official_classes_say() -> None:
+    """Decoded by Google's generated Python classes, event by event."""
+    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    import zlib
+
+    trace = pb.Trace()
+    trace.ParseFromString(DEFLATE.read_bytes())
+    packets = []
+    for packet in trace.packet:
+        if packet.compressed_packets:
+            inner = pb.Trace()
+            inner.ParseFromString(zlib.decompress(packet.compressed_packets))
+            packets += inner.packet
+        else:
+            packets.append(packet)
+    theirs: list[tuple[int, ...]] = []
+    woken: list[tuple[int, ...]] = []
+    for packet in packets:
+        for one in packet.ftrace_events.event:
+            cpu = packet.ftrace_events.cpu
+            if one.HasField("sched_switch"):
+                s = one.sched_switch
+                numbers = (s.prev_pid, s.prev_prio, s.next_pid, s.next_prio)
+                theirs.append((one.timestamp, cpu, *numbers))
+            for kind in ("sched_waking", "sched_wakeup", "sched_wakeup_new"):
+                if one.HasField(kind):
+                    w = getattr(one, kind)
+                    woken.append((one.timestamp, cpu, w.pid, w.prio, w.target_cpu))
+    ours = decode(DEFLATE)
+    columns = ["ts", "cpu", "prev", "prev_prio", "next", "next_prio"]
+    assert switches(ours).select(columns).rows() == sorted(theirs)
+    rows = wakeups(ours).select("ts", "cpu", "tid", "prio", "target_cpu").rows()
+    assert sorted(rows) == sorted(woken)
+    assert len(theirs) > 300
+
+
+def test_compact_and_full_form_tell_the_host() -> None:
+    """Release, clock and process names are in both."""
+    for path in (COMPACT, DEFLATE):
+        trace = decode(path)
+        assert trace.info["release"].startswith("6.18.")
+        assert trace.info["clock"]["name"] == "boot"
+        assert trace.ncpu == 2
+        assert {"sched-pipe", "traced_probes"} <= set(trace.threads.collect()["comm"])
+        assert migrations(trace).height > 0
+        assert lives(trace)["start_ts"].drop_nulls().len() > 0
+
+
+def test_chain_breaks_of_compact_form_are_counted_in_words() -> None:
+    """A fifth of this trace's switches cannot tell who left: said, not guessed."""
+    trace = decode(COMPACT)
+    unknown = switches(trace).filter(pl.col("prev_state") == "unknown")
+    # The first of each CPU is so in every compact trace.
+    said = sum(int(text.split()[2]) for text in trace.info["warnings"])
+    assert said == len(unknown) - trace.ncpu
+    # Other evidence (a waker who cannot have run) breaks the chain elsewhere, too.
+    assert trace.losses.filter(pl.col("reason") == "chain_break").collect().height >= said
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("perfetto")
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
+    """Packets are whole or missing; nothing is made up."""
+    source = data.draw(st.sampled_from([COMPACT, DEFLATE]))
+    whole = source.read_bytes()
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    path = folder / "cut.pftrace"
+    path.write_bytes(whole[:cut])
+    try:
+        trace = decode(path)
+    except SchedscopeError:
+        return
+    rest, full = switches(trace), switches(decode(source))
+    assert rest["ts"].is_in(full["ts"].implode()).all()
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
+    damaged = bytearray(data.draw(st.sampled_from([COMPACT, DEFLATE])).read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    path = folder / "bad.pftrace"
+    path.write_bytes(bytes(damaged))
+    with suppress(SchedscopeError):
+        _native.decode(str(path))
+
+
+def test_a_trace_without_ftrace_says_how_to_record_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(RELEASE * 3)
+    with pytest.raises(FormatError, match="no ftrace events") as caught:
+        decode(path)
+    assert "sched/sched_switch" in caught.value.hint

@@ -1,0 +1,115 @@
+"""Figures: what is drawn is what the frame says; they can be rendered; wrong frames are refused."""
+
+from __future__ import annotations
+
+import io
+
+import polars as pl
+import pytest
+from ledgers import ledger
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import schedscope as ss
+
+WORLD = """
+    web  wake    100 -> 110  cpu0
+    web  wake    200 -> 230  cpu1
+    web  preempt 300 -> 320  cpu0
+    db   wake    400 -> 500  cpu1
+    db   preempt 600 -> open cpu1
+    new  new     700 -> 700  cpu1
+    db   unknown ?   -> 250  cpu1
+"""
+
+
+def rendered(axes: Axes) -> bytes:
+    buffer = io.BytesIO()
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def texts(axes: Axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_the_ladder_has_a_rung_for_each_group() -> None:
+    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(WORLD), by="comm"))
+    assert texts(axes) == ["db  (1)", "web  (3)", "new  (1)"]
+    markers = {(line.get_marker(), *map(float, line.get_xdata())) for line in axes.lines}
+    assert ("|", 30.0) in markers  # web's maximum
+    assert (">", 400.0) in markers  # db's open wait, longer than its 100
+    assert rendered(axes).startswith(b"\x89PNG")
+
+
+def test_the_rest_is_named_when_not_all_groups_fit() -> None:
+    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(WORLD), by="comm"), top=1)
+    assert "the first 1 of 3" in axes.get_title(loc="left")
+
+
+def test_over_time_an_empty_bucket_breaks_the_line() -> None:
+    frame = ss.runqueue_latency(ledger(WORLD), every=100)
+    axes = ss.plot_runqueue_latency(frame.filter(pl.col("ts") != 300))
+    median = axes.lines[0].get_ydata()
+    assert list(median)[:2] == [10.0, 30.0]
+    assert median[2] != median[2]  # NaN
+    rendered(axes)
+
+
+def test_survival_is_drawn_from_one_down_to_the_last_step() -> None:
+    frame = ss.survival(ledger(WORLD))
+    axes = ss.plot_survival(frame)
+    drawn = axes.lines[0].get_ydata()
+    assert drawn[0] == 1.0
+    assert min(drawn) > 0  # a log axis has no zero
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    rendered(axes)
+
+
+def test_survival_by_group_names_what_is_left_out() -> None:
+    frame = ss.survival(ledger(WORLD), by="comm")
+    axes = ss.plot_survival(frame, top=2)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["web (3)", "db (1)"]
+    assert "1 smaller groups not drawn" in axes.get_title(loc="left")
+
+
+def test_worst_waits_lie_where_they_were() -> None:
+    frame = ss.worst_waits(ledger(WORLD), 2)
+    assert frame.select("comm", "wait", "censored").rows() == [
+        ("db", 400, "right"),
+        ("db", 100, "none"),
+    ]
+    axes = ss.plot_worst_waits(frame)
+    first, second = axes.patches[:2]
+    assert (first.get_x(), first.get_width()) == pytest.approx((600e-9, 400e-9))  # type: ignore[attr-defined]
+    assert (second.get_x(), second.get_width()) == pytest.approx((400e-9, 100e-9))  # type: ignore[attr-defined]
+    assert [text.get_text() for text in axes.texts] == [">=400 ns", "100 ns"]
+    rendered(axes)
+
+
+@pytest.mark.parametrize("plot", [ss.plot_runqueue_latency, ss.plot_survival, ss.plot_worst_waits])
+def test_another_frame_is_refused_by_name(plot: object) -> None:
+    """The error names the analysis whose frame it wants."""
+    with pytest.raises(ss.UsageError, match="the frame that schedscope"):
+        plot(pl.DataFrame({"x": [1]}))  # type: ignore[operator]
+
+
+def test_an_empty_trace_can_be_drawn() -> None:
+    trace = ledger("")
+    rendered(ss.plot_runqueue_latency(ss.runqueue_latency(trace, by="comm")))
+    rendered(ss.plot_runqueue_latency(ss.runqueue_latency(trace, every="1ms")))
+    rendered(ss.plot_survival(ss.survival(trace)))
+    rendered(ss.plot_survival(ss.survival(trace, by="comm")))
+    rendered(ss.plot_worst_waits(ss.worst_waits(trace)))
+
+
+def test_the_callers_settings_stay_as_they_were() -> None:
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    ss.plot_survival(ss.survival(ledger(WORLD)))
+    assert dict(mpl.rcParams) == before
