@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import hogs, make, nice_hogs, spinners, web
+from schedscope.simulator.generators import hogs, make, nice_hogs, requests, spinners, web
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
@@ -141,6 +141,36 @@ def test_v10_make_is_no_slower_under_bfs_than_under_cfs_2_6_31() -> None:
     """`make -j2` on two cores: BFS ahead (published: by 14 %)."""
     elapsed = {p: simulate(make(2), policy=p, machine=2).duration for p in ("bfs", "cfs-2.6.31")}
     assert elapsed["bfs"] <= elapsed["cfs-2.6.31"]
+
+
+@cache
+def responses(policy: str) -> pl.Series:
+    """ns from request to answer of 30 clients without think time, on one CPU."""
+    trace = simulate(requests(30, requests=60, service="4ms", think=0), policy=policy)
+    clients = trace.threads.filter(pl.col("comm").cast(pl.String).str.starts_with("client"))
+    gaps = (
+        trace.states.filter(pl.col("state") == "running")
+        .join(clients.select("utid"), on="utid")
+        .sort("utid", "ts")
+        .select(gap=pl.col("ts") - (pl.col("ts") + pl.col("dur")).shift().over("utid"))
+        .drop_nulls()
+        .collect()
+    )
+    return gaps["gap"]
+
+
+def test_v11_staircase_has_the_smaller_spread_at_the_same_throughput() -> None:
+    """Published: completion within 0.4 %, longest less shortest response 32 % smaller."""
+    o1, staircase = responses("o1"), responses("staircase-server")
+    assert int(staircase.max()) - int(staircase.min()) < int(o1.max()) - int(o1.min())
+
+
+def test_v12_o1_is_best_at_95_percent_and_compute_mode_best_of_staircase() -> None:
+    """Order of p95 less minimum; compute mode pays with its longest response."""
+    late = {p: responses(p) for p in ("o1", "staircase-server", "staircase-compute")}
+    p95 = {p: float(s.quantile(0.95)) - float(s.min()) for p, s in late.items()}
+    assert sorted(p95, key=lambda p: p95[p]) == ["o1", "staircase-compute", "staircase-server"]
+    assert late["staircase-compute"].max() > late["staircase-server"].max()
 
 
 def test_v16_staircase_gives_nice_19_a_twentieth() -> None:
