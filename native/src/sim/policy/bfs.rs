@@ -16,7 +16,7 @@ use super::super::shared_queue::SharedQueue;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{CLOCK_HZ, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
     kick_idle, least_loaded,
@@ -32,7 +32,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Ns,
             default: "6ms",
             unit: "ns",
-            range: POSITIVE,
+            range: SPAN,
             doc: "slice before scaling by the number of CPUs",
         },
         Tunable {
@@ -56,7 +56,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Ns,
             default: "0",
             unit: "ns",
-            range: NON_NEGATIVE,
+            range: SPAN_OR_ZERO,
             doc: "a rest of slice of at most this is an ended slice (v0.31x: 100us)",
         },
         Tunable {

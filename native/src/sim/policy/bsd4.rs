@@ -18,7 +18,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE};
+use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
     kick_idle,
@@ -42,7 +42,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Int,
             default: "0",
             unit: "stat ticks",
-            range: NON_NEGATIVE,
+            range: COUNT_OR_ZERO,
             doc: "round-robin slice; 0 = stathz / 10",
         },
         Tunable {
@@ -50,7 +50,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Int,
             default: "0",
             unit: "stat ticks",
-            range: NON_NEGATIVE,
+            range: COUNT_OR_ZERO,
             doc: "ticks of estcpu that worsen the priority by 1; 0 = 8 * CPUs (8 in 5.2.1)",
         },
         Tunable {
@@ -58,7 +58,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Int,
             default: "1",
             unit: "priorities",
-            range: NON_NEGATIVE,
+            range: COUNT_OR_ZERO,
             doc: "priorities per step of nice",
         },
         Tunable {

@@ -18,7 +18,7 @@ use super::super::world::{State, Why, World};
 use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
 use super::linux_rt::RtQueues;
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, COUNT, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -55,7 +55,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "5ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "period in which every thread runs once; scaled by 1 + log2(CPUs)",
         ),
         tunable(
@@ -63,7 +63,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "least slice; scaled",
         ),
         tunable(
@@ -71,7 +71,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1ms",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "lag that a waking thread needs to preempt; scaled",
         ),
         tunable(
@@ -79,7 +79,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "5",
             "threads",
-            POSITIVE,
+            COUNT,
             "beyond this many the period grows by the least slice each",
         ),
         tunable(
@@ -87,7 +87,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "500us",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
         switch(
@@ -155,7 +155,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "100ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "slice of SCHED_RR",
         ),
         tunable("hz", Kind::Int, "250", "1/s", CLOCK_HZ, "clock ticks"),

@@ -21,7 +21,7 @@ use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_rt::RtQueues;
 use super::linux_wake::{Placer, fork_cpu};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -58,7 +58,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "700us",
             "ns",
-            POSITIVE,
+            SPAN,
             "slice of a request; scaled by 1 + log2(CPUs, at most 8)",
         ),
         switch("scaling", "on", "scale the slice by 1 + log2(CPUs)"),
@@ -98,7 +98,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "500us",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
         switch("balance", "on", "periodic and idle load balancing"),
@@ -108,7 +108,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "100ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "slice of SCHED_RR",
         ),
         tunable(

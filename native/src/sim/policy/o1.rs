@@ -16,7 +16,7 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
 use super::linux_domains::{Balancer, Knobs};
 use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -49,7 +49,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "5ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "least slice; also the base of the interactive round robin",
         ),
         tunable(
@@ -57,7 +57,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "100ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "slice at nice 0; four times this below 0, falling linearly to nice 19",
         ),
         tunable(
@@ -65,7 +65,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1s",
             "ns",
-            POSITIVE,
+            SPAN,
             "sleep that earns the whole bonus",
         ),
         tunable(
@@ -73,7 +73,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1s",
             "ns",
-            POSITIVE,
+            SPAN,
             "times the runnable threads: after this the expired array is starving",
         ),
         tunable(
@@ -105,7 +105,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "3",
             "",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "an exiting child moves its parent's sleep_avg by 1 in this + 1",
         ),
         tunable(
@@ -113,7 +113,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "100",
             "",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "interactive credit that counts as high (or, negative, low)",
         ),
         tunable(
@@ -129,7 +129,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "2500us",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
         tunable("balance", Kind::Bool, "on", "", ANY, "load balancing"),

@@ -13,7 +13,7 @@ use super::super::world::{State, Why, World};
 use super::fifo::{Running, level_of};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{virtual_ns, weight_of};
-use super::tunables::POSITIVE;
+use super::tunables::SPAN;
 use super::{
     How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
     idle_or_previous, kick_idle,
@@ -28,7 +28,7 @@ pub const SPEC: Spec = Spec {
         kind: Kind::Ns,
         default: "100us",
         unit: "ns",
-        range: POSITIVE,
+        range: SPAN,
         doc: "time after which the least served runs; towards 0 it is fluid",
     }],
     presets: &[Preset {

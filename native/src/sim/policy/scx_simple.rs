@@ -14,7 +14,7 @@ use super::super::world::{State, Why, World};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{idle_in_cache, weight_of};
 use super::linux_rt::RtQueues;
-use super::tunables::{ANY, CLOCK_HZ, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, SPAN};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -29,7 +29,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Ns,
             default: "20ms",
             unit: "ns",
-            range: POSITIVE,
+            range: SPAN,
             doc: "SCX_SLICE_DFL",
         },
         Tunable {
@@ -53,7 +53,7 @@ pub const SPEC: Spec = Spec {
             kind: Kind::Ns,
             default: "100ms",
             unit: "ns",
-            range: POSITIVE,
+            range: SPAN,
             doc: "slice of SCHED_RR",
         },
     ],

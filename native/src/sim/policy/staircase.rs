@@ -16,7 +16,7 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
 use super::linux_domains::{Balancer, Knobs};
 use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -49,7 +49,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "10ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "time on a step; ten times this in compute mode",
         ),
         tunable(
@@ -73,7 +73,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "10ms",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "in compute mode a thread runs this long before it is preempted",
         ),
         tunable(
@@ -97,7 +97,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "2500us",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
         tunable("balance", Kind::Bool, "on", "", ANY, "load balancing"),

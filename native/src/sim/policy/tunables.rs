@@ -1,5 +1,5 @@
 //! Tunables: named numbers of a policy that the caller may set.
-use super::super::error::{Result, Error};
+use super::super::error::{Error, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -33,6 +33,14 @@ pub const ANY: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 pub const NON_NEGATIVE: (f64, f64) = (0.0, f64::INFINITY);
 /// At least 1 (ns, tick, thread).
 pub const POSITIVE: (f64, f64) = (1.0, f64::INFINITY);
+/// A time of at most 1000 s, which leaves room for arithmetic.
+pub const SPAN: (f64, f64) = (1.0, 1e12);
+/// The same, or none.
+pub const SPAN_OR_ZERO: (f64, f64) = (0.0, 1e12);
+/// A number of ticks, threads, percent.
+pub const COUNT: (f64, f64) = (1.0, 1e6);
+/// The same, or none.
+pub const COUNT_OR_ZERO: (f64, f64) = (0.0, 1e6);
 /// Of a clock.
 pub const CLOCK_HZ: (f64, f64) = (1.0, 1_000_000.0);
 
@@ -233,7 +241,12 @@ mod tests {
     #[test]
     fn unknown_names_and_values_out_of_range_are_refused() {
         let set = |n: &str, v: &str| Settings::new("p", T, &[], &[(n.into(), v.into())]);
-        assert!(set("slize", "1").unwrap_err().to_string().contains("one of slice"));
+        assert!(
+            set("slize", "1")
+                .unwrap_err()
+                .to_string()
+                .contains("one of slice")
+        );
         assert!(set("slice", "0").is_err());
         assert!(set("slice", "soon").is_err());
     }

@@ -19,7 +19,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
 use super::ule_place::{Placer, Seen};
 use super::ule_score::{History, Scale};
 use super::{
@@ -70,7 +70,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "0",
             "stat ticks",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "slice of a CPU with one thread waiting; 0 = stathz / 10",
         ),
         tunable(
@@ -94,7 +94,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "5s",
             "ns",
-            POSITIVE,
+            SPAN,
             "history of run and sleep kept",
         ),
         tunable(
@@ -102,7 +102,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "500ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "history a child takes over",
         ),
         tunable(
@@ -150,7 +150,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1ms",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "cache affinity per level of cache group",
         ),
         tunable(
@@ -158,7 +158,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "2",
             "threads",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "least load of a CPU that an idle one steals from; 0 = min(log2(CPUs), 3)",
         ),
         tunable(
@@ -183,7 +183,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1s",
             "ns",
-            POSITIVE,
+            SPAN,
             "mean time between balancer runs, each 0.5 to 1.5 of it",
         ),
     ],
@@ -357,7 +357,11 @@ struct Ule {
 
 impl Ule {
     fn ticks(&self, w: &World) -> i64 {
-        w.now() * self.scale.hz / 1_000_000_000
+        self.ticks_at(w.now())
+    }
+
+    fn ticks_at(&self, ns: i64) -> i64 {
+        (i128::from(ns) * i128::from(self.scale.hz) / 1_000_000_000) as i64
     }
 
     /// The user priority from class, history and nice.
@@ -619,7 +623,7 @@ impl Policy for Ule {
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
         let ticks = self.ticks(w);
         if let Place::Wake(_) = place {
-            let slept_from = w.thread(t).since * self.scale.hz / 1_000_000_000;
+            let slept_from = self.ticks_at(w.now() - w.thread(t).slept);
             let td = &mut self.threads[t as usize];
             td.used = 0;
             if ticks > slept_from {

@@ -14,7 +14,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, POSITIVE};
+use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -63,7 +63,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "0",
             "stat ticks",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "least slice; 0 = hz / 100",
         ),
         tunable(
@@ -71,7 +71,7 @@ pub const SPEC: Spec = Spec {
             Kind::Int,
             "0",
             "stat ticks",
-            NON_NEGATIVE,
+            COUNT_OR_ZERO,
             "longest slice; 0 = hz / 7",
         ),
         tunable(
@@ -87,7 +87,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "5s",
             "ns",
-            POSITIVE,
+            SPAN,
             "history of run and sleep kept",
         ),
         tunable(
@@ -95,7 +95,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "500ms",
             "ns",
-            POSITIVE,
+            SPAN,
             "history a child takes over",
         ),
         tunable(
@@ -119,7 +119,7 @@ pub const SPEC: Spec = Spec {
             Kind::Ns,
             "1s",
             "ns",
-            NON_NEGATIVE,
+            SPAN_OR_ZERO,
             "time between balancer runs; 0 = never",
         ),
     ],
@@ -491,7 +491,7 @@ impl Policy for Ule2003 {
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
         if how == How::Wakeup {
             let from = w.thread(t).since - w.thread(t).slept;
-            let ticks = |ns: i64| ns * self.hz / 1_000_000_000;
+            let ticks = |ns: i64| (i128::from(ns) * i128::from(self.hz) / 1_000_000_000) as i64;
             let slept = (ticks(w.now()) - ticks(from)) << SHIFT;
             if slept >= self.history {
                 let max = self.history;
