@@ -18,7 +18,7 @@ def mixed() -> Workload:
     b = Builder()
     b.thread("hog").run(RUN["hog"])
     b.thread("nice", nice=10).run(RUN["nice"])
-    b.thread("sleeper").run("1ms").sleep("3ms").repeat(19)
+    b.thread("sleeper").run("1ms").sleep("3ms").repeat(20)
     child = b.thread("child", start=None)
     child.run(RUN["child"])
     b.thread("parent").run("2ms").fork(child).run("5ms").yield_().run("5ms")
