@@ -271,7 +271,7 @@ impl O1 {
     }
 
     fn bonus(&self, t: Tid) -> i64 {
-        self.threads[t as usize].sleep_avg * MAX_BONUS / self.max_avg
+        (self.threads[t as usize].sleep_avg * MAX_BONUS / self.max_avg).clamp(0, MAX_BONUS)
     }
 
     /// A whole slice, in ticks.
@@ -331,10 +331,10 @@ impl O1 {
         let mut s = slept.min(self.max_avg);
         if s > 0 && realtime_level(w, t).is_none() {
             let from_disk = self.threads[t as usize].woken == Woken::FromDisk;
-            let limit = self.interactive_sleep(w, t);
+            let limit = self.interactive_sleep(w, t).clamp(0, self.max_avg);
             let high = self.high(t);
             if !from_disk && s > limit {
-                self.task(t).sleep_avg = self.max_avg - self.def_slice;
+                self.task(t).sleep_avg = (self.max_avg - self.def_slice).max(0);
                 self.task(t).credit += i64::from(!high);
             } else {
                 s *= (MAX_BONUS - self.bonus(t)).max(1);
