@@ -2,10 +2,11 @@
 
 `plausible` plays a small scheduler: what it tells is true, but the recorder may lose
 events (with or without saying so), record only one of the two wake steps, and
-see wakeups raised before the wakee has left its CPU. `wild` tells nonsense: any
-thread anywhere, the input of a broken decoder.
+see wakeups raised before the wakee has left its CPU. `faulty` is such a stream with
+faults in it: facts that are missing, doubled, late or on another CPU. `wild` tells
+nonsense: any thread anywhere, the input of a broken decoder.
 
-Both are drawn as lists of small numbers, so that a failure shrinks to a few events.
+All are drawn as lists of small numbers, so that a failure shrinks to a few events.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Play:
     # Woken, decided but not yet on a queue: (waker, target).
     placing: dict[int, tuple[int, int]] = field(default_factory=dict)
     born: int = 0
-    lossy: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    lossy: dict[int, tuple[int, bool, int]] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
 
     def thread(self) -> int:
@@ -90,13 +91,18 @@ class _Play:
 
     def wake(self, cpu: int, a: int, b: int) -> None:
         if not self.resting:
+            self.leave(cpu, a, b)
             return
         who = self.resting.pop(a % len(self.resting))
         self.wakeup("waking", cpu, who, b % self.ncpu)
         self.placing[who] = (cpu, b % self.ncpu)
+        if b % 3:
+            self.now += b % 2
+            self.place(cpu, len(self.placing) - 1, b)
 
     def place(self, cpu: int, a: int, b: int) -> None:
         if not self.placing:
+            self.wake(cpu, a, b)
             return
         who = list(self.placing)[a % len(self.placing)]
         waker, target = self.placing.pop(who)
@@ -107,12 +113,12 @@ class _Play:
 
     def next_on(self, cpu: int, a: int) -> int:
         here = [who for who, where in self.queued.items() if where == cpu]
-        return ([*here, cpu])[a % (len(here) + 1)]
+        return here[a // 4 % len(here)] if here and a % 4 else cpu
 
     def leave(self, cpu: int, a: int, b: int) -> None:
         """The CPU switches; a thread leaves it to rest, preempted or by sched_yield."""
         who, following = self.current(cpu), self.next_on(cpu, a)
-        if who == following:
+        if who == following == cpu:
             return
         if who < self.ncpu:
             self.switch(cpu, "runnable", None, following)
@@ -135,6 +141,7 @@ class _Play:
         """A thread is woken while it is on its way off its CPU."""
         who = self.current(cpu)
         if who < self.ncpu:
+            self.leave(cpu, a, b)
             return
         waker = a % self.ncpu
         self.wakeup("waking", waker, who, b % self.ncpu)
@@ -163,61 +170,113 @@ class _Play:
     def die(self, cpu: int, a: int, b: int) -> None:
         who = self.current(cpu)
         if who < self.ncpu:
+            self.start(cpu, a, b)
             return
         self.switch(cpu, "dead", None, self.next_on(cpu, a))
 
     def lose(self, cpu: int, a: int, b: int) -> None:
-        """The recorder of a CPU begins or ceases to lose events."""
-        if cpu not in self.lossy:
-            self.lossy[cpu] = (self.now, bool(a % 3))
-        else:
-            begin, told = self.lossy.pop(cpu)
+        """The recorder of a CPU loses events from now on, for `b` actions."""
+        self.lossy.setdefault(cpu, (self.now, bool(a % 3), b))
+
+    def recover(self, *, now: bool = False) -> None:
+        """Recorders that have lost enough record again; most say that they did not."""
+        for cpu, (begin, told, left) in list(self.lossy.items()):
+            if left > 0 and not now:
+                self.lossy[cpu] = (begin, told, left - 1)
+                continue
+            del self.lossy[cpu]
             if told:
-                where = cpu if b % 4 else None
+                where = cpu if begin % 4 else None
                 loss = {"cpu": where, "ts_begin": begin, "ts_end": self.now, "reason": "overrun"}
                 self.rows.setdefault("losses", []).append(loss)
 
 
-_ACTIONS = [
+_TRUE = [
     _Play.start,
     _Play.wake,
+    _Play.wake,
     _Play.place,
+    _Play.place,
+    _Play.leave,
     _Play.leave,
     _Play.leave,
     _Play.race,
     _Play.spurious,
     _Play.migrate,
     _Play.die,
-    _Play.lose,
 ]
-_SAFE = [action for action in _ACTIONS if action is not _Play.lose]
+_LOSSY = [*_TRUE, _Play.lose]
+_SMALL = st.integers(0, 11)
+
+
+def _lists(element: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list[Any]]:
+    """Lists of every length: left to itself, Hypothesis likes them short."""
+    return st.integers(0, most).flatmap(lambda n: st.lists(element, min_size=n, max_size=n))
+
+
+@st.composite
+def _play(draw: st.DrawFn, *, losses: bool, ties: bool, unseen: bool, most: int) -> _Play:
+    steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
+    play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
+    # Who was there before: at rest, or running.
+    play.resting = [play.thread() for _ in range(draw(st.integers(1, 4)))]
+    for cpu in draw(st.sets(st.integers(0, play.ncpu - 1))) if unseen else ():
+        play.running[play.thread()] = cpu
+    action = st.sampled_from(_LOSSY if losses else _TRUE)
+    step = st.tuples(action, st.integers(0, play.ncpu - 1), _SMALL, _SMALL, st.integers(0, 4))
+    for act, cpu, a, b, pause in draw(_lists(step, most)):
+        play.now += pause if ties else 1 + pause
+        act(play, cpu, a, b)
+        play.recover()
+    play.recover(now=True)
+    return play
 
 
 @st.composite
 def plausible(
-    draw: st.DrawFn, *, losses: bool = True, ties: bool = True, max_size: int = 60
+    draw: st.DrawFn, *, losses: bool = True, ties: bool = True, unseen: bool = True, most: int = 60
 ) -> World:
-    """A stream that a real scheduler and a fallible recorder could have made."""
-    steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
-    play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
-    actions = _ACTIONS if losses else _SAFE
-    small = st.integers(0, 11)
-    for action, cpu, a, b, pause in draw(
-        st.lists(
-            st.tuples(st.sampled_from(actions), st.integers(0, 2), small, small, st.integers(0, 4)),
-            max_size=max_size,
-        )
-    ):
-        play.now += pause if ties else 1 + pause
-        action(play, cpu % play.ncpu, a, b)
-    for cpu in list(play.lossy):
-        play.lose(cpu, 0, 1)
+    """A stream that a real scheduler and a fallible recorder could have made.
+
+    `losses`: some events are missing; `ties`: several events have one time; `unseen`: some
+    threads ran already when the recording began.
+    """
+    play = draw(_play(losses=losses, ties=ties, unseen=unseen, most=most))
     end = play.now + draw(st.integers(0, 5))
     return _world(play.rows, play.ncpu, play.born, (0, end))
 
 
 @st.composite
-def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
+def faulty(draw: st.DrawFn, *, most: int = 60) -> World:
+    """A plausible stream with some facts deleted, doubled, delayed or moved to another CPU."""
+    play = draw(_play(losses=True, ties=True, unseen=True, most=most))
+    fault = st.tuples(
+        st.sampled_from(["delete", "double", "delay", "move"]), _SMALL, _SMALL, _SMALL
+    )
+    facts = [(name, row) for name, rows in play.rows.items() for row in rows if name != "losses"]
+    for kind, a, b, delay in draw(st.lists(fault, min_size=1, max_size=8)):
+        if not facts:
+            break
+        at = (12 * a + b) % len(facts)
+        name, row = facts.pop(at)
+        if kind in ("double", "delay"):
+            facts.append((name, row | {"ts": row["ts"] + delay}))
+        if kind == "double":
+            facts.append((name, row))
+        if kind == "move":
+            cpu = delay % play.ncpu
+            idle = [who for who in ("prev_utid", "next_utid", "current_utid")]
+            idle = [who for who in idle if row.get(who) is not None and row[who] < play.ncpu]
+            moved = dict.fromkeys(idle, cpu)
+            facts.append((name, row | moved | ({"cpu": cpu} if "cpu" in row else {})))
+    rows = {"losses": play.rows.get("losses", [])}
+    for name, row in facts:
+        rows.setdefault(name, []).append(row)
+    return _world(rows, play.ncpu, play.born, (0, play.now + 12))
+
+
+@st.composite
+def wild(draw: st.DrawFn, *, most: int = 40) -> World:
     """Any facts in any order: threads in two places, breaks everywhere, life after death."""
     ncpu = draw(st.integers(1, 3))
     nthreads = draw(st.integers(1, 4))
@@ -263,7 +322,7 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
     )
     rows: dict[str, list[Row]] = {}
     now = 0
-    for pause, row in draw(st.lists(st.tuples(st.integers(0, 3), fact), max_size=max_size)):
+    for pause, row in draw(_lists(st.tuples(st.integers(0, 3), fact), most)):
         now += pause
         table = _table_of(row)
         if not _own_idle(row, ncpu):
@@ -280,6 +339,9 @@ def wild(draw: st.DrawFn, *, max_size: int = 40) -> World:
         rows.setdefault(table, []).append(row)
     end = max([now, *(loss["ts_end"] for loss in rows.get("losses", []))])
     return _world(rows, ncpu, nthreads, (0, end + draw(st.integers(0, 5))))
+
+
+ANY_STREAM = plausible() | faulty() | wild()
 
 
 def _table_of(row: Row) -> str:
