@@ -265,9 +265,9 @@ def faulty(draw: st.DrawFn, *, most: int = 60) -> World:
             facts.append((name, row))
         if kind == "move":
             cpu = delay % play.ncpu
-            idle = [who for who in ("prev_utid", "next_utid", "current_utid")]
-            idle = [who for who in idle if row.get(who) is not None and row[who] < play.ncpu]
-            moved = dict.fromkeys(idle, cpu)
+            on_cpu = ("prev_utid", "next_utid", "current_utid")
+            known = [who for who in on_cpu if row.get(who) is not None]
+            moved = {who: cpu for who in known if row[who] < play.ncpu}
             facts.append((name, row | moved | ({"cpu": cpu} if "cpu" in row else {})))
     rows = {"losses": play.rows.get("losses", [])}
     for name, row in facts:
