@@ -31,6 +31,8 @@ class _Play:
     steps: str
     # Does every event name the thread that ran on its CPU?
     tells_current: bool
+    # Least time between the facts of one action; 0: ties.
+    step: int = 0
     now: int = 0
     # Threads by true condition: a queue's CPU, the CPU they run on, or at rest.
     queued: dict[int, int] = field(default_factory=dict)
@@ -97,7 +99,7 @@ class _Play:
         self.wakeup("waking", cpu, who, b % self.ncpu)
         self.placing[who] = (cpu, b % self.ncpu)
         if b % 3:
-            self.now += b % 2
+            self.now += b % 2 + self.step
             self.place(cpu, len(self.placing) - 1, b)
 
     def place(self, cpu: int, a: int, b: int) -> None:
@@ -145,7 +147,7 @@ class _Play:
             return
         waker = a % self.ncpu
         self.wakeup("waking", waker, who, b % self.ncpu)
-        self.now += b % 3
+        self.now += b % 3 + self.step
         self.switch(cpu, AT_REST[b % 4], False, self.next_on(cpu, a))
         self.placing[who] = (waker, b % self.ncpu)
 
@@ -155,7 +157,7 @@ class _Play:
         if awake:
             who = awake[a % len(awake)]
             self.wakeup("waking", cpu, who, b % self.ncpu)
-            self.now += b % 2
+            self.now += b % 2 + self.step
             self.wakeup("enqueued", cpu, who, b % self.ncpu)
 
     def migrate(self, cpu: int, a: int, b: int) -> None:
@@ -218,6 +220,7 @@ def _lists(element: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list
 def _play(draw: st.DrawFn, *, losses: bool, ties: bool, unseen: bool, most: int) -> _Play:
     steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
     play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
+    play.step = 0 if ties else 1
     # Who was there before: at rest, or running.
     play.resting = [play.thread() for _ in range(draw(st.integers(1, 4)))]
     for cpu in draw(st.sets(st.integers(0, play.ncpu - 1))) if unseen else ():
