@@ -48,15 +48,7 @@ def test_without_tracefs_and_tools_it_says_what_to_type(tmp_path: Path) -> None:
     code = "import sys; from schedscope import doctor; sys.exit(doctor.main([]))"
     run = f'{hide} PATH={only} exec "$0" -c "$1"'
     done = subprocess.run(
-        [
-            "unshare",
-            "-m",
-            "sh",
-            "-c",
-            f'{hide} PATH={only} exec "$0" -c "$1"',
-            sys.executable,
-            code,
-        ],
+        ["unshare", "-m", "sh", "-c", run, sys.executable, code],
         capture_output=True,
         text=True,
         check=False,
