@@ -105,9 +105,7 @@ class Program:
         """Sleep until an instant; no sleep if it has passed."""
         return self._add("wait_until", ns=nanoseconds(time))
 
-    def wait_for(
-        self, sender: Program | int | None = None, count: int | None = None
-    ) -> Program:
+    def wait_for(self, sender: Program | int | None = None, count: int | None = None) -> Program:
         """Wait for the next signal not yet taken, or for the `count`-th.
 
         Of `sender`, or of anyone.
@@ -115,9 +113,7 @@ class Program:
         thread = sender.thread if isinstance(sender, Program) else sender
         return self._add("wait_for", thread=thread, count=count, disk=False)
 
-    def signal(
-        self, to: Program | int, *, sync: bool = False, meet: bool = False
-    ) -> Program:
+    def signal(self, to: Program | int, *, sync: bool = False, meet: bool = False) -> Program:
         """Signal a thread; `sync` says that a sleep follows at once.
 
         `meet`: first sleep until that thread waits for a signal of this one.

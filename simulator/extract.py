@@ -24,7 +24,8 @@ The rules, each counted in the extraction report:
   sleep at all the wake is spurious (`wakes_spurious`).
 * A thread already running when the window begins has run since its begin; one
   first seen waking was asleep since. One that lives at the end of the window
-  sleeps from there on (`cut_at_end`).
+  sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
+  then goes on wanting it for as long as the window: for replays of just that time.
 * After a break in a CPU's chain of switches the running time of the thread
   believed there is given up (`cpu_time_lost`), and the time until it is seen
   again counts as a sleep (`gaps`).
@@ -45,6 +46,7 @@ from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
+CUT = ("park", "extend")
 
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
@@ -61,7 +63,13 @@ _CLASSES = {
 }
 
 
-def extract(trace: Trace, *, external: str = "relative") -> Workload:
+def extract(
+    trace: Trace,
+    *,
+    external: str = "relative",
+    cut: str = "park",
+    where: pl.Expr | None = None,
+) -> Workload:
     """The workload of `trace`: one thread for each thread that did something.
 
     Needs `switches` and `wakeups`. Times count from the window's begin. The
@@ -69,16 +77,26 @@ def extract(trace: Trace, *, external: str = "relative") -> Workload:
     rule of this module's docstring was used; `cpu_time` is what the programs
     use in all, ns.
 
-    Raises `UsageError` if the trace has no switches.
+    With `where`, an expression over the columns of `threads`, only those threads
+    are taken; a wake by another one counts as external.
+
+    Raises `UsageError` if the trace has no switches, or no such threads.
     """
     from schedscope import _native
 
     if external not in EXTERNAL:
         raise UsageError(f"external={external!r}", f"one of {', '.join(EXTERNAL)}")
+    if cut not in CUT:
+        raise UsageError(f"cut={cut!r}", f"one of {', '.join(CUT)}")
     switches, wakeups, yields = pl.collect_all([trace.switches, trace.wakeups, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
     known = trace.threads.collect()
+    drop: list[int] = []
+    if where is not None:
+        drop = known.filter(~where.fill_null(False))["utid"].to_list()
+        if len(drop) == known.height:
+            raise UsageError(f"no thread of {trace.name} is left", "a condition that some meet")
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
     linux = not classes & {"timeshare", "kernel", "interrupt"}
     made, columns, report = _native.extract(
@@ -86,8 +104,10 @@ def extract(trace: Trace, *, external: str = "relative") -> Workload:
         trace.ncpu,
         trace.window,
         external == "absolute",
+        cut == "extend",
         linux,
         wakeups["kind"].cast(pl.String).eq("waking").any(),
+        drop,
     )
     threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux)
     report["threads"] = threads.height
@@ -96,13 +116,15 @@ def extract(trace: Trace, *, external: str = "relative") -> Workload:
     steps = _steps(pl.DataFrame(made))
     report["steps"] = steps.height
     return Workload(
-        threads.select(THREADS.names()).cast(THREADS),  # type: ignore[arg-type]
+        threads.select(THREADS.names()).cast(THREADS),
         steps,
         machine_of(trace),
         {
             "source": trace.name,
             "window": list(trace.window),
             "external": external,
+            "cut": cut,
+            "threads_left_out": len([u for u in drop if u >= trace.ncpu]),
             "extraction": report,
         },
     )
@@ -130,28 +152,27 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
     ).select(STEPS.names())
 
 
-def _threads(
-    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool
-) -> pl.DataFrame:
+def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -> pl.DataFrame:
     """The workload's threads, with a column `bound` for those bound by name."""
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
     )
     sched = pl.col("sched_class").cast(pl.String).fill_null("unknown")
-    by_class = {name: value for name, value in _CLASSES.items()}
     prio = pl.coalesce("prio", pl.col("last_prio").cast(pl.Int64))
-    realtime = (prio < 100) if linux else sched.replace_strict(
-        {k: v[0] == "fifo" for k, v in by_class.items()}, return_dtype=pl.Boolean
+    realtime = (
+        (prio < 100)
+        if linux
+        else sched.replace_strict(
+            {k: v[0] == "fifo" for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
+        )
     )
     rt_prio = (
         (99 - prio).clip(1, 99)
         if linux
-        else sched.replace_strict(
-            {k: v[1] for k, v in by_class.items()}, return_dtype=pl.Int64
-        )
+        else sched.replace_strict({k: v[1] for k, v in _CLASSES.items()}, return_dtype=pl.Int64)
     )
     fair_class = sched.replace_strict(
-        {k: v[0] if v[0] in ("batch", "idle") else "fair" for k, v in by_class.items()},
+        {k: v[0] if v[0] in ("batch", "idle") else "fair" for k, v in _CLASSES.items()},
         return_dtype=pl.String,
     )
     realtime = realtime.fill_null(False)

@@ -4,8 +4,8 @@ The workload is extracted from a real trace and replayed on the same machine for
 the same time. Each row of the result compares one replay, or a second capture
 of the same workload, with the real trace:
 
-* `cpu_time_err`: half the sum over thread names of |CPU time there - here|,
-  as a share of all CPU time: the share that went to somebody else;
+* `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
+  how much went to somebody else (of a second capture: over names of threads);
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
   `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
@@ -20,7 +20,7 @@ capture, whose threads are others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,9 @@ def fidelity(
     policies: Iterable[str] | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
+    comm: Sequence[str] | None = None,
     external: str = "relative",
+    cut: str = "extend",
     seed: int = 1,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
@@ -72,19 +74,27 @@ def fidelity(
     The first row, `against = "real"`, has the real trace's own figures. Without
     `policies`: every `eevdf-*`, then the null models. `set` gives tunables by
     policy. `costs` of None are those measured in the trace (`measured_costs`).
-    Columns: the module's docstring.
+    With `comm` only threads of these names are replayed and compared: for a host
+    on which others ran, too. `cut` as in `extract`: by default a thread that
+    wants a CPU when the window ends goes on wanting one. Columns: the module's
+    docstring.
     """
     from schedscope.simulator.policy import policies as known
 
     if policies is None:
         names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
         policies = [*names, *NULL_MODELS]
-    workload = extract(trace, external=external)
+    workload = extract(
+        trace,
+        external=external,
+        cut=cut,
+        where=None if comm is None else pl.col("comm").is_in(list(comm)),
+    )
     spent = measured_costs(trace) if costs is None else costs
-    real = _Figures(trace)
+    real = _Figures(trace, comm)
     rows = [{"against": "real", **real.absolute()}]
     if again is not None:
-        rows.append({"against": "again", **_Figures(again).against(real, matched=False)})
+        rows.append({"against": "again", **_Figures(again, comm).against(real, matched=False)})
     for name in policies:
         replay = simulate(
             workload,
@@ -95,7 +105,7 @@ def fidelity(
             until=trace.duration,
             progress=progress,
         )
-        rows.append({"against": name, **_Figures(replay).against(real, matched=True)})
+        rows.append({"against": name, **_Figures(replay, comm).against(real, matched=True)})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -125,15 +135,17 @@ def measured_costs(trace: Trace) -> Costs:
 class _Figures:
     """What is compared, of one trace."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, comm: Sequence[str] | None) -> None:
         threads = (
             trace.threads.filter(pl.col("utid") >= trace.ncpu)
-            .select("utid", "comm", "tid", "start_ts")
+            .filter(True if comm is None else pl.col("comm").is_in(list(comm)))
+            .select("utid", "comm", "tid")
             .collect()
         )
+        own = threads["utid"].implode()
         states = (
             trace.states.filter(
-                (pl.col("utid") >= trace.ncpu) & pl.col("state").is_in(["running", "runnable"])
+                pl.col("utid").is_in(own) & pl.col("state").is_in(["running", "runnable"])
             )
             .select("ts", "dur", "utid", "state", "cpu")
             .collect()
@@ -141,11 +153,15 @@ class _Figures:
         running = states.filter(pl.col("state") == "running")
         waiting = states.filter(pl.col("state") == "runnable")
         self.cpu_time = (
-            running.join(threads, on="utid").group_by("comm").agg(pl.col("dur").sum())
+            running.join(threads, on="utid").group_by("tid", "comm").agg(pl.col("dur").sum())
         )
-        waits = trace.waits.filter(pl.col("censored") == "none").select("wait").collect()
+        waits = (
+            trace.waits.filter((pl.col("censored") == "none") & pl.col("utid").is_in(own))
+            .select("wait")
+            .collect()
+        )
         self.waits = waits["wait"].drop_nulls().sort().to_numpy()
-        out = trace.switches.filter(pl.col("prev_utid") >= trace.ncpu)
+        out = trace.switches.filter(pl.col("prev_utid").is_in(own))
         blocked = out.filter(pl.col("prev_state") != "runnable")
         preempted = out.filter(
             (pl.col("prev_state") == "runnable") & pl.col("preempted").fill_null(True)
@@ -153,7 +169,7 @@ class _Figures:
         begin = trace.window[0]
         frames = pl.collect_all(
             [
-                trace.switches.select(pl.len()),
+                out.select(pl.len()),
                 preempted.select(pl.len()),
                 blocked.select(utid="prev_utid", ts=pl.col("ts") - begin),
             ]
@@ -190,7 +206,9 @@ class _Figures:
         there = real.absolute()
         return {
             **here,
-            "cpu_time_err": _time_error(real.cpu_time, self.cpu_time),
+            "cpu_time_err": _time_error(
+                real.cpu_time, self.cpu_time, ["tid", "comm"] if matched else ["comm"]
+            ),
             "wait_p50_ratio": _ratio(here["wait_p50"], there["wait_p50"]),
             "wait_p99_ratio": _ratio(here["wait_p99"], there["wait_p99"]),
             "wait_distance": wasserstein(real.waits, self.waits),
@@ -214,9 +232,10 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b else None
 
 
-def _time_error(real: pl.DataFrame, other: pl.DataFrame) -> float | None:
-    """Half the L1 distance of the CPU shares of the names."""
-    both = real.join(other, on="comm", how="full", coalesce=True, suffix="_other").fill_null(0)
+def _time_error(real: pl.DataFrame, other: pl.DataFrame, by: list[str]) -> float | None:
+    """Half the L1 distance of the CPU shares."""
+    one, two = (f.group_by(by).agg(pl.col("dur").sum()) for f in (real, other))
+    both = one.join(two, on=by, how="full", coalesce=True, suffix="_other").fill_null(0)
     a = both["dur"].cast(pl.Float64)
     b = both["dur_other"].cast(pl.Float64)
     if not a.sum() or not b.sum():

@@ -35,9 +35,7 @@ def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axe
             share = pl.int_range(long.len(), 0, -1, eager=True) / waits.len()
             color = style.COLORS[i % len(style.COLORS)]
             dash = dashes[i // len(style.COLORS) % len(dashes)]
-            ax.step(
-                long.to_list(), share.to_list(), where="post", label=name, color=color, ls=dash
-            )
+            ax.step(long.to_list(), share.to_list(), where="post", label=name, color=color, ls=dash)
         ax.set(xscale="log", yscale="log", xlabel="wait for a CPU", ylabel="share of longer waits")
         ax.set_title("Waits under each policy")
         style.time_axis(ax.xaxis, log=True)
@@ -65,7 +63,9 @@ def plot_internals(
             if one.is_empty():
                 raise UsageError(f"thread {name!r}", "a thread with points in this series")
             color = style.COLORS[i % len(style.COLORS)]
-            ax.step(one["ts"].to_list(), one["value"].to_list(), where="post", label=name, color=color)
+            ax.step(
+                one["ts"].to_list(), one["value"].to_list(), where="post", label=name, color=color
+            )
         ax.set(xlabel="time", ylabel=series)
         style.time_axis(ax.xaxis)
         ax.legend(fontsize=8)

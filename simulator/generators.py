@@ -184,9 +184,7 @@ def spinners(
     return b.workload(generator="spinners", n=n)
 
 
-def hackbench(
-    groups: int = 10, *, fan: int = 20, loops: int = 100, run: Time = "3us"
-) -> Workload:
+def hackbench(groups: int = 10, *, fan: int = 20, loops: int = 100, run: Time = "3us") -> Workload:
     """Groups of `fan` senders and `fan` receivers; every sender writes to every receiver.
 
     Buffers have no limit: a sender never waits.

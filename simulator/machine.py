@@ -35,9 +35,10 @@ class Costs:
     Times are ns. `switch` is added to the incoming thread at each switch,
     `migration_*` when a thread runs on another CPU than the last time, by
     distance (the refill of its cache), `ipi` before another CPU hears that it
-    should reschedule, `idle_exit` before an idle CPU does so, `tick` at each clock tick of a busy CPU. `smt_speed` is
-    the speed of a hardware thread whose sibling is busy: 1 means that
-    siblings do not disturb each other, 0.6 is a usual figure.
+    should reschedule, `idle_exit` before an idle CPU does so, `tick` at each
+    clock tick of a busy CPU. `smt_speed` is the speed of a hardware thread
+    whose sibling is busy: 1 means that siblings do not disturb each other, 0.6
+    is a usual figure.
     """
 
     switch: int = 0
@@ -183,8 +184,5 @@ def machine_of(trace: Trace) -> Machine:
         cores = [order_of[pair] for pair in pairs] if known else list(range(len(rows)))
     capacities = [row.get("capacity") or FULL_CAPACITY for row in rows]
     return Machine(
-        tuple(
-            Cpu(*values)
-            for values in zip(cores, llcs, packages, nodes, capacities, strict=True)
-        )
+        tuple(Cpu(*values) for values in zip(cores, llcs, packages, nodes, capacities, strict=True))
     )

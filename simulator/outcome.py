@@ -58,8 +58,8 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     own = states.filter(pl.col("utid") >= trace.ncpu)
     waits = trace.waits.filter(pl.col("wait").is_not_null()).select("utid", "wait").collect()
     begin, end = trace.window
-    finished = threads["exit_ts"].null_count() == 0 and threads.height > 0
-    last_exit = threads["exit_ts"].max()
+    exits: list[int] = threads["exit_ts"].drop_nulls().sort().to_list()
+    finished = len(exits) == threads.height > 0
     long_ns = nanoseconds(starved_after)
     wait = waits["wait"]
 
@@ -78,9 +78,7 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     )
     mean = wait.mean()
     return {
-        "completion": int(last_exit) - begin  # type: ignore[call-overload]
-        if finished and last_exit is not None
-        else end - begin,
+        "completion": (exits[-1] if finished else end) - begin,
         "n_waits": wait.len(),
         "wait_mean": round(mean) if isinstance(mean, float) else None,
         "wait_p50": quantile(0.5),

@@ -52,9 +52,7 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
     for i, thread in enumerate(workload.threads.to_dicts()):
         task: dict[str, Any] = {
             "policy": _POLICIES.get(thread["class"], "SCHED_OTHER"),
-            "priority": thread["rt_prio"]
-            if thread["class"] in ("fifo", "rr")
-            else thread["nice"],
+            "priority": thread["rt_prio"] if thread["class"] in ("fifo", "rr") else thread["nice"],
             "loop": 1,
         }
         if thread["cpus"] is not None:
@@ -250,4 +248,3 @@ def _repeat(program: Program, loop: int, to: int) -> None:
         program.repeat(to=to)
     elif loop > 1 and len(program.steps) > to:
         program.repeat(loop, to=to)
-

@@ -159,9 +159,7 @@ def _run(
                 f"tunable {options['set'][0][0]!r} for a policy written in Python",
                 "attributes of the policy object instead",
             )
-    tables, text, rows = _native.simulate(
-        threads, steps, masks, names, policy, options, progress
-    )
+    tables, text, rows = _native.simulate(threads, steps, masks, names, policy, options, progress)
     about = json.loads(text)
     about["generator"] = "schedscope simulate"
     about["source"] = {"name": _source_name(workload), "format": "simulation"}
@@ -177,7 +175,7 @@ def _run(
             "value": pl.Float64,
         },
     )
-    beyond = int(series["series"].max() or 0) if series.height else -1  # type: ignore[call-overload]
+    beyond = max(series["series"].to_list(), default=-1)
     labels = series_names + [f"series {i}" for i in range(len(series_names), beyond + 1)]
     # A category of its own for each series: the number is the position.
     series = series.with_columns(

@@ -253,7 +253,9 @@ def engine_tables(
         mask.alias("mask"),
     )
     steps = workload.steps.select(
-        *plain("program", "ns", "thread", "count", "step", "disk", "sync", "meet", "nice", "rt_prio"),
+        *plain(
+            "program", "ns", "thread", "count", "step", "disk", "sync", "meet", "nice", "rt_prio"
+        ),
         codes("op").alias("op"),
         codes("class").alias("class"),
         mask.alias("mask"),

@@ -129,6 +129,8 @@ impl Report {
 pub struct Rules {
     /// Wakes from outside happen at their own time, however late the thread is.
     pub absolute: bool,
+    /// A thread that wants a CPU when the window ends goes on wanting one.
+    pub extend_cut: bool,
     /// Priorities are Linux's numbers: a change of them is a `set_priority`.
     pub linux_priorities: bool,
 }
@@ -145,11 +147,15 @@ pub struct Extractor {
     sent: HashMap<(u32, u32), u64, rustc_hash::FxBuildHasher>,
     /// Which wake rows begin a wake: `waking` where it was recorded.
     first_kind: WakeKind,
+    /// Utids to leave out.
+    dropped: Vec<bool>,
     pub report: Report,
 }
 
 impl Extractor {
-    pub fn new(ncpu: u32, begin: i64, rules: Rules, has_waking: bool) -> Self {
+    pub fn new(ncpu: u32, begin: i64, rules: Rules, has_waking: bool, drop: &[u32]) -> Self {
+        let mut dropped = vec![false; drop.iter().max().map_or(0, |m| *m as usize + 1)];
+        drop.iter().for_each(|u| dropped[*u as usize] = true);
         Self {
             ncpu,
             begin,
@@ -164,8 +170,14 @@ impl Extractor {
             } else {
                 WakeKind::Enqueued
             },
+            dropped,
             report: Report::default(),
         }
+    }
+
+    /// Whether the thread belongs to the workload: no idle thread, not left out.
+    fn counts(&self, utid: u32) -> bool {
+        utid >= self.ncpu && !self.dropped.get(utid as usize).copied().unwrap_or(false)
     }
 
     /// Feeds all rows; `end` is that of the window.
@@ -204,7 +216,7 @@ impl Extractor {
         if wake.cpu == row.cpu && wake.waker_utid == Some(row.prev_utid) {
             return true;
         }
-        if row.next_utid < self.ncpu {
+        if !self.counts(row.next_utid) {
             return false;
         }
         match self.index.get(row.next_utid as usize) {
@@ -242,7 +254,7 @@ impl Extractor {
     }
 
     fn yielded(&mut self, utid: u32) {
-        if utid >= self.ncpu {
+        if self.counts(utid) {
             let i = self.thread(utid);
             self.threads[i as usize].yielded = true;
         }
@@ -259,19 +271,19 @@ impl Extractor {
         if self.seen[c] && believed != row.prev_utid {
             self.chain_break(believed, t);
         }
-        if row.prev_utid >= self.ncpu {
+        if self.counts(row.prev_utid) {
             self.leaves(row, c);
         }
         self.current[c] = row.next_utid;
         self.seen[c] = true;
-        if row.next_utid >= self.ncpu {
+        if self.counts(row.next_utid) {
             self.comes(row, c);
         }
     }
 
     fn chain_break(&mut self, utid: u32, t: i64) {
         self.report.chain_breaks += 1;
-        if utid < self.ncpu || utid == NOBODY {
+        if utid == NOBODY || !self.counts(utid) {
             return;
         }
         let i = self.thread(utid) as usize;
@@ -395,7 +407,7 @@ impl Extractor {
     }
 
     fn wakeup(&mut self, row: &Wakeup) {
-        if row.utid < self.ncpu {
+        if !self.counts(row.utid) {
             return;
         }
         if row.kind == WakeKind::New {
@@ -445,7 +457,7 @@ impl Extractor {
     /// The thread that raised a wake, if it was one and runs where it says.
     fn waker(&mut self, row: &Wakeup, wakee: u32) -> Option<u32> {
         let utid = row.waker_utid?;
-        if utid < self.ncpu {
+        if !self.counts(utid) {
             return None;
         }
         let w = self.thread(utid);
@@ -542,6 +554,12 @@ impl Extractor {
             self.report.cut_at_end += 1;
             if let Now::Running { since } = th.now {
                 th.ran += end - since;
+            }
+            if self.rules.extend_cut && matches!(th.now, Now::Running { .. } | Now::Runnable) {
+                // How long its burst would have been is not known: to the end of
+                // as long a window again.
+                flush(th, &mut self.report);
+                push(th, op::RUN, NOBODY, end - self.begin, 0, false);
             }
             flush(th, &mut self.report);
             push(th, op::PARK, NOBODY, 0, 0, false);

@@ -614,15 +614,18 @@ fn run(
 /// threads by column, report): steps in order of `program`, which is the
 /// thread's row.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window, absolute, linux_priorities, has_waking))]
+#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop))]
+#[allow(clippy::too_many_arguments)]
 pub fn extract<'py>(
     py: Python<'py>,
     facts: HashMap<String, Bound<'py, PyAny>>,
     ncpu: u32,
     window: (i64, i64),
     absolute: bool,
+    extend_cut: bool,
     linux_priorities: bool,
     has_waking: bool,
+    drop: Vec<u32>,
 ) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match facts.get(name) {
@@ -641,9 +644,10 @@ pub fn extract<'py>(
         facts.check_order()?;
         let rules = Rules {
             absolute,
+            extend_cut,
             linux_priorities,
         };
-        let out = Extractor::new(ncpu, window.0, rules, has_waking).run(&facts, window.1);
+        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, window.1);
         let steps = steps_of(&out)?;
         Ok((out, steps))
     })?;

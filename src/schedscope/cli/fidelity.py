@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="costs as in `simulate`; none given: those measured in the trace",
     )
+    parser.add_argument(
+        "--comm", metavar="NAME", action="append", help="replay and compare only these threads"
+    )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
     parser.add_argument("--seed", type=int, default=1)
     _options.add_format(parser)
@@ -76,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
             policies=policies,
             set=tunables,
             costs=costs,
+            comm=args.comm,
             external=args.external,
             seed=args.seed,
             progress=lambda now, events: progress(now, trace.duration),

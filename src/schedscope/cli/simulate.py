@@ -275,7 +275,8 @@ def _class_lines(frame: Any) -> list[str]:
 def _figure(path: str, traces: dict[str, Any]) -> None:
     from schedscope.simulator.figures import plot_policies
 
-    figure = plot_policies(traces).get_figure()
+    figure = plot_policies(traces).get_figure(root=True)
+    assert figure is not None
     figure.savefig(path)
 
 

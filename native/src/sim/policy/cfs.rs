@@ -137,6 +137,11 @@ pub const SPEC: Spec = Spec {
         ),
         switch("balance", "on", "periodic and idle load balancing"),
         switch("balance_newidle", "on", "pull when a CPU is about to idle"),
+        switch(
+            "idle_keeps_busy_interval",
+            "on",
+            "a CPU that turns idle keeps the time of its next balancing, set while it was busy",
+        ),
         tunable(
             "forkexec_idx",
             Kind::Int,
@@ -213,6 +218,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         busy_factor: 64,
         imbalance_pct: 125,
         nice_tries: 1,
+        keeps_busy_interval: s.is_on("idle_keeps_busy_interval"),
         busy_idx: 2,
         idle_idx: 1,
         most: 32,

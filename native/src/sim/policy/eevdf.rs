@@ -184,6 +184,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         busy_factor: 16,
         imbalance_pct: IMBALANCE_PCT,
         nice_tries: 1,
+        keeps_busy_interval: false,
         busy_idx: 0,
         idle_idx: 0,
         most: 32,

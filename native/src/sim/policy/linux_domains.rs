@@ -135,7 +135,10 @@ pub(super) struct Knobs {
     pub busy_factor: i64,
     pub imbalance_pct: i64,
     pub nice_tries: u32,
-    /// Whether a lone extra task in balance is moved (2.6: `small imbalance`).
+    /// A CPU that turns idle keeps the time of its next balancing, which it set
+    /// while busy (2.6.31, 2.6.32).
+    pub keeps_busy_interval: bool,
+    /// Which of the lagging loads a busy and an idle CPU go by.
     pub busy_idx: usize,
     pub idle_idx: usize,
     /// Most threads moved in one pass.
@@ -157,6 +160,8 @@ pub(super) struct Balancer {
     /// Per domain and CPU.
     timing: Vec<Vec<Timing>>,
     next_nohz: i64,
+    /// When each CPU looks at its domains again.
+    next: Vec<i64>,
     jiffy: i64,
     /// Passes that looked for an imbalance, and threads they moved.
     pub(super) passes: u64,
@@ -205,6 +210,7 @@ impl Balancer {
             knobs,
             timing,
             next_nohz: 0,
+            next: vec![0; m.ncpu()],
             jiffy: 1_000_000_000 / hz.max(1),
             passes: 0,
             moved: 0,
@@ -216,11 +222,14 @@ impl Balancer {
         if !self.knobs.on || self.domains.is_empty() {
             return;
         }
-        self.rebalance(w, q, c, Idle::No);
+        if w.now() >= self.next[c as usize] {
+            self.rebalance(w, q, c, Idle::No);
+        }
         if w.n_idle() > 0 && q.nr(c) >= 2 && w.now() >= self.next_nohz {
             self.next_nohz = w.now() + self.jiffy;
             for i in 0..w.ncpu() as Cpu {
-                if w.is_idle(i) {
+                let due = !self.knobs.keeps_busy_interval || w.now() >= self.next[i as usize];
+                if w.is_idle(i) && due {
                     self.rebalance(w, q, i, Idle::Yes);
                 }
             }
@@ -228,26 +237,34 @@ impl Balancer {
     }
 
     fn rebalance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, idle: Idle) {
+        let mut next = i64::MAX;
         for d in 0..self.domains.len() {
             let timing = self.timing[d][c as usize];
             let mut interval = timing.interval;
             if idle == Idle::No {
                 interval *= self.knobs.busy_factor;
             }
-            if w.now() - timing.last < interval.max(self.jiffy) {
-                continue;
+            interval = interval.max(self.jiffy);
+            if w.now() - timing.last >= interval {
+                self.balance(w, q, c, d, idle);
+                self.timing[d][c as usize].last = w.now();
             }
-            self.timing[d][c as usize].last = w.now();
-            self.balance(w, q, c, d, idle);
+            next = next.min(self.timing[d][c as usize].last + interval);
         }
+        self.next[c as usize] = next;
     }
 
     /// `c` is about to idle: pull one thread, from near to far.
     pub(super) fn newly_idle(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu) -> bool {
-        if !self.knobs.on || !self.knobs.newidle {
+        if !self.knobs.on || !self.knobs.newidle || !super::someone_waits(w) {
             return false;
         }
-        (0..self.domains.len()).any(|d| self.balance(w, q, c, d, Idle::Newly) > 0)
+        let pulled = (0..self.domains.len()).any(|d| self.balance(w, q, c, d, Idle::Newly) > 0);
+        if pulled || w.now() > self.next[c as usize] {
+            let due = |t: &Vec<Timing>| t[c as usize].last + t[c as usize].interval;
+            self.next[c as usize] = self.timing.iter().map(due).min().unwrap_or(i64::MAX);
+        }
+        pulled
     }
 
     fn balance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, d: usize, idle: Idle) -> u32 {

@@ -21,6 +21,7 @@ pub(super) const KNOBS: Knobs = Knobs {
     busy_factor: 64,
     imbalance_pct: 125,
     nice_tries: 1,
+    keeps_busy_interval: false,
     busy_idx: 0,
     idle_idx: 0,
     most: 32,

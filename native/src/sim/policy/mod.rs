@@ -265,6 +265,12 @@ pub fn kick_idle(w: &mut World, t: Tid) {
     }
 }
 
+/// Whether some CPU other than one that is choosing now may have a thread
+/// waiting: spares idle CPUs a look at all the others.
+fn someone_waits(w: &World) -> bool {
+    w.nr_runnable() as usize + w.n_idle() + 1 > w.ncpu()
+}
+
 /// The allowed CPU with the fewest runnable threads, lowest number first.
 pub fn least_loaded(w: &World, t: Tid) -> Cpu {
     w.mask(t)

@@ -678,7 +678,7 @@ impl Policy for Ule {
     }
 
     fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
-        if !self.steals {
+        if !self.steals || !super::someone_waits(w) {
             return None;
         }
         for level in 0..self.placer.levels() {

@@ -54,6 +54,9 @@ impl Search<'_> {
             return self.least_of(cpus);
         }
         let groups = &tree[at - 1].span(cpus[0]).groups;
+        if groups.len() == cpus.len() {
+            return self.least_of(cpus);
+        }
         if groups.len() < 2 {
             return self.least(tree, at - 1, cpus);
         }
@@ -72,24 +75,28 @@ impl Search<'_> {
     }
 
     fn least_of(&mut self, cpus: &[Cpu]) -> (i64, Option<(Cpu, i64)>) {
-        let (mut total, mut best) = (0, None);
+        let (mut total, mut best, mut found) = (0, i64::MAX, None);
+        let unbound = self.w.unbound(self.t);
         for c in cpus.iter().rev().copied() {
             let threads = self.seen.load[c as usize];
             let bonus = if c == self.prefer { PREFER } else { 0 };
-            let load = i64::from(threads) * UNIT;
-            total += load - bonus;
-            if threads > self.most
+            let load = i64::from(threads) * UNIT - bonus;
+            total += load;
+            // Chance takes off 0 to 127: it cannot help those too far behind.
+            if load - 127 >= best
+                || threads > self.most
                 || self.seen.lowpri[c as usize] <= self.worse_than
-                || !self.w.allowed(self.t, c)
+                || !(unbound || self.w.allowed(self.t, c))
             {
                 continue;
             }
             let load = load - (self.w.rng.next_u64() >> 57) as i64;
-            if best.is_none_or(|(_, b)| load - bonus < b) {
-                best = Some((c, load - bonus));
+            if load < best {
+                best = load;
+                found = Some((c, load));
             }
         }
-        (total, best)
+        (total, found)
     }
 }
 

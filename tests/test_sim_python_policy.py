@@ -1,0 +1,90 @@
+"""Policies written in Python."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from schedscope.errors import UsageError
+from schedscope.simulator.generators import hogs, requests
+from schedscope.simulator.policy import Policy
+from schedscope.simulator.run import internals, simulate
+
+
+class Fifo(Policy):
+    """One queue, first come first served: the built-in fifo for threads of one class."""
+
+    name = "py-fifo"
+    series = ("length",)
+
+    def init(self, w):  # type: ignore[no-untyped-def]
+        self.queue = deque()
+
+    def enqueue(self, w, cpu, t, how):  # type: ignore[no-untyped-def]
+        self.queue.append(t)
+        w.record(0, t, len(self.queue))
+
+    def dequeue(self, w, cpu, t):  # type: ignore[no-untyped-def]
+        self.queue.remove(t)
+
+    def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
+        return self.queue.popleft() if self.queue else None
+
+
+def test_it_does_what_the_native_one_does() -> None:
+    load = requests(5, requests=10)
+    mine = simulate(load, policy=Fifo(), machine=2)
+    native = simulate(load, policy="fifo", machine=2)
+    assert mine.switches.collect().equals(native.switches.collect())
+    assert mine.info["scheduler"]["name"] == "py-fifo"
+
+
+def test_internal_series_are_kept() -> None:
+    trace = simulate(hogs(3, time="1ms"), policy=Fifo(), machine=1, record=True)
+    frame = internals(trace)
+    assert frame.columns == ["ts", "series", "utid", "cpu", "value"]
+    assert set(frame["series"].cast(str).to_list()) == {"length"}
+    # The idle CPU chooses after each event: it takes hog-0 before hog-1 comes.
+    assert frame["value"].to_list() == [1.0, 1.0, 2.0]
+
+
+def test_an_exception_in_a_hook_reaches_the_caller() -> None:
+    class Broken(Fifo):
+        def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
+            raise ZeroDivisionError("here")
+
+    with pytest.raises(ZeroDivisionError, match="here"):
+        simulate(hogs(1), policy=Broken())
+
+
+def test_a_wrong_answer_is_an_error_that_says_so() -> None:
+    class Forgetful(Fifo):
+        def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
+            return 0
+
+    with pytest.raises(UsageError, match=r"picked thread 0"):
+        simulate(hogs(2, time="1ms"), policy=Forgetful(), machine=2)
+
+
+def test_the_world_is_closed_outside_hooks() -> None:
+    kept = []
+
+    class Keeper(Fifo):
+        def init(self, w):  # type: ignore[no-untyped-def]
+            super().init(w)
+            kept.append(w)
+
+    simulate(hogs(1, time="1ms"), policy=Keeper())
+    with pytest.raises(RuntimeError, match="inside a hook"):
+        _ = kept[0].now
+
+
+def test_no_such_thread() -> None:
+    class Curious(Fifo):
+        def init(self, w):  # type: ignore[no-untyped-def]
+            super().init(w)
+            w.nice(99)
+
+    with pytest.raises(IndexError, match="no thread 99"):
+        simulate(hogs(1), policy=Curious())
