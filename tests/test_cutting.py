@@ -9,9 +9,10 @@ Of [begin, cut) and [cut, end), reconstructed apart:
 * joined, nothing is missing of the running time: a CPU's thread at the cut ran on until an
   event told who runs there; and of the waits: one open at the cut ended with that first switch-in.
 
-The first holds for every stream. The second needs times that differ, for what is known of a thread
-decides which of two facts of one instant goes first. The third needs one that neither loses events nor
-contradicts itself, for losses and contradictions take back what the first part believed.
+The first holds for every stream. The second needs times that differ, for what is known of a
+thread decides which of two facts of one instant goes first. The third needs a stream that
+neither loses events nor contradicts itself, for losses and contradictions take back what the
+first part believed.
 """
 
 from __future__ import annotations
