@@ -275,7 +275,8 @@ def faulty(draw: st.DrawFn, *, most: int = 60) -> World:
     rows = {"losses": play.rows.get("losses", [])}
     for name, row in facts:
         rows.setdefault(name, []).append(row)
-    return _world(rows, play.ncpu, play.born, (0, play.now + 12))
+    end = max([play.now, *(row["ts"] for _, row in facts)])
+    return _world(rows, play.ncpu, play.born, (0, end))
 
 
 @st.composite
