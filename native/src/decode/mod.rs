@@ -4,6 +4,7 @@
 //! bounded windows (no memory maps: a truncated file must be an error, not a
 //! signal), merges its per-CPU streams in time order and hands events on.
 
+mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
 pub mod dtrace;
@@ -55,6 +56,11 @@ const FORMATS: &[Format] = &[
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
         open: capture_ftrace::open,
+    },
+    Format {
+        name: "bpftrace capture",
+        recognise: bpftrace::recognise,
+        open: bpftrace::open,
     },
     Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
     Format {
