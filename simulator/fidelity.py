@@ -102,7 +102,8 @@ def fidelity(
             set=(set or {}).get(name),
             costs=spent,
             seed=seed,
-            until=trace.duration,
+            # The last rows of a trace stand at its very end, which a limit excludes.
+            until=trace.duration + 1,
             progress=progress,
         )
         rows.append({"against": name, **_Figures(replay, comm).against(real, matched=True)})

@@ -36,9 +36,13 @@ def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axe
             color = style.COLORS[i % len(style.COLORS)]
             dash = dashes[i // len(style.COLORS) % len(dashes)]
             ax.step(long.to_list(), share.to_list(), where="post", label=name, color=color, ls=dash)
-        ax.set(xscale="log", yscale="log", xlabel="wait for a CPU", ylabel="share of longer waits")
+        if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
+            ax.text(0.5, 0.5, "no wait of 1 µs or more", transform=ax.transAxes, ha="center")
+        else:
+            ax.set(xscale="log", yscale="log")
+        ax.set(xlabel="wait for a CPU", ylabel="share of longer waits")
         ax.set_title("Waits under each policy")
-        style.time_axis(ax.xaxis, log=True)
+        style.time_axis(ax.xaxis, log=ax.get_xscale() == "log")
         ax.legend(loc="lower left", ncols=2, fontsize=8)
     return ax
 

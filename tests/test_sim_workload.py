@@ -121,9 +121,19 @@ def _trace(switches: list[tuple], wakeups: list[tuple], end: int) -> Trace:  # t
             orient="row",
         ),
         "wakeups": pl.DataFrame(
-            [(ts, 0, waker, utid, kind, 0, 120) for ts, waker, utid, kind in wakeups],
+            [
+                {
+                    "ts": ts,
+                    "cpu": 0,
+                    "waker_utid": waker,
+                    "utid": utid,
+                    "kind": kind,
+                    "target_cpu": 0,
+                    "prio": 120,
+                }
+                for ts, waker, utid, kind in wakeups
+            ],
             schema=empty["wakeups"].schema,
-            orient="row",
         ),
         "threads": pl.DataFrame(
             {"utid": sorted(known), "comm": [f"t{u}" for u in sorted(known)]},
@@ -193,3 +203,13 @@ def test_machine_shapes() -> None:
     for bad in ("", "x", "2x", "1x2x3x4", "-1"):
         with pytest.raises(UsageError):
             machine(bad)
+
+
+def test_the_page_in_the_docs_runs() -> None:
+    import doctest
+    from pathlib import Path
+
+    page = Path(__file__).parent.parent / "docs" / "simulator.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.attempted > 10
+    assert result.failed == 0

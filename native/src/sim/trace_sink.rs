@@ -48,6 +48,8 @@ pub struct TraceSink<S> {
     priorities: Priorities,
     pub series: Series,
     counts: Vec<[u64; 4]>,
+    /// Who runs on each CPU.
+    current: Vec<Option<Tid>>,
     failure: Option<Error>,
 }
 
@@ -69,6 +71,7 @@ impl<S: Store> TraceSink<S> {
             priorities: Priorities::default(),
             series: Series::default(),
             counts: vec![[0; 4]; ncpu],
+            current: vec![None; ncpu],
             failure: None,
         }
     }
@@ -288,6 +291,7 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
             self.yields.push(tables::Yield { ts: s.ts, utid: row.prev_utid });
         }
         self.counts[s.cpu as usize][0] += 1;
+        self.current[s.cpu as usize] = s.next;
         self.reconstruction.switch(&row);
         self.switches.push(row);
         if self.switches.len() >= S::CHUNK {
@@ -306,7 +310,7 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
             ts: w.ts,
             cpu: w.cpu,
             waker_utid: w.waker.map(|t| t + self.ncpu),
-            current_utid: None,
+            current_utid: Some(self.utid(w.cpu, self.current[w.cpu as usize])),
             utid: w.thread + self.ncpu,
             kind,
             target_cpu: w.target,
