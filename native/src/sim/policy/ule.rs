@@ -161,6 +161,14 @@ pub const SPEC: Spec = Spec {
             NON_NEGATIVE,
             "least load of a CPU that an idle one steals from; 0 = min(log2(CPUs), 3)",
         ),
+        tunable(
+            "idle_poll",
+            Kind::Bool,
+            "off",
+            "",
+            ANY,
+            "an idle CPU tries to steal at every stat tick, not only when it turns idle (the Linux port of ATC'18)",
+        ),
         tunable("steal_idle", Kind::Bool, "on", "", ANY, "idle CPUs steal"),
         tunable(
             "balance",
@@ -272,6 +280,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         // With the threshold of 2011, hardware threads of a core steal at load 1.
         steal_sibling: if fixed > 0 { fixed } else { 1 },
         steals: s.is_on("steal_idle"),
+        polls: s.is_on("idle_poll") && s.is_on("steal_idle"),
         balance: s.choice("balance"),
         interval: s.ns("balance_interval"),
         threads: vec![Td::default(); nthreads],
@@ -336,6 +345,7 @@ struct Ule {
     steal: i64,
     steal_sibling: i64,
     steals: bool,
+    polls: bool,
     balance: usize,
     interval: i64,
     threads: Vec<Td>,
@@ -572,6 +582,7 @@ impl Policy for Ule {
     fn clocks(&self) -> Clocks {
         Clocks {
             stathz: self.scale.stathz as u32,
+            idle_ticks: self.polls,
             ..Clocks::default()
         }
     }
@@ -710,7 +721,12 @@ impl Policy for Ule {
                 q.ridx = q.idx;
             }
         }
-        let Some(t) = w.cpu(cpu).curr else { return };
+        let Some(t) = w.cpu(cpu).curr else {
+            if self.polls {
+                w.resched(cpu, Why::Preempted);
+            }
+            return;
+        };
         let ticks = self.ticks(w);
         self.scale
             .age(&mut self.threads[t as usize].history, ticks, true);
