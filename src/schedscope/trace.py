@@ -266,7 +266,7 @@ def open(
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Trace:
-    """Open a capture folder, another tool's trace file, or a `.sched` folder.
+    """Open a capture folder, another tool's trace file, a `.sched` folder, or tables.
 
     A capture or foreign file is converted first, once: the result is kept
     beside it or in the user's cache folder and found again (`schedscope.cache`
@@ -285,6 +285,11 @@ def open(
             "a capture folder, a trace file or a .sched folder",
             "check the path" if isinstance(error, FileNotFoundError) else "",
         ) from error
+    if source.is_dir():
+        from schedscope.parsers import tables
+
+        if tables.is_tables(source):
+            return tables.read(source)
     if (source / _cache.ABOUT).is_file():
         return Trace.read(source)
     folder = _cache.find_or_build(
