@@ -61,7 +61,7 @@ def is_tables(folder: Path) -> bool:
 
 def files(folder: Path) -> dict[str, Path]:
     """The file of each fact table that the folder has."""
-    found = {}
+    found: dict[str, Path] = {}
     for name in schema.TABLES:
         for suffix in _READERS:
             path = folder / f"{name}{suffix}"
@@ -190,8 +190,7 @@ def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Probl
             text = f"{time} goes back at row {row}"
             found.append(Problem(name, text, f"rows in order of {time}", f"sort by {time}"))
         if name in ("switches", "wakeups") and (frame["cpu"] >= ncpu).any():
-            cpu = frame["cpu"].max()
-            text = f"CPU {cpu} of a machine with {ncpu} CPUs"
+            text = f"CPU {frame['cpu'].to_numpy().max()} of a machine with {ncpu} CPUs"
             found.append(Problem(name, text, "CPUs below ncpu of trace.json"))
     switches = tables["switches"]
     for column in ("prev_utid", "next_utid"):
