@@ -7,6 +7,7 @@
 mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
+pub mod capture_perf;
 pub mod dtrace;
 pub mod ftrace;
 pub mod input;
@@ -63,6 +64,11 @@ const FORMATS: &[Format] = &[
         open: bpftrace::open,
     },
     Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
+    Format {
+        name: "perf capture",
+        recognise: capture_perf::recognise,
+        open: capture_perf::open,
+    },
     Format {
         name: "perf.data",
         recognise: |_, head| perfdata::is_perf_data(head),
