@@ -31,6 +31,10 @@ EVENTS_PER_WAIT = 2.4
 _RUN = """
 import json, resource, sys, time
 import schedscope as ss
+def peak():
+    # Not ru_maxrss, which begins at what the parent had when it forked.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 import polars as pl
 path, by = sys.argv[1], json.loads(sys.argv[2])
 trace = ss.Trace.read(path)
@@ -41,7 +45,7 @@ frame = analyse(trace, by=by)
 print(json.dumps({
     "cpu": time.process_time() - before,
     "wall": time.perf_counter() - wall,
-    "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "rss": peak(),
     "rows": frame.height, "n": int(frame["n"].sum()), "events": trace.events,
 }))
 """
