@@ -65,7 +65,7 @@ def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[A
         # which the context below would switch off again on its way out.
         from matplotlib import pyplot
 
-        pyplot.draw_if_interactive()
+        pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with mpl.rc_context(_RC):
         yield ax or _figure(width, height).add_subplot()
 
