@@ -182,9 +182,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="together-", dir="/tmp") as name:
         paths = record(Path(name), arguments.seconds)
-        traces = {
-            recorder: ss.open(path, cache=Path(name) / "cache") for recorder, path in paths.items()
-        }
+        traces = {}
+        for recorder, path in paths.items():
+            try:
+                traces[recorder] = ss.open(path, cache=Path(name) / "cache")
+            except ss.FormatError as error:
+                print(f"{recorder} is left out: {error}", file=sys.stderr)
         with pl.Config(tbl_cols=-1, tbl_width_chars=200, tbl_hide_dataframe_shape=True):
             print(compare(traces))
 
