@@ -1,13 +1,8 @@
-"""Group waits by small keys as integers, so that one sort serves every statistic.
-
-Grouped order statistics need each group's values in order. Sorting the pairs
-(group, wait) packed into one 64-bit integer does that in a single radix-like
-pass over all groups, several times faster than a selection per group and
-quantile.
-"""
+"""Number waits by small keys: by thread, CPU, cause, time bucket or any of them together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis.ledger import THREAD_COLUMNS, WAIT_COLUMNS, waits
-from schedscope.errors import UsageError
+from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,162 +19,217 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
+# Rows in memory at a time: some 50 MB.
+BATCH = 1 << 19
+# Combinations of keys up to which a table, and no search, finds their numbers.
+_TABLE = 1 << 22
+
 
 @dataclass(frozen=True)
-class Grouped:
-    """Waits with an integer group each.
+class Batch:
+    """Some rows of the ledger, with a group's number each.
 
-    `keys` has one row per group in order of its number, with the columns asked
-    for; a group may be empty. `group`, `wait`, `ts` and `censored` are parallel, one entry
-    per wait with a known beginning; `excluded` counts, per group, the waits
-    whose beginning the trace did not see.
+    `group`, `wait`, `ts` (the begin) and `censored` are parallel, one entry per
+    wait whose begin was seen; `excluded` has the group of each of the others.
     """
 
-    keys: pl.DataFrame
     group: Ints
     wait: Ints
     ts: Ints
     censored: npt.NDArray[np.bool_]
     excluded: Ints
 
-    def sorted_waits(self, *, censored: bool) -> tuple[Ints, Ints]:
-        """The complete (or the censored) waits by group, each group ascending.
 
-        Returns them end to end, and `len(keys) + 1` offsets of the groups.
-        """
-        chosen = self.censored if censored else ~self.censored
-        everything = bool(chosen.all())
-        group = self.group if everything else self.group[chosen]
-        wait = self.wait if everything else self.wait[chosen]
-        counts = np.bincount(group, minlength=len(self.keys))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        if len(self.keys) == 1:
-            return pl.Series(wait).sort().to_numpy(), offsets
-        bits = int(wait.max(initial=0)).bit_length()
-        if bits + len(self.keys).bit_length() <= 63 and wait.min(initial=0) >= 0:
-            # Polars sorts integers faster than NumPy where that has no AVX-512.
-            packed = pl.Series((group << bits) | wait).sort().to_numpy()
-            return packed & ((1 << bits) - 1), offsets
-        return wait[np.lexsort((wait, group))], offsets
+@dataclass(frozen=True)
+class _Part:
+    """One key column, or the columns of a thread: codes 0 .. size, the last for null.
 
-
-def group_waits(
-    trace: Trace, by: list[str], where: pl.Expr | None = None, every: int | None = None
-) -> Grouped:
-    """Read the ledger and number its rows by the columns `by` (and time bucket).
-
-    A wait belongs to the bucket of length `every` in which it began; the
-    bucket's first instant is the key column `ts`.
+    `table` has the keys in order of code; without it a code is a value less `low`.
     """
-    for name in by:
-        if name not in THREAD_COLUMNS and name not in WAIT_COLUMNS:
-            raise UsageError(
-                f"cannot group by {name!r}",
-                "a column of the ledger or of its threads",
-                "one of " + ", ".join([*THREAD_COLUMNS, *WAIT_COLUMNS]),
-            )
-    if len(set(by)) != len(by):
-        raise UsageError(f"by={by} names a column twice", "each column once")
-    if every is not None and every <= 0:
-        raise UsageError(f"every={every}", "a time bucket longer than 0 ns", "as in 100ms")
-    of_thread = [name for name in by if name in THREAD_COLUMNS]
-    of_wait = [name for name in by if name in WAIT_COLUMNS]
-    columns = [*of_wait, "wait", "ts_ready", "censored"]
-    if of_thread:
-        columns.append("utid")
-    if every is not None:
-        columns.append("ts_run")
-    frame = waits(trace, columns, where).collect()
 
-    # Thread columns have few distinct values: they are numbered in the small
-    # table and looked up by utid, so that no string is touched per wait.
-    parts: list[tuple[pl.DataFrame, Ints]] = []
-    if of_thread:
+    columns: tuple[str, ...]
+    size: int
+    low: int = 0
+    step: int = 1
+    dtype: pl.DataType | type[pl.DataType] = pl.Int64
+    table: pl.DataFrame | None = None
+    lookup: Ints | None = None
+
+    def codes(self, values: pl.Series) -> Ints:
+        """The code of each row; `values` are utids where there is a `lookup`."""
+        if self.lookup is not None:
+            utid = values.to_numpy()
+            numbers: Ints = self.lookup[np.minimum(utid, len(self.lookup) - 1)]
+            return numbers
+        if values.dtype == pl.Enum:
+            values = values.to_physical()
+        codes = ((values.cast(pl.Int64) - self.low) // self.step).fill_null(self.size).to_numpy()
+        inside = (codes >= 0) & (codes < self.size)
+        return codes if inside.all() else np.where(inside, codes, self.size)
+
+    def keys(self, codes: Ints) -> pl.DataFrame:
+        """The key columns of the given codes."""
+        if self.table is not None:
+            return self.table[codes]
+        values = pl.Series(self.columns[0], codes * self.step + self.low)
+        null = pl.Series(codes == self.size)
+        return pl.DataFrame(values.set(null, None).cast(self.dtype))
+
+
+class Grouping:
+    """Reads the ledger in batches and numbers its rows; numbers are given as keys appear."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        by: list[str],
+        where: pl.Expr | None = None,
+        every: int | None = None,
+    ) -> None:
+        """Group by the columns `by`, and by buckets of length `every` in which waits began."""
+        for name in by:
+            if name not in THREAD_COLUMNS and name not in WAIT_COLUMNS:
+                raise UsageError(
+                    f"cannot group by {name!r}",
+                    "a column of the ledger or of its threads",
+                    "one of " + ", ".join([*THREAD_COLUMNS, *WAIT_COLUMNS]),
+                )
+        if len(set(by)) != len(by):
+            raise UsageError(f"by={by} names a column twice", "each column once")
+        if every is not None and every <= 0:
+            raise UsageError(f"every={every}", "a time bucket longer than 0 ns", "as in 100ms")
+        self._trace, self._where = trace, where
+        self._names = ["ts", *by] if every is not None else by
+        self._parts = _parts(trace, by, every)
+        size = 1
+        for part in self._parts:
+            size *= part.size + 1
+        if size >= 1 << 63:
+            raise UsageError(f"by={by} has too many combinations", "fewer columns at once")
+        self._numbers = np.full(size, -1) if size <= _TABLE else None
+        self._found: dict[int, int] = {}
+        self._codes: list[int] = []
+        if not self._parts:
+            self._number(np.zeros(1, dtype=np.int64))
+
+    def __len__(self) -> int:
+        """Groups found so far."""
+        return len(self._codes)
+
+    def batches(self, *, times: bool = True) -> Iterator[Batch]:
+        """The ledger from begin to end; may be read more than once.
+
+        Without `times` the batches' `ts` is empty, which saves reading it.
+        """
+        columns = ["wait", "censored"]
+        if times:
+            columns.append("ts_ready")
+        for part in self._parts:
+            columns += ["utid"] if part.lookup is not None else part.columns
+        if "ts" in columns:  # a bucket is computed, not read
+            columns.remove("ts")
+            columns += ["ts_ready", "ts_run"]
+        rows = int(self._trace.waits.select(pl.len()).collect().item())
+        for offset in range(0, max(rows, 1), BATCH):
+            lazy = waits(self._trace, columns, self._where, (offset, BATCH))
+            yield self._batch(lazy.collect(), times)
+
+    def keys(self) -> pl.DataFrame:
+        """One row per group in order of its number, with the columns asked for."""
+        rest = np.array(self._codes, dtype=np.int64)
+        frames = []
+        for part in reversed(self._parts):
+            frames.append(part.keys(rest % (part.size + 1)))
+            rest = rest // (part.size + 1)
+        if not frames:
+            return pl.DataFrame(height=len(self))
+        return pl.concat(frames, how="horizontal").select(self._names)
+
+    def _batch(self, frame: pl.DataFrame, times: bool) -> Batch:
+        code = np.zeros(frame.height, dtype=np.int64)
+        for part in self._parts:
+            if part.lookup is not None:
+                values = frame["utid"]
+            elif part.columns == ("ts",):
+                values = frame.select(pl.coalesce("ts_ready", "ts_run"))["ts_ready"]
+            else:
+                values = frame[part.columns[0]]
+            code = code * (part.size + 1) + part.codes(values) if len(code) else code
+        group = self._number(code)
+        excluded = np.zeros(0, dtype=np.int64)
+        if frame["wait"].null_count():
+            known = frame["wait"].is_not_null()
+            excluded = group[~known.to_numpy()]
+            frame, group = frame.filter(known), group[known.to_numpy()]
+        wait = frame["wait"].to_numpy()
+        if len(wait) and wait.min() < 0:
+            raise FormatError(
+                f"the ledger has a wait of {wait.min()} ns",
+                "waits of 0 ns or more",
+                "convert the trace again; if it is another tool's, its clocks disagree",
+            )
+        return Batch(
+            group=group,
+            wait=wait,
+            ts=frame["ts_ready"].to_numpy() if times else np.zeros(0, dtype=np.int64),
+            censored=(frame["censored"] != "none").to_numpy(),
+            excluded=excluded,
+        )
+
+    def _number(self, code: Ints) -> Ints:
+        if self._numbers is None:
+            distinct, inverse = np.unique(code, return_inverse=True)
+            for value in distinct.tolist():
+                if value not in self._found:
+                    self._found[value] = len(self._codes)
+                    self._codes.append(value)
+            numbers = np.array([self._found[value] for value in distinct.tolist()], dtype=np.int64)
+            return numbers[inverse]
+        numbers = self._numbers[code]
+        if numbers.min(initial=0) < 0:
+            fresh = np.unique(code[numbers < 0])
+            self._numbers[fresh] = np.arange(len(fresh)) + len(self._codes)
+            self._codes += fresh.tolist()
+            numbers = self._numbers[code]
+        return numbers
+
+
+def _range(trace: Trace, name: str) -> tuple[int, int]:
+    """Least and greatest value of a column; CPU numbers may have gaps."""
+    values = waits(trace, [name]).select(low=pl.col(name).min(), high=pl.col(name).max()).collect()
+    low, high = values.row(0)
+    return (0, 0) if low is None else (int(low), int(high))
+
+
+def _parts(trace: Trace, by: list[str], every: int | None) -> list[_Part]:
+    parts = []
+    of_thread = tuple(name for name in by if name in THREAD_COLUMNS)
+    if of_thread or "utid" in by or "waker_utid" in by:
         threads = trace.threads.select("utid", *of_thread).collect()
+        top = int(threads["utid"].max() or 0)  # type: ignore[arg-type]
+    if of_thread:
+        # Thread columns have few distinct values: they are numbered in the small
+        # table and looked up by utid, so that no string is touched per wait.
         distinct = threads.select(of_thread).unique(maintain_order=True).with_row_index("#")
         numbered = threads.join(distinct, on=of_thread, how="left", nulls_equal=True)
-        utid = frame["utid"].to_numpy()
-        # A utid that the table does not have (a trace of another tool's
-        # making) belongs to a group of its own, all null.
-        keys = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
-        size = max(utid.max(initial=0), numbered["utid"].to_numpy().max(initial=0)) + 1
-        lookup = np.full(size, len(distinct), dtype=np.int64)
+        # The last entry is for utids that the table does not have.
+        lookup = np.full(top + 2, distinct.height, dtype=np.int64)
         lookup[numbered["utid"].to_numpy()] = numbered["#"].to_numpy()
-        parts.append((keys, lookup[utid]))
-    for name in of_wait:
-        parts.append(_numbered(frame[name]))
+        table = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
+        parts.append(_Part(of_thread, distinct.height, table=table, lookup=lookup))
+    schema = trace.waits.collect_schema()
+    for name in (name for name in by if name in WAIT_COLUMNS):
+        dtype = schema[name]
+        if isinstance(dtype, pl.Enum):
+            words = pl.Series(name, [*dtype.categories, None], dtype=dtype)
+            parts.append(_Part((name,), len(dtype.categories), table=pl.DataFrame(words)))
+        elif name in ("utid", "waker_utid"):
+            parts.append(_Part((name,), top + 1, dtype=dtype))
+        else:
+            low, high = _range(trace, name)
+            parts.append(_Part((name,), high - low + 1, low=low, dtype=dtype))
     if every is not None:
-        begin, _ = trace.window
-        ts = pl.coalesce(pl.col("ts_ready"), pl.col("ts_run"))
-        bucket = frame.select(((ts - begin) // every * every + begin).alias("ts"))["ts"]
-        parts.append(_numbered(bucket))
-    keys, group = _combine(parts, len(frame))
-    if every is not None:
-        keys = keys.select("ts", *by)
-    elif by:
-        keys = keys.select(by)
-
-    known = frame["wait"].is_not_null().to_numpy()
-    excluded = np.bincount(group[~known], minlength=len(keys)).astype(np.int64)
-    if not known.all():
-        frame, group = frame.filter(pl.Series(known)), group[known]
-    return Grouped(
-        keys=keys,
-        group=group,
-        wait=frame["wait"].to_numpy(),
-        ts=frame["ts_ready"].to_numpy(),
-        censored=(frame["censored"] != "none").to_numpy(),
-        excluded=excluded,
-    )
-
-
-def _numbered(values: pl.Series) -> tuple[pl.DataFrame, Ints]:
-    """Distinct values as a one-column frame, and each row's number in it."""
-    if values.dtype == pl.Enum:
-        plain = values.to_physical().cast(pl.Int64)
-        keys = pl.DataFrame({values.name: pl.Series(values.dtype.categories, dtype=values.dtype)})  # type: ignore[attr-defined]
-        keys = pl.concat([keys, pl.DataFrame({values.name: [None]}, schema=keys.schema)])
-        return keys, plain.fill_null(len(keys) - 1).to_numpy()
-    if len(values) == values.null_count():
-        return pl.DataFrame({values.name: values.head(1)}), np.zeros(len(values), dtype=np.int64)
-    low, high = int(values.min()), int(values.max())  # type: ignore[arg-type]
-    if high - low < 1 << 20:  # CPU numbers, priorities: the values themselves
-        present = np.unique(values.drop_nulls().to_numpy())
-        lookup = np.zeros(high - low + 1, dtype=np.int64)
-        lookup[present.astype(np.int64) - low] = np.arange(len(present))
-        plain = values.cast(pl.Int64) - low
-        codes = lookup[plain.fill_null(0).to_numpy()]
-    else:
-        present, codes = np.unique(values.fill_null(low).to_numpy(), return_inverse=True)
-    if values.null_count():
-        codes = np.where(values.is_null().to_numpy(), len(present), codes)
-    keys = pl.DataFrame({values.name: pl.Series(present).cast(values.dtype)})
-    if values.null_count():
-        keys = pl.concat([keys, pl.DataFrame({values.name: [None]}, schema=keys.schema)])
-    return keys, codes.astype(np.int64)
-
-
-def _combine(parts: list[tuple[pl.DataFrame, Ints]], n: int) -> tuple[pl.DataFrame, Ints]:
-    """One number per combination of the parts' numbers that occurs."""
-    if not parts:
-        return pl.DataFrame({"": [0]}), np.zeros(n, dtype=np.int64)
-    if len(parts) == 1:
-        return parts[0]
-    code = np.zeros(n, dtype=np.int64)
-    size = 1
-    for keys, numbers in parts:
-        size *= len(keys)
-        code = code * len(keys) + numbers
-    if size <= max(1 << 20, 4 * n):
-        present = np.flatnonzero(np.bincount(code, minlength=size))
-        lookup = np.zeros(size, dtype=np.int64)
-        lookup[present] = np.arange(len(present))
-        group = lookup[code]
-    else:
-        present, group = np.unique(code, return_inverse=True)
-    columns = []
-    rest = present
-    for keys, _ in reversed(parts):
-        columns.append(keys[rest % len(keys)])
-        rest = rest // len(keys)
-    return pl.concat(reversed(columns), how="horizontal"), group.astype(np.int64)
+        begin, end = trace.window
+        buckets = (end - begin) // every + 1
+        parts.append(_Part(("ts",), buckets, low=begin, step=every))
+    return parts

@@ -20,17 +20,22 @@ WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_
 
 
 def waits(
-    trace: Trace, columns: Iterable[str] | None = None, where: pl.Expr | None = None
+    trace: Trace,
+    columns: Iterable[str] | None = None,
+    where: pl.Expr | None = None,
+    rows: tuple[int, int] | None = None,
 ) -> pl.LazyFrame:
     """One row per wait in the ledger, joined with its thread's columns.
 
     `columns` of `waits` or `threads` (default: all); `where` selects rows and
-    may use any of them. `cpu` is where the thread ran, or, where it never did,
+    may use any of them; `rows` takes only that many from an offset, before the
+    selection. `cpu` is where the thread ran, or, where it never did,
     on whose queue it waited.
 
     Raises `UsageError` for a column that neither table has.
     """
-    ledger = trace.waits.with_columns(pl.coalesce("cpu", "queue_cpu").alias("cpu"))
+    ledger = trace.waits if rows is None else trace.waits.slice(*rows)
+    ledger = ledger.with_columns(pl.coalesce("cpu", "queue_cpu").alias("cpu"))
     own = ledger.collect_schema().names()
     wanted = [*own, *THREAD_COLUMNS] if columns is None else list(dict.fromkeys(columns))
     used = {*wanted, *(where.meta.root_names() if where is not None else ())}

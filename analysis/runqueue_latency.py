@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.grouping import Grouped, group_waits
-from schedscope.analysis.survival import kaplan_meier_quantiles
+from schedscope.analysis.grouping import Grouping
+from schedscope.analysis.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis.survival import kaplan_meier_quantiles, sorted_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from schedscope.trace import Trace
 
+    Ints = npt.NDArray[np.int64]
+
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+_NEVER = np.iinfo(np.int64).max
 
 
 def runqueue_latency(
@@ -65,71 +73,126 @@ def runqueue_latency(
             raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
     if censored not in ("exclude", "kaplan-meier"):
         raise UsageError(f"censored={censored!r}", '"exclude" or "kaplan-meier"')
-    bucket = None if every is None else nanoseconds(every)
-    grouped = group_waits(trace, names, where, bucket)
-    result = pl.concat([grouped.keys, _statistics(grouped, quantiles, censored)], how="horizontal")
-    if not names and bucket is None:
-        return result.drop("")
-    seen = pl.col("n") + pl.col("n_censored") + pl.col("n_excluded") > 0
-    result = result.filter(seen)
-    if bucket is not None:
+    length = None if every is None else nanoseconds(every)
+    grouping = Grouping(trace, names, where, length)
+    tally = _tally(grouping)
+    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    statistics = _statistics(grouping, tally, shares)
+    if censored == "kaplan-meier" and tally.censored.any():
+        statistics = statistics.with_columns(_estimates(grouping, shares))
+    result = pl.concat([grouping.keys(), statistics], how="horizontal")
+    if length is not None:
         return result.sort("ts", *names, nulls_last=True)
+    if not names:
+        return result
     return result.sort("total", "n", *names, descending=[True, True, *([False] * len(names))])
 
 
-def _statistics(grouped: Grouped, quantiles: Sequence[float], censored: str) -> pl.DataFrame:
-    groups = len(grouped.keys)
-    wait, offsets = grouped.sorted_waits(censored=False)
-    n = np.diff(offsets)
-    some = n > 0
-    first, last = offsets[:-1][some], offsets[1:][some] - 1
+@dataclass
+class _Tally:
+    """What one pass over the ledger adds up, per group."""
 
-    def column(values: np.ndarray, present: np.ndarray = some) -> pl.Series:
-        """Values of the groups that have any; null for the others."""
-        full = np.zeros(groups, dtype=values.dtype)
-        full[present] = values
-        return pl.Series(full).set(pl.Series(~present), None)
+    histogram: Ints
+    total: Ints
+    censored: Ints
+    excluded: Ints
+    max_censored: Ints
+    longest: Ints
+    ts_longest: Ints
 
-    total = np.add.reduceat(wait, first) if len(first) else np.zeros(0, dtype=np.int64)
-    longest = wait[last]
-    open_wait, open_offsets = grouped.sorted_waits(censored=True)
-    n_open = np.diff(open_offsets)
-    has_open = n_open > 0
 
-    columns = {
-        "n": pl.Series(n, dtype=pl.UInt32),
-        "n_censored": pl.Series(n_open, dtype=pl.UInt32),
-        "n_excluded": pl.Series(grouped.excluded, dtype=pl.UInt32),
-        "total": column(total).fill_null(0),
-        "mean": column(total / n[some]),
-    }
-    for q in quantiles:
-        # In integers: 0.07 * 100 is 7.000000000000001 in floating point.
-        share = Fraction(str(q)).limit_denominator(10**9)
-        rank = -(-n[some] * share.numerator // share.denominator)
-        columns[_name(share)] = column(wait[first + np.maximum(rank, 1) - 1])
-    if censored == "kaplan-meier":
-        for i in np.flatnonzero(has_open):
-            estimates = kaplan_meier_quantiles(
-                wait[offsets[i] : offsets[i + 1]],
-                open_wait[open_offsets[i] : open_offsets[i + 1]],
-                quantiles,
-            )
-            for q, estimate in zip(quantiles, estimates, strict=True):
-                columns[_name(Fraction(str(q)))][int(i)] = estimate
-    columns["max"] = column(longest)
-    columns["max_censored"] = column(open_wait[open_offsets[1:][has_open] - 1], has_open)
-    columns["ts_max"] = column(_when(grouped, column(longest).fill_null(-1).to_numpy())[some])
-    return pl.DataFrame(columns)
+def _tally(grouping: Grouping) -> _Tally:
+    tally = _Tally(np.zeros((0, BUCKETS), np.int64), *(np.zeros(0, np.int64) for _ in range(6)))
+    for batch in grouping.batches():
+        groups = len(grouping)
+        _grow(tally, groups)
+        tally.excluded += np.bincount(batch.excluded, minlength=groups)
+        group, wait, ts = batch.group, batch.wait, batch.ts
+        if batch.censored.any():
+            cut = batch.censored
+            tally.censored += np.bincount(group[cut], minlength=groups)
+            np.maximum.at(tally.max_censored, group[cut], wait[cut])
+            group, wait, ts = group[~cut], wait[~cut], ts[~cut]
+        _keep_longest(tally, group, wait, ts)
+        cells = np.bincount(group * BUCKETS + bucket(wait), minlength=groups * BUCKETS)
+        tally.histogram += cells.reshape(groups, BUCKETS)
+        if int(wait.max(initial=0)) * len(wait) < 1 << 53:  # exact in floating point
+            sums = np.bincount(group, weights=wait, minlength=groups)
+            tally.total += sums.astype(np.int64)
+        else:
+            np.add.at(tally.total, group, wait)
+    return tally
+
+
+def _keep_longest(tally: _Tally, group: Ints, wait: Ints, ts: Ints) -> None:
+    """The longest wait of each group, and the earliest begin of one of that length."""
+    candidate = np.flatnonzero(wait >= tally.longest[group])  # few, after the first batch
+    group, wait, ts = group[candidate], wait[candidate], ts[candidate]
+    before = tally.longest.copy()
+    np.maximum.at(tally.longest, group, wait)
+    tally.ts_longest[tally.longest > before] = _NEVER
+    hit = wait == tally.longest[group]
+    np.minimum.at(tally.ts_longest, group[hit], ts[hit])
+
+
+def _grow(tally: _Tally, groups: int) -> None:
+    """Room for groups that have appeared since."""
+    missing = groups - len(tally.total)
+    if missing:
+        tally.histogram = np.pad(tally.histogram, ((0, missing), (0, 0)))
+        for name in ("total", "censored", "excluded"):
+            setattr(tally, name, np.pad(getattr(tally, name), (0, missing)))
+        for name, value in (("max_censored", -1), ("longest", -1), ("ts_longest", _NEVER)):
+            padded = np.pad(getattr(tally, name), (0, missing), constant_values=value)
+            setattr(tally, name, padded)
+
+
+def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
+    n = tally.histogram.sum(axis=1)
+
+    def complete() -> Iterator[tuple[Ints, Ints]]:
+        for batch in grouping.batches(times=False):
+            if batch.censored.any():
+                ended = ~batch.censored
+                yield batch.group[ended], batch.wait[ended]
+            else:
+                yield batch.group, batch.wait
+
+    # In integers: 0.07 * 100 is 7.000000000000001 in floating point.
+    ranks = [-(-n * q.numerator // q.denominator) - 1 for q in shares]
+    values = order_statistics(tally.histogram, np.stack([*ranks, n - 1], axis=1), complete)
+
+    def column(numbers: npt.NDArray[Any]) -> pl.Series:
+        """Null where there is nothing to take it from."""
+        return pl.Series(numbers).set(pl.Series(numbers < 0), None)
+
+    total = pl.Series(tally.total)
+    return pl.DataFrame(
+        {
+            "n": pl.Series(n, dtype=pl.UInt32),
+            "n_censored": pl.Series(tally.censored, dtype=pl.UInt32),
+            "n_excluded": pl.Series(tally.excluded, dtype=pl.UInt32),
+            "total": total,
+            "mean": total / pl.Series(n).set(pl.Series(n == 0), None),
+            **{_name(q): column(values[:, i]) for i, q in enumerate(shares)},
+            "max": column(tally.longest),
+            "max_censored": column(tally.max_censored),
+            "ts_max": pl.Series(tally.ts_longest).set(pl.Series(tally.ts_longest == _NEVER), None),
+        }
+    )
+
+
+def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
+    """The quantiles by the product-limit estimate."""
+    ended, open_ = sorted_waits(grouping)
+    rows = [
+        kaplan_meier_quantiles(done, cut, [float(q) for q in shares])
+        for done, cut in zip(ended, open_, strict=True)
+    ]
+    return [
+        pl.Series(_name(q), [row[i] for row in rows], dtype=pl.Int64) for i, q in enumerate(shares)
+    ]
 
 
 def _name(share: Fraction) -> str:
     return f"p{100 * share.numerator / share.denominator:g}"
-
-
-def _when(grouped: Grouped, longest: np.ndarray) -> np.ndarray:
-    """The earliest begin of a complete wait of each group's greatest length."""
-    hit = np.flatnonzero((grouped.wait == longest[grouped.group]) & ~grouped.censored)
-    when = np.full(len(longest), np.iinfo(np.int64).max)
-    np.minimum.at(when, grouped.group[hit], grouped.ts[hit])
-    return when

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.grouping import group_waits
+from schedscope.analysis.grouping import Grouping
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,20 +47,33 @@ def survival(
     if not 0 < confidence < 1:
         raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
     names = [by] if isinstance(by, str) else list(by or [])
-    grouped = group_waits(trace, names, where)
-    ended, ended_at = grouped.sorted_waits(censored=False)
-    open_, open_at = grouped.sorted_waits(censored=True)
+    grouping = Grouping(trace, names, where)
+    ended, open_ = sorted_waits(grouping)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    frames = []
-    for i in range(len(grouped.keys)):
-        curve = _curve(ended[ended_at[i] : ended_at[i + 1]], open_[open_at[i] : open_at[i + 1]], z)
-        if names:
-            key = grouped.keys[i]
-            curve = curve.select(*(pl.lit(key[n]).first().alias(n) for n in names), pl.all())
-        frames.append(curve)
-    if not frames:
-        return _curve(ended, open_, z)
+    keys = grouping.keys()
+    none = np.zeros(0, dtype=np.int64)
+    frames = [keys.clear().hstack(_curve(none, none, z))]
+    for i, (done, cut) in enumerate(zip(ended, open_, strict=True)):
+        curve = _curve(done, cut, z)
+        key = [pl.lit(keys[name][i], dtype=keys.schema[name]).alias(name) for name in names]
+        frames.append(curve.select(*key, pl.all()))
     return pl.concat(frames)
+
+
+def sorted_waits(grouping: Grouping) -> tuple[list[Ints], list[Ints]]:
+    """The complete and the open waits of each group, ascending; all in memory at once."""
+    parts = list(grouping.batches())
+    group = np.concatenate([batch.group for batch in parts])
+    wait = np.concatenate([batch.wait for batch in parts])
+    censored = np.concatenate([batch.censored for batch in parts])
+    order = np.lexsort((wait, group))
+    group, wait, censored = group[order], wait[order], censored[order]
+    ends = np.searchsorted(group, np.arange(len(grouping) + 1))
+    slices = [slice(begin, end) for begin, end in pairwise(ends.tolist())]
+    return (
+        [wait[part][~censored[part]] for part in slices],
+        [wait[part][censored[part]] for part in slices],
+    )
 
 
 def kaplan_meier_quantiles(

@@ -7,6 +7,7 @@ must agree with it row for row. Nothing here is used by schedscope itself.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,13 @@ class Oracle:
 
     def idle(self, utid: int) -> bool:
         return utid < self.ncpu
+
+    def to_wake(self, utid: int) -> bool:
+        """Must the thread be woken, for all we know, before it can be switched in?"""
+        if self.idle(utid) or utid not in self.threads:
+            return not self.idle(utid)
+        thread = self.threads[utid]
+        return thread.state not in ("running", "runnable") and thread.pending is None
 
     def cpu(self, number: int) -> Cpu:
         return self.cpus.setdefault(number, Cpu())
@@ -337,15 +345,27 @@ class Oracle:
         self.close(idle, t, end)
 
 
-def facts_in_order(tables: dict[str, pl.DataFrame]) -> list[tuple[str, int, Row]]:
-    """Every fact as (table, time, row), by time, then by table, then as the table has it."""
-    rows = [
-        (name, row["ts_begin" if name == "losses" else "ts"], row)
-        for name in ORDER
-        if name in tables
-        for row in tables[name].iter_rows(named=True)
-    ]
-    return sorted(rows, key=lambda fact: (fact[1], ORDER.index(fact[0])))
+def facts_in_order(
+    tables: dict[str, pl.DataFrame], oracle: Oracle
+) -> Iterator[tuple[str, int, Row]]:
+    """Every fact as (table, time, row), by time, then by table, then as the table has it.
+
+    But what a switch brings in was woken and moved there first, where times are equal.
+    """
+    queues = {name: tables[name].to_dicts() for name in ORDER if name in tables}
+    while waiting := {name: rows[0] for name, rows in queues.items() if rows}:
+        times = {name: row.get("ts", row.get("ts_begin")) for name, row in waiting.items()}
+        t = min(times.values())
+        now = {name: waiting[name] for name in ORDER if times.get(name) == t}
+        table = next(iter(now))
+        if table == "switches":
+            following = now["switches"]["next_utid"]
+            to_wake = oracle.to_wake(following)
+            if "wakeups" in now and (to_wake or now["wakeups"]["utid"] == following):
+                table = "wakeups"
+            elif "migrations" in now and now["migrations"]["utid"] == following:
+                table = "migrations"
+        yield table, t, queues[table].pop(0)
 
 
 def reconstruct(
@@ -361,7 +381,7 @@ def reconstruct(
         "losses": oracle.loss,
     }
     ends = [window[1]] if window else []
-    for name, t, row in facts_in_order(tables):
+    for name, t, row in facts_in_order(tables, oracle):
         rules[name](t, row)
         ends.append(row.get("ts_end", t))
     oracle.end_of_window(max(ends, default=0))

@@ -31,6 +31,8 @@ class _Play:
     steps: str
     # Does every event name the thread that ran on its CPU?
     tells_current: bool
+    # Least time between the facts of one action; 0: ties.
+    step: int = 0
     now: int = 0
     # Threads by true condition: a queue's CPU, the CPU they run on, or at rest.
     queued: dict[int, int] = field(default_factory=dict)
@@ -58,8 +60,8 @@ class _Play:
         if self.steps in ("both", kind) or kind == "new":
             waker = self.current(cpu)
             facts = {"utid": who, "kind": kind, "target_cpu": target, "waker_utid": waker}
-            facts["current_utid"] = waker if self.tells_current else None
-            self.tell("wakeups", cpu, prio=100 + who, **facts)
+            current = waker if self.tells_current else None
+            self.tell("wakeups", cpu, prio=100 + who, current_utid=current, **facts)
 
     def switch(self, cpu: int, state: str, preempted: bool | None, following: int) -> None:
         prev = self.current(cpu)
@@ -97,7 +99,7 @@ class _Play:
         self.wakeup("waking", cpu, who, b % self.ncpu)
         self.placing[who] = (cpu, b % self.ncpu)
         if b % 3:
-            self.now += b % 2
+            self.now += b % 2 + self.step
             self.place(cpu, len(self.placing) - 1, b)
 
     def place(self, cpu: int, a: int, b: int) -> None:
@@ -145,7 +147,7 @@ class _Play:
             return
         waker = a % self.ncpu
         self.wakeup("waking", waker, who, b % self.ncpu)
-        self.now += b % 3
+        self.now += b % 3 + self.step
         self.switch(cpu, AT_REST[b % 4], False, self.next_on(cpu, a))
         self.placing[who] = (waker, b % self.ncpu)
 
@@ -155,7 +157,7 @@ class _Play:
         if awake:
             who = awake[a % len(awake)]
             self.wakeup("waking", cpu, who, b % self.ncpu)
-            self.now += b % 2
+            self.now += b % 2 + self.step
             self.wakeup("enqueued", cpu, who, b % self.ncpu)
 
     def migrate(self, cpu: int, a: int, b: int) -> None:
@@ -218,6 +220,7 @@ def _lists(element: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list
 def _play(draw: st.DrawFn, *, losses: bool, ties: bool, unseen: bool, most: int) -> _Play:
     steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
     play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
+    play.step = 0 if ties else 1
     # Who was there before: at rest, or running.
     play.resting = [play.thread() for _ in range(draw(st.integers(1, 4)))]
     for cpu in draw(st.sets(st.integers(0, play.ncpu - 1))) if unseen else ():
@@ -265,14 +268,15 @@ def faulty(draw: st.DrawFn, *, most: int = 60) -> World:
             facts.append((name, row))
         if kind == "move":
             cpu = delay % play.ncpu
-            idle = [who for who in ("prev_utid", "next_utid") if row.get(who, cpu) != cpu]
-            idle = [who for who in idle if row[who] < play.ncpu]
-            moved = dict.fromkeys(idle, cpu)
+            on_cpu = ("prev_utid", "next_utid", "current_utid")
+            known = [who for who in on_cpu if row.get(who) is not None]
+            moved = {who: cpu for who in known if row[who] < play.ncpu}
             facts.append((name, row | moved | ({"cpu": cpu} if "cpu" in row else {})))
     rows = {"losses": play.rows.get("losses", [])}
     for name, row in facts:
         rows.setdefault(name, []).append(row)
-    return _world(rows, play.ncpu, play.born, (0, play.now + 12))
+    end = max([play.now, *(row["ts"] for _, row in facts)])
+    return _world(rows, play.ncpu, play.born, (0, end))
 
 
 @st.composite

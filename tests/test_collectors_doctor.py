@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,15 +49,7 @@ def test_without_tracefs_and_tools_it_says_what_to_type(tmp_path: Path) -> None:
     code = "import sys; from schedscope import doctor; sys.exit(doctor.main([]))"
     run = f'{hide} PATH={only} exec "$0" -c "$1"'
     done = subprocess.run(
-        [
-            "unshare",
-            "-m",
-            "sh",
-            "-c",
-            f'{hide} PATH={only} exec "$0" -c "$1"',
-            sys.executable,
-            code,
-        ],
+        ["unshare", "-m", "sh", "-c", run, sys.executable, code],
         capture_output=True,
         text=True,
         check=False,
@@ -68,14 +61,17 @@ def test_without_tracefs_and_tools_it_says_what_to_type(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "tracefs", "linux")
 def test_an_instance_left_by_a_dead_capture_is_found() -> None:
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    instance = INSTANCES / f"schedscope-{dead.pid}-1"
-    instance.mkdir()
-    try:
-        assert any(instance.name in finding.text for finding in doctor.findings())
-    finally:
-        instance.rmdir()
+    for _ in range(5):
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        instance = INSTANCES / f"schedscope-{dead.pid}-1"
+        instance.mkdir()
+        found = any(instance.name in finding.text for finding in doctor.findings())
+        # A capture that others start on this host meanwhile tidies it up: then once more.
+        with suppress(OSError):
+            instance.rmdir()
+            break
+    assert found
 
 
 def test_it_needs_the_standard_library_only() -> None:

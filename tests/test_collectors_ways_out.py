@@ -73,6 +73,28 @@ def test_a_signal_without_a_command(number: signal.Signals, recorder: str, tmp_p
 
 
 @needs_ftrace
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "shell",
+    [
+        pytest.param(words, id=words[0], marks=pytest.mark.needs(words[0]))
+        for words in (("busybox", "sh"), ("posh",), ("yash",), ("bash",))
+    ],
+)
+def test_a_signal_in_every_shell(
+    shell: tuple[str, ...], number: signal.Signals, tmp_path: Path
+) -> None:
+    run = Run("-o", "x", "--", *FOREVER, cwd=tmp_path, shell=shell)
+    run.until("recording with")
+    run.process.send_signal(number)
+    assert run.wait() == 128 + signal.SIGTERM
+    content = meta(tmp_path / "x.capture")
+    assert content["interrupted"] == number.name.removeprefix("SIG")
+    assert content["workload"]["exit_status"] == 128 + signal.SIGTERM
+    nothing_left(run)
+
+
+@needs_ftrace
 def test_a_signal_ends_the_timer_too(tmp_path: Path) -> None:
     run = Run("-o", "x", "-d", "600", cwd=tmp_path)
     run.until("recording with")

@@ -41,7 +41,7 @@ def true_waits(machine: Machine) -> list[tuple[object, ...]]:
     return sorted((tuple(name(wait[key]) for key in keys) for wait in machine.waits), key=str)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
     machine, end = made
@@ -54,7 +54,7 @@ def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
     assert got.about["warnings"] == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds())
 def test_loads_are_kept_as_the_kernel_told_them(made: tuple[Machine, int]) -> None:
     machine, end = made
@@ -69,7 +69,7 @@ def test_loads_are_kept_as_the_kernel_told_them(made: tuple[Machine, int]) -> No
     assert sorted(got.rows("queue_load", "ts", "cpu", "load"), key=str) == sorted(loads, key=str)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds(), st.sampled_from([50, 333, 2_000]))
 def test_the_order_of_the_buffers_does_not_matter(made: tuple[Machine, int], chunk: int) -> None:
     machine, end = made
@@ -78,7 +78,7 @@ def test_the_order_of_the_buffers_does_not_matter(made: tuple[Machine, int], chu
     assert finished_waits(chunked) == finished_waits(temporal)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds(), st.data())
 def test_lost_lines_never_make_running_time(made: tuple[Machine, int], data: st.DataObject) -> None:
     """A CPU's running, idle and unknown time is its window, however many lines are gone."""

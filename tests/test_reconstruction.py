@@ -527,7 +527,7 @@ def test_a_waiting_thread_that_leaves_a_cpu_was_not_waiting(engine: Engine) -> N
 
 
 def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
-    """idle -> A was not recorded: idle is certain until it was last seen, A from when it was first."""
+    """idle -> A is missing: idle is certain until it was last seen, A from its first sight."""
     assert answer(
         engine,
         """

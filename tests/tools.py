@@ -33,20 +33,8 @@ def _in_tree(tree: Path, name: str) -> bool:
 
 
 def _dtrace_library(tree: Path) -> str | None:
-    """The D library for the newest kernel not newer than this one, without io.d.
+    """The D libraries without io.d, of which DTrace picks those for this kernel.
 
     io.d wants a symbol that some kernels lack; then no script would compile.
     """
-    running = _version(os.uname().release)
-    found = [
-        (_version(path.name), path)
-        for path in (tree / "opt/dtrace/lib").glob("*.*")
-        if path.is_dir() and _version(path.name) <= running
-    ]
-    return "/" + str(max(found)[1].relative_to(tree)) if found else None
-
-
-def _version(text: str) -> tuple[int, int]:
-    major, _, rest = text.partition(".")
-    minor = rest.partition(".")[0]
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+    return "/opt/dtrace/lib" if (tree / "opt/dtrace/lib").is_dir() else None

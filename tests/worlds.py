@@ -37,7 +37,9 @@ _STATES = {
     "?": ("unknown", None),
 }
 _SWITCH = re.compile(r"cpu(\d+): (\w+)(?: (\S+))? -> (\w+)")
-_WAKEUP = re.compile(r"cpu(\d+): (waking|enqueued|new) (\w+)(?: on (\d+))?(?: by (\w+))?(?: during (\w+))?")
+_WAKEUP = re.compile(
+    r"cpu(\d+): (waking|enqueued|new) (\w+)(?: on (\d+))?(?: by (\w+))?(?: during (\w+))?"
+)
 _MIGRATE = re.compile(r"cpu(\d+): migrate (\w+) (\d+|\?) -> (\d+|\?)")
 _YIELD = re.compile(r"yield (\w+)")
 _LOSS = re.compile(r"loss(?: cpu(\d+))? until (\d+)(?: (\w+))?")

@@ -5,7 +5,7 @@
 
 For N = 1 .. UPTO counting processes: the real program's wall time on this host
 (the best of `--repeat` runs), the simulated one on a machine of as many CPUs,
-the ideal WORK * max(1, N / P), all as multiples of one process's work. The last
+the ideal WORK * max(1, N / P), all as multiples of one process's CPU time. The last
 line is the root mean square distance of each simulated curve from the real one.
 """
 
@@ -26,8 +26,10 @@ def real(program: str, n: int, work: float, repeat: int) -> float:
         out = subprocess.run(
             [program, str(n), str(work)], check=True, capture_output=True, text=True
         ).stdout.split()
-        best = min(best, float(out[1]))
-    return best / work
+        # A host's speed changes with its neighbours' load: in units of the CPU
+        # time that one process really took.
+        best = min(best, float(out[1]) * n / float(out[2]))
+    return best
 
 
 def main() -> None:

@@ -107,7 +107,7 @@ host_threads() {
             if (name == "-" || name == "") name = comm
             if (name == "-") name = ""
             split(substr(rest, 41), field, " ")
-            gsub(/\\/, "\\\\", name)
+            gsub(/\\/, "&&", name)
             gsub(/\t/, "\\t", name)
             print tid, pid, ppid[tid], policy[tid], field[2], nice[tid], affinity[tid], kernel[tid], name
         }'

@@ -212,7 +212,7 @@ ftrace_read_loop() {
 }
 
 ftrace_start() {
-    recorder_command="tracefs instance, events $(echo "$ftrace_events" | tr '\n' ' ')"
+    recorder_command="tracefs instance, events $(echo "$ftrace_events" | tr '\n' ' ' | sed 's/ $//')"
     fail_text="cannot switch on recording"
     ftrace_set tracing_on 1 || return 1
     host_clock

@@ -1,7 +1,7 @@
 # Linux: what `capture` writes down about the host (interface: head of ../capture).
 # shellcheck shell=sh disable=SC2034
 
-host_prefers() { echo ftrace bpftrace dtrace; }
+host_prefers() { echo ftrace perf bpftrace dtrace; }
 
 # CLOCK_MONOTONIC in ns, without a process: the kernel's timer list says what it is now.
 host_clock() {

@@ -5,7 +5,7 @@
 //! and the number of threads.
 
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, SourceInfo, State};
+use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
     Sleep, Sleeps, Switch, Switches, Table, Wakeup, Wakeups, Yield, Yields,
@@ -90,6 +90,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
         let (ncpu, begin) = (self.ncpu, self.window.0);
         self.reconstruction
             .get_or_insert_with(|| Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts))))
+    }
+
+    /// Names that only the trace's end tells.
+    pub fn last_names(&mut self, names: &[(u32, Comm)]) {
+        self.identity.name_unnamed(names);
     }
 
     /// Writes what is left; `info` adds the `cpus` table.

@@ -66,6 +66,7 @@ fn run<S: Store>(
     let mut progress = |done, total| reporter.report(done, total);
     let mut pipeline = Pipeline::new(&info, store, &mut progress);
     let end = source.run(&mut pipeline)?;
+    pipeline.last_names(&end.last_names);
     let summary = pipeline.finish(&info)?;
     Ok(summary::TraceJson::new(path, format, &info, &end, &summary))
 }

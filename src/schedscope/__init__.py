@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from schedscope import workload
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.runqueue_latency import runqueue_latency
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
+    from schedscope.simulator.fidelity import fidelity
+    from schedscope.simulator.outcome import simulate_all
+    from schedscope.simulator.policy import Policy, policies, tunables
+    from schedscope.simulator.run import internals, simulate
     from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "FormatError": "schedscope.errors",
     "MissingEventsError": "schedscope.errors",
+    "Policy": "schedscope.simulator.policy",
     "SchedscopeError": "schedscope.errors",
     "StorageError": "schedscope.errors",
     "Trace": "schedscope.trace",
@@ -47,18 +53,26 @@ _HOMES = {
     "convert": "schedscope.trace",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.export",
+    "fidelity": "schedscope.simulator.fidelity",
+    "internals": "schedscope.simulator.run",
     "open": "schedscope.trace",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
+    "policies": "schedscope.simulator.policy",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
+    "simulate": "schedscope.simulator.run",
+    "simulate_all": "schedscope.simulator.outcome",
     "survival": "schedscope.analysis.survival",
+    "tunables": "schedscope.simulator.policy",
+    "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
 }
 
 __all__ = [
     "FormatError",
     "MissingEventsError",
+    "Policy",
     "SchedscopeError",
     "StorageError",
     "Trace",
@@ -68,12 +82,19 @@ __all__ = [
     "convert",
     "definitions",
     "export",
+    "fidelity",
+    "internals",
     "open",
     "plot_runqueue_latency",
     "plot_survival",
     "plot_worst_waits",
+    "policies",
     "runqueue_latency",
+    "simulate",
+    "simulate_all",
     "survival",
+    "tunables",
+    "workload",
     "worst_waits",
 ]
 
@@ -82,6 +103,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'schedscope' has no attribute {name!r}")
+    if home == __name__:  # a module of ours, not a name in one
+        return import_module(f"{home}.{name}")
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value

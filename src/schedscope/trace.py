@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -36,6 +36,7 @@ class Trace:
         self._info = dict(info)
         self._tables = dict(tables)
         self._path = path
+        self._source: Path | None = None
 
     @classmethod
     def from_tables(
@@ -214,6 +215,23 @@ class Trace:
         """The ledger: one row per wait for a CPU."""
         return self._table("waits")
 
+    def sql(self, query: str, *, program: str | os.PathLike[str] | None = None) -> pl.DataFrame:
+        """The rows of a PerfettoSQL query over the Perfetto file this trace was opened from.
+
+        Needs trace_processor (`schedscope.parsers.perfetto.find_program` says
+        where it is looked for). Raises `UsageError` for other traces and for
+        queries it refuses, `StorageError` if it cannot be had.
+        """
+        if self._source is None or self.fact("source", "format") != "perfetto":
+            raise UsageError(
+                f"{self.name} was not opened from a Perfetto file",
+                "a trace from schedscope.open(FILE) of a .pftrace",
+                "export it first: schedscope.export(trace, FILE, 'perfetto')",
+            )
+        from schedscope.parsers import perfetto
+
+        return perfetto.sql(self._source, query, program=program)
+
     def _table(self, name: str) -> pl.LazyFrame:
         # The one door to every table: a selection (time, threads, CPUs) wraps
         # the frame here, so that no analysis has to know of it.
@@ -265,13 +283,15 @@ def open(
     refresh: bool = False,
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    engine: Literal["native", "trace_processor"] = "native",
 ) -> Trace:
-    """Open a capture folder, another tool's trace file, or a `.sched` folder.
+    """Open a capture folder, another tool's trace file, a `.sched` folder, or tables.
 
     A capture or foreign file is converted first, once: the result is kept
     beside it or in the user's cache folder and found again (`schedscope.cache`
     has the rules). `cache` names another folder for it, `refresh` converts
-    again, `options` go to the decoder of the format.
+    again, `options` go to the decoder of the format. `engine="trace_processor"`
+    reads a Perfetto file through Google's program instead of our own decoder.
 
     Raises `StorageError` if the path cannot be read or the result not be
     written, `FormatError` if no decoder knows the bytes or they are broken.
@@ -285,6 +305,17 @@ def open(
             "a capture folder, a trace file or a .sched folder",
             "check the path" if isinstance(error, FileNotFoundError) else "",
         ) from error
+    if engine == "trace_processor":
+        from schedscope.parsers import perfetto
+
+        trace = perfetto.open_trace(source)
+        trace._source = source
+        return trace
+    if source.is_dir():
+        from schedscope.parsers import tables
+
+        if tables.is_tables(source):
+            return tables.read(source)
     if (source / _cache.ABOUT).is_file():
         return Trace.read(source)
     folder = _cache.find_or_build(
@@ -294,7 +325,9 @@ def open(
         refresh=refresh,
         options=options,
     )
-    return Trace.read(folder)
+    trace = Trace.read(folder)
+    trace._source = source
+    return trace
 
 
 def convert(

@@ -33,9 +33,8 @@ def _decide(draw: st.DrawFn, machine: Machine, ts: int, cpu: int) -> None:
     mine = [t for t in machine.threads.values() if not t.kind & IDLE]
     ready = [t.tid for t in mine if t.state == "runnable" and _here(machine, t.cpu, cpu)]
     queued = [t.tid for t in mine if t.state == "runnable" and t.cpu >= 0]
-    at_rest = [
-        t.tid for t in mine if t.state not in ("running", "runnable", "dead")
-    ]
+    at_rest = [t.tid for t in mine if t.state not in ("running", "runnable", "dead")]
+    elsewhere = [t.tid for t in mine if t.state == "running" and t.cpu != cpu]
     everyone = range(machine.ncpu)
     choices = []
     if at_rest:
@@ -43,7 +42,9 @@ def _decide(draw: st.DrawFn, machine: Machine, ts: int, cpu: int) -> None:
     if ready:
         choices += ["run"] * 3
     if busy:
-        choices += ["rest", "rest", "remain", "vain", "fork"]
+        choices += ["rest", "rest", "remain", "fork"]
+        if elsewhere:
+            choices += ["vain"]
         if ready:
             choices += ["preempt", "yield", "exit"]
         choices += ["leave"]
@@ -70,7 +71,7 @@ def _decide(draw: st.DrawFn, machine: Machine, ts: int, cpu: int) -> None:
         case "remain":
             machine.remain(ts, cpu)
         case "vain":
-            machine.wake_in_vain(ts, cpu, draw(st.sampled_from([t.tid for t in mine])))
+            machine.wake_in_vain(ts, cpu, draw(st.sampled_from(elsewhere)))
         case "fork":
             tid = FIRST_TID + 50 + len(machine.threads)
             machine.thread(tid, "child", process="work")

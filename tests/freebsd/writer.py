@@ -300,8 +300,6 @@ class Machine:
         counts = [
             f"#count\t{letter}\t{sum(text[0] == letter for text in body)}\n" for letter in letters
         ]
-        header = (
-            f"#sched\t1\tfreebsd\t{self.begin}\t{WALL}\t{self.osreldate}\t{self.ncpu}\n"
-        )
+        header = f"#sched\t1\tfreebsd\t{self.begin}\t{WALL}\t{self.osreldate}\t{self.ncpu}\n"
         last = f"#end\t{end}\t{WALL + end - self.begin}\n"
         return "".join([header, *body, *counts, last, "\n"])

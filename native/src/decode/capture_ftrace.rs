@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::decode::Options;
 use crate::decode::capture_folder::{CaptureFolder, read_text, recorder};
 use crate::decode::ftrace::catalogue::Builder;
-use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::clock::{Clock, cycles};
 use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::pages::Plain;
 use crate::decode::ftrace::source::{CpuPart, CpuStats, FtraceTrace};
@@ -48,12 +48,15 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     info.has_waking = catalogue.describes("sched_waking");
     info.has_enqueued = catalogue.describes("sched_wakeup");
 
+    let clock = folder.text(&["ftrace", "clock"]).unwrap_or("local");
+    let scale = cycles(&path.display().to_string(), clock, options.get("tsc_hz"))?;
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
     for (cpu, file) in numbered(&path.join("raw"))? {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
-        cpus.push(CpuPart { cpu, clock: Clock::default(), pages: Box::new(Plain::new(input, 0, end)), cut: false });
+        let clock = Clock { scale, ..Clock::default() };
+        cpus.push(CpuPart { cpu, clock, pages: Box::new(Plain::new(input, 0, end)), cut: false });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {

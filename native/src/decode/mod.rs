@@ -4,8 +4,10 @@
 //! bounded windows (no memory maps: a truncated file must be an error, not a
 //! signal), merges its per-CPU streams in time order and hands events on.
 
+mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
+pub mod capture_perf;
 pub mod dtrace;
 pub mod ftrace;
 pub mod input;
@@ -56,7 +58,17 @@ const FORMATS: &[Format] = &[
         recognise: capture_ftrace::recognise,
         open: capture_ftrace::open,
     },
+    Format {
+        name: "bpftrace capture",
+        recognise: bpftrace::recognise,
+        open: bpftrace::open,
+    },
     Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
+    Format {
+        name: "perf capture",
+        recognise: capture_perf::recognise,
+        open: capture_perf::open,
+    },
     Format {
         name: "perf.data",
         recognise: |_, head| perfdata::is_perf_data(head),

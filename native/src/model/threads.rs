@@ -249,6 +249,19 @@ impl Identity {
         }
     }
 
+    /// Names by tid as the kernel knew them at the end, for living threads that
+    /// no event named.
+    pub fn name_unnamed(&mut self, names: &[(u32, Comm)]) {
+        for &(tid, comm) in names {
+            let Some(utid) = self.find(tid) else { continue };
+            let record = &mut self.records[utid as usize];
+            if record.comm.is_empty() {
+                record.comm = comm;
+                record.comm_first = comm;
+            }
+        }
+    }
+
     /// The `threads` table. Classes that no event named follow from Linux's
     /// priority numbers where `linux` says they are such.
     pub fn finish(&mut self, linux: bool) -> Threads {

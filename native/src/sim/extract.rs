@@ -8,11 +8,10 @@
 //! time, so the programs cannot deadlock under any policy.
 use std::collections::HashMap;
 
-use super::python::op;
+use super::load::op;
 use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
-
 
 /// One extracted step; the meaning of the numbers depends on `op`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +36,18 @@ const CONVERSATION: u64 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
     Unseen,
-    Running { since: i64 },
+    Running {
+        since: i64,
+    },
     Runnable,
-    Asleep { since: i64, disk: bool },
+    Asleep {
+        since: i64,
+        disk: bool,
+    },
     /// Lost from sight at this time.
-    Lost { since: i64 },
+    Lost {
+        since: i64,
+    },
     Gone,
 }
 
@@ -197,7 +203,9 @@ impl Extractor {
             if at[2] <= at[0] && at[2] <= at[1] {
                 self.yielded(facts.yields[y].utid);
                 y += 1;
-            } else if at[1] < at[0] || (at[1] == at[0] && self.wakes_first(&facts.switches[s], &facts.wakeups[w])) {
+            } else if at[1] < at[0]
+                || (at[1] == at[0] && self.wakes_first(&facts.switches[s], &facts.wakeups[w]))
+            {
                 self.wakeup(&facts.wakeups[w]);
                 w += 1;
             } else {
@@ -507,8 +515,16 @@ impl Extractor {
         for w in 0..self.threads.len() {
             let mut steps = std::mem::take(&mut self.threads[w].steps);
             for step in steps.iter_mut().filter(|s| s.meet) {
-                let there = self.sent.get(&(w as u32, step.thread)).copied().unwrap_or(0);
-                let back = self.sent.get(&(step.thread, w as u32)).copied().unwrap_or(0);
+                let there = self
+                    .sent
+                    .get(&(w as u32, step.thread))
+                    .copied()
+                    .unwrap_or(0);
+                let back = self
+                    .sent
+                    .get(&(step.thread, w as u32))
+                    .copied()
+                    .unwrap_or(0);
                 step.meet = there.min(back) * CONVERSATION >= there.max(back);
                 self.report.meetings += u64::from(step.meet);
             }
@@ -607,14 +623,7 @@ fn external(th: &mut ThreadOut, since: i64, t: i64, disk: bool, absolute: bool, 
 }
 
 /// The time in which the thread was lost from sight counts as a sleep.
-fn gap(
-    th: &mut ThreadOut,
-    report: &mut Report,
-    since: i64,
-    t: i64,
-    absolute: bool,
-    begin: i64,
-) {
+fn gap(th: &mut ThreadOut, report: &mut Report, since: i64, t: i64, absolute: bool, begin: i64) {
     flush(th, report);
     external(th, since, t, false, absolute, begin);
 }

@@ -1,5 +1,5 @@
 //! The simulated machine: CPUs, what they share, and what moving costs.
-use super::error::{Result, Error};
+use super::error::{Error, Result};
 
 /// Logical CPU number.
 pub type Cpu = u16;

@@ -5,16 +5,20 @@ pub mod extract;
 pub mod heap;
 #[cfg(test)]
 mod invariants;
+pub mod load;
 pub mod machine;
 pub mod output;
 pub mod policy;
 pub mod queue;
+mod program;
 mod py_policy;
 mod py_world;
 pub mod python;
 pub mod rng;
+mod running;
 pub mod shared_queue;
 pub mod trace_sink;
+mod transitions;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -55,7 +55,10 @@ impl PyPolicy {
             world.get().lend(lent);
             let mut all = vec![world.clone().into_any()];
             all.extend(args(py)?);
-            let answer = self.object.bind(py).call_method1(name, PyTuple::new(py, all)?)?;
+            let answer = self
+                .object
+                .bind(py)
+                .call_method1(name, PyTuple::new(py, all)?)?;
             answer.extract::<T>().map_err(|e| e.into())
         });
         if let Some(back) = self.world.get().take_back() {

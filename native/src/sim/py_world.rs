@@ -26,7 +26,9 @@ impl PyWorld {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<World>> {
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut World) -> PyResult<T>) -> PyResult<T> {
@@ -208,7 +210,9 @@ impl PyWorld {
     /// Call `timer(id)` at `at` (ns); replaces the timer's earlier setting.
     fn arm_timer(&self, id: u32, at: i64) -> PyResult<()> {
         if id >= MAX_TIMERS {
-            return Err(PyValueError::new_err(format!("timer {id}: ids are below {MAX_TIMERS}")));
+            return Err(PyValueError::new_err(format!(
+                "timer {id}: ids are below {MAX_TIMERS}"
+            )));
         }
         self.with(|w| {
             w.arm_timer(id, at);
@@ -218,7 +222,9 @@ impl PyWorld {
 
     fn disarm_timer(&self, id: u32) -> PyResult<()> {
         if id >= MAX_TIMERS {
-            return Err(PyValueError::new_err(format!("timer {id}: ids are below {MAX_TIMERS}")));
+            return Err(PyValueError::new_err(format!(
+                "timer {id}: ids are below {MAX_TIMERS}"
+            )));
         }
         self.with(|w| {
             w.disarm_timer(id);

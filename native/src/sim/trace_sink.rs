@@ -53,7 +53,12 @@ pub struct TraceSink<S> {
     failure: Option<Error>,
 }
 
-const COUNTED: [&str; 4] = ["sched_switch", "sched_waking", "sched_wakeup", "sched_migrate_task"];
+const COUNTED: [&str; 4] = [
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_migrate_task",
+];
 
 impl<S: Store> TraceSink<S> {
     pub fn new(ncpu: usize, nthreads: usize, store: S) -> Self {
@@ -186,7 +191,10 @@ impl<S: Store> TraceSink<S> {
         for (t, spec) in load.threads.iter().enumerate() {
             let life = &self.lives[t];
             let made_up = FIRST_TID + t as u32;
-            let tid = spec.tid.and_then(|n| u32::try_from(n).ok()).unwrap_or(made_up);
+            let tid = spec
+                .tid
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(made_up);
             table.push(tables::Thread {
                 tid: Some(tid),
                 pid: Some(spec.pid.and_then(|n| u32::try_from(n).ok()).unwrap_or(tid)),
@@ -288,7 +296,10 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         }
         if s.left_as == LeftAs::Yielded {
             self.reconstruction.yielded(row.prev_utid, s.ts);
-            self.yields.push(tables::Yield { ts: s.ts, utid: row.prev_utid });
+            self.yields.push(tables::Yield {
+                ts: s.ts,
+                utid: row.prev_utid,
+            });
         }
         self.counts[s.cpu as usize][0] += 1;
         self.current[s.cpu as usize] = s.next;
@@ -351,7 +362,12 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
     fn priority(&mut self, ts: i64, thread: Tid, prio: i16) {
         let utid = thread + self.ncpu;
         let cause = PriorityCause::ChangePri;
-        self.priorities.push(tables::Priority { ts, utid, prio, cause });
+        self.priorities.push(tables::Priority {
+            ts,
+            utid,
+            prio,
+            cause,
+        });
     }
 
     fn record(&mut self, r: Record) {

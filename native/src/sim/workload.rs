@@ -1,5 +1,5 @@
 //! What runs: threads and the programs they go through.
-use super::error::{Result, Error};
+use super::error::{Error, Result};
 use super::machine::CpuSet;
 
 /// A simulated thread, 0 being the workload's first.
@@ -221,9 +221,10 @@ impl Workload {
                         (pair as usize) < self.channels.len()
                     })
             }
-            Step::WaitFor { channel: INBOX, .. } => {
-                self.inboxes.get(t as usize).is_some_and(|i| *i != NO_CHANNEL)
-            }
+            Step::WaitFor { channel: INBOX, .. } => self
+                .inboxes
+                .get(t as usize)
+                .is_some_and(|i| *i != NO_CHANNEL),
             Step::WaitFor { channel, .. } => (channel as usize) < self.channels.len(),
             Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
             Step::SetPriority {
@@ -237,7 +238,8 @@ impl Workload {
                     && (!class.is_realtime() || (1..=99).contains(&rt_prio))
             }
             Step::SetAffinity { of, mask } => {
-                (of < n || of == SELF) && self.masks.get(mask as usize).is_some_and(|m| !m.is_empty())
+                (of < n || of == SELF)
+                    && self.masks.get(mask as usize).is_some_and(|m| !m.is_empty())
             }
             Step::Repeat { to, .. } => (to as usize) <= at,
             Step::Yield | Step::Park | Step::Exit => true,

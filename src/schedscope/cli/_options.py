@@ -41,7 +41,7 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="for the decoder of this format, as in -O instance=NAME (see docs)",
+        help="for the decoder of this format, as in -O buffer=NAME for a trace.dat",
     )
 
 
@@ -76,6 +76,6 @@ def decoder_options(args: argparse.Namespace) -> dict[str, str]:
     for text in args.option:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"-O {text}", "KEY=VALUE", "write for example -O instance=judge")
+            raise UsageError(f"-O {text}", "KEY=VALUE", "write for example -O buffer=judge")
         options[key] = value
     return options

@@ -18,7 +18,7 @@ NAME = "convert"
 HELP = "write the tables of a trace as Parquet"
 EXAMPLE = """\
   schedscope convert web.capture -o web.sched
-  schedscope convert trace.dat -O instance=judge -o judge.sched
+  schedscope convert trace.dat -O buffer=judge -o judge.sched
 """
 
 

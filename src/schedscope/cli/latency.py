@@ -79,6 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
+    import polars as pl
+
     from schedscope.analysis.runqueue_latency import runqueue_latency
 
     by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]
@@ -93,7 +95,6 @@ def run(args: argparse.Namespace) -> int:
 
         trace = as_defined(trace, args.definition)
     where = _selection(args)
-    whole = runqueue_latency(trace, where=where)
     frame = runqueue_latency(
         trace,
         by=by,
@@ -104,9 +105,10 @@ def run(args: argparse.Namespace) -> int:
     if args.sort:
         frame = frame.sort(args.sort, descending=True, nulls_last=True)
     rows = len(frame)
+    totals = frame.select(pl.col("n", "n_censored", "n_excluded", "total").sum()).row(0, named=True)
     frame = frame.head(args.top) if args.top else frame
-    about = {**_headline.about(trace), "rows_in_all": rows, "all": whole.to_dicts()[0]}
-    head = [*_headline.headline(trace), _totals(whole), ""]
+    about = {**_headline.about(trace), "rows_in_all": rows, "all": totals}
+    head = [*_headline.headline(trace), _totals(totals), ""]
     foot = [f"({rows - len(frame)} more rows; give a larger --top)"] if len(frame) < rows else []
     if frame["n_censored"].sum():
         foot.append(
@@ -136,8 +138,7 @@ def _selection(args: argparse.Namespace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
-def _totals(whole: pl.DataFrame) -> str:
-    row = whole.row(0, named=True)
+def _totals(row: dict[str, int]) -> str:
     parts = [f"{row['n']:,} waits, {units.duration(row['total'])} in all"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} still open at the end of sight")

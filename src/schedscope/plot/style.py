@@ -60,18 +60,24 @@ _RC: dict[Any, Any] = {
 @contextmanager
 def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[Axes]:
     """`ax`, or new axes, drawn in the house style; the caller's settings stay as they are."""
-    if "ipykernel" in sys.modules:
+    if _in_notebook():
         # Loads the notebook's backend now: that switches on interactive mode,
         # which the context below would switch off again on its way out.
         from matplotlib import pyplot
 
-        pyplot.draw_if_interactive()
+        pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with mpl.rc_context(_RC):
         yield ax or _figure(width, height).add_subplot()
 
 
+def _in_notebook() -> bool:
+    """Is this process a notebook's kernel? Having its package loaded is not enough."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and bool(kernel.IPKernelApp.initialized())
+
+
 def _figure(width: float, height: float) -> Figure:
-    if "ipykernel" in sys.modules or mpl.is_interactive():
+    if _in_notebook() or mpl.is_interactive():
         # A notebook shows pyplot's figures at the end of the cell.
         from matplotlib import pyplot
 

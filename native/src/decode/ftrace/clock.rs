@@ -1,5 +1,7 @@
 //! From a ring buffer's time stamps to nanoseconds.
 
+use crate::error::{Error, Result};
+
 /// How the stamps of one CPU are corrected.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
@@ -25,6 +27,35 @@ pub struct Sample {
     pub offset: i64,
     pub scaling: u64,
     pub fraction: u32,
+}
+
+/// The factor of an ftrace clock: none for those in ns. `tsc_hz` is what the
+/// caller knows of a cycle counter; a clock that is no time at all is an error.
+pub fn cycles(place: &str, clock: &str, tsc_hz: Option<&str>) -> Result<Option<(u64, u32)>> {
+    match clock {
+        "x86-tsc" | "ppc-tb" | "s390-tod" => match tsc_hz.map(|text| (text, text.parse::<u64>())) {
+            Some((_, Ok(hz))) if hz > 0 => {
+                let mult = (1_000_000_000u128 << 32) / u128::from(hz);
+                Ok(Some((mult as u64, 32)))
+            }
+            Some((text, _)) => Err(Error::usage(
+                format!("tsc_hz is {text:?}"),
+                "the clock's frequency, in Hz",
+                "see `tsc: Detected ... MHz` in the host's dmesg",
+            )),
+            None => Err(Error::format(
+                format!("{place}: the clock {clock} counts cycles, and nothing tells how long one is"),
+                "a clock in nanoseconds, or the option tsc_hz",
+                "record with the clock `mono`",
+            )),
+        },
+        "counter" | "uptime" => Err(Error::format(
+            format!("{place}: the clock {clock} does not count nanoseconds"),
+            "a clock in nanoseconds",
+            "record with the clock `mono`",
+        )),
+        _ => Ok(None),
+    }
 }
 
 impl Clock {
@@ -79,6 +110,16 @@ impl Shift {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_is_no_time_is_refused_and_cycles_need_their_rate() {
+        assert_eq!(cycles("x", "mono", None).unwrap(), None);
+        let scale = cycles("x", "x86-tsc", Some("2000000000")).unwrap();
+        assert_eq!(Clock { scale, ..Clock::default() }.apply(4_000), 2_000);
+        for (clock, hz) in [("x86-tsc", None), ("x86-tsc", Some("0")), ("counter", None), ("uptime", None)] {
+            assert!(cycles("x", clock, hz).is_err());
+        }
+    }
 
     #[test]
     fn stamps_are_shifted_scaled_and_offset_in_this_order() {

@@ -130,7 +130,7 @@ impl PageLayout {
     pub fn parse(text: &str, place: &str, long_bytes: usize, page_bytes: usize) -> Result<Self> {
         let fields: Vec<Field> = text.lines().filter_map(Field::parse).collect();
         let find = |name: &str| fields.iter().find(|field| field.name == name);
-        let layout = if fields.is_empty() {
+        let layout = if text.trim().is_empty() {
             Self { timestamp: 0, commit: 8, commit_size: long_bytes, data: 8 + long_bytes, bytes: page_bytes }
         } else {
             match (find("timestamp"), find("commit"), find("data")) {

@@ -26,6 +26,8 @@ pub struct CpuStats {
     pub overrun: u64,
     /// Never written: interrupted while the sub-buffer filled, or it was full.
     pub never_written: u64,
+    /// Still in the kernel's buffer when the recording was saved: the last ones.
+    pub unread: u64,
 }
 
 impl CpuStats {
@@ -42,6 +44,7 @@ impl CpuStats {
             cpu,
             overrun: find("overrun"),
             never_written: find("commit overrun").saturating_add(find("dropped events")),
+            unread: find("entries"),
         }
     }
 }
@@ -122,17 +125,25 @@ impl FtraceTrace {
 
     fn run<const BIG: bool>(self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let window = self.info.window;
-        let never_written = self.stats.iter().any(|stats| stats.never_written > 0);
+        let reaches_end = |stats: &CpuStats| stats.never_written > 0 || stats.unread > 0;
+        let to_the_end = self.stats.iter().any(reaches_end);
         let cut = self.cpus.iter().any(|part| part.cut || part.pages.cut(self.plan.layout.bytes));
         let end = match window.1 {
-            None if never_written || cut => self.last_stamp::<BIG>()?,
+            None if to_the_end || cut => self.last_stamp::<BIG>()?,
             end => end,
         };
         let mut streams: Vec<CpuStream<BIG>> = self
             .cpus
             .into_iter()
             .map(|part| {
-                CpuStream::new(part.cpu, self.plan.clone(), part.clock, part.pages).cut(part.cut)
+                let unread = self.stats.iter().find(|stats| stats.cpu == part.cpu && stats.unread > 0);
+                let tail = match unread {
+                    _ if part.cut => Some((None, LossReason::Truncated)),
+                    Some(stats) => Some((Some(stats.unread), LossReason::EarlyEnd)),
+                    None => None,
+                };
+                CpuStream::new(part.cpu, self.plan.clone(), part.clock, part.pages)
+                    .with_tail_lost(tail)
             })
             .collect();
         let total = streams.iter().map(CpuStream::total).sum();
@@ -241,10 +252,10 @@ mod tests {
 
     #[test]
     fn stats_tell_overwritten_events_from_never_written_ones() {
-        let text = "entries: 0\noverrun: 12\ncommit overrun: 3\nbytes: 0\n\
+        let text = "entries: 2\noverrun: 12\ncommit overrun: 3\nbytes: 0\n\
                     oldest event ts:  1660.400411\nnow ts:  1660.716206\n\
                     dropped events: 4\nread events: 17179\n";
-        let expected = CpuStats { cpu: 5, overrun: 12, never_written: 7 };
+        let expected = CpuStats { cpu: 5, overrun: 12, never_written: 7, unread: 2 };
         assert_eq!(CpuStats::parse(5, text), expected);
     }
 }

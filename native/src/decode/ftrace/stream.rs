@@ -79,8 +79,8 @@ pub struct CpuStream<const BIG: bool> {
     end: usize,
     /// This sub-buffer goes on beyond the end of the file.
     torn: bool,
-    /// There was more data than the file still has.
-    cut: bool,
+    /// Events are missing behind the last one: how many, and why.
+    tail: Option<(Option<u64>, LossReason)>,
     raw_ts: u64,
     /// Stamp of the last record of any kind.
     last: Option<i64>,
@@ -111,7 +111,7 @@ impl<const BIG: bool> CpuStream<BIG> {
             at: 0,
             end: 0,
             torn: false,
-            cut: false,
+            tail: None,
             raw_ts: 0,
             last: None,
             first: None,
@@ -126,9 +126,9 @@ impl<const BIG: bool> CpuStream<BIG> {
         }
     }
 
-    /// Tells that the file ends before the data does.
-    pub fn cut(self, cut: bool) -> Self {
-        Self { cut, ..self }
+    /// Tells that events are missing behind the last one.
+    pub fn with_tail_lost(self, tail: Option<(Option<u64>, LossReason)>) -> Self {
+        Self { tail, ..self }
     }
 
     pub fn cpu(&self) -> u16 {
@@ -464,8 +464,10 @@ impl<const BIG: bool> CpuStream<BIG> {
     /// The stream is over; a loss at its end lasts until the trace's end.
     fn finish(&mut self, shared: &Shared) {
         self.record = None;
-        if self.torn || self.cut {
+        if self.torn {
             self.lose(None, LossReason::Truncated);
+        } else if let Some((count, reason)) = self.tail {
+            self.lose(count, reason);
         }
         if let (Some(gap), Some(last)) = (self.gap.take(), self.last) {
             self.close_gap(gap, shared.end.map_or(last, |end| end.max(last)));

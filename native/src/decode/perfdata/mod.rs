@@ -20,6 +20,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::error::{Error, Result};
 use crate::model::event::{
@@ -99,6 +101,23 @@ impl PerfData {
         };
         let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();
         Ok(Self { info, scan: *scan, file, bytes, warnings })
+    }
+}
+
+impl PerfData {
+    /// As part of a capture, which knows host, window and threads better.
+    #[must_use]
+    pub fn within_capture(mut self, capture: SourceInfo) -> Self {
+        let own = std::mem::take(&mut self.info);
+        self.info = SourceInfo {
+            ncpu: capture.ncpu.max(own.ncpu),
+            has_waking: own.has_waking,
+            has_enqueued: own.has_enqueued,
+            ..capture
+        };
+        let known: FxHashSet<u32> = self.info.threads.iter().map(|thread| thread.tid).collect();
+        self.info.threads.extend(own.threads.into_iter().filter(|t| !known.contains(&t.tid)));
+        self
     }
 }
 

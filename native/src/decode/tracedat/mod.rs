@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::decode::Options;
 use crate::decode::ftrace::catalogue::Builder;
-use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::clock::{Clock, cycles};
 use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::pages::{Chunks, Pages, Plain};
 use crate::decode::ftrace::saved_cmdlines;
@@ -186,34 +186,7 @@ fn scale(
         return Ok(Some((u64::from(mult), shift)));
     }
     let clock = buffer.clock.as_deref().or(facts.clock.as_deref()).unwrap_or("local");
-    match clock {
-        "x86-tsc" | "ppc-tb" | "s390-tod" => {
-            let hz = options.get("tsc_hz").map(|text| (text, text.parse::<u64>()));
-            match hz {
-                Some((_, Ok(hz))) if hz > 0 => {
-                    // 2^32 ns per cycle is beyond any clock: the sum fits.
-                    let mult = (1_000_000_000u128 << 32) / u128::from(hz);
-                    Ok(Some((mult as u64, 32)))
-                }
-                Some((text, _)) => Err(Error::usage(
-                    format!("tsc_hz is {text:?}"),
-                    "the clock's frequency, in Hz",
-                    "see `tsc: Detected ... MHz` in the host's dmesg",
-                )),
-                None => Err(Error::format(
-                    format!("{}: the clock {clock} counts cycles, and nothing tells how long one is", input.name()),
-                    "a clock in nanoseconds, or the option TSC2NSEC",
-                    "record with `trace-cmd record -C mono`, or give --tsc-hz",
-                )),
-            }
-        }
-        "counter" | "uptime" => Err(Error::format(
-            format!("{}: the clock {clock} does not count nanoseconds", input.name()),
-            "a clock in nanoseconds",
-            "record with `trace-cmd record -C mono`",
-        )),
-        _ => Ok(None),
-    }
+    cycles(input.name(), clock, options.get("tsc_hz"))
 }
 
 /// What trace.json says of the file.

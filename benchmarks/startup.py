@@ -1,0 +1,63 @@
+"""How long do `import schedscope` and `schedscope --help` take?
+
+    python benchmarks/startup.py            prints the table
+    python benchmarks/startup.py --check    and fails above the limits
+
+The best of several runs in fresh interpreters: the machine's noise only ever
+adds. The limits are held against CPU time, which is the wall time of an idle
+host: none of this waits or uses a second thread. An empty interpreter stands
+beside them; it is part of all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+
+LIMITS_S = {"import schedscope": 0.25, "schedscope --help": 0.15}
+COMMANDS = {
+    "empty interpreter": [sys.executable, "-c", "pass"],
+    "import schedscope": [sys.executable, "-c", "import schedscope"],
+    "schedscope --help": [sys.executable, "-m", "schedscope", "--help"],
+    "schedscope latency --help": [sys.executable, "-m", "schedscope", "latency", "--help"],
+    "import polars": [sys.executable, "-c", "import polars"],
+}
+
+
+def best(command: list[str], runs: int) -> tuple[float, float]:
+    """CPU and wall seconds, each the least of all runs."""
+    cpu, wall = [], []
+    for _ in range(runs):
+        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall.append(time.perf_counter() - start)
+        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(cpu), min(wall)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail above the limits")
+    parser.add_argument("--runs", type=int, default=9)
+    args = parser.parse_args()
+    slow = []
+    print(f"{'best of ' + str(args.runs):<28} {'CPU s':>6} {'wall s':>6}  limit")
+    for name, command in COMMANDS.items():
+        cpu, wall = best(command, args.runs)
+        limit = LIMITS_S.get(name)
+        print(f"{name:<28} {cpu:6.3f} {wall:6.3f}  {limit or ''}")
+        if limit is not None and cpu > limit:
+            slow.append(f"{name}: {cpu:.3f} s, limit {limit} s")
+    if args.check and slow:
+        print("too slow: " + "; ".join(slow), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+# perf: for hosts where tracefs may be read but no instance be made (interface: head of ../capture).
+#
+# It records what ftrace.sh does, into perf.data.  With perf 5.10 or newer only: older ones cannot
+# be told to begin and to end, so the window would be a guess.
+#
+# OVERHEAD  about that of `perf sched record`: twice the time for a ping-pong of two threads on one
+#   CPU, where ftrace.sh takes 1.4 times.  perf wakes up to empty its buffers; the wake-ups are in
+#   the trace, under the name perf.
+#
+# SCHEDSCOPE_PERF names another perf to run; several words are allowed:
+# SCHEDSCOPE_PERF="chroot /opt/sid perf".
+# shellcheck shell=sh disable=SC2034,SC2154
+
+perf_tool() { echo "${SCHEDSCOPE_PERF:-perf}"; }
+
+# Sets probe_version and perf_number (5.10 is 510).
+perf_find_version() {
+    # shellcheck disable=SC2046
+    probe_version=$($(perf_tool) --version 2>/dev/null | sed -n 's/^perf version //p' | head -n 1)
+    perf_major=${probe_version%%.*}
+    perf_minor=${probe_version#*.}
+    perf_minor=${perf_minor%%[!0-9]*}
+    case $perf_major in '' | *[!0-9]*) return 1 ;; esac
+    perf_number=$((perf_major * 100 + ${perf_minor:-0}))
+}
+
+perf_events() {
+    for perf_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+        perf_root=$perf_path
+        [ ! -r "$perf_root/events/sched/sched_switch/id" ] || return 0
+    done
+    return 1
+}
+
+perf_probe() {
+    # shellcheck disable=SC2046
+    set -- $(perf_tool)
+    if ! have "$1"; then
+        probe_text="there is no $1; install the package linux-perf"
+        return 1
+    fi
+    if ! perf_find_version; then
+        probe_text="'$(perf_tool) --version' does not answer with a version"
+        return 1
+    fi
+    if [ "$perf_number" -lt 510 ]; then
+        probe_text="perf $probe_version is too old; 5.10 or newer is needed"
+        return 1
+    fi
+    if [ "$(id -u)" = 0 ] && ! perf_events; then
+        probe_text="no tracepoints to be seen; do: mount -t tracefs nodev /sys/kernel/tracing"
+        return 1
+    fi
+    probe_text="perf $probe_version; dearer than ftrace"
+}
+
+perf_prepare() {
+    perf_find_version
+    perf_events
+    [ -n "$buffer_kb" ] || buffer_kb=8192
+    perf_list=
+    for perf_event in sched/sched_switch sched/sched_waking sched/sched_wakeup \
+        sched/sched_wakeup_new sched/sched_migrate_task sched/sched_process_exec \
+        sched/sched_process_exit sched/sched_pi_setprio task/task_newtask; do
+        [ ! -d "$perf_root/events/$perf_event" ] ||
+            perf_list="$perf_list${perf_list:+,}${perf_event%%/*}:${perf_event#*/}"
+    done
+    fail_text="cannot make a pipe in $scratch"
+    perf_scratch=$(cd "$scratch" && pwd)
+    mkfifo "$perf_scratch/control" "$perf_scratch/answer" || return 1
+    perf_data=$(cd "$capture_dir" && pwd)/perf.data
+    recorder_command="$(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
+    # In a session of its own: a terminal sends Ctrl-C to a whole group.
+    perf_apart=
+    ! have setsid || perf_apart=setsid
+    # shellcheck disable=SC2016,SC2046
+    $perf_apart sh -c 'trap "" HUP QUIT; exec "$@"' sh $(perf_tool) record -a -R -c 1 \
+        -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" -D -1 \
+        --control "fifo:$perf_scratch/control,$perf_scratch/answer" -o "$perf_data" \
+        >/dev/null 2>"$capture_dir/stderr.txt" </dev/null &
+    perf_pid=$!
+    recorder_pids=$perf_pid
+    # Opened for both directions, so that neither side waits for the other to open it.
+    exec 7<>"$perf_scratch/control" 8<>"$perf_scratch/answer"
+    fail_text=
+}
+
+# Sends a command and waits for perf's answer, at most 20 seconds.
+perf_tell() {
+    echo "$1" >&7
+    perf_turn=0
+    perf_answer=$perf_scratch/answered
+    rm -f "$perf_answer"
+    (head -n 1 <&8 >"$perf_answer.new" && mv "$perf_answer.new" "$perf_answer") &
+    perf_reader=$!
+    until [ -e "$perf_answer" ]; do
+        if ! kill -0 "$perf_pid" 2>/dev/null || [ "$perf_turn" -ge 80 ]; then
+            kill "$perf_reader" 2>/dev/null
+            wait "$perf_reader" 2>/dev/null
+            return 1
+        fi
+        perf_turn=$((perf_turn + 1))
+        pause
+    done
+    wait "$perf_reader"
+}
+
+perf_start() {
+    if ! perf_tell enable; then
+        fail_text="perf did not start recording: $(head -n 1 "$capture_dir/stderr.txt")"
+        return 1
+    fi
+    host_clock
+    window_begin=$clock_ns
+}
+
+perf_stop() {
+    host_clock
+    window_end=$clock_ns
+    perf_failed=
+    perf_tell disable || perf_failed=1
+    kill -s INT "$perf_pid" 2>/dev/null
+    wait "$perf_pid" 2>/dev/null
+    # How much it lost only perf knows; where it was lost, perf.data says.
+    perf_lost=$(sed -n 's/.*lost \([0-9][0-9]*\) \(chunks\|samples\).*/\1/p' "$capture_dir/stderr.txt" | head -n 1)
+    [ -z "$perf_lost" ] || lost null null output
+    if [ -n "$perf_failed" ] || [ ! -s "$perf_data" ]; then
+        fail_text="perf ended early: $(head -n 1 "$capture_dir/stderr.txt" 2>/dev/null)"
+        return 1
+    fi
+    rm -f "$capture_dir/stderr.txt"
+    recorder_events=
+}
+
+perf_cleanup() {
+    [ -z "${perf_pid:-}" ] || kill -s KILL "$perf_pid" 2>/dev/null
+    exec 7>&- 8>&-
+    rm -f "${perf_scratch:-/nonexistent}/control" "${perf_scratch:-/nonexistent}/answer"
+}
+
+perf_json() { :; }

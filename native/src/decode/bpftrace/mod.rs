@@ -1,0 +1,264 @@
+//! Captures of the bpftrace recorder: the lines of collectors/linux/sched.bt.
+
+mod line;
+mod sorted;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use line::{Fields, Start, events};
+use sorted::{Gap, Sorted, sort_out};
+
+use crate::decode::Options;
+use crate::decode::capture_folder::{self, CaptureFolder};
+use crate::decode::ftrace::states::StateTable;
+use crate::decode::merge::{Head, Stream, merge};
+use crate::error::{Error, Result};
+use crate::model::event::{
+    Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, State, UNKNOWN_TID,
+};
+
+/// Lines between two reports of progress.
+const REPORT: u64 = 1 << 16;
+/// Window of one CPU's lines.
+const WINDOW: usize = 1 << 16;
+
+pub fn recognise(path: &Path, _: &[u8]) -> bool {
+    path.is_dir() && capture_folder::recorder(path).as_deref() == Some("bpftrace")
+}
+
+pub fn open(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
+    let folder = CaptureFolder::open(path)?;
+    let mut info = folder.info()?;
+    info.has_waking = true;
+    info.has_enqueued = true;
+    let release = folder.text(&["release"]).unwrap_or_default();
+    let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
+    let notes = notes.into_iter().flatten().filter_map(|note| note.as_str());
+    Ok(Box::new(Bpftrace {
+        lines: path.join("events.txt"),
+        states: StateTable::for_release(release),
+        notes: notes.map(str::to_string).collect(),
+        info,
+    }))
+}
+
+struct Bpftrace {
+    lines: PathBuf,
+    states: StateTable,
+    notes: Vec<String>,
+    info: SourceInfo,
+}
+
+/// What the streams have in common.
+struct Shared<'a> {
+    states: &'a StateTable,
+    recorder_tid: u32,
+    /// Event lines by CPU and letter (`letter - 'A'`).
+    seen: Vec<[u64; 26]>,
+    /// Lines that begin like events and are none.
+    malformed: u64,
+    lines: u64,
+    done: u64,
+    total: u64,
+}
+
+enum Kind {
+    /// Event lines.
+    Lines(Option<Start>),
+    /// Switches that have no line of their own.
+    Hidden(Option<(i64, u32, i16)>),
+    /// Holes in the numbers, in order of their begin.
+    Gaps(std::vec::IntoIter<Gap>),
+}
+
+/// One CPU's lines, or hidden switches, or the gaps of all.
+struct LineStream {
+    cpu: u16,
+    reader: Option<BufReader<File>>,
+    line: Vec<u8>,
+    kind: Kind,
+}
+
+impl LineStream {
+    fn new(cpu: u16, file: Option<File>, kind: Kind) -> Result<Self> {
+        use std::io::{Seek, SeekFrom};
+        let mut stream = Self { cpu, reader: None, line: Vec::new(), kind };
+        if let Some(mut file) = file {
+            file.seek(SeekFrom::Start(0)).map_err(|error| Error::io("read sorted lines", &error))?;
+            stream.reader = Some(BufReader::with_capacity(WINDOW, file));
+            stream.advance()?;
+        }
+        Ok(stream)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        self.line.clear();
+        reader
+            .read_until(b'\n', &mut self.line)
+            .map_err(|error| Error::io("read sorted lines", &error))?;
+        self.line.pop();
+        let mut fields = Fields(&self.line);
+        match &mut self.kind {
+            Kind::Lines(start) => *start = Start::read(&mut fields),
+            Kind::Hidden(hidden) => {
+                *hidden = (|| Some((fields.int()?, fields.small()?, fields.small()?)))();
+            }
+            Kind::Gaps(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Shared<'a> {
+    fn line(&mut self, start: &Start, line: &[u8], sink: &mut dyn EventSink) -> Result<()> {
+        let mut fields = Fields(line);
+        let read = Start::read(&mut fields).and_then(|_| events(start, &mut fields, self.states));
+        match read {
+            Some(told) => {
+                self.seen[usize::from(start.cpu)][usize::from(start.letter - b'A')] += 1;
+                for event in told.iter().flatten() {
+                    sink.event(event)?;
+                }
+            }
+            None => self.malformed += 1,
+        }
+        Ok(())
+    }
+}
+
+/// Gives streams with a borrowed `Shared` the owned type that `merge` wants.
+struct Merged<'a>(std::marker::PhantomData<&'a ()>, LineStream);
+
+impl<'a> Stream for Merged<'a> {
+    type Shared = Shared<'a>;
+
+    fn head(&self) -> Option<Head> {
+        match &self.1.kind {
+            Kind::Lines(start) => start.map(|start| Head { ts: start.ts, rank: start.rank() }),
+            Kind::Hidden(hidden) => hidden.map(|(ts, ..)| Head { ts, rank: 0 }),
+            // After all events of the last instant before the gap.
+            Kind::Gaps(gaps) => gaps.as_slice().first().map(|gap| Head { ts: gap.ts_begin, rank: 9 }),
+        }
+    }
+
+    fn pop(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
+        let stream = &mut self.1;
+        shared.lines += 1;
+        shared.done += stream.line.len() as u64 + 1;
+        if shared.lines.is_multiple_of(REPORT) {
+            sink.progress((shared.total + shared.done) / 2, shared.total)?;
+        }
+        match &mut stream.kind {
+            Kind::Lines(Some(start)) => {
+                let start = *start;
+                shared.line(&start, &stream.line, sink)?;
+            }
+            Kind::Hidden(Some((ts, tid, prio))) => {
+                let next = if *tid == UNKNOWN_TID {
+                    Party::unknown()
+                } else {
+                    Party { tid: *tid, prio: Some(*prio), ..Party::default() }
+                };
+                sink.event(&Event::Switch {
+                    ts: *ts,
+                    cpu: stream.cpu,
+                    prev: Party { tid: shared.recorder_tid, ..Party::default() },
+                    prev_state: State::Sleeping,
+                    preempted: Some(false),
+                    next,
+                })?;
+            }
+            Kind::Gaps(gaps) => {
+                if let Some(gap) = gaps.next() {
+                    sink.event(&Event::Loss {
+                        cpu: Some(gap.cpu),
+                        ts_begin: gap.ts_begin,
+                        ts_end: gap.ts_end,
+                        count: Some(gap.count),
+                        reason: LossReason::Overrun,
+                    })?;
+                }
+            }
+            Kind::Lines(None) | Kind::Hidden(None) => {}
+        }
+        stream.advance()
+    }
+}
+
+impl Source for Bpftrace {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        let mut sorted = sort_out(&self.lines, self.info.ncpu, self.info.window.0, sink)?;
+        sorted.gaps.sort_by_key(|gap| gap.ts_begin);
+        let mut streams = Vec::new();
+        let files = std::mem::take(&mut sorted.lines).into_iter();
+        let hidden = std::mem::take(&mut sorted.hidden).into_iter();
+        let mut total = 0;
+        for (cpu, ((lines, size), (hidden, _))) in files.zip(hidden).enumerate() {
+            total += size;
+            streams.push(LineStream::new(cpu as u16, Some(lines), Kind::Lines(None))?);
+            streams.push(LineStream::new(cpu as u16, Some(hidden), Kind::Hidden(None))?);
+        }
+        let gaps = Kind::Gaps(sorted.gaps.clone().into_iter());
+        streams.push(LineStream::new(0, None, gaps)?);
+        let mut shared = Shared {
+            states: &self.states,
+            recorder_tid: sorted.recorder_tid.unwrap_or(UNKNOWN_TID),
+            seen: vec![[0; 26]; usize::from(self.info.ncpu)],
+            malformed: sorted.malformed,
+            lines: 0,
+            done: 0,
+            total,
+        };
+        let mut merged: Vec<Merged<'_>> =
+            streams.into_iter().map(|stream| Merged(std::marker::PhantomData, stream)).collect();
+        merge(&mut merged, &mut shared, sink)?;
+        Ok(self.end(&sorted, &shared))
+    }
+}
+
+impl Bpftrace {
+    fn end(&self, sorted: &Sorted, shared: &Shared<'_>) -> SourceEnd {
+        let mut end = SourceEnd { warnings: self.notes.clone(), ..SourceEnd::default() };
+        for (cpu, letters) in shared.seen.iter().enumerate() {
+            for (index, &count) in letters.iter().enumerate().filter(|&(_, &count)| count > 0) {
+                let name = Start::event_name(b'A' + index as u8);
+                end.counts.push((name.to_string(), cpu as u16, count));
+            }
+        }
+        let name = self.lines.display();
+        if shared.malformed > 0 {
+            end.warnings.push(format!(
+                "{name}: {} lines are none of the script's, the first is line {}",
+                shared.malformed,
+                sorted.first_malformed.max(1)
+            ));
+            end.unplaced_losses.push((None, shared.malformed, LossReason::Truncated));
+        }
+        if sorted.torn {
+            end.warnings.push(format!("{name} ends inside a line: the file was cut"));
+            end.unplaced_losses.push((None, 1, LossReason::Truncated));
+        }
+        if sorted.end.is_none() {
+            end.warnings.push(format!(
+                "{name} has no #end line: bpftrace was killed or the file was cut, and what was in \
+                 its buffers is missing"
+            ));
+            end.unplaced_losses.push((None, 0, LossReason::EarlyEnd));
+        }
+        let lost: u64 = sorted.gaps.iter().map(|gap| gap.count).sum();
+        if lost > 0 {
+            end.warnings.push(format!(
+                "{lost} lines did not arrive, in {} gaps: record again with larger buffers (-b)",
+                sorted.gaps.len()
+            ));
+        }
+        end
+    }
+}

@@ -1,0 +1,191 @@
+//! The lines of a file, sorted out by CPU onto disk.
+//!
+//! bpftrace 0.17 drains one buffer per CPU after the other, so lines of two
+//! CPUs may be any distance apart; lines of one CPU come in order. Writing each
+//! CPU's lines to a file of its own takes two passes and a window per CPU,
+//! whatever the order was.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use super::line::{Fields, Start, since};
+use crate::decode::spool::Spool;
+use crate::error::{Error, Result};
+use crate::model::event::EventSink;
+
+/// The longest line the script can print is below 200 bytes.
+const LONGEST: usize = 1024;
+const HEADER: &[u8] = b"#schedscope bpftrace ";
+
+/// A hole in the numbers of a CPU's lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap {
+    pub cpu: u16,
+    pub ts_begin: i64,
+    pub ts_end: i64,
+    pub count: u64,
+}
+
+/// What one pass over the file finds.
+#[derive(Default)]
+pub struct Sorted {
+    /// Event lines of each CPU, in order.
+    pub lines: Vec<(File, u64)>,
+    /// Hidden switches of each CPU (`since`), in order, as lines
+    /// `SINCE TID PRIO`.
+    pub hidden: Vec<(File, u64)>,
+    pub gaps: Vec<Gap>,
+    pub recorder_tid: Option<u32>,
+    /// The recording's end, if its line arrived.
+    pub end: Option<i64>,
+    /// A line without its end: the file was cut.
+    pub torn: bool,
+    /// Lines that are none of the script's, and the first one's number.
+    pub malformed: u64,
+    pub first_malformed: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Last {
+    seq: Option<u64>,
+    ts: i64,
+    since: i64,
+}
+
+/// Sorts out `path`. `begin` is when recording was switched on, if known.
+pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn EventSink) -> Result<Sorted> {
+    let doing = || format!("read {}", path.display());
+    let file = File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let total = file.metadata().map_or(0, |meta| meta.len());
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let mut sorted = Sorted::default();
+    let mut lines: Vec<Spool> = Vec::new();
+    let mut hidden: Vec<Spool> = Vec::new();
+    for _ in 0..ncpu {
+        lines.push(Spool::new()?);
+        hidden.push(Spool::new()?);
+    }
+    let mut last = vec![Last { ts: begin.unwrap_or(i64::MIN), ..Last::default() }; usize::from(ncpu)];
+    let mut line = Vec::new();
+    let (mut number, mut done) = (0u64, 0u64);
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line).map_err(|error| Error::io(doing(), &error))?;
+        if read == 0 {
+            break;
+        }
+        number += 1;
+        done += read as u64;
+        if number.is_multiple_of(1 << 16) {
+            // The first of two passes.
+            sink.progress(done / 2, total)?;
+        }
+        if line.pop_if(|&mut byte| byte == b'\n').is_none() {
+            sorted.torn = true;
+            break;
+        }
+        if number == 1 {
+            sorted.recorder_tid = Some(header(&line).ok_or_else(|| {
+                Error::format(
+                    format!("{}, line 1 is not the script's", path.display()),
+                    "#schedscope bpftrace 1 tid=TID clock=mono",
+                    "bpftrace may have failed at once: look at stderr.txt in the capture",
+                )
+            })?);
+            continue;
+        }
+        match line.first() {
+            None => continue,
+            Some(b'#' | b'@') => {
+                note(&line, &mut sorted, &last, hidden.as_mut_slice())?;
+                continue;
+            }
+            Some(_) => {}
+        }
+        let mut fields = Fields(&line);
+        let start = Start::read(&mut fields)
+            .filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
+        let Some(start) = start else {
+            sorted.malformed += 1;
+            if sorted.malformed == 1 {
+                sorted.first_malformed = number;
+            }
+            continue;
+        };
+        let cpu = usize::from(start.cpu);
+        let before = &mut last[cpu];
+        let expected = before.seq.map_or(0, |seq| seq + 1);
+        if start.seq > expected {
+            let ts_begin = if before.ts == i64::MIN { start.ts } else { before.ts.min(start.ts) };
+            sorted.gaps.push(Gap {
+                cpu: start.cpu,
+                ts_begin,
+                ts_end: start.ts,
+                count: start.seq - expected,
+            });
+        }
+        before.seq = Some(start.seq.max(expected));
+        before.ts = start.ts;
+        if start.letter == b'S'
+            && let Some(told) = since(Fields(fields.0)).filter(|told| told.since > before.since)
+        {
+            before.since = told.since;
+            hidden[cpu].write(format!("{} {} {}\n", told.since, told.tid, told.prio).as_bytes())?;
+        }
+        line.push(b'\n');
+        lines[cpu].write(&line)?;
+    }
+    if number == 0 {
+        return Err(Error::format(
+            format!("{} is empty", path.display()),
+            "the lines of the bpftrace script",
+            "bpftrace may have failed at once: look at stderr.txt in the capture",
+        ));
+    }
+    sorted.lines = lines.into_iter().map(Spool::finish).collect::<Result<_>>()?;
+    sorted.hidden = hidden.into_iter().map(Spool::finish).collect::<Result<_>>()?;
+    Ok(sorted)
+}
+
+/// The recorder's tid, from the file's first line.
+fn header(line: &[u8]) -> Option<u32> {
+    let rest = line.strip_prefix(HEADER)?.strip_prefix(b"1 tid=")?;
+    let digits = rest.split(|&byte| byte == b' ').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Lines about the recording itself.
+fn note(line: &[u8], sorted: &mut Sorted, last: &[Last], hidden: &mut [Spool]) -> Result<()> {
+    let Ok(text) = std::str::from_utf8(line) else { return Ok(()) };
+    if let Some(ts) = text.strip_prefix("#end ").and_then(|ts| ts.trim().parse().ok()) {
+        sorted.end = Some(ts);
+        return Ok(());
+    }
+    let indexed = |name: &str| -> Option<(usize, i64)> {
+        let (cpu, value) = text.strip_prefix(name)?.split_once("]: ")?;
+        Some((cpu.parse().ok()?, value.trim().parse().ok()?))
+    };
+    if let Some((cpu, made)) = indexed("@n[")
+        && let Some(before) = last.get(cpu)
+    {
+        let arrived = before.seq.map_or(0, |seq| seq + 1);
+        let made = u64::try_from(made).unwrap_or(0);
+        if let (true, Some(end)) = (made > arrived, sorted.end) {
+            sorted.gaps.push(Gap {
+                cpu: cpu as u16,
+                ts_begin: before.ts.min(end),
+                ts_end: end,
+                count: made - arrived,
+            });
+        }
+    } else if let Some((cpu, ts)) = indexed("@late[")
+        && ts > 0
+        && let (Some(before), Some(spool)) = (last.get(cpu), hidden.get_mut(cpu))
+        && ts > before.since
+    {
+        // Who ran after the recorder left is not told any more.
+        spool.write(format!("{ts} {} -1\n", u32::MAX).as_bytes())?;
+    }
+    Ok(())
+}

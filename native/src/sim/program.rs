@@ -1,0 +1,208 @@
+//! Programs: what a thread does at the end of each burst.
+use super::engine::{Engine, Waiting};
+use super::error::Error;
+use super::machine::Cpu;
+use super::policy::Wake;
+use super::workload::{INBOX, SELF, Step, Tid};
+use super::world::{State, Why};
+
+impl Engine<'_> {
+    /// If the next step is a `run`, begin it: saves an event of no length.
+    pub(super) fn fetch_run(&mut self, t: Tid) {
+        let spec = &self.load.threads[t as usize];
+        let th = &mut self.world.threads[t as usize];
+        if th.work == 0
+            && th.pc < spec.len
+            && let Step::Run(ns) = self.load.steps[(spec.first + th.pc) as usize]
+        {
+            th.work = ns * 1024;
+            th.pc += 1;
+        }
+    }
+
+    /// The burst of the thread on `c` is over: take its next steps.
+    pub(super) fn advance(&mut self, c: Cpu) {
+        let Some(t) = self.world.cpus[c as usize].curr else {
+            return;
+        };
+        let spec = &self.load.threads[t as usize];
+        let (first, len) = (spec.first, spec.len);
+        loop {
+            self.standstill += 1;
+            if self.standstill > self.standstill_limit {
+                return;
+            }
+            let now = self.world.now;
+            let th = &mut self.world.threads[t as usize];
+            if th.pc >= len {
+                self.exit(c, t);
+                return;
+            }
+            let step = self.load.steps[(first + th.pc) as usize];
+            th.pc += 1;
+            match step {
+                Step::Run(ns) => {
+                    th.work = ns * 1024;
+                    if ns > 0 {
+                        break;
+                    }
+                }
+                Step::Sleep { ns, disk } => {
+                    if ns > 0 {
+                        self.live += 1;
+                        self.arm_thread(t, now + ns);
+                        self.block(c, t, disk);
+                        return;
+                    }
+                }
+                Step::WaitUntil(at) => {
+                    if at > now {
+                        self.live += 1;
+                        self.arm_thread(t, at);
+                        self.block(c, t, false);
+                        return;
+                    }
+                }
+                Step::WaitFor {
+                    channel,
+                    count,
+                    disk,
+                } => {
+                    let channel = match channel {
+                        INBOX => self.load.inboxes[t as usize],
+                        named => named,
+                    };
+                    let wait = Waiting { channel, count };
+                    if !self.receive(wait) {
+                        self.waiting[t as usize] = Some(wait);
+                        if let Some(sender) = self.meeting[channel as usize].take() {
+                            let wake = Wake {
+                                waker: Some(t),
+                                cpu: c,
+                                sync: true,
+                            };
+                            self.wake(sender, wake);
+                        }
+                        self.block(c, t, disk);
+                        return;
+                    }
+                }
+                Step::Signal {
+                    to,
+                    pair,
+                    sync,
+                    meet,
+                } => {
+                    if meet && self.waiting[to as usize].is_none_or(|w| w.channel != pair) {
+                        // It sends when its reader has come to wait for it.
+                        self.world.threads[t as usize].pc -= 1;
+                        self.meeting[pair as usize] = Some(t);
+                        self.block(c, t, false);
+                        return;
+                    }
+                    self.signal(c, t, to, pair, sync);
+                }
+                Step::Fork(child) => {
+                    if self.world.threads[child as usize].state == State::Unborn {
+                        self.start(child, Some(t), c);
+                    } else {
+                        self.fail_fork(t, child);
+                        return;
+                    }
+                }
+                Step::Yield => {
+                    self.world.threads[t as usize].yielding = true;
+                    self.world.resched(c, Why::Yielded);
+                }
+                Step::SetPriority {
+                    of,
+                    class,
+                    nice,
+                    rt_prio,
+                } => {
+                    self.set_priority(if of == SELF { t } else { of }, class, nice, rt_prio);
+                }
+                Step::SetAffinity { of, mask } => {
+                    self.set_affinity(if of == SELF { t } else { of }, mask);
+                    if self.world.cpus[c as usize].curr != Some(t) {
+                        return;
+                    }
+                }
+                Step::Repeat { to, times, counter } => {
+                    let at = self.counter_base[t as usize] as usize + counter as usize;
+                    let done = &mut self.counters[at];
+                    match times {
+                        Some(n) if *done >= n => *done = 0,
+                        _ => {
+                            // An endless loop may go round more often than u32 counts.
+                            *done = done.saturating_add(u32::from(times.is_some()));
+                            th.pc = to;
+                        }
+                    }
+                }
+                Step::Park => {
+                    self.block(c, t, false);
+                    return;
+                }
+                Step::Exit => {
+                    self.exit(c, t);
+                    return;
+                }
+            }
+            if self.world.cpus[c as usize].resched.is_some() {
+                // It will be put back with its next step still to come.
+                self.fetch_run(t);
+                break;
+            }
+        }
+        self.arm_completion(c);
+    }
+
+    pub(super) fn fail_fork(&mut self, t: Tid, child: Tid) {
+        let name = |t: Tid| self.load.threads[t as usize].name.clone();
+        self.world.fault = Some(Error::usage(
+            format!(
+                "thread {t} ({:?}) forks thread {child} ({:?}), which has already started",
+                name(t),
+                name(child)
+            ),
+            "one fork for each thread",
+            "give each fork its own thread; a fork in a loop runs only once",
+        ));
+    }
+
+    pub(super) fn receive(&mut self, wait: Waiting) -> bool {
+        let mailbox = &mut self.boxes[wait.channel as usize];
+        if wait.count == 0 {
+            let any = mailbox.sent > mailbox.taken;
+            mailbox.taken += u64::from(any);
+            any
+        } else {
+            let there = mailbox.sent >= wait.count;
+            if there {
+                mailbox.taken = mailbox.taken.max(wait.count);
+            }
+            there
+        }
+    }
+
+    pub(super) fn signal(&mut self, c: Cpu, from: Tid, to: Tid, pair: u32, sync: bool) {
+        let inbox = self.load.inboxes.get(to as usize).copied();
+        for channel in [Some(pair), inbox].into_iter().flatten() {
+            if let Some(mailbox) = self.boxes.get_mut(channel as usize) {
+                mailbox.sent += 1;
+            }
+        }
+        if let Some(wait) = self.waiting[to as usize]
+            && self.receive(wait)
+        {
+            self.waiting[to as usize] = None;
+            let wake = Wake {
+                waker: Some(from),
+                cpu: c,
+                sync,
+            };
+            self.wake(to, wake);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Threads that start, wake, block, move and end; CPUs that choose.
+use super::engine::{Engine, Waiting};
+use super::error::Error;
+use super::machine::{Cpu, Distance};
+use super::output::{LeftAs, Switch, WakeStep, Wakeup};
+use super::policy::{How, Left, Place, Wake};
+use super::workload::{Class, INBOX, Step, Tid};
+use super::world::{SleepKind, State, Why};
+
+impl Engine<'_> {
+    /// `t` is in its first sleep or wait when it appears; false if that step is
+    /// over at once, or none.
+    pub(super) fn appear_asleep(&mut self, t: Tid) -> bool {
+        let now = self.world.now;
+        let (until, wait, disk) = match self.load.program(t).first() {
+            Some(Step::Sleep { ns, disk }) if *ns > 0 => (Some(now + ns), None, *disk),
+            Some(Step::WaitUntil(at)) if *at > now => (Some(*at), None, false),
+            Some(Step::WaitFor {
+                channel,
+                count,
+                disk,
+            }) => {
+                let channel = match *channel {
+                    INBOX => self.load.inboxes[t as usize],
+                    named => named,
+                };
+                let wait = Waiting {
+                    channel,
+                    count: *count,
+                };
+                if self.receive(wait) {
+                    self.world.threads[t as usize].pc = 1;
+                    return false;
+                }
+                (None, Some(wait), *disk)
+            }
+            Some(Step::Park) => (None, None, false),
+            _ => return false,
+        };
+        self.counts.forks += 1;
+        self.world.sink.start(now, t, None);
+        self.policy.on_fork(&mut self.world, None, t);
+        let th = &mut self.world.threads[t as usize];
+        th.pc = 1;
+        th.state = State::Sleeping;
+        th.since = now;
+        if disk {
+            th.sleep_kind = SleepKind::Disk;
+        }
+        self.waiting[t as usize] = wait;
+        if let Some(at) = until {
+            self.live += 1;
+            self.arm_thread(t, at);
+        }
+        self.fetch_run(t);
+        true
+    }
+
+    pub(super) fn start(&mut self, t: Tid, parent: Option<Tid>, cpu: Cpu) {
+        self.counts.forks += 1;
+        self.live += 1;
+        let now = self.world.now;
+        self.world.sink.start(now, t, parent);
+        let th = &mut self.world.threads[t as usize];
+        th.parent = parent;
+        th.since = now;
+        // A child begins where its parent is, if it may.
+        let home = th.cpu;
+        if parent.is_some() && self.world.allowed(t, cpu) {
+            self.world.threads[t as usize].cpu = cpu;
+        } else {
+            self.world.threads[t as usize].cpu = home;
+        }
+        self.fetch_run(t);
+        self.policy.on_fork(&mut self.world, parent, t);
+        let wake = Wake {
+            waker: parent,
+            cpu,
+            sync: false,
+        };
+        self.place(t, Place::Fork(wake), How::New, wake);
+    }
+
+    pub(super) fn wake(&mut self, t: Tid, wake: Wake) {
+        self.counts.wakeups += 1;
+        self.live += 1;
+        let now = self.world.now;
+        let prio = self.policy.prio(&self.world, t);
+        let row = Wakeup {
+            ts: now,
+            cpu: wake.cpu,
+            waker: wake.waker,
+            thread: t,
+            step: WakeStep::Waking,
+            target: None,
+            prio,
+        };
+        self.world.sink.wakeup(row);
+        let th = &mut self.world.threads[t as usize];
+        th.slept = now - th.since;
+        self.place(t, Place::Wake(wake), How::Wakeup, wake);
+    }
+
+    /// Choose a CPU for `t`, which is in no queue, and queue it there.
+    pub(super) fn place(&mut self, t: Tid, place: Place, how: How, wake: Wake) {
+        let to = self.policy.select_cpu(&mut self.world, t, place);
+        if (to as usize) >= self.world.cpus.len() || !self.world.allowed(t, to) {
+            self.broken(format!("placed thread {t} on CPU {to}, outside its mask"));
+            return;
+        }
+        let now = self.world.now;
+        let from = self.world.threads[t as usize].cpu;
+        if from != to && how != How::New {
+            self.world.note_migration(t, from, to);
+        }
+        let th = &mut self.world.threads[t as usize];
+        th.cpu = to;
+        th.state = State::Queued;
+        th.since = now;
+        self.world.n_runnable += 1;
+        self.world.count_queued(to);
+        self.policy.enqueue(&mut self.world, to, t, how);
+        if how != How::Moved {
+            let prio = self.policy.prio(&self.world, t);
+            let step = if how == How::New {
+                WakeStep::New
+            } else {
+                WakeStep::Enqueued
+            };
+            self.world.sink.wakeup(Wakeup {
+                ts: now,
+                cpu: wake.cpu,
+                waker: wake.waker,
+                thread: t,
+                step,
+                target: Some(to),
+                prio,
+            });
+        }
+        if self.world.cpus[to as usize].curr.is_none() {
+            self.world.resched(to, Why::Preempted);
+        } else {
+            self.policy.check_preempt(&mut self.world, to, t, wake);
+        }
+    }
+
+    pub(super) fn block(&mut self, c: Cpu, t: Tid, disk: bool) {
+        let now = self.world.now;
+        let th = &mut self.world.threads[t as usize];
+        th.state = State::Sleeping;
+        th.since = now;
+        th.sleep_kind = if disk {
+            SleepKind::Disk
+        } else {
+            SleepKind::Interruptible
+        };
+        self.live -= 1;
+        self.fetch_run(t);
+        let left_as = if disk { LeftAs::Disk } else { LeftAs::Sleeping };
+        self.leave(c, t, Left::Blocked, left_as);
+    }
+
+    pub(super) fn exit(&mut self, c: Cpu, t: Tid) {
+        let now = self.world.now;
+        let th = &mut self.world.threads[t as usize];
+        th.state = State::Dead;
+        th.since = now;
+        self.live -= 1;
+        self.counts.exits += 1;
+        self.world.sink.exit(now, t);
+        self.leave(c, t, Left::Exited, LeftAs::Dead);
+    }
+
+    /// `t` goes off `c` and is no longer runnable here; `c` chooses another.
+    pub(super) fn leave(&mut self, c: Cpu, t: Tid, left: Left, left_as: LeftAs) {
+        self.world.n_runnable -= 1;
+        self.policy.put_prev(&mut self.world, c, t, left);
+        self.off_cpu(c, t);
+        self.world.cpus[c as usize].resched = None;
+        self.dispatch(c, Some(t), left_as);
+    }
+
+    pub(super) fn off_cpu(&mut self, c: Cpu, t: Tid) {
+        let th = &mut self.world.threads[t as usize];
+        th.last_cpu = Some(c);
+        th.last_ran = self.world.now;
+        self.world.cpus[c as usize].curr = None;
+    }
+
+    pub(super) fn choose_again(&mut self, c: Cpu, why: Why) {
+        self.world.cpus[c as usize].resched = None;
+        let Some(t) = self.world.cpus[c as usize].curr else {
+            self.dispatch(c, None, LeftAs::Idle);
+            return;
+        };
+        self.settle(c);
+        let th = &mut self.world.threads[t as usize];
+        let yielded = std::mem::take(&mut th.yielding);
+        th.state = State::Queued;
+        let left = match why {
+            Why::Yielded => Left::Yielded,
+            Why::SliceEnd => Left::SliceEnd,
+            Why::Preempted => Left::Preempted,
+        };
+        self.policy.put_prev(&mut self.world, c, t, left);
+        self.off_cpu(c, t);
+        self.world.count_queued(c);
+        let left_as = if yielded {
+            LeftAs::Yielded
+        } else {
+            LeftAs::Preempted
+        };
+        self.dispatch(c, Some(t), left_as);
+    }
+
+    /// `c` runs nothing: take the policy's next thread.
+    pub(super) fn dispatch(&mut self, c: Cpu, prev: Option<Tid>, left_as: LeftAs) {
+        let mut next = self.policy.pick_next(&mut self.world, c);
+        if next.is_none() {
+            next = self.policy.on_idle(&mut self.world, c);
+        }
+        // Choosing has answered any request made meanwhile for this CPU.
+        self.world.cpus[c as usize].resched = None;
+        let now = self.world.now;
+        let stayed = left_as == LeftAs::Preempted || left_as == LeftAs::Yielded;
+        if let Some(n) = next {
+            let th = &self.world.threads[n as usize];
+            if th.state != State::Queued || !self.world.allowed(n, c) {
+                let state = th.state;
+                self.broken(format!("picked thread {n} ({state:?}) on CPU {c}"));
+                return;
+            }
+            let at = th.cpu;
+            if at != c {
+                self.world.note_migration(n, at, c);
+            }
+            self.world.uncount_queued(at);
+        }
+        let same = stayed && next == prev;
+        if !same {
+            self.note_switch(c, prev, left_as, next);
+        }
+        if stayed && !same {
+            self.counts.preemptions += u64::from(left_as == LeftAs::Preempted);
+            if let Some(p) = prev {
+                self.world.threads[p as usize].since = now;
+            }
+        }
+        match next {
+            Some(n) => self.begin(c, n, same),
+            None => {
+                self.world.cpus[c as usize].idle_since = now;
+                self.world.cpu_events.disarm(u32::from(c));
+                self.world.mark_idle_if_so(c);
+            }
+        }
+        if self.smt && (prev.is_some() != next.is_some()) {
+            self.siblings_changed(c);
+        }
+    }
+
+    pub(super) fn begin(&mut self, c: Cpu, n: Tid, same: bool) {
+        let now = self.world.now;
+        let rate = if self.smt {
+            self.speed(c)
+        } else {
+            self.world.cpus[c as usize].rate
+        };
+        let cpu = &mut self.world.cpus[c as usize];
+        cpu.curr = Some(n);
+        cpu.rate = rate;
+        cpu.picked_at = now;
+        cpu.charged_at = now;
+        cpu.settled_at = now;
+        let costs = &self.world.machine.costs;
+        let th = &mut self.world.threads[n as usize];
+        if !same {
+            th.owed += costs.switch_ns;
+            if let Some(last) = th.last_cpu {
+                th.owed += match self.world.machine.distance(last, c) {
+                    Distance::Same => 0,
+                    Distance::Smt => costs.migration_ns[0],
+                    Distance::Llc => costs.migration_ns[1],
+                    Distance::Package => costs.migration_ns[2],
+                    Distance::Numa => costs.migration_ns[3],
+                };
+            }
+            th.since = now;
+        }
+        th.state = State::Running;
+        th.cpu = c;
+        self.world.mark_busy(c);
+        self.arm_completion(c);
+        self.arm_clocks(c);
+    }
+
+    pub(super) fn note_switch(
+        &mut self,
+        c: Cpu,
+        prev: Option<Tid>,
+        left_as: LeftAs,
+        next: Option<Tid>,
+    ) {
+        if prev.is_none() && next.is_none() {
+            return;
+        }
+        self.counts.switches += 1;
+        let prio = |t: Option<Tid>| t.map_or(120, |t| self.policy.prio(&self.world, t));
+        let row = Switch {
+            ts: self.world.now,
+            cpu: c,
+            prev,
+            left_as,
+            prev_prio: prio(prev),
+            next,
+            next_prio: prio(next),
+        };
+        self.world.sink.switch(row);
+    }
+
+    pub(super) fn set_priority(&mut self, of: Tid, class: Class, nice: i8, rt_prio: u8) {
+        let th = &mut self.world.threads[of as usize];
+        th.class = class;
+        th.nice = nice;
+        th.rt_prio = rt_prio;
+        if matches!(th.state, State::Unborn | State::Dead) {
+            return;
+        }
+        self.policy.set_priority(&mut self.world, of);
+        let (now, prio) = (self.world.now, self.policy.prio(&self.world, of));
+        self.world.sink.priority(now, of, prio);
+    }
+
+    pub(super) fn set_affinity(&mut self, of: Tid, mask: u32) {
+        let (state, at) = {
+            let th = &self.world.threads[of as usize];
+            (th.state, th.cpu)
+        };
+        let stays = self.load.masks[mask as usize].contains(at);
+        let wake = Wake {
+            waker: None,
+            cpu: self.world.here.unwrap_or(at),
+            sync: false,
+        };
+        match state {
+            State::Queued => {
+                // Out and in again: queues may be kept by mask.
+                self.policy.dequeue(&mut self.world, at, of);
+                self.world.n_runnable -= 1;
+                self.world.uncount_queued(at);
+                self.world.threads[of as usize].mask = mask;
+                if stays {
+                    self.world.n_runnable += 1;
+                    self.world.count_queued(at);
+                    self.policy.enqueue(&mut self.world, at, of, How::Moved);
+                    self.policy.affinity_changed(&mut self.world, of);
+                } else {
+                    self.place(of, Place::Moved, How::Moved, wake);
+                }
+            }
+            State::Running if !stays => {
+                self.settle(at);
+                self.world.n_runnable -= 1;
+                self.policy.put_prev(&mut self.world, at, of, Left::Moved);
+                self.off_cpu(at, of);
+                self.world.cpus[at as usize].resched = None;
+                let th = &mut self.world.threads[of as usize];
+                th.mask = mask;
+                th.yielding = false;
+                self.fetch_run(of);
+                // It leaves its CPU before it enters another's queue.
+                self.dispatch(at, Some(of), LeftAs::Preempted);
+                self.place(of, Place::Moved, How::Moved, wake);
+            }
+            State::Running | State::Sleeping | State::Unborn | State::Dead => {
+                let th = &mut self.world.threads[of as usize];
+                th.mask = mask;
+                if !stays && state == State::Unborn {
+                    th.cpu = self.load.masks[mask as usize].iter().next().unwrap_or(0);
+                }
+                if matches!(state, State::Running | State::Sleeping) {
+                    self.policy.affinity_changed(&mut self.world, of);
+                }
+            }
+        }
+    }
+
+    /// A policy broke its contract: a bug in it, told as such.
+    pub(super) fn broken(&mut self, what: String) {
+        if self.world.fault.is_none() {
+            self.world.fault = Some(Error::usage(
+                format!("at {} ns the policy {what}", self.world.now),
+                "queued threads, placed and picked inside their masks",
+                "this is a bug in the policy: please report it with the workload, or correct your own policy",
+            ));
+        }
+    }
+}

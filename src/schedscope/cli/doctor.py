@@ -1,0 +1,54 @@
+"""What can this host record with and analyse with, what is missing, how to get it?
+
+One line each: what works (yes), what does not and the remedy (no), what
+colours a recording (note). Needs neither root nor Polars. The exit code is 0 if
+something here can record, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from dataclasses import asdict
+
+NAME = "doctor"
+HELP = "what this host can record with, and what is missing"
+EXAMPLE = "  schedscope doctor"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope doctor`."""
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="table for people; json and csv for programs (default: table)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings."""
+    from schedscope.doctor import findings
+
+    found = findings()
+    rows = [asdict(finding) for finding in found]
+    if args.format == "json":
+        print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
+    elif args.format == "csv":
+        writer = csv.DictWriter(
+            sys.stdout, ["area", "subject", "state", "text"], lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        width = max(len(finding.subject) for finding in found)
+        area = ""
+        for finding in found:
+            if finding.area != area:
+                area = finding.area
+                print(f"{area}:")
+            print(f"  {finding.state:<4}  {finding.subject:<{width}}  {finding.text}")
+    able = any(finding.area == "record" and finding.state == "yes" for finding in found)
+    return 0 if able else 1

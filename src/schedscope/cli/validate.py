@@ -1,0 +1,77 @@
+"""Check tables that somebody else wrote against the trace model.
+
+FOLDER holds `switches.parquet` (or .csv, .arrow, .feather) and any other fact
+tables, and perhaps a `trace.json` with `ncpu`, `window`, `os`. Every problem is
+a line: the table, what was found, what was expected. Without problems every
+other command takes the folder like a capture.
+
+--columns lists the columns that a table needs, with their types.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope.cli import _output
+from schedscope.cli._output import Column
+from schedscope.errors import UsageError
+
+NAME = "validate"
+HELP = "check tables from elsewhere against the trace model"
+EXAMPLE = """\
+  schedscope validate mysim-output/
+  schedscope validate --columns switches
+  schedscope latency mysim-output/
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope validate`."""
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="the folder with the tables")
+    parser.add_argument("--columns", metavar="TABLE", help="list the columns of a table instead")
+    parser.add_argument("--format", choices=("table", "json", "csv"), default="table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the problems; exit code 1 if there are any."""
+    from pathlib import Path
+
+    import polars as pl
+
+    from schedscope.parsers import schema, tables
+
+    if args.columns:
+        if args.columns not in schema.TABLES:
+            raise UsageError(
+                f"no table {args.columns!r}", "a table", "one of " + ", ".join(schema.TABLES)
+            )
+        table = schema.TABLES[args.columns]
+        rows = [
+            (column.name, _type(column.dtype), "may be null" if column.nullable else "", column.doc)
+            for column in table.columns
+        ]
+        frame = pl.DataFrame(rows, schema=["column", "type", "null", "says"], orient="row")
+        _output.emit(frame, args.format, head=[f"{args.columns}: {table.row}", ""])
+        return 0
+    if not args.folder:
+        raise UsageError("no folder given", "FOLDER, or --columns TABLE")
+    folder = Path(args.folder)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "a folder with a file for each table")
+    found = tables.problems(folder)
+    if not found:
+        rows_in = tables.read(folder).info["rows"]
+        print(f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items()))
+        return 0
+    frame = pl.DataFrame(
+        [(p.table, p.found, p.expected, p.hint) for p in found],
+        schema=["table", "found", "expected", "hint"],
+        orient="row",
+    )
+    _output.emit(frame, args.format, columns=[Column(name) for name in frame.columns])
+    return 1
+
+
+def _type(dtype: object) -> str:
+    text = str(dtype)
+    return text if len(text) < 60 else text[:57] + "..."

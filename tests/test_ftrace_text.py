@@ -1,0 +1,246 @@
+"""ftrace text: one set of events in five dialects, and lines made to break parsers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import FIXTURES, decode, migrations, switches, wakeups
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedscope.errors import FormatError, SchedscopeError
+
+ODD_NAMES = {
+    "lto cgu.05",
+    "a:7 [120] R",
+    "x ==> y:1 [2]",
+    "b prev_pid=1",
+    "<...>-3",
+    "k/1:1H [001]",
+}
+RAW = "text-report-R.txt"
+
+
+@pytest.mark.parametrize("name", ["text-report.txt", "text-report-l.txt", "text-report-3.4.txt"])
+def test_dialects_of_trace_cmd_agree(name: str) -> None:
+    """Plain, latency and newer reports say what -R says.
+
+    libtraceevent prints R+ as R: only there `preempted` is null instead of true.
+    """
+    ours, raw = switches(decode(FIXTURES / name)), switches(decode(FIXTURES / RAW))
+    assert ours.drop("preempted").equals(raw.drop("preempted"), null_equal=True)
+    known = raw["preempted"] & raw["preempted"].is_not_null()
+    assert ours.filter(known)["preempted"].null_count() == known.sum()
+    assert ours.filter(~known)["preempted"].equals(raw.filter(~known)["preempted"], null_equal=True)
+    wakes, raw_wakes = wakeups(decode(FIXTURES / name)), wakeups(decode(FIXTURES / RAW))
+    # Only dialects with flags tell wakes from interrupts, which have no waker.
+    assert wakes.drop("waker").equals(raw_wakes.drop("waker"), null_equal=True)
+    assert migrations(decode(FIXTURES / name)).equals(migrations(decode(FIXTURES / RAW)))
+
+
+def test_the_kernels_own_print_out_agrees() -> None:
+    """`cat trace` is the same, rounded to the next µs, and tells R+ from R."""
+    kernel, raw = switches(decode(FIXTURES / "text-tracefs.txt")), switches(decode(FIXTURES / RAW))
+    assert kernel["ts"].to_list() == ((raw["ts"] + 500) // 1000 * 1000).to_list()
+    assert kernel.drop("ts").equals(raw.drop("ts"), null_equal=True)
+    flags = wakeups(decode(FIXTURES / "text-tracefs.txt"))
+    latency = wakeups(decode(FIXTURES / "text-report-l.txt"))
+    assert flags["waker"].null_count() > 0
+    assert flags["waker"].equals(latency["waker"], null_equal=True)
+
+
+def test_latency_format_counts_from_the_buffers_begin() -> None:
+    """The same steps between events; another origin."""
+    latency = switches(decode(FIXTURES / "text-latency.txt"))
+    kernel = switches(decode(FIXTURES / "text-tracefs.txt"))
+    apart = (kernel["ts"] - latency["ts"]).unique()
+    assert apart.max() - apart.min() <= 1000
+    assert latency.drop("ts").equals(kernel.drop("ts"), null_equal=True)
+
+
+@pytest.mark.parametrize("name", [RAW, "text-report.txt", "text-tracefs.txt", "text-latency.txt"])
+def test_names_that_look_like_fields(name: str) -> None:
+    """Spaces, colons, brackets, arrows and `key=` in a name stay in the name."""
+    trace = decode(FIXTURES / name)
+    assert set(trace.threads.collect()["comm"]) >= ODD_NAMES
+    assert trace.info["warnings"] == []
+
+
+def test_perf_script_says_what_perf_data_says() -> None:
+    """Everything but what its text leaves out: R+ (printed as R), interrupt context."""
+    text, data = decode(FIXTURES / "text-perf-script.txt"), decode(FIXTURES / "perf-sched.data")
+    ours = switches(text)
+    assert ours.drop("preempted").equals(switches(data).drop("preempted"), null_equal=True)
+    assert wakeups(text).drop("waker").equals(wakeups(data).drop("waker"), null_equal=True)
+    assert migrations(text).sort("ts", "tid").equals(migrations(data).sort("ts", "tid"))
+
+
+# --- Lines by hand. ---
+
+
+def read(tmp_path: Path, *lines: str, head: str = "# tracer: nop\n") -> list[tuple[object, ...]]:
+    path = tmp_path / "trace.txt"
+    path.write_text(head + "\n".join(lines) + "\n")
+    trace = decode(path)
+    return switches(trace).select("ts", "cpu", "prev", "prev_state", "preempted", "next").rows()
+
+
+def fields(state: str, prev: str = "a", following: str = "b") -> str:
+    return (
+        f"sched_switch: prev_comm={prev} prev_pid=11 prev_prio=120 prev_state={state} ==> "
+        f"next_comm={following} next_pid=22 next_prio=120"
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "ts"),
+    [
+        ("           a-11    [003] d..2.  4836.436159: ", 4836436159000),
+        ("           a-11    [003] d..2  4836.436159475: ", 4836436159475),
+        ("           a-11    [003]  4836.436159: ", 4836436159000),
+        ("           a-11    (   10) [003] d..2.  4836.436159: ", 4836436159000),
+        ("           a-11    (-----) [003] d..2.  4836.436159: ", 4836436159000),
+        ("      a: b [1]-11  [003] d..2.  4836.436159: ", 4836436159000),
+        ("        <idle>-11  [003] d..2.  4836.436159: ", 4836436159000),
+        ("       a-11      3d..2. 4836436159us : ", 4836436159000),
+        ("       a-11      3d..2. 4836436159us!: ", 4836436159000),
+    ],
+)
+def test_heads_of_tracefs(tmp_path: Path, head: str, ts: int) -> None:
+    """CPU, stamp in µs or ns, with and without flags and thread group."""
+    assert read(tmp_path, head + fields("S")) == [(ts, 3, 11, "sleeping", False, 22)]
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "preempted"),
+    [
+        ("R", "runnable", None),
+        ("R+", "runnable", True),
+        ("S", "sleeping", False),
+        ("D", "blocked", False),
+        ("D|K", "blocked", False),
+        ("t", "stopped", False),
+        ("Z", "dead", False),
+        ("I", "parked", False),
+        ("0", "runnable", None),
+        ("1", "sleeping", False),
+        ("256", "runnable", True),
+    ],
+)
+def test_states_as_letters_and_numbers(
+    tmp_path: Path, state: str, name: str, preempted: bool | None
+) -> None:
+    line = "  a-11    [000] d..2.  1.000000: " + fields(state)
+    assert read(tmp_path, line) == [(10**9, 0, 11, name, preempted, 22)]
+
+
+def test_lines_of_trace_pipe_that_come_late_find_their_place(tmp_path: Path) -> None:
+    """A CPU's event may be printed after a later one of another CPU."""
+    rows = read(
+        tmp_path,
+        "  a-11    [000] d..2.  1.000002: " + fields("S"),
+        "  a-11    [001] d..2.  1.000001: " + fields("S"),
+    )
+    assert [row[:2] for row in rows] == [(1_000_001_000, 1), (1_000_002_000, 0)]
+
+
+def test_lost_events_are_losses(tmp_path: Path) -> None:
+    """A line of tracefs or trace-cmd: the hole is between the CPU's events around it."""
+    for line in ["CPU:0 [LOST 17 EVENTS]", "CPU:0 [17 EVENTS DROPPED]"]:
+        path = tmp_path / "trace.txt"
+        path.write_text(
+            "# tracer: nop\n"
+            f"  a-11  [000] d..2.  1.000001: {fields('S')}\n"
+            f"  a-11  [001] d..2.  1.000002: {fields('S')}\n"
+            f"{line}\n"
+            f"  a-11  [000] d..2.  1.000009: {fields('S')}\n"
+        )
+        lost = decode(path).losses.filter(pl.col("reason") == "overrun").collect()
+        assert lost.select("cpu", "ts_begin", "ts_end", "count").rows() == [
+            (0, 1_000_001_000, 1_000_009_000, 17)
+        ]
+
+
+def test_systrace_html(tmp_path: Path) -> None:
+    """Only the lines in the report's trace-data scripts are trace."""
+    line = "  a-11    [000] d..2.  1.000000: " + fields("S")
+    path = tmp_path / "report.html"
+    path.write_text(
+        "<!DOCTYPE html>\n<html><script>var x = '[000] 1.0: sched_switch: ';</script>\n"
+        f'<script class="trace-data" type="application/text">\n# tracer: nop\n{line}\n</script>\n'
+        f"</html>\n{line}\n"
+    )
+    assert len(switches(decode(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# tracer: function\n  a-11 [000] ....  1.000000: do_exit <-x\n", "function tracer"),
+        ("# tracer: nop\n  a-11 [000] ....  1.000000: sys_read: fd 3\n", "none of the scheduler"),
+        ("<html><body>nothing</body></html>\n", "HTML without a trace"),
+        ("# tracer: nop\n  a-11 [000] d..2. 123456789: " + fields("S") + "\n", "counts ticks"),
+        ("TRACE:\nx\x9c\x03", "compressed"),
+        (
+            "# tracer: nop\n  a-11 [000] d..2.  1.000000: sched_waking: comm=b pid=2 prio=1\n"
+            + "  a-11 [000] d..2.  1.000000: sched_switch: from a to b\n" * 20,
+            "20 of 21 scheduler events cannot be read; the first is line 3",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found: str) -> None:
+    """Never an empty trace: the error quotes the line and says what to do."""
+    path = tmp_path / "trace.txt"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=found) as caught:
+        decode(path)
+    assert caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("text")
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_any_damage_is_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
+    """Cut anywhere, with bytes replaced: no crash, and no event that is not there."""
+    source = FIXTURES / data.draw(st.sampled_from([RAW, "text-tracefs.txt", "text-report-l.txt"]))
+    damaged = bytearray(source.read_bytes()[: data.draw(st.integers(0, 60_000))])
+    for _ in range(data.draw(st.integers(0, 8))):
+        if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    path = folder / "trace.txt"
+    path.write_bytes(bytes(damaged))
+    try:
+        trace = decode(path)
+    except SchedscopeError:
+        return
+    assert trace.switches.collect().height <= damaged.count(b"sched_switch") + 8
+
+
+NAME = st.text(
+    st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=15
+).map(str.strip)
+
+
+@given(prev=NAME.filter(bool), following=NAME.filter(bool), plugin=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_name_survives(folder: Path, prev: str, following: str, plugin: bool) -> None:
+    """Whatever 15 printable bytes two threads are called, the line is read right."""
+    if plugin:
+        line = f"sched_switch: {prev}:11 [120] S ==> {following}:22 [120]"
+    else:
+        line = fields("S", prev, following)
+    path = folder / "trace.txt"
+    path.write_text(f"# tracer: nop\n {prev[:15]:>16}-11    [001] d..2.  1.000000: {line}\n")
+    trace = decode(path)
+    assert switches(trace).select("ts", "cpu", "prev", "prev_state", "next").rows() == [
+        (10**9, 1, 11, "sleeping", 22)
+    ]
+    if "<...>" not in (prev, following):
+        names = trace.threads.filter(pl.col("tid") > 0).sort("tid").collect()["comm"].to_list()
+        assert names == [prev, following]

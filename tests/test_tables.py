@@ -1,0 +1,99 @@
+"""Tables from elsewhere: what is accepted, what is refused, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import FIXTURES, decode, switches
+
+import schedscope as ss
+from schedscope.errors import FormatError
+from schedscope.parsers import tables
+
+SWITCHES = """\
+ts,cpu,prev_utid,prev_state,next_utid
+100,0,0,runnable,2
+150,1,1,runnable,3
+200,0,2,sleeping,0
+"""
+WAKEUPS = """\
+ts,cpu,utid,kind,target_cpu
+90,0,2,waking,0
+"""
+
+
+def folder(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        stem, _, suffix = name.rpartition("_")
+        (tmp_path / f"{stem}.{suffix}").write_text(text)
+    return tmp_path
+
+
+def test_two_csv_files_are_a_trace(tmp_path: Path) -> None:
+    """Without threads or trace.json: CPUs as named, threads nameless, waits computed."""
+    trace = ss.open(folder(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS))
+    assert trace.ncpu == 2
+    assert trace.window == (90, 200)
+    assert trace.threads.select("utid", "comm").collect().rows() == [
+        (0, "idle/0"),
+        (1, "idle/1"),
+        (2, ""),
+        (3, ""),
+    ]
+    waits = trace.waits.filter(pl.col("wait").is_not_null())
+    assert waits.select("utid", "ts_ready", "ts_run", "wait").collect().rows() == [(2, 90, 100, 10)]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_an_exported_trace_comes_back(tmp_path: Path, suffix: str) -> None:
+    """Export's folder of facts gives the same ledger; states and waits are not read but made."""
+    trace = decode(FIXTURES / "perf-zstd.data")
+    path = ss.export(trace, tmp_path / "x", suffix)
+    for name in ("states", "waits"):
+        (path / f"{name}.{suffix}").unlink()
+    again = ss.open(path)
+    assert switches(again).equals(switches(trace), null_equal=True)
+    assert again.waits.collect().equals(trace.waits.collect(), null_equal=True)
+    assert again.info["reconstruction"] == trace.info["reconstruction"]
+
+
+@pytest.mark.parametrize(
+    ("files", "table", "found"),
+    [
+        ({"wakeups_csv": WAKEUPS}, "switches", "no such file"),
+        ({"switches_csv": SWITCHES.replace("cpu", "core")}, "switches", "unknown columns: core"),
+        ({"switches_csv": SWITCHES.replace("sleeping", "S")}, "switches", "prev_state"),
+        ({"switches_csv": SWITCHES.replace("200,", "20,")}, "switches", "ts goes back at row 2"),
+        ({"switches_csv": SWITCHES.replace("1,1,runn", "1,0,runn")}, "switches", "prev_utid is 0"),
+        ({"switches_csv": SWITCHES, "trace_json": "[]"}, "trace.json", "not an object"),
+        ({"switches_csv": SWITCHES, "trace_json": '{"ncpu": 1}'}, "switches", "CPU 1 of a machine"),
+        (
+            {"switches_csv": SWITCHES, "threads_csv": "utid,comm,comm_first\n2,a,a\n"},
+            "threads",
+            "3 utids are in no row, the first is 0",
+        ),
+        ({"switches_parquet": "PAR1"}, "switches", "switches.parquet"),
+    ],
+)
+def test_problems_are_named(tmp_path: Path, files: dict[str, str], table: str, found: str) -> None:
+    """Table, what was found, what was expected; `open` refuses with the first of them."""
+    path = folder(tmp_path, **files)
+    problems = tables.problems(path)
+    assert any(p.table == table and found in p.found and p.expected for p in problems), problems
+    if table != "switches" or "no such file" not in found:
+        with pytest.raises(FormatError):
+            ss.open(path)
+
+
+def test_what_trace_json_says_is_kept(tmp_path: Path) -> None:
+    about = {"ncpu": 4, "window": [0, 500], "os": "Plan9", "release": "4"}
+    path = folder(tmp_path, switches_csv=SWITCHES.replace(",2\n", ",5\n"), wakeups_csv="")
+    (path / "wakeups.csv").unlink()
+    text = SWITCHES.replace("0,0,runnable,2", "0,0,runnable,5").replace("2,sleeping", "5,sleeping")
+    (path / "switches.csv").write_text(text.replace("runnable,3", "runnable,6"))
+    (path / "trace.json").write_text(json.dumps(about))
+    trace = ss.open(path)
+    assert (trace.ncpu, trace.window, trace.info["os"]) == (4, (0, 500), "Plan9")
