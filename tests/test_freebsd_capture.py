@@ -183,6 +183,8 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
     got = Decoded(host.folder / "x.capture")
     assert got.rows("waits", "utid", "wait", "queue_cpu") == [(100402, 1003, 3)]
+    # Four idle threads and no fifth: 100003 is that of CPU 0.
+    assert [tid for (tid,) in got.rows("threads", "tid")] == [0, 0, 0, 100006, 100010, 100402, 100403]
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
