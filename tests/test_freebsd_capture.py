@@ -183,6 +183,16 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
     got = Decoded(host.folder / "x.capture")
     assert got.rows("waits", "utid", "wait", "queue_cpu") == [(100402, 1003, 3)]
+    # Four idle threads and no fifth: 100003 is that of CPU 0.
+    assert [tid for (tid,) in got.rows("threads", "tid")] == [
+        0,
+        0,
+        0,
+        100006,
+        100010,
+        100402,
+        100403,
+    ]
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
@@ -261,6 +271,18 @@ def test_buffers_follow_the_load_unless_told(
     assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:3] == [
         "1402000", "4", "0",
     ]  # fmt: skip
+
+
+def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None:
+    host.capture(["dash"], "--with", "prio,irq", "-o", "x.capture", "--", "true")
+    words = (host.state / "dtrace.arguments").read_text().split("\n")
+    assert [Path(word).name for word in words if word.endswith(".d")] == [
+        "prio.d",
+        "irq.d",
+        "sched.d",
+    ]
+    done = host.capture(["dash"], "--with", "disk", "-o", "y.capture", "--", "true", status=125)
+    assert "nothing called disk to add; it has: prio irq callout" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 # FreeBSD's recorder: the sched provider of DTrace (session: ../dtrace-session.sh).
 # shellcheck shell=sh disable=SC2034,SC2154
 
+dtrace_extras='prio irq callout'
+
 dtrace_probe() {
     if ! have dtrace; then
         probe_text="there is no dtrace here; it belongs to the base system (pkgbase: FreeBSD-dtrace)"
@@ -43,7 +45,7 @@ dtrace_ready() {
 dtrace_words() {
     set -- "$@" dtrace -x "bufsize=$dtrace_bufsize" -x bufresize=manual \
         -x "switchrate=$dtrace_switchrate"
-    for dtrace_extra in ${recorder_extras:-}; do
+    for dtrace_extra in $recorder_extras; do
         set -- "$@" -s "$(asset "$dtrace_extra.d")"
     done
     # CPU numbers may have gaps: hyperthreads switched off at boot keep theirs.

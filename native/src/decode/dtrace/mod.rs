@@ -63,7 +63,7 @@ pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let header = need_header(&scan, &input)?;
     let mut info = folder.info()?;
     if header.os == Os::FreeBsd {
-        name_recorder_by_process(&mut info, &folder);
+        adapt_threads(&mut info, &folder);
     }
     let drops = drops_of(&folder, &scan)?;
     Ok(Box::new(DtraceSource::new(input, header, scan, info, drops)))
@@ -93,8 +93,9 @@ fn about(header: &Header, scan: &Scan) -> Value {
 }
 
 /// On FreeBSD no thread has its process's number, and the collector knows
-/// processes only: the recorder's threads are those of its processes.
-fn name_recorder_by_process(info: &mut SourceInfo, folder: &CaptureFolder) {
+/// processes only: the recorder's threads are those of its processes. The idle
+/// threads have tids there, but they are each CPU's own and no others.
+fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
     let pids: Vec<u64> = folder
         .get(&["recorder_tids"])
         .and_then(Value::as_array)
@@ -102,7 +103,11 @@ fn name_recorder_by_process(info: &mut SourceInfo, folder: &CaptureFolder) {
         .flatten()
         .filter_map(Value::as_u64)
         .collect();
-    info.threads.retain(|thread| !(thread.recorder && thread.pid.is_none()));
+    info.threads.retain(|thread| {
+        let name = thread.comm.as_bytes();
+        let idle = thread.kernel == Some(true) && (name.starts_with(b"idle: cpu") || name == b"idle");
+        !idle && !(thread.recorder && thread.pid.is_none())
+    });
     for thread in &mut info.threads {
         thread.recorder = thread.pid.is_some_and(|pid| pids.contains(&u64::from(pid)));
     }

@@ -175,7 +175,7 @@ impl Stream for RunStream {
             self.spoilt(start, shared);
         }
         shared.lines += 1;
-        if shared.lines % REPORT == 0 {
+        if shared.lines.is_multiple_of(REPORT) {
             sink.progress(shared.done, shared.input.len())?;
         }
         self.advance(shared)

@@ -327,7 +327,7 @@ impl Source for KtrSource {
         let total = self.entries.len() as u64;
         for (done, entry) in self.entries.iter().enumerate() {
             self.entry(entry, &mut cpus[usize::from(entry.cpu)], sink)?;
-            if done % (1 << 16) == 0 {
+            if done.is_multiple_of(1 << 16) {
                 sink.progress(done as u64, total)?;
             }
         }

@@ -25,7 +25,7 @@ impl Scale {
     pub fn find(numbered: bool, ticks: &[Tick], options: &Options, name: &str) -> Result<Self> {
         if let Some(text) = options.get("tsc_hz") {
             return match text.parse::<f64>() {
-                Ok(hz) if hz >= 1e3 && hz <= 1e11 => Ok(Self { hz, source: "given" }),
+                Ok(hz) if (1e3..=1e11).contains(&hz) => Ok(Self { hz, source: "given" }),
                 _ => Err(Error::usage(
                     format!("tsc_hz is {text:?}"),
                     "cycles per second, such as 2394454000",
