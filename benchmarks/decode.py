@@ -66,10 +66,7 @@ def trace_cmd(path: Path) -> float | None:
     if done.returncode:
         return None
     return (
-        after.children_user
-        + after.children_system
-        - before.children_user
-        - before.children_system
+        after.children_user + after.children_system - before.children_user - before.children_system
     )
 
 
@@ -89,9 +86,7 @@ def main() -> None:
         print(f"{arguments.events:,} events, {arguments.cpus} CPUs; millions per CPU-second")
         print(f"{'file':<10}{'MB':>7}{'events':>9}{'memory':>9}{'convert':>9}{'trace-cmd':>11}")
         for kind, options in KINDS.items():
-            _native.synthesize_trace_dat(
-                path, arguments.events, arguments.cpus, 200, 1, options
-            )
+            _native.synthesize_trace_dat(path, arguments.events, arguments.cpus, 200, 1, options)
             rates = [
                 arguments.events / measure(how, path, 3)[0] / 1e6
                 for how in ("events", "memory", "convert")

@@ -13,9 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 from ftrace_pages import records
+from tools import tool
+
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
-from tools import tool
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LOSSY = FIXTURES / "linux-ftrace-lossy.capture"

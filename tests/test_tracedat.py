@@ -12,10 +12,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedscope import _native
-from schedscope.errors import FormatError, SchedscopeError, UsageError
 from tools import tool
 from tracedat_judge import Judged, report
+
+from schedscope import _native
+from schedscope.errors import FormatError, SchedscopeError, UsageError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 YIELD = FIXTURES / "linux-trace-cmd-yield.dat"
@@ -150,9 +151,7 @@ def streams(draw: st.DrawFn) -> tuple[int, Tables]:
                 )
     empty = {name: pl.DataFrame(table).clear() for name, table in _native.empty_tables().items()}
     tables = {
-        name: pl.DataFrame(found, schema=empty[name].schema, orient="row")
-        if found
-        else empty[name]
+        name: pl.DataFrame(found, schema=empty[name].schema, orient="row") if found else empty[name]
         for name, found in rows.items()
     }
     tables["threads"] = pl.DataFrame(
@@ -341,9 +340,16 @@ def test_a_part_that_trace_cmd_split_off_is_that_part(version: str, tmp_path: Pa
     expected, _ = decode(source)
     found, _ = decode(parts[0])
     inside = pl.col("ts").is_between(1_200_000_000, 1_600_000_000)
-    assert by_tid(found).switches == by_tid(expected | {
-        name: expected[name].filter(inside) for name in ("switches", "wakeups", "migrations")
-    }).switches
+    assert (
+        by_tid(found).switches
+        == by_tid(
+            expected
+            | {
+                name: expected[name].filter(inside)
+                for name in ("switches", "wakeups", "migrations")
+            }
+        ).switches
+    )
     assert found["switches"].height > 100
 
 
