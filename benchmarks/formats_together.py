@@ -55,7 +55,8 @@ def record(folder: Path, seconds: float) -> dict[str, Path]:
         words = tool(program)
         if words is None:
             continue
-        environment = {**os.environ, f"SCHEDSCOPE_{name.upper()}": " ".join(words)}
+        variable = "DTRACE" if name == "dtrace" else f"SCHEDSCOPE_{name.upper()}"
+        environment = {**os.environ, variable: " ".join(words)}
         command = ["sh", str(CAPTURE), "-q", "-t", name, "-o", str(folder / name)]
         # bpftrace and DTrace take long to start: their capture runs until it is told to stop.
         log = (folder / f"{name}.log").open("wb")
