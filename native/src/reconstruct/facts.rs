@@ -4,7 +4,6 @@
 //! `ts_begin` is the time of the last event before the gap).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -139,7 +138,7 @@ impl<'a> TableIn<'a> {
             };
             if let Some(dictionary) = array.as_any_dictionary_opt() {
                 let values = texts(dictionary.values()).ok_or_else(of_type)?;
-                let keys = ints(&Arc::from(dictionary.keys().slice(0, dictionary.len())))
+                let keys = ints(&dictionary.keys().slice(0, dictionary.len()))
                     .ok_or_else(of_type)?;
                 for key in keys {
                     let text = match key {

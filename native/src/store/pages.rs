@@ -138,7 +138,7 @@ fn bits(out: &mut Vec<u8>, bits: &BooleanBuffer) {
     let whole = bits.sliced();
     let bytes = bits.len().div_ceil(8);
     out.extend_from_slice(&whole.as_slice()[..bytes]);
-    if bits.len() % 8 != 0
+    if !bits.len().is_multiple_of(8)
         && let Some(last) = out.last_mut()
     {
         *last &= (1 << (bits.len() % 8)) - 1;

@@ -106,7 +106,7 @@ fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
     info.threads.retain(|thread| {
         let name = thread.comm.as_bytes();
         let idle = thread.kernel == Some(true) && (name.starts_with(b"idle: cpu") || name == b"idle");
-        !idle && !(thread.recorder && thread.pid.is_none())
+        !(idle || thread.recorder && thread.pid.is_none())
     });
     for thread in &mut info.threads {
         thread.recorder = thread.pid.is_some_and(|pid| pids.contains(&u64::from(pid)));
