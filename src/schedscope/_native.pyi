@@ -41,6 +41,23 @@ def write_perfetto(
     frames: Mapping[str, _ArrowStream],
     names: list[str],
 ) -> None: ...
+def count_events(
+    path: str | PathLike[str], options: Mapping[str, str] | None = None
+) -> tuple[dict[str, int], dict[tuple[str, int], int]]: ...
+def write_trace_dat(
+    tables: Mapping[str, _ArrowStream],
+    path: str | PathLike[str],
+    ncpu: int,
+    options: Mapping[str, str] | None = None,
+) -> dict[str, int]: ...
+def synthesize_trace_dat(
+    path: str | PathLike[str],
+    events: int,
+    ncpu: int = 4,
+    threads: int = 200,
+    seed: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> None: ...
 def empty_tables() -> dict[str, ArrowTable]: ...
 def as_table(object: _ArrowStream) -> ArrowTable: ...
 

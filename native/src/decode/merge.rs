@@ -133,4 +133,33 @@ mod tests {
             [(5, 2, 1), (10, 0, 1), (10, 1, 0), (10, 0, 0), (10, 2, 1), (20, 1, 1), (30, 0, 0)];
         assert_eq!(sent, expected);
     }
+
+    #[test]
+    fn many_streams_come_out_as_one_stable_sort_of_their_heads() {
+        let mut state = 7u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for streams in 0..40usize {
+            let mut all = Vec::new();
+            let mut listed = Vec::new();
+            for index in 0..streams {
+                let mut ts = 0;
+                // Within a stream, time grows: the order is then unique.
+                let rows: Vec<(i64, u8)> = (0..below(30))
+                    .map(|_| {
+                        ts += 1 + below(3) as i64;
+                        (ts, below(4) as u8)
+                    })
+                    .collect();
+                all.extend(rows.iter().map(|&(ts, rank)| (ts, rank, index)));
+                listed.push(Listed(rows, index));
+            }
+            all.sort_unstable();
+            let mut sent = Vec::new();
+            merge(&mut listed, &mut sent, &mut Deaf).unwrap();
+            assert_eq!(sent, all);
+        }
+    }
 }

@@ -14,7 +14,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -23,7 +23,7 @@ impl Random {
 
     /// Below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 32) * n >> 32
+        ((self.draw() >> 32) * n) >> 32
     }
 }
 
@@ -136,7 +136,7 @@ impl Machine {
         }
         if running && waiting && chance < 50 {
             // R+ one time in five, else R: the kernel does not say why.
-            let preempted = (chance % 5 == 0).then_some(true);
+            let preempted = chance.is_multiple_of(5).then_some(true);
             self.cpus[cpu].todo = Todo::Switch { state: State::Runnable, preempted };
             self.cpus[cpu].time = soon;
             return None;

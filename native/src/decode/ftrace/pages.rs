@@ -86,7 +86,7 @@ impl Pages for Plain {
     }
 
     fn cut(&self, page: usize) -> bool {
-        (self.end - self.begin) % page as u64 != 0
+        !(self.end - self.begin).is_multiple_of(page as u64)
     }
 }
 

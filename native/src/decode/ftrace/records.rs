@@ -389,3 +389,111 @@ impl Mapper {
         &mut self.cpus[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::Event;
+
+    const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
+
+    fn plan(system: &str, name: &str, fields: &str) -> Plan {
+        let text = format!("name: {name}\nID: 9\nformat:\n{COMMON}{fields}");
+        Plan::compile(system, &EventFormat::parse(&text, name).unwrap(), "6.18").unwrap()
+    }
+
+    #[derive(Default)]
+    struct Heard(Vec<Event>);
+
+    impl EventSink for Heard {
+        fn event(&mut self, event: &Event) -> Result<()> {
+            self.0.push(*event);
+            Ok(())
+        }
+        fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn record(pid: u32, rest: &[u32]) -> Vec<u8> {
+        let mut data = vec![9, 0, 0, 0];
+        data.extend(pid.to_le_bytes());
+        data.extend(rest.iter().flat_map(|word| word.to_le_bytes()));
+        data
+    }
+
+    #[test]
+    fn a_child_told_twice_is_one_fork_and_the_flags_say_whether_it_is_a_thread() {
+        let newtask = plan(
+            "task",
+            "task_newtask",
+            "\tfield:pid_t pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+             \tfield:char comm[16];\toffset:12;\tsize:16;\tsigned:0;\n\
+             \tfield:unsigned long clone_flags;\toffset:28;\tsize:4;\tsigned:0;\n",
+        );
+        let fork = plan(
+            "sched",
+            "sched_process_fork",
+            "\tfield:char parent_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+             \tfield:pid_t parent_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+             \tfield:char child_comm[16];\toffset:28;\tsize:16;\tsigned:0;\n\
+             \tfield:pid_t child_pid;\toffset:44;\tsize:4;\tsigned:1;\n",
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let told = record(7, &[8, 0, 0, 0, 0, CLONE_THREAD as u32]);
+        let forked = record(7, &[0, 0, 0, 0, 7, 0, 0, 0, 0, 8]);
+        mapper.map::<false>(&newtask, 10, 0, &told, &mut heard).unwrap();
+        mapper.map::<false>(&fork, 11, 0, &forked, &mut heard).unwrap();
+        mapper.map::<false>(&fork, 20, 0, &forked, &mut heard).unwrap();
+        let forks: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match event {
+                Event::Fork { ts, parent, child, same_process } => (*ts, parent.tid, child.tid, *same_process),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(forks, [(10, 7, 8, Some(true)), (20, 7, 8, None)]);
+    }
+
+    #[test]
+    fn a_rename_without_pid_is_the_running_threads_own() {
+        let rename = plan(
+            "task",
+            "task_rename",
+            "\tfield:char newcomm[16];\toffset:8;\tsize:16;\tsigned:0;\n",
+        );
+        let mut heard = Heard::default();
+        let data = record(42, &[u32::from_le_bytes(*b"new\0"), 0, 0, 0]);
+        Mapper::default().map::<false>(&rename, 1, 0, &data, &mut heard).unwrap();
+        assert!(matches!(heard.0[..], [Event::Rename { ts: 1, tid: 42, comm }] if comm.as_bytes() == b"new"));
+    }
+
+    #[test]
+    fn nested_interrupts_end_in_their_own_order_and_a_hole_forgets_them() {
+        let field = |name: &str| format!("\tfield:int {name};\toffset:8;\tsize:4;\tsigned:1;\n");
+        let soft_in = plan("irq", "softirq_entry", &field("vec"));
+        let soft_out = plan("irq", "softirq_exit", &field("vec"));
+        let hard_in = plan("irq", "irq_handler_entry", &field("irq"));
+        let hard_out = plan("irq", "irq_handler_exit", &field("irq"));
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let steps = [(&soft_in, 10, 1), (&hard_in, 12, 33), (&hard_out, 15, 33), (&soft_out, 20, 1)];
+        for (plan, ts, id) in steps {
+            mapper.map::<false>(plan, ts, 0, &record(0, &[id]), &mut heard).unwrap();
+        }
+        mapper.map::<false>(&soft_in, 30, 0, &record(0, &[1]), &mut heard).unwrap();
+        mapper.lost(0);
+        mapper.map::<false>(&soft_out, 90, 0, &record(0, &[1]), &mut heard).unwrap();
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match event {
+                Event::Irq { ts, kind, id, dur, .. } => (*ts, *kind, *id, *dur),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, [(12, IrqKind::Hard, 33, 3), (10, IrqKind::Soft, 1, 10)]);
+    }
+}

@@ -27,10 +27,8 @@ impl StateTable {
             let Some((entry, _)) = entry.split_once('}') else { continue };
             let Some((value, letter)) = entry.rsplit_once(',') else { continue };
             let letter = letter.trim().trim_matches('"');
-            if let (Some(value), &[letter]) = (constant(value), letter.as_bytes()) {
-                if value != 0 {
-                    flags.push((value, letter));
-                }
+            if let (Some(value @ 1..), &[letter]) = (constant(value), letter.as_bytes()) {
+                flags.push((value, letter));
             }
         }
         if flags.is_empty() {

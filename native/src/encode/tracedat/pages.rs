@@ -67,7 +67,7 @@ impl Pages {
             self.missed = self.missed_next.take();
         }
         self.records = self.records.wrapping_add(1);
-        let every = |n: u32| n > 0 && self.records % n == 0;
+        let every = |n: u32| n > 0 && self.records.is_multiple_of(n);
         let (absolute, discard) = (every(self.absolute_every), every(self.discard_every));
         let padded = record.len().next_multiple_of(4);
         let short = padded <= SHORT && !self.long_records;
