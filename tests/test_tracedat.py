@@ -285,8 +285,8 @@ def _as_reported(path: Path, tmp_path: Path) -> int:
     # A tool by chroot sees only /tmp.
     copy = tmp_path / "judged.dat"
     copy.write_bytes(path.read_bytes())
-    judged = report(command, copy)
     tables, about = decode(path)
+    judged = report(command, copy, len(str(about["window"][0])))
     found = by_tid(tables)
     assert counted(about) == judged.counts
     assert found.switches == judged.switches

@@ -8,7 +8,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_LINE = re.compile(r"^\s*(?:\S+:\s+)?.+?-+\d+\s+\[(\d+)\]\s*([\d.]+): (\w+):\s*(.*)$")
+# trace-cmd 3.4 puts the flags in hexadecimal before the time, and nothing between
+# them if the time is a bare number: only its number of digits tells where it begins.
+_LINE = (
+    r"^\s*(?:\S+:\s+)?.+?-+\d+\s+\[(\d+)\](?:-0x[0-9a-f]+?)?"
+    r"\s*(\d{{{digits}}}|\d+\.\d{{9}}): (\w+):\s*(.*)$"
+)
 _PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")
 _STATES = {
     0: "runnable",
@@ -37,14 +42,18 @@ class Judged:
     migrations: list[Row] = field(default_factory=list)
 
 
-def report(command: tuple[str, ...], path: Path) -> Judged:
-    """Run `trace-cmd report` without its plug-ins: plain fields, full time stamps."""
+def report(command: tuple[str, ...], path: Path, digits: int) -> Judged:
+    """Run `trace-cmd report` without its plug-ins: plain fields, full time stamps.
+
+    `digits`: how many a time stamp of this trace has, in nanoseconds.
+    """
+    pattern = re.compile(_LINE.format(digits=digits))
     done = subprocess.run(
         [*command, "report", "-t", "-R", "-N", str(path)], capture_output=True, check=True
     )
     judged = Judged()
     for line in done.stdout.decode(errors="replace").splitlines():
-        if match := _LINE.match(line):
+        if match := pattern.match(line):
             cpu, ts, name, rest = match.groups()
             _take(judged, int(cpu), int(ts.replace(".", "")), name, dict(_PAIR.findall(rest)))
     judged.switches.sort()
