@@ -12,15 +12,15 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers import schema
 
-if TYPE_CHECKING:
-    from schedscope.trace import Trace
+Read = tuple[dict[str, pl.DataFrame], dict[str, Any]]
+"""The tables of a trace, and what trace.json would say of it."""
 
 VARIABLE = "SCHEDSCOPE_TRACE_PROCESSOR"
 """Environment variable with the path of the trace_processor program."""
@@ -82,9 +82,7 @@ def sql(
     return _queries(Path(path), {"query": query}, program)["query"]
 
 
-def open_trace(
-    path: str | os.PathLike[str], *, program: str | os.PathLike[str] | None = None
-) -> Trace:
+def read(path: str | os.PathLike[str], *, program: str | os.PathLike[str] | None = None) -> Read:
     """The trace in `path` as trace_processor reads it: its slices are our switches.
 
     Its `thread_state` rows of state R give the wakeups (as `waking`). Migrations
@@ -95,10 +93,9 @@ def open_trace(
     return from_frames(frames, source.name)
 
 
-def from_frames(frames: Mapping[str, pl.DataFrame], name: str) -> Trace:
+def from_frames(frames: Mapping[str, pl.DataFrame], name: str) -> Read:
     """A trace from rows of `sched_slice` ("slices"), `thread_state` ("states") and `thread`."""
     from schedscope import _native
-    from schedscope.trace import Trace
 
     slices, states, listed = frames["slices"], frames["states"], frames["threads"]
     ncpu = int(str(slices["cpu"].max())) + 1 if len(slices) else 1
@@ -134,7 +131,7 @@ def from_frames(frames: Mapping[str, pl.DataFrame], name: str) -> Trace:
         "warnings": [],
         "unplaced_losses": [],
     }
-    return Trace.from_tables(tables, info)
+    return tables, info
 
 
 def _switches(slices: pl.DataFrame, number: pl.DataFrame, idle: pl.Series) -> pl.DataFrame:

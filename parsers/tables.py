@@ -12,15 +12,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from schedscope.errors import FormatError, SchedscopeError, StorageError
 from schedscope.parsers import schema
-
-if TYPE_CHECKING:
-    from schedscope.trace import Trace
 
 FACTS = ("switches", "wakeups", "migrations", "yields", "losses")
 """Tables that the reconstruction reads."""
@@ -54,6 +51,8 @@ def is_tables(folder: Path) -> bool:
     """Is this a folder with a table of switches, and no .sched folder of ours?"""
     if not folder.is_dir():
         return False
+    if folder.suffix == ".sched":
+        return False
     if (folder / "waits.parquet").exists() and (folder / "trace.json").exists():
         return False
     return any((folder / f"switches{suffix}").is_file() for suffix in _READERS)
@@ -83,15 +82,14 @@ def problems(folder: Path) -> list[Problem]:
     return found
 
 
-def read(folder: Path) -> Trace:
-    """The tables in `folder` as a trace in memory, states and waits reconstructed.
+def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+    """The tables in `folder` with states and waits reconstructed, and what is known of them.
 
     Without a `threads` table every thread is nameless; without `ncpu` in
     trace.json there are as many CPUs as the tables name. Raises `FormatError`
     with the first problem that `schedscope validate` would list.
     """
     from schedscope import _native
-    from schedscope.trace import Trace
 
     found = problems(folder)
     if found:
@@ -126,7 +124,7 @@ def read(folder: Path) -> Trace:
         "warnings": list(given.get("warnings") or []),
         "unplaced_losses": list(given.get("unplaced_losses") or []),
     }
-    return Trace.from_tables(tables, info)
+    return tables, info
 
 
 def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:

@@ -71,7 +71,7 @@ def test_slices_and_states_become_switches_and_wakeups() -> None:
             }
         ),
     }
-    trace = perfetto.from_frames(frames, "x.pftrace")
+    trace = ss.Trace.from_tables(*perfetto.from_frames(frames, "x.pftrace"))
     assert switches(trace).rows() == [
         (200, 0, 70, "runnable", True, 120, 80, 110),
         (300, 0, 80, "sleeping", False, 110, 0, 120),

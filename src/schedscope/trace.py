@@ -308,14 +308,14 @@ def open(
     if engine == "trace_processor":
         from schedscope.parsers import perfetto
 
-        trace = perfetto.open_trace(source)
+        trace = Trace.from_tables(*perfetto.read(source))
         trace._source = source
         return trace
     if source.is_dir():
         from schedscope.parsers import tables
 
         if tables.is_tables(source):
-            return tables.read(source)
+            return Trace.from_tables(*tables.read(source))
     if (source / _cache.ABOUT).is_file():
         return Trace.read(source)
     folder = _cache.find_or_build(

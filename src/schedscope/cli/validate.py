@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{folder} is no folder", "a folder with a file for each table")
     found = tables.problems(folder)
     if not found:
-        rows_in = tables.read(folder).info["rows"]
+        rows_in = tables.read(folder)[1]["rows"]
         print(f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items()))
         return 0
     frame = pl.DataFrame(
