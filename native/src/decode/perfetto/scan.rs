@@ -155,8 +155,13 @@ impl Scan {
         if cpu >= self.bundles.len() {
             self.bundles.resize(cpu + 1, Vec::new());
         }
-        // `bundle` lies within `packet`, so its place in the file is known.
-        let inside = bundle.as_ptr().addr() - packet.as_ptr().addr();
+        // `bundle` lies within `packet`, so its place in the file is known; unless
+        // the field is a number, whose bytes stand nowhere.
+        let inside = bundle.as_ptr().addr().checked_sub(packet.as_ptr().addr());
+        let Some(inside) = inside.filter(|at| at + bundle.len() <= packet.len()) else {
+            self.damaged += 1;
+            return;
+        };
         let span = Span { at: span.at + inside as u64, len: u32::try_from(bundle.len()).unwrap_or(0) };
         self.bytes += u64::from(span.len);
         self.bundles[cpu].push(span);

@@ -56,7 +56,7 @@ impl Header {
             cursor.string("the version of the compression")?;
             compression = Kind::from_name(&name).ok_or_else(|| {
                 Error::format(
-                    format!("{}: compressed with {name}", input.name()),
+                    format!("{}: compressed with {name:?}", input.name()),
                     "none, zlib or zstd",
                     "convert it with `trace-cmd convert --compression zstd`",
                 )
@@ -106,7 +106,7 @@ pub fn event_formats(cursor: &mut Cursor, formats: &mut Vec<FormatText>) -> Resu
 fn events(cursor: &mut Cursor, system: &str, count: u32, formats: &mut Vec<FormatText>) -> Result<()> {
     for _ in 0..count {
         let size = cursor.u64("the size of an event format")?;
-        let place = format!("the event format at byte {} of system {system}", cursor.at());
+        let place = format!("the event format at byte {} of system {system:?}", cursor.at());
         let text = cursor.text(size, "an event format")?;
         formats.push(FormatText { system: system.to_string(), text, place });
     }
