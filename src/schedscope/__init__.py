@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.queue_depth import (
+        queue_depth,
+        queue_depth_summary,
+        queue_load_agreement,
+    )
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
     from schedscope.analysis.worst_waits import worst_waits
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.export import export
+    from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -48,9 +54,13 @@ _HOMES = {
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.export",
     "open": "schedscope.trace",
+    "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
+    "queue_depth": "schedscope.analysis.queue_depth",
+    "queue_depth_summary": "schedscope.analysis.queue_depth",
+    "queue_load_agreement": "schedscope.analysis.queue_depth",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
     "survival": "schedscope.analysis.survival",
     "worst_waits": "schedscope.analysis.worst_waits",
@@ -69,9 +79,13 @@ __all__ = [
     "definitions",
     "export",
     "open",
+    "plot_queue_depth",
     "plot_runqueue_latency",
     "plot_survival",
     "plot_worst_waits",
+    "queue_depth",
+    "queue_depth_summary",
+    "queue_load_agreement",
     "runqueue_latency",
     "survival",
     "worst_waits",
