@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.5, 0.9, 0.99)
 
-# What an interval adds while it lasts: to the threads waiting, to the threads
-# running, and to what is known of the CPU (idle is known, too).
-_LEVELS = {"waiting": pl.Int32, "running": pl.Int32, "known": pl.Int32}
+# What an interval adds while it lasts, in one number of three digits, so that one
+# column is sorted and summed: threads waiting, threads running, and intervals
+# that say what a CPU does (idle is known, too).
+_DIGIT = 1 << 20
+_WAITING, _RUNNING, _KNOWN = 1, _DIGIT, _DIGIT * _DIGIT
 _STEPS = {
     "cpu": pl.UInt16,
     "ts": pl.Int64,
@@ -200,17 +202,19 @@ def _functions(trace: Trace, by: str) -> Iterator[pl.DataFrame]:
 def _intervals(trace: Trace) -> pl.DataFrame:
     """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
     begin, end = trace.window
-    state = pl.col("state").cast(pl.String)
-    runs = state == "running"
+    runs = pl.col("state") == "running"
     return (
-        trace.states.filter(runs | (state == "runnable"))
+        trace.states.filter(runs | (pl.col("state") == "runnable"))
         .select(
             "cpu",
             ts=pl.col("ts").clip(lower_bound=begin),
             until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
-            waiting=(~runs).cast(pl.Int32),
-            running=(runs & (pl.col("utid") >= trace.ncpu)).cast(pl.Int32),
-            known=runs.cast(pl.Int32),
+            adds=pl.when(~runs)
+            .then(_WAITING)
+            .when(pl.col("utid") < trace.ncpu)
+            .then(_KNOWN)
+            .otherwise(_KNOWN + _RUNNING)
+            .cast(pl.Int64),
         )
         .filter(pl.col("ts") < pl.col("until"))
         .with_columns(pl.col("cpu").cast(pl.UInt16))
@@ -225,7 +229,7 @@ def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
         return
     found = _intervals(trace).partition_by("cpu", as_dict=True)
     parts = {key[0]: part for key, part in found.items()}
-    nobody = pl.DataFrame(schema={"ts": pl.Int64, "until": pl.Int64, **_LEVELS})
+    nobody = pl.DataFrame(schema={"ts": pl.Int64, "until": pl.Int64, "adds": pl.Int64})
     for cpu in [
         *sorted(_cpus(trace) | (parts.keys() - {None})),
         *([None] if None in parts else []),
@@ -237,28 +241,25 @@ def _levels(
     intervals: pl.DataFrame, cpu: int | None, begin: int, end: int, ncpu: int = 1
 ) -> pl.DataFrame:
     """The step function of intervals; its depth is known where `ncpu` of them say `known`."""
-    names = list(_LEVELS)
-    bounds = pl.DataFrame({"ts": [begin, end], **dict.fromkeys(names, 0)}).with_columns(
-        pl.col(names).cast(pl.Int32)
-    )
     edges = pl.concat(
         [
-            intervals.select("ts", *names),
-            intervals.select(pl.col("until").alias("ts"), -pl.col(names)),
-            bounds,
+            intervals.select("ts", "adds"),
+            intervals.select(pl.col("until").alias("ts"), -pl.col("adds")),
+            pl.DataFrame({"ts": [begin, end], "adds": [0, 0]}),
         ]
     ).sort("ts")
-    changed = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in names)
+    sums = pl.col("adds")
     # Of the edges of one instant only the sum of all ever held.
     return (
-        edges.with_columns(pl.col(names).cum_sum())
+        edges.with_columns(sums.cum_sum())
         .filter((pl.col("ts") != pl.col("ts").shift(-1)).fill_null(True))
-        .filter(changed.fill_null(True) | (pl.col("ts") == end))
+        .filter((sums != sums.shift()).fill_null(True) | (pl.col("ts") == end))
         .with_columns(dur=pl.col("ts").shift(-1) - pl.col("ts"))
         .filter(pl.col("dur").is_not_null())
         .with_columns(
             cpu=pl.lit(cpu, dtype=pl.UInt16),
-            running=pl.when(pl.col("known") >= ncpu).then("running"),
+            waiting=sums % _DIGIT,
+            running=pl.when(sums // _KNOWN >= ncpu).then(sums // _DIGIT % _DIGIT),
         )
         .with_columns(depth=pl.col("waiting") + pl.col("running"))
         .select(pl.col(name).cast(dtype) for name, dtype in _STEPS.items())
@@ -271,10 +272,10 @@ def _together(trace: Trace, parts: list[pl.DataFrame]) -> pl.DataFrame:
         return pl.DataFrame(schema=_STEPS)
     sums = pl.concat(parts).select(
         "ts",
-        "waiting",
         until=pl.col("ts") + pl.col("dur"),
-        running=pl.col("running").fill_null(0),
-        known=pl.col("running").is_not_null().cast(pl.Int32),
+        adds=pl.col("waiting").cast(pl.Int64) * _WAITING
+        + pl.col("running").fill_null(0).cast(pl.Int64) * _RUNNING
+        + pl.col("running").is_not_null().cast(pl.Int64) * _KNOWN,
     )
     ncpu = sum(part["cpu"][0] is not None for part in parts)
     steps = _levels(sums, None, *trace.window, ncpu)
@@ -324,7 +325,7 @@ def _summary(
 def _counts(trace: Trace, by: str) -> pl.DataFrame:
     """What the ledger knows of the waits that were last on each queue."""
     unseen = pl.col("wait").is_null()
-    ended = pl.col("censored").cast(pl.String) == "none"
+    ended = pl.col("censored") == "none"
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
     return (
         trace.waits.select(
