@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from schedscope import workload
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.queue_depth import (
+        queue_depth,
+        queue_depth_summary,
+        queue_load_agreement,
+    )
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
     from schedscope.analysis.worst_waits import worst_waits
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.export import export
+    from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -56,10 +62,14 @@ _HOMES = {
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
     "open": "schedscope.trace",
+    "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
+    "queue_depth": "schedscope.analysis.queue_depth",
+    "queue_depth_summary": "schedscope.analysis.queue_depth",
+    "queue_load_agreement": "schedscope.analysis.queue_depth",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
@@ -85,10 +95,14 @@ __all__ = [
     "fidelity",
     "internals",
     "open",
+    "plot_queue_depth",
     "plot_runqueue_latency",
     "plot_survival",
     "plot_worst_waits",
     "policies",
+    "queue_depth",
+    "queue_depth_summary",
+    "queue_load_agreement",
     "runqueue_latency",
     "simulate",
     "simulate_all",

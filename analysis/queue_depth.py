@@ -1,0 +1,377 @@
+"""How many threads wanted each CPU, and for how long?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.units import nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+QUANTILES = (0.5, 0.9, 0.99)
+
+# What an interval adds while it lasts, in one number of three digits, so that one
+# column is sorted and summed: threads waiting, threads running, and intervals
+# that say what a CPU does (idle is known, too).
+_DIGIT = 1 << 20
+_WAITING, _RUNNING, _KNOWN = 1, _DIGIT, _DIGIT * _DIGIT
+_STEPS = {
+    "cpu": pl.UInt16,
+    "ts": pl.Int64,
+    "dur": pl.Int64,
+    "waiting": pl.Int32,
+    "running": pl.Int32,
+    "depth": pl.Int32,
+}
+
+
+def queue_depth(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl.DataFrame:
+    """One row per CPU and stretch of time in which as many threads wanted the CPU.
+
+    A step function of time: each CPU's rows adjoin from the begin to the end of
+    the window, in order of `cpu` and `ts`, and no two neighbours say the same.
+
+    * `ts`, `dur`: the stretch, `[ts, ts + dur)`, ns;
+    * `waiting`: threads known to be runnable and on this CPU's queue;
+    * `running`: 1 if a thread ran, 0 if the CPU idled, null if the trace does not tell;
+    * `depth`: `waiting + running`; null where `running` is: what else waited
+      there was not recorded either, and `waiting` is a lower bound.
+
+    Rows with a null `cpu` have the threads that were runnable on no known queue
+    (between a wakeup's decision and the queue, or where the source names none);
+    there are none if that never happened. So `waiting * dur` sums up to the
+    time that all threads were runnable.
+
+    `by="machine"`: one step function of the sum over all CPUs and those
+    threads, with a null `cpu`; `running` is null while any CPU is not known.
+    That is the one to look at where all CPUs share a queue (FreeBSD's 4BSD).
+
+    Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`.
+    """
+    frames = list(_functions(trace, by))
+    return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
+
+
+def queue_depth_summary(
+    trace: Trace,
+    *,
+    by: Literal["cpu", "machine"] = "cpu",
+    running: bool = True,
+    quantiles: Sequence[float] = QUANTILES,
+) -> pl.DataFrame:
+    """One row per CPU: how many threads wanted it, weighted by time.
+
+    The depth counts the threads on the CPU's queue and, with `running`, the one
+    it runs. Statistics are over `observed` time only. `by="machine"`: one row
+    for the sum over all CPUs, see `queue_depth`.
+
+    * `observed`, `unknown`: time in which the trace tells what the CPU did, and the rest (ns);
+    * `mean`; `p50` ...: the smallest depth that is not exceeded for at least
+      that share of the time; `max` and `ts_max`, when it was first reached;
+    * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
+      run (the machine: than it has CPUs), the running one always included; its share;
+    * `waiting`: threads' time on this queue within `observed`; `waiting_unknown`: out of it (ns);
+    * `n`, `n_censored`, `n_excluded`: waits that were last on this queue: seen from begin to end;
+      seen to begin only, counted for as long as they were certainly waiting; not seen to begin,
+      which no depth includes.
+
+    A last row with a null `cpu` has what was on no known queue, if anything was.
+    `waiting` and `waiting_unknown` of all rows sum up to the time that all
+    threads were runnable.
+
+    Raises `UsageError` for a quantile outside (0, 1], or another `by`.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 10, 0, 4],
+    ...     "dur": [10, 10, 20, 6],
+    ...     "utid": [1, 2, 3, 2],
+    ...     "state": ["running", "running", "sleeping", "runnable"],
+    ...     "cpu": [0, 0, None, 0],
+    ... })
+    >>> trace = Trace.from_tables({"states": states}, {"ncpu": 1, "window": [0, 20]})
+    >>> queue_depth_summary(trace).select("cpu", "mean", "p50", "max", "overload_frac")
+    shape: (1, 5)
+    ┌─────┬──────┬─────┬─────┬───────────────┐
+    │ cpu ┆ mean ┆ p50 ┆ max ┆ overload_frac │
+    │ --- ┆ ---  ┆ --- ┆ --- ┆ ---           │
+    │ u16 ┆ f64  ┆ i64 ┆ i64 ┆ f64           │
+    ╞═════╪══════╪═════╪═════╪═══════════════╡
+    │ 0   ┆ 1.3  ┆ 1   ┆ 2   ┆ 0.3           │
+    └─────┴──────┴─────┴─────┴───────────────┘
+    """
+    for q in quantiles:
+        if not 0 < q <= 1:
+            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
+    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    schema: dict[str, type[pl.DataType]] = {
+        "cpu": pl.UInt16,
+        "observed": pl.Int64,
+        "unknown": pl.Int64,
+        "mean": pl.Float64,
+        **{_name(share): pl.Int64 for share in shares},
+        "max": pl.Int64,
+        "ts_max": pl.Int64,
+        "overload": pl.Int64,
+        "overload_frac": pl.Float64,
+        "waiting": pl.Int64,
+        "waiting_unknown": pl.Int64,
+    }
+    ncpu = len(_cpus(trace)) if by == "machine" else 1
+    rows = [_summary(steps, running, shares, ncpu) for steps in _functions(trace, by)]
+    frame = pl.DataFrame(rows, schema=schema)
+    counts = _counts(trace, by)
+    how: Literal["left", "full"] = "left" if by == "machine" else "full"
+    # A wait that ended where it began has a row here and no interval: a full
+    # join keeps it even if its CPU is known from nowhere else.
+    joined = frame.join(counts, on="cpu", how=how, coalesce=True, nulls_equal=True)
+    zero = ("observed", "overload", "waiting", "waiting_unknown", "n", "n_censored", "n_excluded")
+    return joined.with_columns(
+        pl.col(zero).fill_null(0), pl.col("unknown").fill_null(trace.duration)
+    ).sort("cpu", nulls_last=True)
+
+
+def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.DataFrame:
+    """One row per queue whose length the kernel itself reported: does ours agree?
+
+    Each report is held against our `depth`, the running thread included as the
+    kernel counts it. Kernel and recorder do not change their minds in the same
+    nanosecond: the length goes down before the thread is seen to leave the CPU.
+    So most reports may be one off at their own instant and all agree `near` it.
+
+    * `cpu`: the queue's; null for one that all CPUs share, held against the sum over all;
+    * `n`: reports compared; `n_excluded`: those at times when the depth is not known;
+    * `agree`, `agree_frac`: how many say our depth just before or from their instant on;
+      their share of `n`;
+    * `near`, `near_frac`: how many say a depth that we had within `tolerance` of them;
+    * `mean_difference`: the kernel's number less ours from that instant on, over the `n`;
+      `max_difference`: the largest one in either direction.
+
+    Empty if the trace has no such reports: Linux makes none. Raises
+    `UsageError` for a tolerance that is no duration, or negative.
+    """
+    slack = nanoseconds(tolerance)
+    if slack < 0:
+        raise UsageError(f"tolerance={tolerance!r}", "a duration of 0 ns or more", "as in 10us")
+    schema = {
+        "cpu": pl.UInt16,
+        "n": pl.UInt32,
+        "n_excluded": pl.UInt32,
+        "agree": pl.UInt32,
+        "agree_frac": pl.Float64,
+        "near": pl.UInt32,
+        "near_frac": pl.Float64,
+        "mean_difference": pl.Float64,
+        "max_difference": pl.Int64,
+    }
+    reports = trace.queue_load.select("ts", "cpu", "load").collect()
+    rows = []
+    if reports.height:
+        parts = {steps["cpu"][0]: steps for steps in _steps(trace)}
+        if reports["cpu"].has_nulls():
+            parts[None] = _together(trace, list(parts.values()))
+        for (cpu,), part in sorted(
+            reports.partition_by("cpu", as_dict=True).items(),
+            key=lambda item: (item[0][0] is None, item[0][0]),
+        ):
+            steps = parts.get(cpu, pl.DataFrame(schema=_STEPS))
+            rows.append({"cpu": cpu, **_agreement(part.sort("ts"), steps, slack)})
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _cpus(trace: Trace) -> set[int]:
+    """Numbers of the CPUs that were recorded; they may have gaps."""
+    return {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []} or set(range(trace.ncpu))
+
+
+def _functions(trace: Trace, by: str) -> Iterator[pl.DataFrame]:
+    if by not in ("cpu", "machine"):
+        raise UsageError(f"by={by!r}", '"cpu" or "machine"')
+    if by == "cpu":
+        yield from _steps(trace)
+    elif parts := list(_steps(trace)):
+        yield _together(trace, parts)
+
+
+def _intervals(trace: Trace) -> pl.DataFrame:
+    """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
+    begin, end = trace.window
+    runs = pl.col("state") == "running"
+    return (
+        trace.states.filter(runs | (pl.col("state") == "runnable"))
+        .select(
+            "cpu",
+            ts=pl.col("ts").clip(lower_bound=begin),
+            until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
+            adds=pl.when(~runs)
+            .then(_WAITING)
+            .when(pl.col("utid") < trace.ncpu)
+            .then(_KNOWN)
+            .otherwise(_KNOWN + _RUNNING)
+            .cast(pl.Int64),
+        )
+        .filter(pl.col("ts") < pl.col("until"))
+        .with_columns(pl.col("cpu").cast(pl.UInt16))
+        .collect()
+    )
+
+
+def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
+    """The step function of one CPU after the other; then that of no CPU, if there is one."""
+    begin, end = trace.window
+    if begin == end:
+        return
+    found = _intervals(trace).partition_by("cpu", as_dict=True)
+    parts = {key[0]: part for key, part in found.items()}
+    nobody = pl.DataFrame(schema={"ts": pl.Int64, "until": pl.Int64, "adds": pl.Int64})
+    for cpu in [
+        *sorted(_cpus(trace) | (parts.keys() - {None})),
+        *([None] if None in parts else []),
+    ]:
+        yield _levels(parts.pop(cpu, nobody), cpu, begin, end)
+
+
+def _levels(
+    intervals: pl.DataFrame, cpu: int | None, begin: int, end: int, ncpu: int = 1
+) -> pl.DataFrame:
+    """The step function of intervals; its depth is known where `ncpu` of them say `known`."""
+    edges = pl.concat(
+        [
+            intervals.select("ts", "adds"),
+            intervals.select(pl.col("until").alias("ts"), -pl.col("adds")),
+            pl.DataFrame({"ts": [begin, end], "adds": [0, 0]}),
+        ]
+    ).sort("ts")
+    sums = pl.col("adds")
+    # Of the edges of one instant only the sum of all ever held.
+    return (
+        edges.with_columns(sums.cum_sum())
+        .filter((pl.col("ts") != pl.col("ts").shift(-1)).fill_null(True))
+        .filter((sums != sums.shift()).fill_null(True) | (pl.col("ts") == end))
+        .with_columns(dur=pl.col("ts").shift(-1) - pl.col("ts"))
+        .filter(pl.col("dur").is_not_null())
+        .with_columns(
+            cpu=pl.lit(cpu, dtype=pl.UInt16),
+            waiting=sums % _DIGIT,
+            running=pl.when(sums // _KNOWN >= ncpu).then(sums // _DIGIT % _DIGIT),
+        )
+        .with_columns(depth=pl.col("waiting") + pl.col("running"))
+        .select(pl.col(name).cast(dtype) for name, dtype in _STEPS.items())
+    )
+
+
+def _together(trace: Trace, parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """The step function of the sum: not known while one of the CPUs is not."""
+    if not parts:
+        return pl.DataFrame(schema=_STEPS)
+    sums = pl.concat(parts).select(
+        "ts",
+        until=pl.col("ts") + pl.col("dur"),
+        adds=pl.col("waiting").cast(pl.Int64) * _WAITING
+        + pl.col("running").fill_null(0).cast(pl.Int64) * _RUNNING
+        + pl.col("running").is_not_null().cast(pl.Int64) * _KNOWN,
+    )
+    ncpu = sum(part["cpu"][0] is not None for part in parts)
+    steps = _levels(sums, None, *trace.window, ncpu)
+    # Where one CPU of several becomes known, the sum may not change.
+    levels = pl.struct("waiting", "running")
+    return (
+        steps.with_columns(run=levels.rle_id())
+        .group_by("run", maintain_order=True)
+        .agg(pl.exclude("dur").first(), pl.col("dur").sum())
+        .select(*_STEPS)
+    )
+
+
+def _summary(
+    steps: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int
+) -> dict[str, Any]:
+    depth = "depth" if running else "waiting"
+    observed = steps.filter(pl.col("running").is_not_null())
+    levels = (
+        observed.group_by(pl.col(depth).alias("level").cast(pl.Int64))
+        .agg(pl.col("dur").sum(), pl.col("ts").min())
+        .sort("level")
+    )
+    time = int(levels["dur"].sum())
+    until = levels["dur"].cum_sum()
+    held = pl.col("waiting").cast(pl.Int64) * pl.col("dur")
+    overload = int(observed.filter(pl.col("depth") > ncpu)["dur"].sum())
+    row: dict[str, Any] = {
+        "cpu": steps["cpu"][0],
+        "observed": time,
+        "unknown": int(steps["dur"].sum()) - time,
+        "overload": overload,
+        "waiting": observed.select(held.sum()).item(),
+        "waiting_unknown": steps.filter(pl.col("running").is_null()).select(held.sum()).item(),
+    }
+    if time:
+        row["mean"] = int((levels["level"] * levels["dur"]).sum()) / time
+        row["max"], row["ts_max"] = levels["level"][-1], levels["ts"][-1]
+        row["overload_frac"] = overload / time
+        for share in shares:
+            # In integers, as the quantiles of waits are.
+            enough = -(-time * share.numerator // share.denominator)
+            row[_name(share)] = levels["level"][int((until < enough).sum())]
+    return row
+
+
+def _counts(trace: Trace, by: str) -> pl.DataFrame:
+    """What the ledger knows of the waits that were last on each queue."""
+    unseen = pl.col("wait").is_null()
+    ended = pl.col("censored") == "none"
+    queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
+    return (
+        trace.waits.select(
+            (pl.lit(None, dtype=pl.UInt16) if by == "machine" else queue).alias("cpu"),
+            n=~unseen & ended,
+            n_censored=~unseen & ~ended,
+            n_excluded=unseen,
+        )
+        .group_by("cpu")
+        .agg(pl.all().sum().cast(pl.UInt32))
+        .collect()
+    )
+
+
+def _agreement(reports: pl.DataFrame, steps: pl.DataFrame, tolerance: int) -> dict[str, Any]:
+    """Each report against our depth at its time, and around it."""
+    ours = steps.select("ts", "depth", until=pl.col("ts") + pl.col("dur"))
+    both = reports.select("ts", "load").join_asof(ours, on="ts")
+    # The last step ends with the window; before the first there is none.
+    known = both.filter(pl.col("depth").is_not_null() & (pl.col("ts") < pl.col("until")))
+    apart = known["load"].cast(pl.Int64) - known["depth"]
+    agree, near = (_said(known, ours, slack) for slack in (0, tolerance))
+    return {
+        "n": known.height,
+        "n_excluded": reports.height - known.height,
+        "agree": agree,
+        "agree_frac": agree / known.height if known.height else None,
+        "near": near,
+        "near_frac": near / known.height if known.height else None,
+        "mean_difference": apart.mean(),
+        "max_difference": apart.abs().max(),
+    }
+
+
+def _said(reports: pl.DataFrame, ours: pl.DataFrame, slack: int) -> int:
+    """How many reports say a depth that we had within `slack` of them."""
+    # The last step of that depth to begin in time: none before it ended later.
+    found = reports.select("load", latest=pl.col("ts") + slack).join_asof(
+        ours.select("ts", "until", load="depth"),
+        left_on="latest",
+        right_on="ts",
+        by="load",
+        check_sortedness=False,  # both are; with `by` it cannot be checked
+    )
+    return int((found["until"] >= found["latest"] - 2 * slack).sum())
+
+
+def _name(share: Fraction) -> str:
+    return f"p{100 * share.numerator / share.denominator:g}"

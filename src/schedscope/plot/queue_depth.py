@@ -1,0 +1,108 @@
+"""How many threads wanted each CPU, over time: one lane per CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from schedscope.plot.style import COLORS, FAINT, canvas, require
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+    Numbers = npt.NDArray[np.float64]
+
+_COLUMNS = ("cpu", "ts", "dur", "waiting", "running", "depth")
+# Above this many steps of a CPU a lane shows means and maxima of as many columns.
+_PIXELS = 1200
+
+
+def plot_queue_depth(
+    frame: pl.DataFrame,
+    *,
+    running: bool = True,
+    top: int = 16,
+    origin: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what `schedscope.queue_depth` returned: a lane per CPU, time in s after `origin`.
+
+    Without `running` only the threads that wait are drawn. Where there are more
+    steps than pixels, the dark area is the mean of each pixel's time, exactly,
+    and the light one behind it the maximum within; fully grey is time in which
+    the depth is not known. At most `top` lanes, those with the most waiting.
+    """
+    require(frame.columns, _COLUMNS, "schedscope.queue_depth")
+    depth = pl.col("depth") if running else pl.col("waiting")
+    known = pl.when(pl.col("running").is_not_null())
+    frame = frame.with_columns(drawn=known.then(depth))
+    held = (pl.col("waiting").cast(pl.Int64) * pl.col("dur")).sum()
+    ranked = frame.group_by("cpu").agg(held=held).sort("held", "cpu", descending=[True, False])
+    chosen = ranked.head(top)["cpu"].sort(nulls_last=True).to_list()
+    hidden = ranked.height - len(chosen)
+    highest = max([1, *frame["drawn"].drop_nulls().unique().to_list()])
+    with canvas(ax, height=1.8 + 0.7 * max(len(chosen), 1)) as axes:
+        for lane, cpu in enumerate(chosen):
+            steps = frame.filter(pl.col("cpu").eq_missing(pl.lit(cpu)))
+            _lane(axes, steps, len(chosen) - 1 - lane, 0.85 / highest, origin)
+        names = ["all" if cpu is None else f"CPU {cpu}" for cpu in chosen]
+        if None in chosen and len(chosen) > 1:
+            names[-1] = "no queue"
+        axes.set_yticks(range(len(names)), names[::-1])
+        axes.set_ylim(-0.05, max(len(names), 1))
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("time in s")
+        what = "Threads on the queue or running" if running else "Threads on the queue"
+        more = f" ({hidden} CPUs with less waiting not drawn)" if hidden else ""
+        axes.set_title(f"{what}; a full lane is {highest}{more}", pad=28)
+        axes.legend(
+            handles=[
+                Patch(color=COLORS[0], label="mean"),
+                Patch(color=COLORS[5], alpha=0.5, label="maximum"),
+                Patch(color=FAINT, label="not known"),
+            ],
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=3,
+        )
+    return axes
+
+
+def _lane(axes: Axes, steps: pl.DataFrame, bottom: int, scale: float, origin: int) -> None:
+    begins = steps["ts"].to_numpy()
+    edges = np.append(begins, begins[-1] + steps["dur"][-1])
+    unknown = steps["drawn"].is_null().to_numpy()
+    levels = steps["drawn"].fill_null(0).to_numpy().astype(np.int64)
+    if len(levels) > _PIXELS:
+        columns = np.linspace(edges[0], edges[-1], _PIXELS + 1).astype(np.int64)
+        length = np.diff(columns)
+        held = np.diff(_integral(edges, levels, columns))
+        dark = np.diff(_integral(edges, unknown.astype(np.int64), columns))
+        # Over the known part only: what is not known is no idleness.
+        mean = held / np.maximum(length - dark, 1)
+        first = np.searchsorted(edges, columns[:-1], side="right") - 1
+        last = np.searchsorted(edges, columns[1:], side="left")
+        most = np.array([levels[a:b].max() for a, b in zip(first, last, strict=True)])
+        blind = dark >= length
+    else:
+        columns, mean, most, blind = edges, levels.astype(np.float64), levels, unknown
+    x = (columns - origin) / 1e9
+    for values, color, alpha in ((most, COLORS[5], 0.5), (mean, COLORS[0], 1.0)):
+        axes.stairs(
+            bottom + values * scale, x, baseline=bottom, fill=True, color=color, alpha=alpha
+        )
+    axes.stairs(bottom + 0.85 * blind, x, baseline=bottom, fill=True, color=FAINT)
+
+
+def _integral(edges: Ints, levels: Ints, at: Ints) -> Numbers:
+    """The integral of a step function from its first edge to each of `at`."""
+    # Times since the first edge: sums of ns since boot would round in floating point.
+    sums = np.concatenate([[0], np.cumsum(levels * np.diff(edges))])
+    integral: Numbers = np.interp(at - edges[0], edges - edges[0], sums)
+    return integral
