@@ -46,7 +46,17 @@ a first session:
 
 # The order of the list in `--help`: the order of a session. Commands not named
 # here follow in alphabetical order.
-ORDER = ("doctor", "capture", "collectors", "convert", "info", "check", "latency", "report")
+ORDER = (
+    "doctor",
+    "capture",
+    "collectors",
+    "convert",
+    "info",
+    "check",
+    "latency",
+    "queue",
+    "report",
+)
 
 
 def commands() -> dict[str, str]:
