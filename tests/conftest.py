@@ -9,6 +9,7 @@ about the names in SCHEDSCOPE_ABSENT, which it has named itself.
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -70,6 +71,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(f"{reason}, and SCHEDSCOPE_REQUIRE_TOOLS=1 forbids skipping", pytrace=False)
     item.config.stash[_SKIPS].update(absent)
     pytest.skip(reason)
+
+
+# A shell without job control starts background jobs with these two ignored, and a shell
+# script cannot trap what it inherited as ignored: the tests of signals want the default.
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Outermost wrapper, so that the line comes after pytest's own summaries.
