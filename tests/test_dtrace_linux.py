@@ -76,7 +76,7 @@ def test_all_lines_were_read_and_none_is_missing(both: tuple[Decoded, Decoded]) 
 
 
 def test_each_cpu_switched_between_the_same_threads(both: tuple[Decoded, Decoded]) -> None:
-    """In the same order; what one misses is what it hides from itself: 1 in 200 at most."""
+    """In the same order; what one misses is what it hides from itself: 1 in 200, or three."""
     dtrace, ftrace = (in_window(got, "switches", *common(both)) for got in both)
     for cpu in dtrace["cpu"].unique():
         pairs = [
@@ -85,7 +85,9 @@ def test_each_cpu_switched_between_the_same_threads(both: tuple[Decoded, Decoded
         ]
         matcher = difflib.SequenceMatcher(None, *pairs, autojunk=False)
         same = sum(block.size for block in matcher.get_matching_blocks())
-        assert same >= 0.995 * max(map(len, pairs)), f"cpu {cpu}: {same} of {map(len, pairs)}"
+        longer = max(map(len, pairs))
+        # A CPU that hardly switched leaves no room for a share: each recorder's own wait counts.
+        assert same >= min(0.995 * longer, longer - 3), f"cpu {cpu}: {same} of {longer}"
 
 
 def test_states_agree_switch_by_switch(both: tuple[Decoded, Decoded]) -> None:
