@@ -1,0 +1,154 @@
+"""CPU seconds and peak memory of every analysis of a whole trace.
+
+    python benchmarks/analyses.py                     a generated trace of 10 M events
+    python benchmarks/analyses.py TRACE               a .sched folder, or what `open` opens
+    python benchmarks/analyses.py TRACE --only queue  those whose name has the word
+    python benchmarks/analyses.py TRACE --check       and fail above the limits
+
+Each in a fresh process: the CPU time of all threads from the call to the
+answer, with the time to start Python and load Polars left out, the median of
+`--runs`; and the most memory that the process ever held (VmHWM), start and
+libraries included. Wall time is for the reader only: it is what the host's other
+work makes of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+LIMIT_CPU_S = 1.0
+LIMIT_RSS = 10**9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table: an expression over `ss`, `pl` and `trace`."""
+
+    name: str
+    expression: str
+    cpu_s: float | None = LIMIT_CPU_S
+    """Limit for `--check`, of the 10 M events; None: shown only."""
+
+
+# Add yours here: one line for each summary that a command or `report` calls.
+CASES = [
+    Case("check", "ss.check(trace)", None),
+    Case("definitions", "ss.definitions(trace)", None),
+    Case("latency by comm", "ss.runqueue_latency(trace, by='comm')"),
+    Case("latency by tid", "ss.runqueue_latency(trace, by='tid')"),
+    Case("survival", "ss.survival(trace)"),
+    Case("worst waits", "ss.worst_waits(trace)"),
+    Case("queue depth", "ss.queue_depth_summary(trace)"),
+    Case("queue depth, machine", "ss.queue_depth_summary(trace, by='machine')", None),
+    Case("queue depth, steps", "ss.queue_depth(trace)", None),
+]
+
+_RUN = """
+import json, sys, time
+import polars as pl
+import schedscope as ss
+trace = ss.Trace.read(sys.argv[1])
+# Loads the module of the analysis and starts the thread pool.
+code = compile(sys.argv[2], "case", "eval")
+[getattr(ss, name) for name in code.co_names if name in ss.__all__]
+pl.DataFrame({"x": [2, 1]}).sort("x").group_by("x").len()
+cpu, wall = time.process_time(), time.perf_counter()
+result = eval(code)
+cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+# Not ru_maxrss, which begins at what the parent had when it forked.
+with open("/proc/self/status") as status:
+    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+rows = getattr(result, "height", None)
+print(json.dumps({"cpu": cpu, "wall": wall, "rss": peak, "rows": rows}))
+"""
+
+
+def measure(folder: Path, case: Case, runs: int) -> dict[str, Any] | str:
+    """Medians of `runs` fresh processes; the last line of what one said if it failed."""
+    found = []
+    for _ in range(runs):
+        words = [sys.executable, "-c", _RUN, str(folder), case.expression]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        if done.returncode:
+            return (done.stderr.strip().splitlines() or ["no word"])[-1]
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    rows = found[0]["rows"]
+    return {
+        **{key: median(run[key] for run in found) for key in ("cpu", "wall", "rss")},
+        "rows": rows,
+    }
+
+
+def generated(folder: Path, events: int) -> Path:
+    """A `.sched` of `events` synthetic events: 8 CPUs, 400 threads."""
+    import schedscope as ss
+    from schedscope import _native
+
+    source = folder / "generated.dat"
+    _native.synthesize_trace_dat(source, events, 8, 400)
+    trace = ss.convert(source, folder / "generated.sched")
+    source.unlink()
+    assert trace.path is not None
+    return trace.path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("trace", nargs="?", type=Path)
+    parser.add_argument("--events", type=int, default=10_000_000, help="of the generated trace")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name has this")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="fail above the limits")
+    args = parser.parse_args()
+    cases = [case for case in CASES if not args.only or any(w in case.name for w in args.only)]
+    over, failed = [], 0
+    with tempfile.TemporaryDirectory() as scratch:
+        if args.trace is None:
+            folder = generated(Path(scratch), args.events)
+        else:
+            import schedscope as ss
+
+            opened = ss.open(args.trace, cache=scratch)
+            folder = opened.path or opened.to_sched(Path(scratch) / "trace.sched").path
+        about = json.loads((folder / "trace.json").read_text())
+        rows = about.get("rows", {})
+        sizes = ", ".join(
+            f"{rows.get(name, 0):,} {name}" for name in ("states", "waits", "threads")
+        )
+        print(f"{folder.name}: {sizes}; load {os.getloadavg()[0]:.1f}")
+        print(
+            f"{'median of ' + str(args.runs):<28} {'CPU s':>7} {'wall s':>7} {'MB':>6} {'rows':>9}"
+        )
+        for case in cases:
+            found = measure(folder, case, args.runs)
+            if isinstance(found, str):
+                print(f"{case.name:<28} failed: {found}")
+                failed += 1
+                continue
+            result = "-" if found["rows"] is None else f"{found['rows']:,}"
+            print(
+                f"{case.name:<28} {found['cpu']:7.3f} {found['wall']:7.3f}"
+                f" {found['rss'] / 1e6:6.0f} {result:>9}",
+                flush=True,
+            )
+            if case.cpu_s is not None and (found["cpu"] > case.cpu_s or found["rss"] > LIMIT_RSS):
+                over.append(
+                    f"{case.name}: {found['cpu']:.2f} s of {case.cpu_s:g} s CPU,"
+                    f" {found['rss'] / 1e6:.0f} MB of {LIMIT_RSS / 1e6:.0f} MB"
+                )
+    if args.check and over:
+        print("above the limits:\n  " + "\n  ".join(over), file=sys.stderr)
+    return 1 if failed or (args.check and over) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
