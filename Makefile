@@ -19,7 +19,7 @@ help:
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make rust-test  cargo test'
-	@echo 'make bench      start-up time and the latency table, beside other tools where present'
+	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
 	@echo 'make clean      remove what the above made'
 
@@ -68,6 +68,7 @@ rust-test:
 
 bench: build
 	$(RUN) benchmarks/startup.py
+	$(RUN) benchmarks/decode.py
 	$(RUN) benchmarks/latency_table.py
 
 # ------------------------------------------------------------------ show

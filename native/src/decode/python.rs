@@ -37,21 +37,25 @@ const KINDS: [&str; 14] = [
 impl EventSink for Counter {
     #[inline]
     fn event(&mut self, event: &Event) -> Result<()> {
-        let (kind, ts) = match *event {
-            Event::Switch { ts, .. } => (0, ts),
-            Event::Wakeup { ts, .. } => (1, ts),
-            Event::Migrate { ts, .. } => (2, ts),
-            Event::Fork { ts, .. } => (3, ts),
-            Event::Exec { ts, .. } => (4, ts),
-            Event::Exit { ts, .. } => (5, ts),
-            Event::Rename { ts, .. } => (6, ts),
-            Event::Yield { ts, .. } => (7, ts),
-            Event::Priority { ts, .. } => (8, ts),
-            Event::QueueLoad { ts, .. } => (9, ts),
+        let kind = match event {
+            Event::Switch { .. } => 0,
+            Event::Wakeup { .. } => 1,
+            Event::Migrate { .. } => 2,
+            Event::Fork { .. } => 3,
+            Event::Exec { .. } => 4,
+            Event::Exit { .. } => 5,
+            Event::Rename { .. } => 6,
+            Event::Yield { .. } => 7,
+            Event::Priority { .. } => 8,
+            Event::QueueLoad { .. } => 9,
+            Event::Irq { .. } => 10,
+            Event::Loss { .. } => 11,
+            Event::Sleep { .. } => 12,
+        };
+        let ts = match *event {
             // Sent when they end.
-            Event::Irq { ts, dur, .. } => (10, ts.saturating_add(dur)),
-            Event::Loss { ts_begin, .. } => (11, ts_begin),
-            Event::Sleep { ts, .. } => (12, ts),
+            Event::Irq { ts, dur, .. } => ts.saturating_add(dur),
+            _ => event.ts(),
         };
         self.kinds[kind] += 1;
         self.unordered += u64::from(ts < self.last);

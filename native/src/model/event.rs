@@ -273,6 +273,28 @@ pub enum Event {
     Loss { cpu: Option<u16>, ts_begin: i64, ts_end: i64, count: Option<u64>, reason: LossReason },
 }
 
+impl Event {
+    /// The time it stands at: of a loss or an interrupt, when that began.
+    #[inline]
+    pub fn ts(&self) -> i64 {
+        match *self {
+            Self::Switch { ts, .. }
+            | Self::Wakeup { ts, .. }
+            | Self::Migrate { ts, .. }
+            | Self::Fork { ts, .. }
+            | Self::Exec { ts, .. }
+            | Self::Exit { ts, .. }
+            | Self::Rename { ts, .. }
+            | Self::Sleep { ts, .. }
+            | Self::Yield { ts, .. }
+            | Self::Priority { ts, .. }
+            | Self::QueueLoad { ts, .. }
+            | Self::Irq { ts, .. } => ts,
+            Self::Loss { ts_begin, .. } => ts_begin,
+        }
+    }
+}
+
 categories! {
     /// Kind of an interrupt interval.
     IrqKind { Hard = "hard", Soft = "soft" }

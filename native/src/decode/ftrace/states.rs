@@ -89,24 +89,28 @@ impl StateTable {
         let has = |letters: &[u8]| {
             self.flags.iter().any(|&(bit, letter)| value & bit & self.mask != 0 && letters.contains(&letter))
         };
-        // A state may carry several letters: D|K is killable (blocked), D|N is
-        // the idle of kernels before 4.14 (parked).
-        let state = if has(b"XZx") {
-            State::Dead
-        } else if has(b"Tt") {
-            State::Stopped
-        } else if has(b"PIN") {
-            State::Parked
-        } else if has(b"D") {
-            State::Blocked
-        } else if has(b"S") {
-            State::Sleeping
-        } else if has(b"R") {
-            State::Runnable
-        } else {
-            State::Unknown
-        };
-        (state, preempted)
+        (state_of_letters(has), preempted)
+    }
+}
+
+/// The state that letters name, `has` telling whether any of some is there. A
+/// state may carry several: D|K is killable (blocked), D|N is the idle of
+/// kernels before 4.14 (parked).
+pub fn state_of_letters(has: impl Fn(&[u8]) -> bool) -> State {
+    if has(b"XZx") {
+        State::Dead
+    } else if has(b"Tt") {
+        State::Stopped
+    } else if has(b"PIN") {
+        State::Parked
+    } else if has(b"D") {
+        State::Blocked
+    } else if has(b"S") {
+        State::Sleeping
+    } else if has(b"R") {
+        State::Runnable
+    } else {
+        State::Unknown
     }
 }
 

@@ -129,29 +129,11 @@ pub fn decode(
         decoder.compact(compact);
     }
     let whole = decoder.out.len();
-    if plain > 0 && plain < whole || !out.is_sorted_by_key(time) {
+    if plain > 0 && plain < whole || !out.is_sorted_by_key(Event::ts) {
         // Stable: equal times keep the order of the writer.
-        out.sort_by_key(time);
+        out.sort_by_key(Event::ts);
     }
     head
-}
-
-pub fn time(event: &Event) -> i64 {
-    match *event {
-        Event::Switch { ts, .. }
-        | Event::Wakeup { ts, .. }
-        | Event::Migrate { ts, .. }
-        | Event::Fork { ts, .. }
-        | Event::Exec { ts, .. }
-        | Event::Exit { ts, .. }
-        | Event::Rename { ts, .. }
-        | Event::Sleep { ts, .. }
-        | Event::Yield { ts, .. }
-        | Event::Priority { ts, .. }
-        | Event::QueueLoad { ts, .. }
-        | Event::Irq { ts, .. } => ts,
-        Event::Loss { ts_begin, .. } => ts_begin,
-    }
 }
 
 /// Numbers and names of a small message, by field number (1 to 7).

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::states::StateTable;
 use crate::error::{Error, Result};
 use crate::model::event::{CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo};
-use bundle::{CpuState, NAMES, decode, time};
+use bundle::{CpuState, NAMES, decode};
 use input::{Span, read_at};
 use scan::{Scan, Scanned, scan};
 use wire::Fields;
@@ -191,7 +191,7 @@ impl Source for Perfetto {
             let mut event = cursor.events[cursor.at];
             known.complete(&mut event);
             sink.event(&event)?;
-            cursor.last = Some(time(&event));
+            cursor.last = Some(event.ts());
             cursor.at += 1;
             if cursor.at == cursor.events.len()
                 && let Some(head) = self.load(cpu, cursor, &mut bytes, &mut done)?
@@ -223,7 +223,7 @@ fn key(cursor: &Cursor, cpu: usize) -> Option<Reverse<Key>> {
         Event::Migrate { .. } => 2,
         _ => 3,
     };
-    Some(Reverse((time(event), rank, cpu)))
+    Some(Reverse((event.ts(), rank, cpu)))
 }
 
 /// CPUs that began later than others, where the file says that there were
@@ -247,7 +247,7 @@ fn loss(cpu: usize, cursor: &Cursor) -> Event {
     Event::Loss {
         cpu: u16::try_from(cpu).ok(),
         ts_begin: begin,
-        ts_end: cursor.events.first().map_or(begin, time),
+        ts_end: cursor.events.first().map_or(begin, Event::ts),
         count: None,
         reason: LossReason::Overrun,
     }
@@ -273,7 +273,7 @@ impl Perfetto {
             all.previous_end = all.previous_end.or(head.previous_end);
             if let Some(last) = cursor.last {
                 let before = cursor.events.len();
-                cursor.events.retain(|event| time(event) >= last);
+                cursor.events.retain(|event| event.ts() >= last);
                 cursor.backwards += (before - cursor.events.len()) as u64;
             }
             if !cursor.events.is_empty() {
@@ -335,7 +335,7 @@ impl<'a> Memberships<'a> {
 
     #[inline]
     fn complete(&mut self, event: &mut Event) {
-        let now = time(event);
+        let now = event.ts();
         while let Some(known) = self.rest.next_if(|known| known.ts.cast_signed() <= now) {
             self.pending.insert(known.tid, known.pid);
         }

@@ -1,7 +1,7 @@
 //! The fields of the scheduler's events, as the kernel, libtraceevent's plug-in
 //! (trace-cmd, perf) and `-R` print them.
 
-use crate::decode::ftrace::states::StateTable;
+use crate::decode::ftrace::states::{StateTable, state_of_letters};
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
 
 use super::line::Line;
@@ -165,24 +165,10 @@ fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>
             if !text.iter().all(|letter| b"RSDTtXZxPINKWwn|+".contains(letter)) {
                 return None;
             }
-            let state = if has(b"+") {
-                State::Runnable
-            } else if has(b"XZx") {
-                State::Dead
-            } else if has(b"Tt") {
-                State::Stopped
-            } else if has(b"PIN") {
-                State::Parked
-            } else if has(b"D") {
-                State::Blocked
-            } else if has(b"S") {
-                State::Sleeping
-            } else if has(b"R") {
-                State::Runnable
-            } else {
-                State::Unknown
-            };
-            (state, has(b"+"))
+            // Only what still wants to run is preempted.
+            let plus = has(b"+");
+            let state = if plus { State::Runnable } else { state_of_letters(has) };
+            (state, plus)
         }
     };
     Some(match state {
