@@ -45,7 +45,7 @@ def write_chrome(trace: Trace, path: Path) -> None:
         utid: f"{comm}[{tid if tid is not None else '?'}]"
         for utid, tid, comm in threads.iter_rows()
     }
-    origin = trace.window[0]
+    origin = trace.origin
     with path.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         events = [_name("process_name", 1, 0, "CPUs"), _name("process_name", 2, 0, "waits")]

@@ -135,6 +135,28 @@ class Trace:
         return end - begin
 
     @property
+    def origin(self) -> int:
+        """The instant that printed times count from: the begin of the whole recording, in ns."""
+        return int(self._info.get("origin", self.window[0]))
+
+    def between(self, since: str | int | None = None, until: str | int | None = None) -> Trace:
+        """The part of this trace within `[since, until)`, as a trace.
+
+        A text is a time after the recording's begin, as in "2.5s" and as tables
+        print it; a number is an instant, as in any column `ts`. Everything then
+        reads as if the recorder had run in this window alone, but for what is
+        known of threads: states are clipped; a wait that began before is
+        censored on the left, one that lasts beyond on the right; counts of what
+        reconstruction met on its way (missing and spurious wakeups,
+        contradictions) are those of the whole and therefore left out.
+
+        Raises `UsageError` if nothing is left, or for a text that is no time.
+        """
+        from schedscope.selection import between
+
+        return between(self, since, until)
+
+    @property
     def ncpu(self) -> int:
         """Number of CPUs; utids below it are the idle threads."""
         return int(self._info["ncpu"])
@@ -233,8 +255,6 @@ class Trace:
         return perfetto.sql(self._source, query, program=program)
 
     def _table(self, name: str) -> pl.LazyFrame:
-        # The one door to every table: a selection (time, threads, CPUs) wraps
-        # the frame here, so that no analysis has to know of it.
         if name not in self._tables:
             self._tables[name] = _scan(self._path, name)
         return self._tables[name]

@@ -18,10 +18,18 @@ def headline(trace: Trace) -> list[str]:
         units.printable(trace.name),
         *([host] if host else []),
         f"{trace.ncpu} CPU{'s' * (trace.ncpu != 1)}",
-        units.duration(trace.duration),
+        _window(trace),
         f"{trace.events:,} events",
     ]
     return [" · ".join(parts), "trust: " + "; ".join(doubts(trace) or ["nothing is missing"])]
+
+
+def _window(trace: Trace) -> str:
+    text = units.duration(trace.duration)
+    if "origin" in trace.info:
+        begin, end = (units.instant(ts, trace.origin) for ts in trace.window)
+        text += f" ({begin} to {end})"
+    return text
 
 
 def about(trace: Trace) -> dict[str, Any]:

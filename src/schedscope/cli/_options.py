@@ -9,15 +9,92 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.trace import Trace
 
 INPUT_HELP = "a capture folder, a .sched folder, or a trace file of another tool"
 
 
 def add_input(parser: argparse.ArgumentParser, name: str = "input") -> None:
-    """The trace to work on, and how to cache it."""
+    """The trace to work on, which part of it, and how to cache it."""
     parser.add_argument(name, metavar=name.upper(), help=INPUT_HELP)
+    add_window(parser)
     add_cache(parser)
+
+
+def add_window(parser: argparse.ArgumentParser) -> None:
+    """`--since` and `--until`: which part of the recording; `open_input` cuts it."""
+    window = parser.add_argument_group("only this part of the recording")
+    what = "as in 2.5s, counted from its begin as all printed times are"
+    window.add_argument("--since", metavar="TIME", help=f"from this time on ({what})")
+    window.add_argument("--until", metavar="TIME", help="up to this time")
+
+
+def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") -> None:
+    """`--comm --pid --tid --cpu`: whom the result is about; `where` makes an expression of them."""
+    select = parser.add_argument_group(f"only {what}")
+    select.add_argument(
+        "--comm",
+        metavar="NAME",
+        action="append",
+        help="threads of this name; * and ? stand for any text and character",
+    )
+    select.add_argument("--pid", type=int, action="append", help="threads of this process")
+    select.add_argument("--tid", type=int, action="append", help="this thread")
+    select.add_argument("--cpu", type=int, action="append", help="this CPU")
+
+
+def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
+    """What `add_selection` chose, over `comm`, `pid`, `tid` and `cpu`; None for everything.
+
+    Raises `UsageError` if the trace has nothing of the kind: an empty table
+    would look like good news.
+    """
+    import polars as pl
+
+    chosen = []
+    if args.comm:
+        pattern = "|".join(f"(?:{_as_regex(name)})" for name in args.comm)
+        chosen.append(pl.col("comm").str.contains(f"^(?:{pattern})$"))
+    chosen += [
+        pl.col(name).is_in(values) for name in ("pid", "tid") if (values := getattr(args, name))
+    ]
+    if chosen and trace.threads.filter(*chosen).select(pl.len()).collect().item() == 0:
+        raise UsageError(f"no thread of {trace.name} is {_words(args)}", *_nearest(args, trace))
+    if args.cpu:
+        known = set(trace.cpus.select("cpu").collect()["cpu"]) | set(range(trace.ncpu))
+        for cpu in args.cpu:
+            if cpu not in known:
+                numbers = ", ".join(map(str, sorted(known)))
+                raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {numbers}")
+        chosen.append(pl.col("cpu").cast(pl.Int64).is_in(args.cpu))
+    return pl.all_horizontal(chosen) if chosen else None
+
+
+def _as_regex(name: str) -> str:
+    import re
+
+    # Not fnmatch: kernel threads have brackets in their names.
+    return re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+def _words(args: argparse.Namespace) -> str:
+    parts = [
+        f"--{option} {' '.join(map(str, values))}"
+        for option in ("comm", "pid", "tid")
+        if (values := getattr(args, option))
+    ]
+    return " and ".join(parts)
+
+
+def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
+    from difflib import get_close_matches
+
+    names = trace.threads.select("comm").unique().collect()["comm"].drop_nulls().to_list()
+    close = [near for name in args.comm or [] for near in get_close_matches(name, names, 3)]
+    hint = f"did you mean {' or '.join(close)}?" if close else "`schedscope latency` lists threads"
+    return "a thread that the trace has", hint
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -61,13 +138,16 @@ def open_input(args: argparse.Namespace, name: str = "input") -> Trace:
 
     path = getattr(args, name)
     with Progress(f"reading {path}") as progress:
-        return open_trace(
+        trace = open_trace(
             path,
             cache=args.cache,
             refresh=args.refresh,
             options=decoder_options(args),
             progress=progress,
         )
+    if args.since is None and args.until is None:
+        return trace
+    return trace.between(args.since, args.until)
 
 
 def decoder_options(args: argparse.Namespace) -> dict[str, str]:

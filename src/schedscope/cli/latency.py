@@ -19,6 +19,8 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from schedscope.trace import Trace
+
 NAME = "latency"
 HELP = "how long threads waited for a CPU"
 EXAMPLE = """\
@@ -58,12 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
     )
-    select = parser.add_argument_group("only waits of")
-    select.add_argument("--comm", metavar="NAME", action="append", help="threads of this name")
-    select.add_argument("--pid", type=int, action="append", help="threads of this process")
-    select.add_argument("--tid", type=int, action="append", help="this thread")
-    select.add_argument("--cpu", type=int, action="append", help="this CPU")
-    select.add_argument("--cause", choices=CAUSES, action="append", help="this cause")
+    _options.add_selection(parser, what="waits of")
+    parser.add_argument("--cause", choices=CAUSES, action="append", help="only of this cause")
     parser.add_argument(
         "--kaplan-meier",
         action="store_true",
@@ -94,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         from schedscope.analysis.definitions import as_defined
 
         trace = as_defined(trace, args.definition)
-    where = _selection(args)
+    where = _selection(args, trace)
     frame = runqueue_latency(
         trace,
         by=by,
@@ -117,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     _output.emit(
         _marked(frame) if args.format == "table" else frame,
         args.format,
-        columns=_columns(frame, by, trace.window[0]),
+        columns=_columns(frame, by, trace.origin),
         about=about,
         head=head,
         foot=foot,
@@ -125,17 +123,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _selection(args: argparse.Namespace) -> pl.Expr | None:
+def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     import polars as pl
 
-    chosen = [
-        pl.col(name).cast(pl.String if name == "cause" else pl.Int64).is_in(values)
-        for name in ("pid", "tid", "cpu", "cause")
-        if (values := getattr(args, name))
-    ]
-    if args.comm:
-        chosen.append(pl.col("comm").is_in(args.comm))
-    return pl.all_horizontal(chosen) if chosen else None
+    chosen = _options.where(args, trace)
+    if not args.cause:
+        return chosen
+    of_cause = pl.col("cause").cast(pl.String).is_in(args.cause)
+    return of_cause if chosen is None else chosen & of_cause
 
 
 def _totals(row: dict[str, int]) -> str:

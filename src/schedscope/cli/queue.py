@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     about = _headline.about(trace)
     foot: list[str] = []
     if args.steps:
-        columns = _output.columns_of(frame, origin=trace.window[0])
+        columns = _output.columns_of(frame, origin=trace.origin)
         columns = [
             Column(c.name, kind="count" if c.name in ("waiting", "running", "depth") else c.kind,
                    origin=c.origin)
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             # In the table "none" says more than "-".
             names = pl.col("cpu").cast(pl.String).fill_null("none")
             frame = frame.with_columns(names) if args.format == "table" else frame
-        columns = _columns(frame, args.machine, trace.window[0])
+        columns = _columns(frame, args.machine, trace.origin)
     _output.emit(frame, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
     return 0
 

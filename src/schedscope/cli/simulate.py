@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "idle_exit, tick (times) or smt_speed (a factor); all free by default",
     )
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
-    parser.add_argument("--until", metavar="TIME", help="end the simulation there, as in 10s")
+    parser.add_argument("--stop-at", metavar="TIME", help="end the simulation there, as in 10s")
     parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
     parser.add_argument(
         "--external",
@@ -84,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-rtapp", metavar="FILE", help="write the workload as rt-app JSON")
     parser.add_argument("--policies", action="store_true", help="list the policies and tunables")
     parser.add_argument("--generators", action="store_true", help="list the synthetic workloads")
+    _options.add_window(parser)
     _options.add_cache(parser)
     _options.add_format(parser)
 
@@ -155,7 +156,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     options: dict[str, Any] = {
         "machine": args.machine or args.cpus,
         "seed": args.seed,
-        "until": args.until,
+        "until": args.stop_at,
         "costs": Costs.of(_settings(args.cost, "--cost")) if args.cost else None,
     }
     if args.max_events is not None:
@@ -224,7 +225,7 @@ def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> 
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
-    until = units.nanoseconds(args.until) if args.until else 0
+    until = units.nanoseconds(args.stop_at) if args.stop_at else 0
     return lambda now, events: progress(now, until)
 
 

@@ -20,7 +20,7 @@ from schedscope.trace import Trace
 
 def write_figures(trace: Trace, folder: Path) -> list[Path]:
     """Write one PNG per question into `folder`; returns the paths."""
-    origin = trace.window[0]
+    origin = trace.origin
     over_time = runqueue_latency(trace, every=bucket_for(trace.duration))
     figures: dict[str, Axes] = {
         "latency-by-comm": plot_runqueue_latency(runqueue_latency(trace, by="comm"), top=15),

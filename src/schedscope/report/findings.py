@@ -45,7 +45,7 @@ def findings(trace: Trace) -> list[str]:
 
 def _worst(trace: Trace) -> list[str]:
     row = worst_waits(trace, 1).row(0, named=True)
-    at = units.instant(row["ts_ready"], trace.window[0])
+    at = units.instant(row["ts_ready"], trace.origin)
     length = units.duration(row["wait"])
     name = units.printable(row["comm"])
     if row["censored"] == "right":

@@ -117,7 +117,7 @@ def _why(trace: Trace) -> Section:
 
 
 def _when(trace: Trace) -> Section:
-    origin = trace.window[0]
+    origin = trace.origin
     bucket = bucket_for(trace.duration)
     over_time = plot_runqueue_latency(runqueue_latency(trace, every=bucket), origin=origin)
     worst = worst_waits(trace, 15)
@@ -169,7 +169,7 @@ SECTIONS: Sequence[Callable[[Trace], Section]] = (_summary, _trust, _who, _why, 
 def _latency_columns(by: str, trace: Trace) -> list[Column]:
     columns = [Column(by), Column("n", "waits", "count"), Column("n_censored", "open", "count")]
     columns += [Column(name, kind="time") for name in ("total", "p50", "p90", "p99", "max")]
-    return [*columns, Column("ts_max", "max at", "at", origin=trace.window[0])]
+    return [*columns, Column("ts_max", "max at", "at", origin=trace.origin)]
 
 
 def _html_table(frame: pl.DataFrame, columns: Sequence[Column]) -> str:

@@ -1,0 +1,190 @@
+"""Cut a trace in time: what lies across the cut is censored, not measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import TABLES
+from schedscope.units import duration, nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+# Tables about the machine and its threads, of all times.
+_TIMELESS = ("threads", "cpus")
+
+
+def between(trace: Trace, since: str | int | None, until: str | int | None) -> Trace:
+    """The trace within `[since, until)`; see `Trace.between`."""
+    begin, end = _window(trace, since, until)
+    tables = {name: trace._table(name) for name in _TIMELESS}
+    for name in TABLES:
+        if name not in tables:
+            tables[name] = _CUTS.get(name, _instants)(trace._table(name), begin, end)
+    info = {key: value for key, value in trace.info.items() if key not in ("rows", "cache")}
+    info.update(window=[begin, end], origin=trace.origin)
+    return type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
+
+
+def _window(trace: Trace, since: str | int | None, until: str | int | None) -> tuple[int, int]:
+    first, last = trace.window
+    begin = first if since is None else _instant(trace, since)
+    end = last if until is None else _instant(trace, until)
+    if end <= first or begin >= last:
+        span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
+        raise UsageError(
+            f"since={since!r}, until={until!r} lies outside the trace",
+            f"some of {span} after its begin",
+        )
+    if begin >= end:
+        raise UsageError(
+            f"since={since!r}, until={until!r} leaves no time", "since earlier than until"
+        )
+    return max(begin, first), min(end, last)
+
+
+def _instant(trace: Trace, when: str | int) -> int:
+    return trace.origin + nanoseconds(when) if isinstance(when, str) else when
+
+
+def _instants(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+    return frame.filter(pl.col("ts") >= begin, pl.col("ts") < end)
+
+
+def _intervals(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+    until = pl.col("ts") + pl.col("dur")
+    return frame.filter(pl.col("ts") < end, until > begin).with_columns(
+        ts=pl.max_horizontal("ts", begin),
+        dur=pl.min_horizontal(until, end) - pl.max_horizontal("ts", begin),
+    )
+
+
+def _states(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+    dtype = frame.collect_schema()["end"]
+    beyond = pl.col("ts") + pl.col("dur") > end
+    marked = frame.with_columns(
+        end=pl.when(beyond).then(pl.lit("window", dtype=dtype)).otherwise("end")
+    )
+    return _intervals(marked, begin, end)
+
+
+def _losses(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+    # A loss may have no length: an overrun between two events of one instant.
+    inside = pl.col("ts_begin") < end, pl.col("ts_end").fill_null(end) >= begin
+    return frame.filter(*inside).with_columns(
+        pl.max_horizontal("ts_begin", begin).alias("ts_begin"),
+        pl.min_horizontal("ts_end", end).alias("ts_end"),
+    )
+
+
+def _waits(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+    """As the reconstruction would have left them, had it seen this window alone."""
+    columns = frame.collect_schema()
+    ready, run = pl.col("ts_ready"), pl.col("ts_run")
+    # How far it is known to have lasted; of those without any time, the step of the wakeup.
+    last = pl.coalesce(run, ready + pl.col("wait"), "ts_enqueued", "ts_waking")
+    inside = (pl.coalesce(ready, last) < end) & pl.when(run.is_not_null()).then(
+        run >= begin
+    ).otherwise(last > begin)
+    before = ready.is_null() | (ready < begin)
+    beyond = last > end
+    beyond = beyond | (run == end)  # the switch-in at the end is no part of the window
+    cut = before | beyond
+    late = pl.col("ts_enqueued") >= end
+    side = (
+        pl.when(before & (beyond | run.is_null()))
+        .then(pl.lit("both"))
+        .when(before)
+        .then(pl.lit("left"))
+        .when(beyond)
+        .then(pl.lit("right"))
+        .otherwise(pl.col("censored").cast(pl.String))
+        .cast(columns["censored"])
+    )
+
+    def unless(condition: pl.Expr, name: str) -> pl.Expr:
+        return pl.when(~condition).then(pl.col(name))
+
+    return frame.filter(inside.fill_null(True)).with_columns(
+        ts_waking=unless(pl.col("ts_waking") < begin, "ts_waking"),
+        ts_ready=unless(before, "ts_ready"),
+        ts_enqueued=unless((pl.col("ts_enqueued") < begin) | late, "ts_enqueued"),
+        ts_run=unless(beyond, "ts_run"),
+        cpu=unless(beyond, "cpu"),
+        placement=unless(before | late, "placement"),
+        queue=unless(cut, "queue"),
+        wait=pl.when(before).then(None).when(beyond).then(end - ready).otherwise("wait"),
+        censored=side,
+    )
+
+
+_CUTS = {"states": _states, "irqs": _intervals, "losses": _losses, "waits": _waits}
+
+
+def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int) -> dict[str, Any]:
+    """`info` with what can be counted again in the window, and without what cannot."""
+    begin, end = info["window"]
+    kinds = ("switches", "wakeups", "migrations", "yields")
+    idle = pl.col("utid") < ncpu
+    counts = [tables[kind].group_by("cpu").len() for kind in kinds if kind != "yields"]
+    running = (
+        tables["states"]
+        .filter(pl.col("state") == "running")
+        .group_by("cpu")
+        .agg(
+            running=pl.col("dur").filter(~idle).sum(),
+            idle=pl.col("dur").filter(idle).sum(),
+        )
+    )
+    edges = (
+        tables["switches"]
+        .group_by("cpu")
+        .agg(
+            first_ts=pl.col("ts").min(),
+            last_ts=pl.col("ts").max(),
+            switches=pl.len(),
+            ins=(pl.col("next_utid") >= ncpu).sum(),
+        )
+    )
+    waits = tables["waits"].select(
+        waits=pl.len(), right_censored=(pl.col("censored") == "right").sum()
+    )
+    breaks = tables["losses"].filter(pl.col("reason") == "chain_break").select(pl.len())
+    *events, time, seen, ledger, broken = pl.collect_all([*counts, running, edges, waits, breaks])
+    info["events"] = {
+        kind: {str(cpu): n for cpu, n in frame.sort("cpu").iter_rows()}
+        for kind, frame in zip(kinds, events, strict=False)
+        if frame.height
+    }
+    if info.get("per_cpu") is not None:
+        times = {row["cpu"]: row for row in time.iter_rows(named=True)}
+        marks = {row["cpu"]: row for row in seen.iter_rows(named=True)}
+        info["per_cpu"] = [
+            _of_cpu(cpu["cpu"], end - begin, times.get(cpu["cpu"]), marks.get(cpu["cpu"]))
+            for cpu in info["per_cpu"]
+        ]
+    if info.get("reconstruction") is not None:
+        info["reconstruction"] = {
+            **ledger.row(0, named=True),
+            "switch_ins": int(seen["ins"].sum()),
+            "chain_breaks": broken.item(),
+        }
+    return info
+
+
+def _of_cpu(
+    cpu: int, length: int, time: dict[str, int] | None, mark: dict[str, int] | None
+) -> dict[str, int | None]:
+    running, idle = (time["running"], time["idle"]) if time else (0, 0)
+    return {
+        "cpu": cpu,
+        "running": running,
+        "idle": idle,
+        "unknown": length - running - idle,
+        "switches": mark["switches"] if mark else 0,
+        "first_ts": mark["first_ts"] if mark else None,
+        "last_ts": mark["last_ts"] if mark else None,
+    }

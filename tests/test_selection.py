@@ -1,0 +1,140 @@
+"""A trace cut in time: nothing is lost or invented at the cut, and what crosses it is censored."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from engines import by_native
+from hypothesis import given
+from hypothesis import strategies as st
+from ledgers import ledger
+from streams import ANY_STREAM
+from worlds import World
+
+import schedscope as ss
+from schedscope.cli import main
+
+BUNDLED = "fixtures/linux-ftrace-mixed.capture"
+SHARE = st.floats(0, 1)
+
+
+def trace_of(world: World) -> ss.Trace:
+    found = by_native(world)
+    tables = {**world.tables, "states": found["states"], "waits": found["waits"]}
+    tables["losses"] = found.get("losses", world.tables["losses"])
+    info = {"ncpu": world.ncpu, "window": list(world.window or (0, 0))}
+    return ss.Trace.from_tables(tables, {**info, "per_cpu": found["per_cpu"]})
+
+
+@given(ANY_STREAM, SHARE, SHARE)
+def test_sums_hold_in_every_window(world: World, one: float, other: float) -> None:
+    trace = trace_of(world)
+    begin, end = trace.window
+    since, until = sorted(begin + round(share * (end - begin)) for share in (one, other))
+    if since == until:
+        return
+    part = trace.between(since, until)
+    whole = dict(ss.check(trace).select("check", "level").iter_rows())
+    for check, level in ss.check(part).select("check", "level").iter_rows():
+        assert level != "violated" or whole[check] == "violated", check
+
+
+@given(ANY_STREAM, SHARE)
+def test_two_parts_have_the_time_of_the_whole(world: World, share: float) -> None:
+    """In every state of every thread, and of each part's waits no more than it saw."""
+    trace = trace_of(world)
+    begin, end = trace.window
+    cut = begin + round(share * (end - begin))
+    if not begin < cut < end:
+        return
+    parts = [trace.between(until=cut), trace.between(since=cut)]
+
+    def time(one: ss.Trace) -> pl.LazyFrame:
+        inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.col("ts")
+        return one.states.select("utid", "state", time=inside)
+
+    def summed(frame: pl.LazyFrame) -> dict[tuple[int, str], int]:
+        frame = frame.group_by("utid", "state").agg(pl.col("time").sum())
+        return {(utid, state): n for utid, state, n in frame.collect().iter_rows() if n}
+
+    assert summed(pl.concat(map(time, parts))) == summed(time(trace))
+    switches = sum(part.switches.collect().height for part in parts)
+    last = trace.switches.filter(pl.col("ts") >= end).collect().height
+    assert switches + last == trace.switches.collect().height
+
+
+WAITS = """
+    early wake 100 -> 150 cpu0
+    across wake 150 -> 300 cpu0
+    inside wake 300 -> 350 cpu1
+    late wake 380 -> 500 cpu1
+    spanning preempt 100 -> 600 cpu0
+    open wake 390 -> open cpu0
+    after wake 400 -> 420 cpu0
+    unseen unknown ? -> 310 cpu0
+"""
+
+
+def test_waits_are_censored_where_the_cut_falls() -> None:
+    part = ledger(WAITS).between(200, 400)
+    names = part.threads.select("utid", "comm")
+    rows = part.waits.join(names, on="utid").select(
+        "comm", "ts_ready", "ts_run", "wait", "censored"
+    )
+    assert sorted(rows.collect().rows()) == [
+        ("across", None, 300, None, "left"),
+        ("inside", 300, 350, 50, "none"),
+        ("late", 380, None, 20, "right"),
+        ("open", 390, None, 10, "right"),
+        ("spanning", None, None, None, "both"),
+        ("unseen", None, 310, None, "left"),
+    ]
+
+
+def test_times_are_counted_from_the_begin_of_the_recording() -> None:
+    trace = ledger("a wake 2000000100 -> 2000000150 cpu0", window=(1_000_000_000, 3_000_000_000))
+    part = trace.between("1s", "1.5s")
+    assert part.window == (2_000_000_000, 2_500_000_000)
+    assert part.origin == 1_000_000_000
+    assert part.between("1.2s").window == (2_200_000_000, 2_500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "word"),
+    [
+        ("2s", "1s", "outside"),
+        (500, 400, "no time"),
+        (2000, None, "outside"),
+        ("1 day", None, "duration"),
+    ],
+)
+def test_a_window_without_time_is_refused(since: str | int, until: str | int, word: str) -> None:
+    with pytest.raises(ss.UsageError, match=word):
+        ledger(WAITS).between(since, until)
+
+
+@pytest.mark.parametrize("command", ["latency", "check", "queue", "info", "definitions"])
+def test_commands_take_a_window(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, BUNDLED, "--since", "0.5s", "--until", "0.6s"]) == 0
+    assert "100 ms" in capsys.readouterr().out
+
+
+def test_a_pattern_selects_threads_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latency", BUNDLED, "--comm", "kworker/*", "--format", "csv"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert len(rows) > 1
+    assert all(row.startswith("kworker/") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "hint"),
+    [("--comm", "pyton3", "python3"), ("--tid", "4000000", "thread"), ("--cpu", "7", "0, 1")],
+)
+def test_what_the_trace_does_not_have_is_no_empty_table(
+    option: str, value: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["latency", BUNDLED, option, value]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert hint in err
+    assert err.count("\n") == 1
