@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, lives, migrations, switches, wakeups
+from tools import tool
 
 import schedscope as ss
 from schedscope.errors import UsageError
@@ -28,6 +30,40 @@ def test_perfetto_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> Non
         assert missing.is_empty()
         assert len(ours) == len(theirs)
     assert again.info["reconstruction"] == trace.info["reconstruction"]
+
+
+@pytest.mark.parametrize("name", [*SOURCES, "freebsd-ule-synthetic.capture"])
+def test_trace_dat_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> None:
+    """Switches, wakeups, migrations and waits; births and exits too, where Linux has the event."""
+    trace = decode(FIXTURES / name)
+    notes: list[str] = []
+    again = decode(ss.export(trace, tmp_path / "x.dat", "trace.dat", notes=notes))
+    # Linux has no word for FreeBSD's way of leaving a CPU, nor a null priority of idle threads.
+    for view, columns in (
+        (switches, ["ts", "cpu", "prev", "prev_state", "next"]),
+        (wakeups, ["ts", "cpu", "kind", "tid", "target_cpu"]),
+        (migrations, migrations(trace).columns),
+    ):
+        ours, theirs = (view(one).select(columns).sort(columns) for one in (trace, again))
+        assert ours.equals(theirs, null_equal=True)
+    # In whole microseconds events of two CPUs tie, and the text had them in another order.
+    for column in ("wait", "ts_run") if not name.startswith("text") else ():
+        assert sorted(waits(again, column)) == sorted(waits(trace, column))
+    assert notes == []
+
+
+def waits(trace: ss.Trace, column: str) -> list[int]:
+    return trace.waits.select(column).drop_nulls().collect()[column].to_list()
+
+
+@pytest.mark.needs("trace-cmd")
+def test_trace_cmd_reads_our_trace_dat(tmp_path: Path) -> None:
+    trace = decode(FIXTURES / "perf-sched.data")
+    path = ss.export(trace, tmp_path / "x.dat", "trace.dat")
+    command = [*(tool("trace-cmd") or ()), "report", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.count(" sched_switch:") == trace.switches.collect().height
+    assert text.count(" sched_waking:") == trace.wakeups.filter(kind="waking").collect().height
 
 
 def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
-    from schedscope.export import export
+    from schedscope.exports.write import export
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
@@ -58,7 +58,7 @@ _HOMES = {
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
     "definitions": "schedscope.analysis.definitions",
-    "export": "schedscope.export",
+    "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
     "open": "schedscope.trace",

@@ -2,6 +2,7 @@
 
 perfetto   one protobuf file: open it in https://ui.perfetto.dev, or query it
            with trace_processor. FreeBSD and simulated traces too.
+trace.dat  for trace-cmd, KernelShark and whatever uses libtraceevent
 chrome     trace-event JSON for chrome://tracing; small traces only
 parquet    a folder with one Parquet file for each table, and trace.json
 csv        the same as CSV
@@ -22,7 +23,13 @@ EXAMPLE = """\
   schedscope export perf.data --to csv -o tables/
 """
 
-_SUFFIX = {"perfetto": ".pftrace", "chrome": ".trace.json", "parquet": ".parquet", "csv": ".csv"}
+_SUFFIX = {
+    "perfetto": ".pftrace",
+    "trace.dat": ".dat",
+    "chrome": ".trace.json",
+    "parquet": ".parquet",
+    "csv": ".csv",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,14 +56,17 @@ def run(args: argparse.Namespace) -> int:
     """Export, then say what was written."""
     from pathlib import Path
 
-    from schedscope.export import export
+    from schedscope.exports.write import export
 
     trace = _options.open_input(args)
     output = args.output or Path(args.input).name.split(".")[0] + _SUFFIX[args.to]
-    path = export(trace, output, args.to, waits=not args.no_waits, force=args.force)
+    notes: list[str] = []
+    path = export(trace, output, args.to, waits=not args.no_waits, force=args.force, notes=notes)
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
     print(f"wrote {path} ({units.size(size)})")
+    for note in notes:
+        print(note)
     if args.to == "perfetto":
         print("open it in https://ui.perfetto.dev (the file stays on this machine)")
     return 0

@@ -1,4 +1,4 @@
-"""Write a trace in other people's formats: Perfetto, Chrome JSON, Parquet, CSV."""
+"""Write a trace in other people's formats: Perfetto, trace.dat, Chrome JSON, Parquet, CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from schedscope.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-FORMATS = ("perfetto", "chrome", "parquet", "csv")
+FORMATS = ("perfetto", "trace.dat", "chrome", "parquet", "csv")
+
+# Clocks that readers of trace.dat know by name.
+_CLOCKS = ("local", "global", "mono", "mono_raw", "boot", "tai")
 
 
 def export(
@@ -24,6 +27,7 @@ def export(
     *,
     waits: bool = True,
     force: bool = False,
+    notes: list[str] | None = None,
 ) -> Path:
     """Write `trace` to `path` in the format `to`; returns the path.
 
@@ -31,9 +35,13 @@ def export(
       wakeups with their wakers, migrations, forks, renames and exits as ftrace events; a counter
       track of runnable threads for each CPU; with `waits`, a slice for every wait on its thread's
       track. FreeBSD and simulated traces are written with Linux's event names and state bits.
+    * `trace.dat`: version 7, compressed with zstd, for trace-cmd, KernelShark and what else uses
+      libtraceevent: the same events, with their formats in the file.
     * `chrome`: trace-event JSON (`chrome://tracing`), for small traces: it takes about 150 bytes
       for each switch.
     * `parquet`, `csv`: a folder with one file for each table of the trace model.
+
+    `notes`, if given, gets a sentence for each kind of fact that the format cannot hold.
 
     The file appears under its name only when it is whole. Raises `UsageError`
     for an unknown format or an existing path without `force`, `StorageError`
@@ -47,6 +55,7 @@ def export(
     partial = target.with_name(target.name + ".partial")
     writers: dict[str, Callable[[Path], None]] = {
         "perfetto": lambda part: _perfetto(trace, part, waits),
+        "trace.dat": lambda part: _trace_dat(trace, part, notes),
         "chrome": lambda part: _chrome(trace, part),
         "parquet": lambda part: _folder(trace, part, "parquet"),
         "csv": lambda part: _folder(trace, part, "csv"),
@@ -69,7 +78,7 @@ def export(
 
 def _perfetto(trace: Trace, path: Path, waits: bool) -> None:
     from schedscope import _native
-    from schedscope.export_rows import perfetto_rows
+    from schedscope.exports.perfetto import perfetto_rows
 
     rows = perfetto_rows(trace, waits=waits)
     _native.write_perfetto(
@@ -77,8 +86,28 @@ def _perfetto(trace: Trace, path: Path, waits: bool) -> None:
     )
 
 
+def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
+    from schedscope import _native
+
+    kinds = ("switches", "wakeups", "migrations", "yields", "losses")
+    names = (*kinds, "threads", "renames", "priorities")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    clock = trace.fact("clock", "name")
+    settings = {"clock": clock if clock in _CLOCKS else "mono"}
+    if trace.info.get("release"):
+        words = ("os", "hostname", "release", "machine")
+        told = [str(trace.info.get(word) or "unknown").replace(" ", "-") for word in words]
+        settings["uname"] = " ".join(told)
+    left_out = _native.write_trace_dat(tables, str(path), trace.ncpu, settings)
+    if notes is not None:
+        notes += [
+            f"{n:,} {kind} left out: trace.dat has no event for them"
+            for kind, n in left_out.items()
+        ]
+
+
 def _chrome(trace: Trace, path: Path) -> None:
-    from schedscope.export_chrome import write_chrome
+    from schedscope.exports.chrome import write_chrome
 
     write_chrome(trace, path)
 

@@ -1,0 +1,1 @@
+"""A trace in other tools' formats; a submodule named like `schedscope.export` would shadow it."""
