@@ -38,6 +38,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _unplaced_losses(trace),
         _chain_breaks(trace),
         _contradictions(trace),
+        _unseen_switch_ins(trace),
         _missing_wakeups(trace),
         _spurious_wakeups(trace),
         _wakeups_without_enqueue(trace),
@@ -149,6 +150,15 @@ def _contradictions(trace: Trace) -> Finding:
         return unanswered("contradictions", "rows", "the trace does not count them")
     total = _number(trace.switches)
     return part("contradictions", found, total, of(found, total, "switches"))
+
+
+def _unseen_switch_ins(trace: Trace) -> Finding:
+    """Threads found on a CPU that no switch was seen to put there."""
+    found = _counter(trace, "unseen_switch_ins")
+    if found is None:
+        return unanswered("unseen switch-ins", "rows", "the trace does not count them")
+    total = (_counter(trace, "switch_ins") or 0) + found
+    return part("unseen switch-ins", found, total, of(found, total, "switch-ins"))
 
 
 def _missing_wakeups(trace: Trace) -> Finding:

@@ -35,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-d", "--duration", metavar="SECONDS", help="record so long at most")
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
+    parser.add_argument(
+        "--with",
+        dest="extras",
+        metavar="EXTRA,...",
+        help="record more, at more cost: what --list names for each recorder",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
     parser.add_argument(
         "--anonymous-host", action="store_true", help="leave out the names of host and user"
@@ -57,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     output = args.output or time.strftime("sched-%Y%m%d-%H%M%S.capture")
     words = ["sh", str(program), "-o", output]
-    for flag, value in (("-t", args.recorder), ("-d", args.duration), ("-b", args.buffer)):
+    options = (("-t", args.recorder), ("-d", args.duration), ("-b", args.buffer))
+    for flag, value in (*options, ("--with", args.extras)):
         if value is not None:
             words += [flag, value]
     words += ["-q"] * args.quiet + ["--anonymous-host"] * args.anonymous_host
