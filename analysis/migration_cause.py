@@ -36,7 +36,7 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
         .then(pl.when(later.fill_null(False)).then(pl.lit("balance")).otherwise(pl.lit("wake")))
         .when(report.is_not_null())
         .then(pl.when("in_wakeup").then(pl.lit("wake")).otherwise(pl.lit("balance")))
-        .when(pl.col("queue_cpu") == pl.col("to_cpu"))
+        .when(pl.col("ts_ready").is_not_null() & (pl.col("queue_cpu") == pl.col("to_cpu")))
         .then(pl.lit("wake"))
         .otherwise(pl.lit("unknown"))
     )

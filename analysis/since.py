@@ -47,6 +47,9 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
         rows, sleep = woken[hit], sleep[hit]
         left[rows] = slept["ts"].to_numpy()[sleep]
         known[rows] = slept["known"].to_numpy()[sleep]
+        if trace.window[0] > trace.origin:
+            # The cut made this the begin of sleeps that are older.
+            known[rows] &= left[rows] > trace.window[0]
     since = pl.Series("since", begun["ts"].to_numpy() - left)
     return pl.select(pl.when(pl.Series(known)).then(since).alias("since"))["since"]
 
