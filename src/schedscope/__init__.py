@@ -16,8 +16,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedscope import workload
+    from schedscope.analysis.affinity import (
+        affinity,
+        cpu_returns,
+        isolation_leaks,
+        residency,
+        runs_outside_affinity,
+    )
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.migration import (
+        migration_matrix,
+        migration_summary,
+        migrations,
+        ping_pong,
+    )
+    from schedscope.analysis.migration_cause import migration_agreement
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -34,6 +48,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.exports.write import export
+    from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
@@ -54,15 +70,27 @@ _HOMES = {
     "StorageError": "schedscope.errors",
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
+    "affinity": "schedscope.analysis.affinity",
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
+    "cpu_returns": "schedscope.analysis.affinity",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
+    "isolation_leaks": "schedscope.analysis.affinity",
+    "migration_agreement": "schedscope.analysis.migration_cause",
+    "migration_matrix": "schedscope.analysis.migration",
+    "migration_summary": "schedscope.analysis.migration",
+    "migrations": "schedscope.analysis.migration",
     "open": "schedscope.trace",
+    "ping_pong": "schedscope.analysis.migration",
+    "plot_cpu_returns": "schedscope.plot.affinity",
+    "plot_migration_matrix": "schedscope.plot.migration",
+    "plot_migration_rates": "schedscope.plot.migration",
     "plot_queue_depth": "schedscope.plot.queue_depth",
+    "plot_residency": "schedscope.plot.affinity",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
@@ -70,7 +98,9 @@ _HOMES = {
     "queue_depth": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
+    "residency": "schedscope.analysis.affinity",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
+    "runs_outside_affinity": "schedscope.analysis.affinity",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
     "survival": "schedscope.analysis.survival",
@@ -87,15 +117,27 @@ __all__ = [
     "StorageError",
     "Trace",
     "UsageError",
+    "affinity",
     "as_defined",
     "check",
     "convert",
+    "cpu_returns",
     "definitions",
     "export",
     "fidelity",
     "internals",
+    "isolation_leaks",
+    "migration_agreement",
+    "migration_matrix",
+    "migration_summary",
+    "migrations",
     "open",
+    "ping_pong",
+    "plot_cpu_returns",
+    "plot_migration_matrix",
+    "plot_migration_rates",
     "plot_queue_depth",
+    "plot_residency",
     "plot_runqueue_latency",
     "plot_survival",
     "plot_worst_waits",
@@ -103,7 +145,9 @@ __all__ = [
     "queue_depth",
     "queue_depth_summary",
     "queue_load_agreement",
+    "residency",
     "runqueue_latency",
+    "runs_outside_affinity",
     "simulate",
     "simulate_all",
     "survival",

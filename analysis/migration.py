@@ -1,0 +1,366 @@
+"""Which threads moved to another CPU, how far, why, and did it help?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.analysis.ledger import THREAD_COLUMNS, waits
+from schedscope.analysis.migration_cause import CAUSE, causes
+from schedscope.analysis.since import since_last_run
+from schedscope.analysis.topology import DISTANCE, distances
+from schedscope.errors import UsageError
+from schedscope.units import nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
+"""What migrations may be grouped by."""
+
+_WAITED = "100us"
+_ROWS: dict[str, Any] = {
+    "ts": pl.Int64,
+    "utid": pl.UInt32,
+    "tid": pl.UInt32,
+    "pid": pl.UInt32,
+    "comm": pl.String,
+    "from_cpu": pl.UInt16,
+    "to_cpu": pl.UInt16,
+    "cause": CAUSE,
+    "distance": DISTANCE,
+    "since": pl.Int64,
+    "wait": pl.Int64,
+    "queued": pl.Int64,
+    "waited": pl.Boolean,
+}
+
+
+def migrations(
+    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
+) -> pl.DataFrame:
+    """One row per migration: a thread came onto another CPU than it last ran on.
+
+    Counted where the thread runs, not where the kernel moves it: a thread that is
+    moved twice before it runs migrated once, and one that is moved back did not. What the kernel
+    reported is in `trace.migrations`; `migration_agreement` holds the two against each other.
+
+    * `ts`: when it began to run on `to_cpu`, ns; `utid`, `tid`, `pid`, `comm`: the thread;
+    * `from_cpu`: where it ran before; for the first run of a new thread, where its parent made it;
+    * `cause`: what decided on `to_cpu`: the `wake`up; a `balance` decision while the thread was
+      runnable; `fork`; `exec`; `affinity`: it had to leave a CPU outside its recorded mask;
+      `unknown`: the trace does not tell;
+    * `distance`: `smt`, `llc`, `package` or `numa`, null without topology;
+    * `since`: time since it last ran, ns; null for a new thread, and where its last run's end was
+      not seen;
+    * `wait`: how long it waited for the CPU in all, ns, null if the begin was not seen;
+    * `queued`: the part of it after it had got to the queue of `to_cpu`, ns; null where that is not
+      known; `waited`: that was longer than the option `waited` says, so it moved and waited anyway.
+
+    `where` selects by columns of the thread, and `cpu`, the CPU it went to. In order of `ts`.
+
+    Definition: docs/definitions/migration.md. Raises `UsageError` for a column in `where` that
+    there is not, and for a duration that is none.
+
+    >>> from schedscope import Trace
+    >>> waits = pl.DataFrame({
+    ...     "utid": [2, 2, 2], "cause": ["wake", "wake", "preempt"],
+    ...     "ts_waking": [0, 20, None], "ts_ready": [0, 20, 40],
+    ...     "ts_enqueued": [1, 21, 40], "ts_run": [5, 25, 70], "prev_cpu": [0, 0, 1],
+    ...     "queue_cpu": [0, 1, 0], "cpu": [0, 1, 0], "wait": [5, 5, 30], "censored": ["none"] * 3,
+    ... })
+    >>> states = pl.DataFrame({
+    ...     "ts": [10], "dur": [10], "utid": [2], "state": ["sleeping"], "cpu": [None],
+    ... })
+    >>> tables = {"waits": waits, "states": states}
+    >>> trace = Trace.from_tables(tables, {"ncpu": 2, "window": [0, 100]})
+    >>> migrations(trace).select("ts", "from_cpu", "to_cpu", "cause", "since", "wait")
+    shape: (2, 6)
+    ┌─────┬──────────┬────────┬─────────┬───────┬──────┐
+    │ ts  ┆ from_cpu ┆ to_cpu ┆ cause   ┆ since ┆ wait │
+    │ --- ┆ ---      ┆ ---    ┆ ---     ┆ ---   ┆ ---  │
+    │ i64 ┆ u16      ┆ u16    ┆ enum    ┆ i64   ┆ i64  │
+    ╞═════╪══════════╪════════╪═════════╪═══════╪══════╡
+    │ 25  ┆ 0        ┆ 1      ┆ wake    ┆ 15    ┆ 5    │
+    │ 70  ┆ 1        ┆ 0      ┆ balance ┆ 30    ┆ 30   │
+    └─────┴──────────┴────────┴─────────┴───────┴──────┘
+    """
+    moved = _moves(trace, where, waited)
+    moved = moved.with_columns(since=since_last_run(trace, moved))
+    threads = trace.threads.select("utid", "tid", "pid", "comm").collect()
+    return (
+        moved.join(threads, on="utid", how="left")
+        .select(pl.col(name).cast(dtype) for name, dtype in _ROWS.items())
+        .sort("ts", "utid")
+    )
+
+
+def migration_summary(
+    trace: Trace,
+    by: str | Sequence[str] = "comm",
+    *,
+    every: str | int | None = None,
+    where: pl.Expr | None = None,
+    waited: str | int = _WAITED,
+) -> pl.DataFrame:
+    """One row per group of threads: how often they moved; most migrations first.
+
+    `by` is one or more of `GROUPS` ("utid" ranks threads), or nothing for one row
+    of all; `every` splits by time buckets, too, `ts` being their begin.
+
+    * `n`: migrations as `migrations` defines them; `rate_hz`: per second of the window, or bucket;
+    * `runs`: times that the threads came onto a CPU; `moved_frac`: `n` of them. With a column of
+      the migration in `by`, of all runs of the group that the other columns name;
+    * `n_waited`, `queued`: migrations after which the thread waited anyway, and for how long (ns);
+    * `n_censored`: threads still waiting on another CPU's queue when they went out of sight;
+    * `n_excluded`: runs of which the trace does not tell whether they were migrations.
+
+    Groups that ran and never moved have a row with `n` 0, unless grouped by a column of the
+    migration. Empty buckets have none.
+
+    Raises `UsageError` for another `by`, a column twice, or a bucket of 0 ns.
+
+    >>> from schedscope import Trace
+    >>> waits = pl.DataFrame({
+    ...     "utid": [2, 2, 2], "cause": ["wake", "wake", "preempt"],
+    ...     "ts_waking": [0, 20, None], "ts_ready": [0, 20, 40],
+    ...     "ts_enqueued": [1, 21, 40], "ts_run": [5, 25, 70], "prev_cpu": [0, 0, 1],
+    ...     "queue_cpu": [0, 1, 0], "cpu": [0, 1, 0], "wait": [5, 5, 30], "censored": ["none"] * 3,
+    ... })
+    >>> trace = Trace.from_tables({"waits": waits}, {"ncpu": 2, "window": [0, 100]})
+    >>> migration_summary(trace, by="cause").select("cause", "n", "runs", "moved_frac")
+    shape: (2, 4)
+    ┌─────────┬─────┬──────┬────────────┐
+    │ cause   ┆ n   ┆ runs ┆ moved_frac │
+    │ ---     ┆ --- ┆ ---  ┆ ---        │
+    │ enum    ┆ u32 ┆ u32  ┆ f64        │
+    ╞═════════╪═════╪══════╪════════════╡
+    │ wake    ┆ 1   ┆ 3    ┆ 0.333333   │
+    │ balance ┆ 1   ┆ 3    ┆ 0.333333   │
+    └─────────┴─────┴──────┴────────────┘
+    """
+    keys = [by] if isinstance(by, str) else list(by)
+    for name in keys:
+        if name not in GROUPS:
+            raise UsageError(f"by={name!r}", "what a migration has", "one of " + ", ".join(GROUPS))
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"by={keys} names a column twice", "each column once")
+    bucket = None if every is None else nanoseconds(every)
+    if bucket is not None and bucket <= 0:
+        raise UsageError(f"every={every!r}", "a time bucket longer than 0 ns", "as in 100ms")
+    of_thread = [name for name in keys if name in THREAD_COLUMNS]
+    of_runs = [name for name in keys if name == "utid" or name in THREAD_COLUMNS]
+    time = [] if bucket is None else ["ts"]
+    threads = trace.threads.select("utid", *of_thread).collect()
+    counts = _counts(trace, where, bucket).join(threads, on="utid", how="left")
+    found = _moves(trace, where, waited).join(threads, on="utid", how="left")
+    if bucket is not None:
+        found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
+    moved = found.group_by(*time, *keys) if time or keys else found.group_by(pl.lit(0).alias("_"))
+    sums = moved.agg(
+        n=pl.len(),
+        n_waited=pl.col("waited").sum(),
+        queued=pl.col("queued").filter("waited").sum(),
+    )
+    numbers = pl.col("runs", "n_censored", "n_excluded").sum()
+    if time or of_runs:
+        base = counts.group_by(*time, *of_runs).agg(numbers)
+    else:
+        base = counts.select(numbers)
+    if len(of_runs) == len(keys) and (time or keys):
+        frame = base.join(sums, on=[*time, *keys], how="left", nulls_equal=True)
+    elif time or of_runs:
+        frame = sums.join(base, on=[*time, *of_runs], how="left", nulls_equal=True)
+    else:
+        sums = sums if keys or sums.height else pl.DataFrame({"n": [0]})
+        frame = sums.join(base, how="cross")
+    count = pl.col("n").fill_null(0).cast(pl.UInt32)
+    length: Any = trace.duration if bucket is None else _length(trace, bucket)
+    order = [*time, "n", *keys]
+    return (
+        frame.with_columns(count)
+        .select(
+            *time,
+            *keys,
+            "n",
+            rate_hz=pl.when(length > 0).then(pl.col("n") * 1e9 / length)
+            if bucket is not None
+            else pl.col("n") * (1e9 / length if length else None),
+            runs=pl.col("runs").cast(pl.UInt32),
+            moved_frac=pl.when(pl.col("runs") > 0).then(pl.col("n") / pl.col("runs")),
+            n_waited=_or_zero(frame, "n_waited").cast(pl.UInt32),
+            queued=_or_zero(frame, "queued").cast(pl.Int64),
+            n_censored=pl.col("n_censored").cast(pl.UInt32),
+            n_excluded=pl.col("n_excluded").cast(pl.UInt32),
+        )
+        .sort(order, descending=[name == "n" for name in order], nulls_last=True)
+    )
+
+
+def migration_matrix(
+    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
+) -> pl.DataFrame:
+    """One row per ordered pair of CPUs: how many migrations went from one to the other.
+
+    Every pair of the trace's CPUs has its row, with `n` 0 if nobody went that
+    way; `n` sums up to the number of migrations.
+
+    * `from_cpu`, `to_cpu`, `distance`: as in `migrations`;
+    * `n`, and how many of them by each cause: `wake`, `balance`, `fork`, `exec`, `affinity`,
+      `unknown`;
+    * `n_waited`, `queued`: after how many the thread waited anyway, and for how long (ns).
+    """
+    pair = ["from_cpu", "to_cpu"]
+    sums = (
+        _moves(trace, where, waited)
+        .group_by(pair)
+        .agg(
+            n=pl.len(),
+            **{word: (pl.col("cause") == word).sum() for word in CAUSE.categories},
+            n_waited=pl.col("waited").sum(),
+            queued=pl.col("queued").filter("waited").sum().cast(pl.Int64),
+        )
+    )
+    numbers = pl.col("n", *CAUSE.categories, "n_waited").cast(pl.UInt32)
+    # A full join: a migration may name a CPU that the trace lists nowhere.
+    return (
+        distances(trace)
+        .join(sums, on=pair, how="full", coalesce=True)
+        .with_columns(numbers.fill_null(0), pl.col("queued").fill_null(0))
+        .sort(pair)
+    )
+
+
+def ping_pong(
+    trace: Trace, within: str | int = "10ms", *, where: pl.Expr | None = None
+) -> pl.DataFrame:
+    """One row per thread and pair of CPUs between which it was thrown back and forth.
+
+    A bounce is a migration A to B whose next migration of the same thread is B to A,
+    and comes no more than `within` after it; A to B to A to B is two bounces.
+
+    * `utid`, `tid`, `pid`, `comm`; `cpu_a`, `cpu_b`: the pair, the lower number first; `distance`;
+    * `n`: bounces; `n_migrations`: all migrations of the thread, whichever CPUs;
+    * `away_p50`, `away_min`: time from the run that began on B to that back on A, ns;
+    * `wait`: what the thread waited for CPUs in all of the migrations that brought it back, ns.
+
+    Most bounces first. A placement at fork is no part of a bounce, nor is a
+    migration with cause `unknown`: the thread may have been elsewhere in between.
+
+    Raises `UsageError` for a duration that is none, or negative.
+    """
+    limit = nanoseconds(within)
+    if limit < 0:
+        raise UsageError(f"within={within!r}", "a duration of 0 ns or more", "as in 10ms")
+    moved = _moves(trace, where, _WAITED).sort("utid", "ts", "ts_ready")
+    before = [pl.col(name).shift().over("utid") for name in ("from_cpu", "to_cpu", "cause", "ts")]
+    legs = moved.with_columns(
+        came_from=before[0], came_to=before[1], came_by=before[2], away=pl.col("ts") - before[3]
+    )
+    sure = ~pl.col("cause").is_in(["fork", "unknown"]) & ~pl.col("came_by").is_in(
+        ["fork", "unknown"]
+    )
+    bounces = legs.filter(
+        pl.col("came_from") == pl.col("to_cpu"),
+        pl.col("came_to") == pl.col("from_cpu"),
+        sure,
+        pl.col("away") <= limit,
+    ).with_columns(
+        cpu_a=pl.min_horizontal("from_cpu", "to_cpu"), cpu_b=pl.max_horizontal("from_cpu", "to_cpu")
+    )
+    frame = bounces.group_by("utid", "cpu_a", "cpu_b", "distance").agg(
+        n=pl.len().cast(pl.UInt32),
+        away_p50=pl.col("away").quantile(0.5, "lower").cast(pl.Int64),
+        away_min=pl.col("away").min(),
+        wait=pl.col("wait").sum(),
+    )
+    in_all = moved.group_by("utid").agg(n_migrations=pl.len().cast(pl.UInt32))
+    threads = trace.threads.select("utid", "tid", "pid", "comm").collect()
+    return (
+        frame.join(in_all, on="utid")
+        .join(threads, on="utid", how="left")
+        .select(
+            *("utid", "tid", "pid", "comm", "cpu_a", "cpu_b", "distance", "n"),
+            *("n_migrations", "away_p50", "away_min", "wait"),
+        )
+        .sort("n", "utid", "cpu_a", "cpu_b", descending=[True, False, False, False])
+    )
+
+
+def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFrame:
+    """Migrations with what the ledger has beside them."""
+    limit = nanoseconds(waited)
+    if limit < 0:
+        raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
+    begun = waits(
+        trace,
+        [
+            *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
+            *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
+        ],
+        where,
+    ).filter(pl.col("ts_run").is_not_null())
+    found = (
+        begun.filter(_MOVED)
+        .with_columns(
+            from_cpu=pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu"),
+            new=_FORKED,
+        )
+        .rename({"ts_run": "ts", "cpu": "to_cpu", "cause": "waiting"})
+        .drop("waker_utid", "prev_cpu")
+        .with_columns(pl.col("from_cpu", "to_cpu", "queue_cpu", "waker_cpu").cast(pl.UInt16))
+        .collect()
+    )
+    return (
+        causes(trace, found)
+        .join(distances(trace), on=["from_cpu", "to_cpu"], how="left")
+        .with_columns(
+            queued=pl.col("ts") - pl.col("arrived"),
+            waited=pl.col("ts") - pl.col("arrived") > limit,
+        )
+    )
+
+
+# A new thread's first run: by whom and where it was made is the waker's part of the wakeup.
+_FORKED = (
+    (pl.col("cause") == "new") & pl.col("prev_cpu").is_null() & pl.col("waker_utid").is_not_null()
+)
+_BEFORE = pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu")
+_MOVED = (pl.col("cpu") != _BEFORE).fill_null(False)
+
+
+def _counts(trace: Trace, where: pl.Expr | None, bucket: int | None) -> pl.DataFrame:
+    """Each thread's runs, whether or not they were migrations."""
+    columns = ["utid", "cause", "ts_ready", "ts_run", "waker_utid", "waker_cpu", "prev_cpu"]
+    rows = waits(trace, [*columns, "queue_cpu", "cpu"], where)
+    ran = pl.col("ts_run").is_not_null()
+    # Out of sight in between, and then on the same CPU: it may have been away meanwhile.
+    unseen = (pl.col("cause") == "unknown") & ~_MOVED
+    keys: list[Any] = ["utid"]
+    if bucket is not None:
+        keys.append(_bucket(pl.coalesce("ts_run", "ts_ready"), trace, bucket))
+    return (
+        rows.group_by(keys)
+        .agg(
+            runs=ran.sum(),
+            n_excluded=(ran & (_BEFORE.is_null() | unseen)).sum(),
+            n_censored=(~ran & (pl.col("queue_cpu") != pl.col("prev_cpu"))).sum(),
+        )
+        .collect()
+    )
+
+
+def _bucket(ts: pl.Expr, trace: Trace, every: int) -> pl.Expr:
+    begin = trace.window[0]
+    return ((ts - begin) // every * every + begin).alias("ts")
+
+
+def _length(trace: Trace, every: int) -> pl.Expr:
+    """The last bucket ends with the window."""
+    return pl.min_horizontal(pl.lit(every), pl.lit(trace.window[1]) - pl.col("ts"))
+
+
+def _or_zero(frame: pl.DataFrame, name: str) -> pl.Expr:
+    return pl.col(name).fill_null(0) if name in frame.columns else pl.lit(0)

@@ -1,0 +1,244 @@
+"""What decided that a thread goes to another CPU, and what did the kernel itself say?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.topology import cpu_list
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+CAUSE = pl.Enum(["wake", "balance", "fork", "exec", "affinity", "unknown"])
+
+_COUNTS = (
+    *("n", "n_reported", "n_fork", "n_silent", "n_events"),
+    *("n_repeated", "n_returned", "n_open", "n_early", "n_idle", "n_elsewhere"),
+)
+
+
+def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
+    """`moved` with `cause`, and `arrived`: when the thread got to the queue it then ran from.
+
+    Needs the ledger's columns of the wait, `waiting` being its cause, and `new`:
+    the first run of a thread that was seen to be made.
+    """
+    moved = _last_report(trace, moved)
+    enqueued, report = pl.col("ts_enqueued"), pl.col("report_ts")
+    # What a wakeup chose is what the thread was enqueued on; a move after that is a balancer's.
+    # Without a queue's name (4BSD's shared one) whoever is free takes the thread, also later.
+    later = (report > enqueued) | pl.col("queue_cpu").ne_missing(pl.col("to_cpu"))
+    elsewhere = (report > enqueued) | (pl.col("queue_cpu") != pl.col("to_cpu"))
+    woken = (
+        pl.when(enqueued.is_not_null())
+        .then(pl.when(later.fill_null(False)).then(pl.lit("balance")).otherwise(pl.lit("wake")))
+        .when(report.is_not_null())
+        .then(pl.when("in_wakeup").then(pl.lit("wake")).otherwise(pl.lit("balance")))
+        .when(pl.col("ts_ready").is_not_null() & (pl.col("queue_cpu") == pl.col("to_cpu")))
+        .then(pl.lit("wake"))
+        .otherwise(pl.lit("unknown"))
+    )
+    pushed = pl.col("waiting").is_in(["preempt", "yield"])
+    cause = (
+        pl.when(pl.col("waiting") == "unknown")
+        .then(pl.lit("unknown"))
+        .when("new")
+        .then(pl.when(elsewhere.fill_null(False)).then(pl.lit("balance")).otherwise(pl.lit("fork")))
+        .when("forbidden")
+        .then(pl.lit("affinity"))
+        .when("exec")
+        .then(pl.lit("exec"))
+        .when(pushed)
+        .then(pl.lit("balance"))
+        .otherwise(woken)
+    )
+    moved = _forbidden(trace, _exec(trace, _in_wakeup(trace, moved)))
+    moved = moved.with_columns(cause.cast(CAUSE).alias("cause"))
+    # Where it came after it was enqueued somewhere, only the report tells when; else it came
+    # with the wakeup. A thread that was pushed off its CPU was enqueued there.
+    there = pl.when(pushed | later.fill_null(False)).then(report).otherwise(enqueued)
+    known = pl.col("waiting") != "unknown"
+    arrived = pl.when(known).then(
+        pl.coalesce(
+            there, pl.when(~pushed & enqueued.is_null()).then(pl.coalesce(report, "ts_ready"))
+        )
+    )
+    return moved.with_columns(arrived=arrived)
+
+
+def migration_agreement(trace: Trace) -> pl.DataFrame:
+    """One row: our migrations against the moves that the kernel itself reported.
+
+    Linux reports `sched_migrate_task` when it assigns a runnable or waking thread to another CPU;
+    a migration of ours is a run on another CPU. Each report belongs to the thread's next run.
+
+    * `n`: our migrations: `n_reported` with one or more reports, `n_fork` new threads placed
+      on another CPU than their parent's (Linux reports nothing then), and `n_silent`, the rest:
+      placed without a report, or the report was lost;
+    * `n_events`: rows of `trace.migrations`: `n_reported`; `n_repeated`, second and
+      further moves before a run; `n_returned`, moves after which the thread ran on
+      the CPU it came from; `n_open`, moves after which it was not seen to run;
+      `n_early`, before a run whose predecessor is not known; `n_idle`, of idle threads;
+    * `n_elsewhere`: runs that began on another CPU than the last report before them
+      says: 0, unless reports are missing.
+
+    `n = n_reported + n_fork + n_silent` and
+    `n_events = n_reported + n_repeated + n_returned + n_open + n_early + n_idle`, always.
+    """
+    begun = (
+        trace.waits.filter(pl.col("ts_run").is_not_null())
+        .select(
+            *("utid", "cause", "waker_utid"),
+            pl.col("waker_cpu", "prev_cpu", "cpu").cast(pl.UInt16),
+            ts=pl.col("ts_run"),
+        )
+        .with_columns(new=(pl.col("cause") == "new") & pl.col("waker_utid").is_not_null())
+        .with_columns(new=pl.col("new") & pl.col("prev_cpu").is_null())
+    )
+    before = pl.when("new").then("waker_cpu").otherwise("prev_cpu")
+    moved = (before != pl.col("cpu")).fill_null(False)
+    begun = begun.with_columns(moved=moved, early=before.is_null()).with_row_index("run")
+    reports = trace.migrations.filter(pl.col("utid") >= trace.ncpu).sort("ts")
+    numbers = trace.migrations.select(
+        n_events=pl.len(), n_idle=(pl.col("utid") < trace.ncpu).sum()
+    ).collect()
+    some = reports.select("utid").unique().collect()["utid"]
+    theirs = begun.filter(pl.col("utid").is_in(some.implode())).sort("ts")
+    said = (
+        reports.select("ts", "utid", pl.col("to_cpu").cast(pl.UInt16), order=pl.int_range(pl.len()))
+        .join_asof(
+            theirs.select("ts", "utid", "run", "moved", "early", "cpu"),
+            on="ts", by="utid", strategy="forward", check_sortedness=False,
+        )
+        .collect()
+    )  # fmt: skip
+    open_ = said["run"].null_count()
+    per_run = (
+        said.drop_nulls("run")
+        .sort("order")
+        .group_by("run")
+        .agg(pl.len(), pl.col("moved", "early", "cpu").first(), pl.col("to_cpu").last())
+    )
+    ours = begun.select(
+        n=pl.col("moved").sum(), forks=(pl.col("moved") & pl.col("new")).sum()
+    ).collect()
+    run_new = begun.filter("moved", "new").select("run").collect()["run"]
+    told = per_run.filter("moved")
+    told_forks = told["run"].is_in(run_new.implode()).sum()
+    n, forks = int(ours["n"].item()), int(ours["forks"].item())
+    row = {
+        "n": n,
+        "n_reported": told.height,
+        "n_fork": forks - told_forks,
+        "n_silent": n - told.height - (forks - told_forks),
+        "n_events": numbers["n_events"].item(),
+        "n_repeated": int(told["len"].sum()) - told.height,
+        "n_returned": int(per_run.filter(~pl.col("moved"), ~pl.col("early"))["len"].sum()),
+        "n_open": open_,
+        "n_early": int(per_run.filter("early")["len"].sum()),
+        "n_idle": numbers["n_idle"].item(),
+        "n_elsewhere": per_run.filter(pl.col("to_cpu") != pl.col("cpu")).height,
+    }
+    return pl.DataFrame([row], schema=dict.fromkeys(_COUNTS, pl.UInt32))
+
+
+def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
+    """The kernel's last word on each move, if it came during the wait."""
+    reports = (
+        trace.migrations.filter(pl.col("utid") >= trace.ncpu)
+        .select(
+            "ts", "utid", report_ts="ts",
+            report_cpu=pl.col("cpu").cast(pl.UInt16), report_to=pl.col("to_cpu").cast(pl.UInt16),
+        )
+        .sort("ts")
+        .collect()
+    )  # fmt: skip
+    both = moved.sort("ts", "ts_ready").join_asof(
+        reports, on="ts", by="utid", check_sortedness=False
+    )
+    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
+    since = pl.coalesce("ts_waking", "ts_ready")
+    during = (pl.col("report_ts") >= since) & (pl.col("report_to") == pl.col("to_cpu"))
+    return both.with_columns(pl.when(during).then(pl.col("report_ts", "report_cpu"))).drop(
+        "report_to"
+    )
+
+
+def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
+    """Is the report part of the wakeup? Asked only where the enqueue was not recorded.
+
+    The waker chooses a CPU at once and does not switch in between.
+    """
+    asked = (
+        pl.col("ts_enqueued").is_null()
+        & pl.col("report_ts").is_not_null()
+        & (pl.col("report_cpu") == pl.col("waker_cpu"))
+    )
+    moved = moved.with_row_index("row")
+    rows = moved.filter(asked).select("row", "ts_waking", "report_ts", cpu="report_cpu")
+    switched = pl.Series("row", [], dtype=pl.UInt32)
+    if rows.height:
+        begun = (
+            trace.states.filter(pl.col("state") == "running")
+            .select(pl.col("cpu").cast(pl.UInt16), "ts", begun="ts")
+            .sort("ts")
+            .collect()
+        )
+        last = rows.sort("report_ts").join_asof(
+            begun, left_on="report_ts", right_on="ts", by="cpu", check_sortedness=False
+        )
+        switched = last.filter(pl.col("begun") > pl.col("ts_waking"))["row"]
+    return moved.with_columns(
+        in_wakeup=asked.fill_null(False) & ~pl.col("row").is_in(switched.implode())
+    ).drop("row")
+
+
+def _exec(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
+    """Is the move part of an exec? The thread is moved, then renamed before it waits again.
+
+    Linux looks for a CPU while exec opens the program (`sched_exec`), and lets the CPU's
+    stopper thread, so on the CPU that is left, preempt and move the caller.
+    """
+    asked = pl.col("waiting").is_in(["preempt", "yield"]) & (
+        pl.col("report_cpu") == pl.col("from_cpu")
+    )
+    moved = moved.with_row_index("row")
+    rows = moved.filter(asked).select("row", "utid", "ts")
+    named = pl.Series("row", [], dtype=pl.UInt32)
+    renames = trace.renames.select("ts", "utid", renamed="ts").sort("ts").collect()
+    if rows.height and renames.height:
+        runs = (
+            trace.states.filter(
+                pl.col("state") == "running",
+                pl.col("utid").is_in(rows["utid"].unique().implode()),
+            )
+            .select("utid", "ts", until=pl.col("ts") + pl.col("dur"))
+            .collect()
+        )
+        both = rows.join(runs, on=["utid", "ts"]).sort("ts")
+        both = both.join_asof(
+            renames, on="ts", by="utid", strategy="forward", check_sortedness=False
+        )
+        named = both.filter(pl.col("renamed") <= pl.col("until"))["row"]
+    return moved.with_columns(pl.col("row").is_in(named.implode()).alias("exec")).drop("row")
+
+
+def _forbidden(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
+    """Does the thread's recorded mask leave out the CPU that it left?"""
+    masks = trace.threads.select("utid", "affinity").drop_nulls().collect()
+    allowed = {text: cpu_list(text) for text in masks["affinity"].unique()}
+    rows = [
+        (text, cpu, True)
+        for text, cpus in allowed.items()
+        for cpu in set(moved["from_cpu"].unique().to_list()) - set(cpus)
+    ]
+    schema = {"affinity": pl.String, "from_cpu": pl.UInt16, "forbidden": pl.Boolean}
+    outside = pl.DataFrame(rows, schema=schema, orient="row")
+    return (
+        moved.join(masks, on="utid", how="left", maintain_order="left")
+        .join(outside, on=["affinity", "from_cpu"], how="left", maintain_order="left")
+        .with_columns(pl.col("forbidden").fill_null(False))
+        .drop("affinity")
+    )

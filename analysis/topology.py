@@ -1,0 +1,127 @@
+"""How far apart are two CPUs, and which share a core, a cache or memory?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+DISTANCE = pl.Enum(["smt", "llc", "package", "numa"])
+"""`smt`: other thread of the core; `llc`: other core, same last-level cache; `package`: other
+cache, same package and memory node; `numa`: another package or memory node."""
+
+PLACES = ("cpu", "core", "llc", "package", "numa_node")
+"""Columns of `cpus` that put CPUs into groups, the smallest first."""
+
+
+def cpus_of(trace: Trace) -> list[int]:
+    """Numbers of the CPUs that the trace knows, ascending; they may have gaps."""
+    listed = trace.cpus.select("cpu").collect()["cpu"].to_list()
+    counted = [int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []]
+    return sorted({*listed, *counted} or range(trace.ncpu))
+
+
+def places(trace: Trace, over: str) -> dict[int, int | None]:
+    """The number of each CPU's core, cache, package or node; None where the trace has none.
+
+    Raises `UsageError` for another word than those of `PLACES`.
+    """
+    if over not in PLACES:
+        raise UsageError(f"over={over!r}", "a place in the machine", "one of " + ", ".join(PLACES))
+    known = dict(trace.cpus.select("cpu", pl.col(over).alias("place")).collect().iter_rows())
+    return {cpu: cpu if over == "cpu" else known.get(cpu) for cpu in cpus_of(trace)}
+
+
+def groups(trace: Trace, over: str) -> dict[int, list[int]]:
+    """The CPUs of each core, cache, package or node; empty where the trace has no topology."""
+    found: dict[int, list[int]] = {}
+    for cpu, place in places(trace, over).items():
+        if place is not None:
+            found.setdefault(place, []).append(cpu)
+    return found
+
+
+def distances(trace: Trace) -> pl.DataFrame:
+    """One row per ordered pair of CPUs: how far it is from one to the other.
+
+    * `from_cpu`, `to_cpu`: two different CPUs of the trace;
+    * `distance`: the smallest thing that they share, see `DISTANCE`; null where
+      the trace does not say enough to tell.
+
+    >>> from schedscope import Trace
+    >>> cpus = pl.DataFrame({
+    ...     "cpu": [0, 1, 2], "core": [0, 0, 2], "llc": [0, 0, 0],
+    ...     "package": [0, 0, 0], "numa_node": [0, 0, 0],
+    ... })
+    >>> distances(Trace.from_tables({"cpus": cpus}, {"ncpu": 3})).head(3)
+    shape: (3, 3)
+    ┌──────────┬────────┬──────────┐
+    │ from_cpu ┆ to_cpu ┆ distance │
+    │ ---      ┆ ---    ┆ ---      │
+    │ u16      ┆ u16    ┆ enum     │
+    ╞══════════╪════════╪══════════╡
+    │ 0        ┆ 1      ┆ smt      │
+    │ 0        ┆ 2      ┆ llc      │
+    │ 1        ┆ 0      ┆ smt      │
+    └──────────┴────────┴──────────┘
+    """
+    numbers = cpus_of(trace)
+    where = [places(trace, over) for over in PLACES[1:]]
+    rows = [
+        (a, b, _distance([(place[a], place[b]) for place in where]))
+        for a in numbers
+        for b in numbers
+        if a != b
+    ]
+    schema: dict[str, Any] = {"from_cpu": pl.UInt16, "to_cpu": pl.UInt16, "distance": DISTANCE}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _distance(pairs: list[tuple[int | None, int | None]]) -> str | None:
+    core, llc, package, node = (None if None in pair else pair[0] == pair[1] for pair in pairs)
+    if core:
+        return "smt"
+    if llc:
+        return "llc" if core is False else None
+    if package is False or node is False:
+        return "numa"
+    # The same package: without the caches it may be nearer than that.
+    return "package" if package and llc is False else None
+
+
+def cpu_list(text: str) -> list[int]:
+    """The CPUs of a list as kernels write it.
+
+    >>> cpu_list("0-2,8"), cpu_list("")
+    ([0, 1, 2, 8], [])
+    """
+    found: set[int] = set()
+    for part in filter(None, text.replace(" ", "").split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise FormatError(
+                f"{text!r} is not a list of CPUs", "numbers and ranges", "as in 0-3,8"
+            )
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def cpu_text(cpus: Iterable[int]) -> str:
+    """CPUs as a list of ranges.
+
+    >>> cpu_text([8, 0, 1, 2])
+    '0-2,8'
+    """
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)

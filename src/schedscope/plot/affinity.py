@@ -1,0 +1,166 @@
+"""Where threads ran, and whether they came back to where their data was."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from schedscope import units
+from schedscope.analysis.topology import PLACES
+from schedscope.errors import UsageError
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short
+
+_WORDS = {
+    "cpu": "CPU",
+    "core": "core",
+    "llc": "cache",
+    "package": "package",
+    "numa_node": "node",
+}
+
+
+def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.residency` returned: a bar per group, a colour per CPU (or cache ...).
+
+    A bar is all of the group's running time, so that groups can be
+    compared; at its end stands how long that was. At most `top` groups, those that ran longest.
+    """
+    require(frame.columns, ("running", "running_frac", "runs"), "schedscope.residency")
+    over = frame.columns[frame.columns.index("running") - 1]
+    if over not in PLACES:
+        raise UsageError(
+            f"the frame has {over!r} before `running`",
+            "the frame that schedscope.residency returns",
+        )
+    names = frame.columns[: frame.columns.index(over)]
+    label = pl.concat_str(
+        [pl.col(c).cast(pl.String).fill_null("-") for c in names], separator=" · "
+    )
+    named = frame.with_columns(group=label if names else pl.lit("all threads"))
+    ranked = (
+        named.group_by("group").agg(pl.col("running").sum())
+        .sort("running", "group", descending=[True, False])
+    )  # fmt: skip
+    hidden = max(ranked.height - top, 0)
+    ranked = ranked.head(top)
+    places = sorted(named[over].unique().to_list(), key=lambda place: (place is None, place))
+    with canvas(ax, height=1.6 + 0.34 * max(ranked.height, 2)) as axes:
+        rows = np.arange(ranked.height)[::-1]
+        base = np.zeros(ranked.height)
+        for place, color in zip(places, _colors(len(places)), strict=True):
+            shares = dict(
+                named.filter(pl.col(over).eq_missing(pl.lit(place)))
+                .group_by("group")
+                .agg(pl.col("running_frac").sum())
+                .iter_rows()
+            )
+            widths = np.array([shares.get(group, 0.0) for group in ranked["group"]])
+            axes.barh(
+                rows, widths, left=base, height=0.72, color=FAINT if place is None else color,
+                edgecolor="white", linewidth=0.6,
+                label=f"{_WORDS[over]} not known" if place is None else f"{_WORDS[over]} {place}",
+            )  # fmt: skip
+            base += widths
+        for row, running in zip(rows.tolist(), ranked["running"], strict=True):
+            axes.text(1.01, row, units.duration(running), va="center", fontsize=9, color=INK)
+        axes.set_yticks(rows, ranked["group"].to_list())
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(False, axis="y")
+        axes.set_xlim(0, 1.12)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_xlabel("share of the running time")
+        more = f" ({hidden} groups with less time not drawn)" if hidden else ""
+        columns = min(len(places), 8)
+        lines = -(-min(len(places), 16) // max(columns, 1))
+        axes.set_title(f"Where the time was spent{more}", pad=10 + 18 * lines)
+        if 0 < len(places) <= 16:
+            axes.legend(
+                loc="lower left", bbox_to_anchor=(0, 1), ncols=columns,
+                columnspacing=1.2, handlelength=1.2,
+            )  # fmt: skip
+    return axes
+
+
+def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.cpu_returns` returned: who came back, by the time since the last run.
+
+    Dots are shares of the runs after such a time, with the 95 % interval of each (Wilson); the
+    grey bars behind say how many runs there were.
+    """
+    needed = ("since_from", "since_to", "n", "same_cpu", "same_llc")
+    require(frame.columns, needed, "schedscope.cpu_returns")
+    rows = frame.filter(pl.col("since_from").is_not_null())
+    drawn = rows.filter(pl.col("n") > 0)
+    first, last = (0, -1) if drawn.is_empty() else (drawn["since_from"][0], drawn["since_from"][-1])
+    rows = rows.filter(pl.col("since_from").is_between(first, last))
+    with canvas(ax) as axes:
+        x = np.arange(rows.height)
+        n = rows["n"].to_numpy().astype(float)
+        most = max(n.max(initial=0), 1)
+        axes.bar(x, 0.25 * n / most, width=0.9, color=FAINT, zorder=0)
+        for row, count in zip(x.tolist(), rows["n"], strict=True):
+            axes.text(
+                row,
+                0.25 * count / most + 0.012,
+                units.count(count),
+                ha="center",
+                fontsize=8,
+                color=INK,
+            )
+        series = [("same_cpu", "to the same CPU", COLORS[0], "o", -0.08)]
+        if not rows["same_llc"].has_nulls():
+            series.append(("same_llc", "to the same last-level cache", COLORS[1], "s", 0.08))
+        for column, text, color, marker, shift in series:
+            hits = rows[column].to_numpy().astype(float)
+            some = n > 0
+            share = hits[some] / n[some]
+            low, high = _wilson(hits[some], n[some])
+            axes.errorbar(
+                x[some] + shift, share, yerr=[share - low, high - share],
+                color=color, marker=marker, markersize=6, linewidth=1.4, elinewidth=1,
+                capsize=2, label=text,
+            )  # fmt: skip
+        texts = [_range(a, b) for a, b in rows.select("since_from", "since_to").iter_rows()]
+        axes.set_xticks(x, texts, rotation=30, ha="right")
+        axes.set_ylim(0, 1.08)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.grid(False, axis="x")
+        axes.set_xlabel("time since the thread last ran")
+        axes.set_ylabel("share of the runs")
+        axes.set_title("Back to where it ran last?", pad=28)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return axes
+
+
+def _colors(n: int) -> list[str]:
+    """Neighbours differ in hue, and every seven again in brightness."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    found = []
+    for i in range(n):
+        pale = 0.0 if n <= len(COLORS) else min(i // len(COLORS), 3) * 0.25
+        red, green, blue = to_rgb(COLORS[i % len(COLORS)])
+        found.append(
+            to_hex((red + (1 - red) * pale, green + (1 - green) * pale, blue + (1 - blue) * pale))
+        )
+    return found
+
+
+def _wilson(hits: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share (1927): it never leaves 0 .. 1, and holds for few runs."""
+    z = 1.959964
+    middle = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * np.sqrt(hits * (n - hits) / n + z * z / 4)
+    # Rounding may put an end on the wrong side of the share itself.
+    share = hits / n
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)
+
+
+def _range(begin: int, end: int | None) -> str:
+    if end is None:
+        return f"≥ {short(begin)}"
+    return f"< {short(end)}" if begin == 0 else f"{short(begin)} to {short(end)}"

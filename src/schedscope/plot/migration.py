@@ -1,0 +1,159 @@
+"""Who went from which CPU to which, and how often, over time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
+
+from schedscope import units
+from schedscope.analysis.migration_cause import CAUSE
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+
+# White is nothing at all; dark enough at the end that white digits can be read.
+_HEAT = LinearSegmentedColormap.from_list("heat", ["#eef5fa", COLORS[5], COLORS[0], "#00355a"])
+# More CPUs than this have no room for a number in each field.
+_NUMBERS = 16
+_COLORS = {
+    "wake": COLORS[0],
+    "balance": COLORS[1],
+    "fork": COLORS[2],
+    "exec": COLORS[4],
+    "affinity": COLORS[3],
+    "unknown": COLORS[6],
+}
+
+
+def plot_migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.migration_matrix` returned: rows went from, columns to.
+
+    `value` is the column to show: "n", a cause, "n_waited", or "queued" (time).
+    A darker field has more; a field without a colour has none. Thin lines
+    part the last-level caches as far as the distances tell.
+    """
+    require(frame.columns, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
+    cpus = sorted({*frame["from_cpu"], *frame["to_cpu"]})
+    place = {cpu: i for i, cpu in enumerate(cpus)}
+    field = np.zeros((len(cpus), len(cpus)))
+    for source, target, amount in frame.select("from_cpu", "to_cpu", value).iter_rows():
+        field[place[source], place[target]] = amount or 0
+    size = min(2.8 + 0.5 * max(len(cpus), 2), 9.5)
+    with canvas(ax, width=size + 1.2, height=size) as axes:
+        shown = np.ma.masked_equal(field, 0)
+        most = float(field.max()) if field.size else 0.0
+        image = axes.imshow(shown, cmap=_HEAT, vmin=0, vmax=most or 1, interpolation="nearest")
+        axes.figure.colorbar(
+            image,
+            ax=axes,
+            shrink=0.75,
+            label=_meaning(value),
+            format=lambda v, _: _amount(v, value),
+        )
+        if len(cpus) <= _NUMBERS:
+            for (row, column), amount in np.ndenumerate(field):
+                if row != column:
+                    color = "white" if amount > 0.55 * most else INK
+                    axes.text(
+                        column, row, _amount(amount, value), color=color,
+                        ha="center", va="center", fontsize=9 if len(cpus) <= 8 else 7,
+                    )  # fmt: skip
+        for border in _borders(frame, cpus):
+            axes.axhline(border - 0.5, color=INK, linewidth=0.8)
+            axes.axvline(border - 0.5, color=INK, linewidth=0.8)
+        step = -(-len(cpus) // 32) if cpus else 1
+        ticks = range(0, len(cpus), step)
+        axes.set_xticks(ticks, [str(cpus[i]) for i in ticks])
+        axes.set_yticks(ticks, [str(cpus[i]) for i in ticks])
+        axes.tick_params(length=0)
+        axes.grid(False)
+        for spine in axes.spines.values():
+            spine.set_visible(True)
+            spine.set_color(FAINT)
+        axes.set_xlabel("to CPU")
+        axes.set_ylabel("from CPU")
+        total = _amount(float(field.sum()), value)
+        axes.set_title(f"{_meaning(value).capitalize()}: {total} in all")
+    return axes
+
+
+def plot_migration_rates(
+    frame: pl.DataFrame, *, top: int = 6, origin: int = 0, ax: Axes | None = None
+) -> Axes:
+    """Draw what `schedscope.migration_summary(..., every=...)` returned: migrations per second.
+
+    Each bar is a time bucket, stacked by the groups that migrated most; all others are
+    one group, grey. Time in s after `origin`.
+    """
+    require(frame.columns, ("ts", "n", "rate_hz"), "schedscope.migration_summary(..., every=...)")
+    names = frame.columns[1 : frame.columns.index("n")]
+    label = pl.concat_str(
+        [pl.col(c).cast(pl.String).fill_null("-") for c in names], separator=" · "
+    )
+    named = frame.with_columns(group=label if names else pl.lit("all"))
+    ranked = (
+        named.group_by("group").agg(pl.col("n").sum()).filter(pl.col("n") > 0)
+        .sort("n", "group", descending=[True, False])
+    )  # fmt: skip
+    groups = ranked["group"].to_list()
+    begins = frame["ts"].unique().sort().to_list()
+    # As long as the rates say: the last bucket ends with the window.
+    told = frame.filter(pl.col("n") > 0).select("ts", length=pl.col("n") / pl.col("rate_hz"))
+    lengths = dict(told.iter_rows())
+    widths = np.array([lengths.get(ts, 0.0) for ts in begins])
+    with canvas(ax, height=4) as axes:
+        base = np.zeros(len(begins))
+        x = (np.array(begins, dtype=np.float64) - origin) / 1e9
+        for i, group in enumerate([*groups[:top], *([None] if len(groups) > top else [])]):
+            chosen = (
+                pl.col("group").is_in(groups[top:]) if group is None else pl.col("group") == group
+            )
+            rates = dict(
+                named.filter(chosen).group_by("ts").agg(pl.col("rate_hz").sum()).iter_rows()
+            )
+            heights = np.array([rates.get(ts) or 0.0 for ts in begins])
+            color = FAINT if group is None else _COLORS.get(group, COLORS[i % len(COLORS)])
+            count = int(ranked.filter(chosen)["n"].sum())
+            word = f"{len(groups) - top} others" if group is None else group
+            axes.bar(
+                x, heights, width=widths, align="edge", bottom=base, color=color,
+                edgecolor="white", linewidth=0.4 if len(begins) < 200 else 0,
+                label=f"{word} ({units.count(count)})",
+            )  # fmt: skip
+            base += heights
+        axes.set_xlabel("time in s")
+        axes.set_ylabel("migrations per second")
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+        axes.set_title("Migrations over time", pad=10)
+        axes.grid(False, axis="x")
+        if groups:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return axes
+
+
+def _borders(frame: pl.DataFrame, cpus: list[int]) -> list[int]:
+    """Between which neighbours the cache ends."""
+    far = {
+        (a, b)
+        for a, b, distance in frame.select("from_cpu", "to_cpu", "distance").iter_rows()
+        if distance in ("package", "numa")
+    }
+    return [i + 1 for i, pair in enumerate(pairwise(cpus)) if pair in far]
+
+
+def _meaning(value: str) -> str:
+    if value in CAUSE.categories:
+        return f"migrations by {value}"
+    words = {
+        "n": "migrations",
+        "n_waited": "migrations that waited anyway",
+        "queued": "waiting after a migration",
+    }
+    return words.get(value, value)
+
+
+def _amount(amount: float, value: str) -> str:
+    return units.duration(amount) if value == "queued" else units.count(amount)
