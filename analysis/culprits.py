@@ -1,0 +1,380 @@
+"""Who ran while a thread waited, and for how much of the wait?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import STATE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.trace import Trace
+
+    Ints = npt.NDArray[np.int64]
+
+KIND = pl.Enum(["thread", "idle", "unknown"])
+"""What had the CPU: a thread, nobody, or the trace does not tell."""
+
+EPISODE_COLUMNS = ("episode", "utid", "ts", "dur", "wait")
+"""Columns that an episode must have: its number, the thread, begin, length, time waited in it."""
+
+_SCHEMA = {
+    "episode": pl.UInt32,
+    "kind": KIND,
+    "utid": pl.UInt32,
+    "time": pl.Int64,
+    "worse": pl.Int64,
+    "strict": pl.Int64,
+    "prio": pl.Int16,
+}
+_RUNNING = STATE.categories.to_list().index("running")
+# Overlaps of waits and runs in memory at a time: some 300 MB.
+_CHUNK = 1 << 22
+
+
+def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
+    """One row per episode and whoever had the CPU that its thread waited for, most time first.
+
+    `episodes` is what `starvation` returned, or some of its rows. While the thread waited on a
+    CPU's queue, everything that CPU did is counted; while it waited on no CPU's own queue (4BSD's
+    is shared), what every CPU did that it may run on, each counting as one part of so many.
+
+    * `episode`: its number; `kind`: "thread", "idle" (the CPU had nothing to do, or was not yet
+      at it) or "unknown" (the trace does not tell);
+    * `utid`, `comm`, `tid`, `prio` (last seen in the episode), `sched_class` of the thread;
+    * `time`: how long it had the CPU meanwhile (ns); `time_frac`: of the wait. Over an episode
+      `time` sums up to the `wait` exactly;
+    * `worse`: how much of that at a worse priority than the waiting thread's (ns).
+
+    Definition: docs/definitions/starvation.md. Raises `UsageError` if a column of episodes
+    is missing.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 0, 70, 90], "dur": [70, 100, 20, 10], "utid": [1, 2, 0, 1], "cpu": [0] * 4,
+    ...     "state": ["running", "runnable", "running", "running"], "prio": [130, 120, None, 130],
+    ... })
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "hog", "x"], "tid": [0, 7, 8],
+    ...     "sched_class": ["idle", "fair", "fair"], "affinity": [None, None, "0"]})
+    >>> trace = Trace.from_tables({"states": states, "threads": threads},
+    ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
+    >>> episodes = pl.DataFrame({"episode": [0], "utid": [2], "ts": [0], "dur": [100], "wait": [100]})
+    >>> culprits(trace, episodes).select("kind", "comm", "time", "time_frac", "worse")
+    shape: (2, 5)
+    ┌────────┬──────┬──────┬───────────┬───────┐
+    │ kind   ┆ comm ┆ time ┆ time_frac ┆ worse │
+    │ ---    ┆ ---  ┆ ---  ┆ ---       ┆ ---   │
+    │ enum   ┆ str  ┆ i64  ┆ f64       ┆ i64   │
+    ╞════════╪══════╪══════╪═══════════╪═══════╡
+    │ thread ┆ hog  ┆ 80   ┆ 0.8       ┆ 80    │
+    │ idle   ┆ null ┆ 20   ┆ 0.2       ┆ 0     │
+    └────────┴──────┴──────┴───────────┴───────┘
+    """
+    return account(trace, episodes).culprits.drop("strict")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the time of some episodes went.
+
+    `culprits` as returned by the function of that name, with `strict`: the part of `worse` in
+    which the priority should have decided. `pieces`: one row per stretch of waiting in an
+    episode, `episode, utid, ts, until, cpu, prio, due`. `idle`: `episode, cpu, time`: how
+    long each other CPU idled that the thread may run on.
+    """
+
+    culprits: pl.DataFrame
+    pieces: pl.DataFrame
+    idle: pl.DataFrame
+
+
+def account(trace: Trace, episodes: pl.DataFrame) -> Account:
+    """Read `states` once and account for every ns of waiting in `episodes`."""
+    missing = [name for name in EPISODE_COLUMNS if name not in episodes.columns]
+    if missing:
+        raise UsageError(
+            f"the episodes have no column {', '.join(missing)}",
+            "what schedscope.starvation returns",
+        )
+    parts = pieces(trace, episodes)
+    runs = _Runs(trace, parts)
+    spread = _spread(trace, parts, runs.cpus)
+    shares = [pl.DataFrame(schema=_SCHEMA).with_columns(n=pl.lit(1, pl.Int64))]
+    shares += list(_overlaps(trace, spread, runs))
+    found = _divided(_known(shares))
+    rows = _rest(found, episodes)
+    return Account(_named(trace, rows, episodes), parts, _idle(trace, parts, runs))
+
+
+def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
+    """One row per stretch of waiting on one queue in an episode: `episode, utid, ts, until, cpu, prio`."""
+    begin, end = trace.window
+    waited = (
+        trace.states.filter(
+            pl.col("state") == "runnable",
+            pl.col("utid").is_in(episodes["utid"].unique().implode()),
+        )
+        .select(
+            pl.col("utid").cast(pl.Int64),
+            pl.col("cpu").cast(pl.UInt16),
+            pl.col("prio").cast(pl.Int16),
+            ts=pl.col("ts").clip(lower_bound=begin),
+            until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
+        )
+        .filter(pl.col("ts") < pl.col("until"))
+        .sort("utid", "ts")
+        .collect()
+    )
+    # Thread and time in one number: the intervals of a thread do not overlap.
+    span = end - begin + 2
+    base = waited["utid"].to_numpy() * span - begin
+    who = episodes["utid"].cast(pl.Int64).to_numpy() * span - begin
+    since = episodes["ts"].to_numpy()
+    until = since + episodes["dur"].to_numpy()
+    first = np.searchsorted(base + waited["until"].to_numpy(), who + since, side="right")
+    last = np.searchsorted(base + waited["ts"].to_numpy(), who + until, side="left")
+    of, row = expand(first, last)
+    return (
+        waited[row]
+        .with_columns(
+            episode=episodes["episode"].cast(pl.UInt32).gather(of),
+            ts=np.maximum(waited["ts"].to_numpy()[row], since[of]),
+            until=np.minimum(waited["until"].to_numpy()[row], until[of]),
+        )
+        .select("episode", pl.col("utid").cast(pl.UInt32), "ts", "until", "cpu", "prio")
+    )
+
+
+def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """All pairs of i and each number from `first[i]` up to `last[i]`."""
+    counts = np.maximum(last - first, 0)
+    of = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts)
+    return of, np.arange(len(of)) - np.repeat(ends - counts, counts) + first[of]
+
+
+def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
+    """CPUs of a list such as "0-3,8" that were recorded; all of them if it is not known.
+
+    >>> allowed("0-1,3", [0, 1, 2, 3]), allowed(None, [0, 1])
+    ([0, 1, 3], [0, 1])
+    """
+    if not affinity:
+        return cpus
+    chosen: set[int] = set()
+    for part in affinity.split(","):
+        first, _, last = part.partition("-")
+        chosen.update(range(int(first), int(last or first) + 1))
+    return [cpu for cpu in cpus if cpu in chosen]
+
+
+class _Runs:
+    """What each CPU ran while anybody waited, idle threads included, in order of time."""
+
+    def __init__(self, trace: Trace, parts: pl.DataFrame) -> None:
+        rows = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
+        rows = rows.filter(rows["state"].cast(STATE).to_physical() == _RUNNING)
+        ts = rows["ts"].to_numpy()
+        until = ts + rows["dur"].to_numpy()
+        since, to = _union(parts["ts"].to_numpy(), parts["until"].to_numpy())
+        # The first stretch that ends after the row begins: does it begin before the row ends?
+        near = np.searchsorted(to, ts, side="right")
+        seen = np.flatnonzero(np.append(since, np.iinfo(np.int64).max)[near] < until)
+        rows = rows[seen].select(
+            "ts",
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("cpu").cast(pl.Int64),
+            pl.col("prio").cast(pl.Int16),
+            until=until[seen],
+        )
+        self.of: dict[int, pl.DataFrame] = {}
+        for (cpu,), part in rows.partition_by("cpu", as_dict=True).items():
+            self.of[cpu] = part if part["ts"].is_sorted() else part.sort("ts")
+        recorded = {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []}
+        self.cpus = sorted(recorded or range(trace.ncpu))
+
+
+def _union(ts: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """Intervals as few that do not overlap, in order."""
+    order = np.argsort(ts, kind="stable")
+    ts, reach = ts[order], np.maximum.accumulate(until[order])
+    first = np.ones(len(ts), dtype=bool)
+    first[1:] = ts[1:] > reach[:-1]
+    return ts[first], reach[np.append(first[1:], True)] if len(ts) else reach
+
+
+def _spread(trace: Trace, parts: pl.DataFrame, cpus: list[int]) -> pl.DataFrame:
+    """`pieces`, those on no known queue once for each allowed CPU; `n`: how many those are."""
+    placed = parts.drop_nulls("cpu").with_columns(pl.col("cpu").cast(pl.Int64), n=pl.lit(1, pl.Int64))
+    nowhere = parts.filter(pl.col("cpu").is_null())
+    if not nowhere.height:
+        return placed
+    masks = _masks(trace, nowhere["utid"].unique(), cpus)
+    counted = masks.with_columns(n=pl.len().over("utid").cast(pl.Int64))
+    several = nowhere.drop("cpu").join(counted, on="utid").select(placed.columns)
+    return pl.concat([placed, several])
+
+
+def _masks(trace: Trace, utids: pl.Series, cpus: list[int]) -> pl.DataFrame:
+    """One row per thread and CPU that it may run on."""
+    known = trace.threads.filter(pl.col("utid").is_in(utids.implode()))
+    rows = known.select("utid", "affinity").collect().rows()
+    lists = {utid: allowed(text, cpus) for utid, text in rows}
+    return pl.DataFrame(
+        [(utid, cpu) for utid in utids for cpu in lists.get(utid, cpus)],
+        schema={"utid": pl.UInt32, "cpu": pl.Int64},
+        orient="row",
+    )
+
+
+def _overlaps(trace: Trace, spread: pl.DataFrame, runs: _Runs) -> Iterator[pl.DataFrame]:
+    """Sums of who ran during the pieces, not yet divided by `n`, chunk by chunk."""
+    strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
+    for (cpu,), part in spread.partition_by("cpu", as_dict=True).items():
+        ran = runs.of.get(cpu)
+        if ran is None:
+            continue
+        begins, ends = ran["ts"].to_numpy(), ran["until"].to_numpy()
+        since, until = part["ts"].to_numpy(), part["until"].to_numpy()
+        first = np.searchsorted(ends, since, side="right")
+        last = np.searchsorted(begins, until, side="left")
+        grown = np.cumsum(last - first)
+        cuts = np.searchsorted(grown, np.arange(_CHUNK, int(grown[-1]), _CHUNK))
+        for chunk in np.split(np.arange(len(since)), np.unique(cuts)):
+            of, row = expand(first[chunk], last[chunk])
+            of = chunk[of]
+            time = np.minimum(until[of], ends[row]) - np.maximum(since[of], begins[row])
+            yield (
+                pl.DataFrame(
+                    {
+                        "episode": part["episode"].gather(of),
+                        "utid": ran["utid"].gather(row),
+                        "n": part["n"].gather(of),
+                        "time": time,
+                        "prio": ran["prio"].gather(row),
+                        "own": part["prio"].gather(of),
+                    }
+                )
+                .with_columns(
+                    kind=pl.when(pl.col("utid") < trace.ncpu)
+                    .then(pl.lit("idle"))
+                    .otherwise(pl.lit("thread"))
+                    .cast(KIND),
+                    # Of both systems a larger number is worse.
+                    worse=(pl.col("prio") > pl.col("own")).fill_null(False) * pl.col("time"),
+                )
+                .with_columns(strict=(pl.col("own") < strict_to).fill_null(False) * pl.col("worse"))
+                .with_columns(utid=pl.when(pl.col("kind") == "thread").then(pl.col("utid")))
+                .group_by("episode", "kind", "utid", "n")
+                .agg(pl.col("time", "worse", "strict").sum(), pl.col("prio").last())
+            )
+
+
+def _known(shares: list[pl.DataFrame]) -> pl.DataFrame:
+    columns = [*_SCHEMA, "n"]
+    return (
+        pl.concat([share.select(columns) for share in shares])
+        .group_by("episode", "kind", "utid", "n")
+        .agg(pl.col("time", "worse", "strict").sum(), pl.col("prio").last())
+    )
+
+
+def _divided(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per episode and culprit; time on a queue of n CPUs counts as its nth part.
+
+    In whole ns: down, and what that leaves of the known time goes by the largest remainders.
+    """
+    over = pl.col("time") % pl.col("n")
+    left = over.sum().over("episode", "n") // pl.col("n")
+    rank = over.rank("ordinal", descending=True).over("episode", "n")
+    n = pl.col("n")
+    return (
+        rows.sort("episode", "n", "kind", "utid")
+        .with_columns(
+            time=pl.col("time") // n + (rank <= left).cast(pl.Int64),
+            worse=pl.col("worse") // n,
+            strict=pl.col("strict") // n,
+        )
+        .group_by("episode", "kind", "utid")
+        .agg(pl.col("time", "worse", "strict").sum(), pl.col("prio").last())
+    )
+
+
+def _rest(found: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    """With a row for what the trace does not tell of each wait."""
+    known = found.group_by("episode").agg(known=pl.col("time").sum())
+    rest = (
+        episodes.select(pl.col("episode").cast(pl.UInt32), "wait")
+        .join(known, on="episode", how="left")
+        .select(
+            "episode",
+            kind=pl.lit("unknown").cast(KIND),
+            utid=pl.lit(None, pl.UInt32),
+            time=pl.col("wait") - pl.col("known").fill_null(0),
+            worse=pl.lit(0, pl.Int64),
+            strict=pl.lit(0, pl.Int64),
+            prio=pl.lit(None, pl.Int16),
+        )
+    )
+    return pl.concat([found.select(rest.columns), rest]).filter(pl.col("time") > 0)
+
+
+def _named(trace: Trace, rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    names = trace.threads.select(
+        pl.col("utid").cast(pl.UInt32), "comm", "tid", "sched_class"
+    ).collect()
+    waits = episodes.select(pl.col("episode").cast(pl.UInt32), "wait")
+    return (
+        rows.join(waits, on="episode")
+        .join(names, on="utid", how="left")
+        .with_columns(time_frac=pl.col("time") / pl.col("wait"))
+        .sort("episode", "time", "kind", "utid", descending=[False, True, False, False])
+        .select(
+            "episode", "kind", "utid", "comm", "tid", "prio", "sched_class",
+            "time", "time_frac", "worse", "strict",
+        )  # fmt: skip
+    )
+
+
+def _idle(trace: Trace, parts: pl.DataFrame, runs: _Runs) -> pl.DataFrame:
+    """How long each allowed CPU idled while the thread waited on another one's queue."""
+    frames = [pl.DataFrame(schema={"episode": pl.UInt32, "cpu": pl.Int64, "time": pl.Int64})]
+    placed = parts.drop_nulls("cpu")
+    masks = _masks(trace, placed["utid"].unique(), runs.cpus)
+    for cpu, ran in runs.of.items():
+        may = masks.filter(cpu=cpu)["utid"]
+        there = placed.filter(pl.col("utid").is_in(may.implode()), pl.col("cpu") != cpu)
+        idle = ran.filter(pl.col("utid") < trace.ncpu)
+        if not there.height or not idle.height:
+            continue
+        begins, ends = idle["ts"].to_numpy(), idle["until"].to_numpy()
+        sums = np.concatenate([[0], np.cumsum(ends - begins)])
+
+        def until(at: Ints, begins: Ints = begins, ends: Ints = ends, sums: Ints = sums) -> Ints:
+            """Idle time before each instant."""
+            row = np.searchsorted(begins, at, side="right")
+            over = np.where(row > 0, np.maximum(ends[row - 1] - at, 0), 0)
+            answer: Ints = sums[row] - over
+            return answer
+
+        time = until(there["until"].to_numpy()) - until(there["ts"].to_numpy())
+        frames.append(
+            pl.DataFrame(
+                {"episode": there["episode"], "cpu": np.full(there.height, cpu), "time": time}
+            )
+        )
+    return (
+        pl.concat(frames)
+        .group_by("episode", "cpu")
+        .agg(pl.col("time").sum())
+        .filter(pl.col("time") > 0)
+        .sort("episode", "time", "cpu", descending=[False, True, False])
+    )

@@ -1,0 +1,223 @@
+"""Did every thread get the share of the CPU that was due to it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.competition import Competition, Per, competition
+from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.weights import BASIS, EQUAL_LEVEL, TABLE
+from schedscope.errors import UsageError
+from schedscope.units import nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+By = Literal["thread", "process", "comm"]
+
+_SUMS = ("running", "waiting", "unplaced", "due", "lag", "served")
+_KEYS = {
+    "thread": ["utid", "comm", "tid", "pid"],
+    "process": ["pid", "comm"],
+    "comm": ["comm"],
+}
+
+
+def fairness(
+    trace: Trace,
+    *,
+    by: By = "thread",
+    per: Per | None = None,
+    where: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """One row per thread (process, name) and class: service received against service due.
+
+    While threads compete for a CPU, each is due a part of the service that its
+    class gets there, in proportion to its weight: generalised processor sharing.
+    The one that is furthest behind comes first.
+
+    * `utid`, `comm`, `tid`, `pid` of the thread; of a process `pid` and the name of its first
+      thread; `threads`: how many are summed;
+    * `sharing`: the class; a thread that changed its class has a row for each;
+    * `weight` (1024 is nice 0; null if it changed, or they differ) and its `basis`, see `weights`;
+    * `running`, `waiting`: time on a CPU, and runnable (ns); `unplaced`: runnable on no known
+      queue, which is in nothing else here;
+    * `due`: service due, `lag`: `due - running` (ns); positive: behind. Over all rows of a class
+      `lag` sums to zero;
+    * `served`: service that its competing set got while it took part (ns);
+      `share_due`, `share_received`: `due` and `running` over it;
+    * `ratio`: `running / due`; null where nothing was due.
+
+    `per="cpu"`: those on one CPU and its queue compete; "machine": all of a class, and nobody is
+    due more than one CPU; by default as the trace's queues are. `where` selects rows by columns of
+    `threads`, never whom they competed with.
+
+    Definition: docs/definitions/fairness.md. Raises `UsageError` for another `by` or `per`.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 0, 60, 60], "dur": [60, 60, 40, 40], "utid": [1, 2, 2, 1], "cpu": [0] * 4,
+    ...     "state": ["running", "runnable", "running", "runnable"], "prio": [120, 120, 120, 120],
+    ... })
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"], "prio": [None, 120, 120],
+    ...     "tid": [0, 7, 8], "pid": [0, 7, 8], "sched_class": ["idle", "fair", "fair"]})
+    >>> trace = Trace.from_tables({"states": states, "threads": threads},
+    ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
+    >>> fairness(trace).select("comm", "running", "due", "lag", "share_received", "ratio")
+    shape: (2, 6)
+    ┌──────┬─────────┬──────┬───────┬────────────────┬───────┐
+    │ comm ┆ running ┆ due  ┆ lag   ┆ share_received ┆ ratio │
+    │ ---  ┆ ---     ┆ ---  ┆ ---   ┆ ---            ┆ ---   │
+    │ str  ┆ i64     ┆ f64  ┆ f64   ┆ f64            ┆ f64   │
+    ╞══════╪═════════╪══════╪═══════╪════════════════╪═══════╡
+    │ b    ┆ 40      ┆ 50.0 ┆ 10.0  ┆ 0.4            ┆ 0.8   │
+    │ a    ┆ 60      ┆ 50.0 ┆ -10.0 ┆ 0.6            ┆ 1.2   │
+    └──────┴─────────┴──────┴───────┴────────────────┴───────┘
+    """
+    if by not in _KEYS:
+        raise UsageError(f"by={by!r}", " or ".join(f'"{name}"' for name in _KEYS))
+    rows = _by_thread(trace, competition(trace, per=per))
+    return _summed(selected(trace, rows, where), by)
+
+
+def jain_index(
+    trace: Trace,
+    *,
+    per: Per | None = None,
+    min_due: str | int = "1ms",
+    where: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """One row per class: how evenly its threads were treated, and who came off worst and best.
+
+    Jain's index of `x = running / due` over the class's threads, `(sum x)^2 / (n * sum x^2)`:
+    1 if all got the same part of what was due to them, `1 / n` if one got everything.
+
+    * `sharing`: the class; `jain`: null for fewer than two threads;
+    * `n`: threads in it; `n_excluded`: those to which less than `min_due` was due, of whose
+      ratio little can be said;
+    * `lag_most`: the most that a thread of the `n` is behind in all (ns); `least`, `most`:
+      the smallest and largest `x`, and `comm_least`, `comm_most`, whose they are;
+    * `basis`: of the weights.
+
+    Definition and source (Jain, Chiu and Hawe, 1984): docs/definitions/fairness.md.
+    Raises `UsageError` for a `min_due` that is no duration, or another `per`.
+    """
+    return jain_of(fairness(trace, per=per, where=where), min_due=min_due)
+
+
+def jain_of(frame: pl.DataFrame, *, min_due: str | int = "1ms") -> pl.DataFrame:
+    """`jain_index` of what `fairness` returned, by thread, without reading the trace again."""
+    least = nanoseconds(min_due)
+    if least < 0:
+        raise UsageError(f"min_due={min_due!r}", "a duration of 0 ns or more", "as in 1ms")
+    enough = (pl.col("due") >= least) & pl.col("ratio").is_not_null()
+    x = pl.col("ratio").filter(enough)
+    comm = pl.col("comm").filter(enough)
+    n = enough.sum()
+    return (
+        frame.group_by("sharing")
+        .agg(
+            jain=pl.when((n > 1) & (x.sum() > 0)).then(x.sum() ** 2 / (n * (x**2).sum())),
+            n=n.cast(pl.UInt32),
+            n_excluded=(pl.len() - n).cast(pl.UInt32),
+            lag_most=pl.col("lag").filter(enough).max(),
+            least=x.min(),
+            comm_least=comm.sort_by(x).first(),
+            most=x.max(),
+            comm_most=comm.sort_by(x).last(),
+            basis=pl.col("basis").drop_nulls().first(),
+        )
+        .sort("n", "sharing", descending=[True, False])
+    )
+
+
+def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.DataFrame:
+    """Rows of `frame`, which has a `utid`, whose threads (or own columns) fit `where`."""
+    if where is None:
+        return frame
+    known = trace.threads.select("utid", *THREAD_COLUMNS).collect()
+    extra = [name for name in known.columns if name == "utid" or name not in frame.columns]
+    wide = frame.join(known.select(extra), on="utid", how="left", maintain_order="left")
+    for name in sorted(where.meta.root_names()):
+        if name not in wide.columns:
+            raise UsageError(
+                f"no column {name!r} to select by",
+                "a column of threads, or of the result",
+                "one of " + ", ".join(sorted(wide.columns)),
+            )
+    return wide.filter(where).select(frame.columns)
+
+
+def _by_thread(trace: Trace, found: Competition) -> pl.DataFrame:
+    """One row per thread and class, in no order."""
+    stints = found.stints
+    number = {name: i for i, name in enumerate(found.classes)}
+    classes = np.array([number[s.name] for s in found.sets], dtype=np.int64)
+    shape = found.running.shape
+    key = classes[stints.place] * shape[1] + stints.utid if len(stints.utid) else stints.utid
+    size = shape[0] * shape[1]
+    due = np.bincount(key, stints.due, size)
+    served = np.bincount(key, stints.served, size).astype(np.int64)
+    heaviest, lightest = (np.zeros(size, dtype=np.int64) for _ in range(2))
+    if len(key):
+        weight = TABLE[stints.level]
+        np.maximum.at(heaviest, key, weight)
+        lightest[key] = heaviest[key]
+        np.minimum.at(lightest, key, weight)
+    equal = np.zeros(size, dtype=bool)
+    equal[key[stints.level == EQUAL_LEVEL]] = True
+    part = np.flatnonzero((found.running + found.waiting + found.unplaced).reshape(-1))
+    running = found.running.reshape(-1)[part]
+    weight = pl.Series(heaviest[part])
+    same = pl.Series((heaviest == lightest)[part] & (heaviest[part] > 0))
+    rows = pl.DataFrame(
+        {
+            "utid": pl.Series(part % shape[1], dtype=pl.UInt32),
+            "sharing": [found.classes[i] for i in (part // shape[1]).tolist()],
+            "weight": weight.set(~same, None),
+            "basis": pl.Series(["equal" if e else "kernel table" for e in equal[part]], dtype=BASIS),
+            "running": running,
+            "waiting": found.waiting.reshape(-1)[part],
+            "unplaced": found.unplaced.reshape(-1)[part],
+            "due": due[part],
+            "lag": due[part] - running,
+            "served": served[part],
+        },
+        schema_overrides={"sharing": pl.String},
+    )
+    names = trace.threads.select("utid", "comm", "tid", "pid").collect()
+    return rows.join(names, on="utid", how="left")
+
+
+def _summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
+    if by == "process":
+        # A thread of an unknown process stands for itself.
+        own = pl.when(pl.col("pid").is_null()).then(pl.col("utid"))
+        first = pl.col("comm").sort_by(pl.col("tid") != pl.col("pid"), "utid").first()
+        groups = rows.with_columns(comm=first.over("pid", own)).group_by("pid", own.alias("#"),
+            "comm", "sharing")  # fmt: skip
+    else:
+        groups = rows.group_by(*_KEYS[by], "sharing")
+    one = pl.col("weight").n_unique() == 1
+    frame = groups.agg(
+        threads=pl.len().cast(pl.UInt32),
+        weight=pl.when(one).then(pl.col("weight").first()),
+        basis=pl.col("basis").first(),
+        **{name: pl.col(name).sum() for name in _SUMS},
+    )
+    served = pl.when(pl.col("served") > 0).then(pl.col("served"))
+    return (
+        frame.with_columns(
+            share_due=pl.col("due") / served,
+            share_received=pl.col("running") / served,
+            ratio=pl.col("running") / pl.when(pl.col("due") > 0).then(pl.col("due")),
+        )
+        .sort("lag", *_KEYS[by], "sharing", descending=[True, *[False] * (len(_KEYS[by]) + 1)])
+        .select(
+            *_KEYS[by], "threads", "sharing", "weight", "basis", *_SUMS,
+            "share_due", "share_received", "ratio",
+        )  # fmt: skip
+    )

@@ -1,0 +1,354 @@
+"""Which threads were kept from a CPU for too long, and by whom?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.competition import competition, due_between
+from schedscope.analysis.culprits import Account, account, pieces
+from schedscope.analysis.fairness import selected
+from schedscope.analysis.lag import Path
+from schedscope.analysis.ledger import waits
+from schedscope.analysis.stories import stories
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import CENSORED
+from schedscope.units import nanoseconds
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
+"""By which threshold an episode is one."""
+
+_CORE = {
+    "utid": pl.UInt32,
+    "ts": pl.Int64,
+    "dur": pl.Int64,
+    "wait": pl.Int64,
+    "censored": CENSORED,
+    "criterion": CRITERION,
+    "due": pl.Float64,
+    "received": pl.Int64,
+}
+_TURN = "3ms"
+
+
+def starvation(
+    trace: Trace,
+    *,
+    threshold: str | int | None = "100ms",
+    share: float | None = None,
+    lag: str | int | None = None,
+    turn: str | int = _TURN,
+    where: pl.Expr | None = None,
+    top: int | None = None,
+) -> pl.DataFrame:
+    """One row per episode of starvation, the longest waiting first.
+
+    An episode is a wait of at least `threshold` (None: no such limit). It is also a wait in which,
+    by weight among those of its class that wanted the CPU, `share` turns of `turn` each were due
+    to the thread: `share` times as long as a fair scheduler lets it wait. And it is a window
+    in which the thread got less than was due to it by at least `lag`, however it was cut into waits.
+    Those still open at the end count, as long as they were.
+
+    * `episode`: its number; `utid`, `comm`, `tid`, `pid`, `prio`, `sched_class`: the thread;
+    * `criterion`: the threshold it is over: "wait", "share", "wait, share", or "lag";
+    * `ts`, `dur`: begin and length; `wait`: time waited in it, all of it but for "lag" (ns);
+    * `censored`: "right" if it was still going on when it went out of sight;
+    * `cpu`: on whose queue it waited longest; `cpus`: all of them ("" where none is known);
+    * `culprit`: the name whose threads had the CPU longest meanwhile, `culprit_threads` how many
+      of them, `culprit_time` (ns), `culprit_frac` of the wait; `others`: time of all other threads;
+    * `idle`: time in which that CPU idled; `unknown`: the trace does not tell. `culprit_time`,
+      `others`, `idle` and `unknown` sum up to `wait`;
+    * `idle_allowed`: CPU time that other CPUs idled that it may run on, `idle_cpu`, `idle_cpu_time`:
+      the one that idled longest; `affinity`: where it may run (null: not known, all are taken);
+    * `behind_worse`: time waited behind a worse priority; `inversion`: the part of it in which
+      priority decides and not weight: all of it, but for Linux's nice levels (ns);
+    * `due`, `received`: service due by weight and service received in it (ns), with `share` or
+      `lag` only;
+    * `story`: the row in a sentence.
+
+    `where`: whose episodes, by columns of `threads` and `cpu`. `top`: only the longest so many.
+    Waits whose begin was not seen are in no row; `starvation_summary` counts them.
+    Definition: docs/definitions/starvation.md. Raises `UsageError` if no threshold is given, or
+    one that is not positive.
+
+    >>> from schedscope import Trace
+    >>> ms = 1_000_000
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 0, 300 * ms], "dur": [300 * ms, 300 * ms, 10 * ms], "utid": [1, 2, 2],
+    ...     "state": ["running", "runnable", "running"], "cpu": [0] * 3, "prio": [49, 120, 120],
+    ... })
+    >>> waits = pl.DataFrame({"utid": [2], "cause": ["wake"], "ts_ready": [0], "ts_run": [300 * ms],
+    ...     "wait": [300 * ms], "cpu": [0], "queue_cpu": [0], "prio": [120], "censored": ["none"]})
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "bully", "clerk"], "tid": [0, 7, 8],
+    ...     "pid": [0, 7, 8], "kernel": [None] * 3, "sched_class": ["idle", "realtime", "fair"],
+    ...     "prio": [None, 49, 120], "affinity": [None, None, "0"], "recorder": [False] * 3})
+    >>> trace = Trace.from_tables({"states": states, "waits": waits, "threads": threads},
+    ...     {"ncpu": 1, "window": [0, 310 * ms], "os": "Linux"})
+    >>> starvation(trace)["story"][0]
+    'clerk (prio 120) waited 300 ms on CPU 0 behind bully (100 %)'
+    """
+    limits = Limits.of(threshold, share, lag, turn)
+    if top is not None and top < 1:
+        raise UsageError(f"top={top}", "a number of episodes, 1 or more")
+    core = _found(trace, limits, where)
+    core = core.sort("wait", "ts", "utid", descending=[True, False, False])
+    if top is not None:
+        core = core.head(top)
+    episodes = core.with_row_index("episode")
+    return _told(trace, episodes, account(trace, episodes), limits)
+
+
+def starvation_summary(
+    trace: Trace,
+    *,
+    by: Literal["comm", "thread", "all"] = "comm",
+    threshold: str | int | None = "100ms",
+    share: float | None = None,
+    lag: str | int | None = None,
+    turn: str | int = _TURN,
+    where: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """One row per thread name (thread; one in all): how often it starved, most waiting first.
+
+    * `comm`, and with `by="thread"` `utid`, `tid`: whose; neither with `by="all"`;
+    * `threads`: how many starved; `n`: episodes; `n_censored`: of them still open when they went
+      out of sight;
+    * `n_excluded`: waits whose begin was not seen, of which it cannot be said;
+    * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
+      `ts_longest` when it began.
+
+    Options as for `starvation`, which has the episodes themselves and who is to blame.
+    """
+    if by not in ("comm", "thread", "all"):
+        raise UsageError(f"by={by!r}", '"comm", "thread" or "all"')
+    found = _found(trace, Limits.of(threshold, share, lag, turn), where)
+    keys = {"comm": ["comm"], "thread": ["utid", "comm", "tid"], "all": []}[by]
+    names = trace.threads.select("utid", "comm", "tid").collect()
+    unseen = (
+        waits(trace, ["utid", "wait", "cpu"], where)
+        .filter(pl.col("wait").is_null())
+        .select("utid")
+        .collect()
+    )
+    everything = pl.concat(
+        [
+            found.select("utid", "ts", "wait", "censored", seen=pl.lit(True)),
+            unseen.select(
+                "utid",
+                ts=pl.lit(None, pl.Int64),
+                wait=pl.lit(None, pl.Int64),
+                censored=pl.lit("left").cast(CENSORED),
+                seen=pl.lit(False),
+            ),
+        ]
+    ).join(names, on="utid", how="left")
+    seen = pl.col("seen")
+    sums = [
+        pl.col("utid").filter(seen).n_unique().cast(pl.UInt32).alias("threads"),
+        seen.sum().cast(pl.UInt32).alias("n"),
+        (seen & (pl.col("censored") != "none")).sum().cast(pl.UInt32).alias("n_censored"),
+        (~seen).sum().cast(pl.UInt32).alias("n_excluded"),
+        pl.col("wait").sum().alias("total"),
+        pl.col("wait").max().alias("longest"),
+        pl.col("ts").sort_by("wait", "ts", descending=[True, False], nulls_last=True).first()
+        .alias("ts_longest"),
+    ]  # fmt: skip
+    if not keys:
+        return everything.select(sums)
+    rows = everything.group_by(keys).agg(sums)
+    return rows.sort("total", *keys, descending=[True] + [False] * len(keys))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The thresholds, checked, in ns."""
+
+    threshold: int | None
+    share: float | None
+    lag: int | None
+    turn: int
+
+    @classmethod
+    def of(
+        cls,
+        threshold: str | int | None,
+        share: float | None,
+        lag: str | int | None,
+        turn: str | int,
+    ) -> Limits:
+        """Read and check them."""
+        wait = None if threshold is None else nanoseconds(threshold)
+        bound = None if lag is None else nanoseconds(lag)
+        length = nanoseconds(turn)
+        if wait is None and share is None and bound is None:
+            raise UsageError("no threshold", "a threshold, a share or a lag", "as in threshold='100ms'")
+        for name, value in (("threshold", wait), ("share", share), ("lag", bound), ("turn", length)):
+            if value is not None and not value > 0:
+                raise UsageError(f"{name}={value}", "more than 0")
+        return cls(wait, share, bound, length)
+
+
+def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
+    frames = [pl.DataFrame(schema=_CORE)]
+    if limits.threshold is not None or limits.share is not None:
+        frames.append(_long_waits(trace, limits, where))
+    if limits.lag is not None:
+        frames.append(_shortfalls(trace, limits.lag, where))
+    return pl.concat([frame.select(*_CORE) for frame in frames])
+
+
+def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
+    """Waits over the threshold, or over the share, or both."""
+    # Nobody is due more than the time that passes: the share cannot be exceeded sooner.
+    shortest = None if limits.share is None else int(limits.share * limits.turn)
+    least = min(limit for limit in (limits.threshold, shortest) if limit is not None)
+    columns = ["utid", "ts_ready", "wait", "censored", "cpu"]
+    rows = (
+        waits(trace, columns, where)
+        .filter(pl.col("wait") >= max(least, 1))
+        .select(
+            "utid", "wait",
+            pl.col("censored").cast(pl.String).cast(CENSORED),
+            ts="ts_ready", dur="wait",
+        )  # fmt: skip
+        .collect()
+    )
+    long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
+    due = pl.lit(None, pl.Float64)
+    if limits.share is not None:
+        episodes = rows.with_row_index("episode")
+        parts = pieces(trace, episodes)
+        found = competition(trace, capacity="cpu")
+        sums = parts.select(
+            "episode",
+            due=due_between(trace, found, parts, parts["ts"].to_numpy(), parts["until"].to_numpy()),
+        ).group_by("episode").agg(pl.col("due").sum())  # fmt: skip
+        rows = episodes.join(sums, on="episode", how="left").drop("episode")
+        due = pl.col("due").fill_null(0.0)
+    over = pl.lit(False) if limits.share is None else due >= limits.share * limits.turn
+    return rows.select(
+        "utid", "ts", "dur", "wait", "censored",
+        criterion=pl.when(long & over).then(pl.lit("wait, share")).when(over).then(pl.lit("share"))
+        .when(long).then(pl.lit("wait")).cast(CRITERION),
+        due=due,
+        received=pl.lit(0 if limits.share is not None else None, pl.Int64),
+    ).filter(pl.col("criterion").is_not_null())  # fmt: skip
+
+
+def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame:
+    """Windows in which service fell short of what was due.
+
+    A thread's shortfall at some time is how much its lag has risen above the
+    lowest it ever had before (Page's cumulative sum). From a lowest point to the next
+    is one excursion; the window is from its begin to where the shortfall is largest.
+    """
+    end = trace.window[1]
+    utids = None
+    if where is not None:
+        on_cpu = "cpu" in where.meta.root_names()
+        source = trace.waits.select("utid", pl.coalesce("cpu", "queue_cpu").alias("cpu")).unique()
+        threads = source.collect() if on_cpu else trace.threads.select("utid").collect()
+        utids = selected(trace, threads, where)["utid"].unique()
+    path = Path(trace, competition(trace, capacity="cpu"), utids)
+    rows = []
+    for (utid,), part in path.turns().partition_by("utid", as_dict=True).items():
+        lag, ts = part["lag"].to_numpy(), part["ts"].to_numpy()
+        lowest = np.minimum.accumulate(lag)
+        short = lag - lowest
+        if short.max(initial=0) < bound:
+            continue
+        # A row at its lowest is a begin; the last of several in a row is the one.
+        begins = np.flatnonzero(short == 0)
+        of = np.searchsorted(begins, np.arange(len(lag)), side="right") - 1
+        starts = np.flatnonzero(np.diff(of, prepend=-1))
+        worst = np.maximum.reduceat(short, starts)
+        for number in np.flatnonzero(worst >= bound):
+            first = int(starts[number])
+            last = int(starts[number + 1]) if number + 1 < len(starts) else len(lag)
+            top = first + int(np.argmax(short[first:last]))
+            rows.append(
+                {
+                    "utid": utid,
+                    "ts": int(ts[first]),
+                    "dur": int(ts[top] - ts[first]),
+                    "censored": "right" if ts[top] >= end else "none",
+                    "criterion": "lag",
+                    "due": float(part["due"][top] - part["due"][first]),
+                    "received": int(part["received"][top] - part["received"][first]),
+                }
+            )
+    schema = {name: dtype for name, dtype in _CORE.items() if name != "wait"}
+    frame = pl.DataFrame(rows, schema=schema).with_row_index("episode")
+    waited = (
+        pieces(trace, frame)
+        .group_by("episode")
+        .agg(wait=(pl.col("until") - pl.col("ts")).sum())
+    )  # fmt: skip
+    return frame.join(waited, on="episode", how="left").with_columns(pl.col("wait").fill_null(0))
+
+
+def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) -> pl.DataFrame:
+    """The columns of `starvation`."""
+    names = trace.threads.select("utid", "comm", "tid", "pid", "sched_class", "affinity",
+        own="prio").collect()  # fmt: skip
+    length = pl.col("until") - pl.col("ts")
+    queues = (
+        found.pieces.drop_nulls("cpu").group_by("episode", "cpu").agg(time=length.sum())
+        .sort("episode", "time", "cpu", descending=[False, True, False])
+        .group_by("episode", maintain_order=True)
+        .agg(pl.col("cpu").first(), cpus=pl.col("cpu").sort().cast(pl.String).str.join(","))
+    )  # fmt: skip
+    prios = (
+        found.pieces.sort("episode", "ts").group_by("episode").agg(pl.col("prio").drop_nulls().last())
+    )
+    culprits = found.culprits
+    of_thread = pl.col("kind") == "thread"
+    by_name = (
+        culprits.filter(of_thread).group_by("episode", "comm")
+        .agg(culprit_time=pl.col("time").sum(), culprit_threads=pl.len().cast(pl.UInt32))
+        .sort("episode", "culprit_time", "comm", descending=[False, True, False])
+        .group_by("episode", maintain_order=True)
+        .agg(
+            pl.col("comm").first().alias("culprit"),
+            pl.col("culprit_time", "culprit_threads").first(),
+            others=pl.col("culprit_time").sum() - pl.col("culprit_time").first(),
+        )
+    )  # fmt: skip
+    time = pl.col("time")
+    sums = culprits.group_by("episode").agg(
+        idle=time.filter(pl.col("kind") == "idle").sum(),
+        unknown=time.filter(pl.col("kind") == "unknown").sum(),
+        behind_worse=pl.col("worse").sum(),
+        inversion=pl.col("strict").sum(),
+    )
+    elsewhere = found.idle.group_by("episode", maintain_order=True).agg(
+        idle_allowed=time.sum(),
+        idle_cpu=pl.col("cpu").first().cast(pl.UInt16),
+        idle_cpu_time=time.first(),
+    )
+    frame = episodes
+    for part in (queues, prios, by_name, sums, elsewhere):
+        frame = frame.join(part, on="episode", how="left", maintain_order="left")
+    zero = ("culprit_time", "others", "idle", "unknown", "behind_worse", "inversion",
+        "idle_allowed", "idle_cpu_time")  # fmt: skip
+    frame = frame.join(names, on="utid", how="left", maintain_order="left").with_columns(
+        pl.col(zero).fill_null(0),
+        pl.col("culprit_threads").fill_null(0),
+        pl.col("cpus").fill_null(""),
+        prio=pl.coalesce("prio", "own"),
+        culprit_frac=pl.col("culprit_time") / pl.when(pl.col("wait") > 0).then(pl.col("wait")),
+    )
+    frame = frame.with_columns(story=pl.Series(stories(trace, frame, culprits), dtype=pl.String))
+    return frame.select(
+        "episode", "comm", "tid", "pid", "utid", "prio", "sched_class", "criterion",
+        "ts", "dur", "wait", "censored", "cpu", "cpus",
+        "culprit", "culprit_threads", "culprit_time", "culprit_frac", "others", "idle", "unknown",
+        "idle_allowed", "idle_cpu", "idle_cpu_time", "affinity", "behind_worse", "inversion",
+        "due", "received", "story",
+    )  # fmt: skip

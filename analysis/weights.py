@@ -1,0 +1,169 @@
+"""Which share of a CPU is due to each thread, and how far is that known?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.trace import Trace
+
+LINUX_WEIGHTS = (
+    *(88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916),  # nice -20 to -11
+    *(9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277),  # nice -10 to -1
+    *(1024, 820, 655, 526, 423, 335, 272, 215, 172, 137),  # nice 0 to 9
+    *(110, 87, 70, 56, 45, 36, 29, 23, 18, 15),  # nice 10 to 19
+)
+"""Weights of prio 100 to 139 (nice -20 to 19): `sched_prio_to_weight` in kernel/sched/core.c of
+Linux 6.12. The values are those of Linux 2.6.23, the first release with CFS."""
+
+LINUX_IDLE_WEIGHT = 3
+"""SCHED_IDLE: `WEIGHT_IDLEPRIO` in kernel/sched/sched.h of Linux 6.12."""
+
+EQUAL_WEIGHT = 1024
+"""What a thread weighs where nothing better is known: as much as any other of its class."""
+
+BASIS = pl.Enum(["kernel table", "equal"])
+"""Where a weight is from: Linux's table, or the assumption that a class shares equally."""
+
+# Simulated policies whose priority numbers are Linux's 120 + nice throughout. O(1) and
+# staircase move the number about, and those of FreeBSD have another scale.
+_STATIC_PRIO = ("cfs", "eevdf", "scx", "ps", "rr", "fifo", "srtf")
+
+FAIR_PRIOS = (100, 139)
+# Positions in `table`: 0 to 39 are prio 100 to 139.
+_IDLE_LEVEL, EQUAL_LEVEL = 40, 41
+TABLE = np.array([*LINUX_WEIGHTS, LINUX_IDLE_WEIGHT, EQUAL_WEIGHT], dtype=np.int64)
+"""Weight by level: what `Levels.of` answers with."""
+
+_WEIGHTED = ("fair", "batch", "idle")
+
+
+class Levels:
+    """Finds class and weight of each row of `states`, from its priority and its thread."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Read the table of threads."""
+        threads = trace.threads.select("utid", "sched_class", "prio").collect()
+        size = int(threads["utid"].max() or 0) + 2  # type: ignore[arg-type]
+        self.linux = linux_priorities(trace)
+        names = threads["sched_class"].cast(pl.String).fill_null("unknown")
+        if self.linux:
+            # One run queue, one sum of weights: SCHED_BATCH and SCHED_IDLE share with the rest.
+            names = names.replace(["batch", "idle"], ["fair", "fair"])
+        self.classes: list[str] = sorted({*names, "fair", "realtime", "unknown"})
+        utid = threads["utid"].to_numpy()
+        code = {name: number for number, name in enumerate(self.classes)}
+        self._class = np.full(size, code["unknown"], dtype=np.int16)
+        self._class[utid] = [code[name] for name in names]
+        self._prio = np.full(size, -1000, dtype=np.int16)
+        self._prio[utid] = threads["prio"].fill_null(-1000).to_numpy()
+        self._idle = np.zeros(size, dtype=bool)
+        raw = threads["sched_class"].cast(pl.String)
+        self._idle[utid] = (raw == "idle").fill_null(False).to_numpy()
+        self._fair, self._realtime = code["fair"], code["realtime"]
+
+    def of(
+        self, utid: npt.NDArray[np.uint32], prio: pl.Series
+    ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+        """Number of the class (in `classes`) and level (in `TABLE`) of each row."""
+        utid = np.minimum(utid, len(self._class) - 1)
+        if not self.linux:
+            return self._class[utid], np.full(len(utid), EQUAL_LEVEL, dtype=np.int16)
+        if prio.null_count():
+            prio = pl.Series(self._prio[utid]).set(prio.is_not_null(), prio)
+        level = prio.to_numpy() - np.int16(FAIR_PRIOS[0])
+        fair = (level >= 0) & (level < len(LINUX_WEIGHTS))
+        if fair.all() and not self._idle.any():
+            return np.full(len(utid), self._fair, dtype=np.int16), level
+        cls = self._class[utid]
+        # A thread may be lent a real-time priority for a while, or change its class.
+        strict = np.where(cls == self._fair, np.int16(self._realtime), cls)
+        known = fair | (level > -900)
+        cls = np.where(fair, np.int16(self._fair), np.where(known, strict, cls))
+        level = np.where(fair, level, np.int16(EQUAL_LEVEL))
+        level = np.where(fair & self._idle[utid], np.int16(_IDLE_LEVEL), level)
+        return cls.astype(np.int16), level.astype(np.int16)
+
+
+def linux_priorities(trace: Trace) -> bool:
+    """Are the trace's priority numbers Linux's, 100 to 139 for nice -20 to 19?"""
+    if trace.fact("source", "format") == "simulation":
+        return str(trace.fact("scheduler", "name") or "").startswith(_STATIC_PRIO)
+    return str(trace.info.get("os") or "").lower() == "linux"
+
+
+def weights(trace: Trace) -> pl.DataFrame:
+    """One row per thread but the idle ones: its weight in sharing a CPU, and where that is from.
+
+    Threads of one `sharing` compete with one another by weight: Linux's fair, batch
+    and idle classes are one such set, every other class is one of its own.
+
+    * `utid`, `comm`, `tid`, `sched_class`, `prio`: the thread, as last known;
+    * `sharing`: the class whose CPU time it shares;
+    * `weight`: 1024 is a thread of nice 0;
+    * `basis`: "kernel table" for Linux's nice levels; "equal" where the source does not
+      tell weights, or the class shares by priority and not by weight.
+
+    Analyses follow a thread's priority through the trace; this table has the last one.
+    `weight_notes` says what is assumed. Definition: docs/definitions/fairness.md.
+
+    >>> from schedscope import Trace
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "make", "cc1"], "prio": [None, 120, 125],
+    ...     "tid": [0, 7, 8], "sched_class": ["idle", "fair", "fair"]})
+    >>> trace = Trace.from_tables({"threads": threads}, {"ncpu": 1, "window": [0, 20], "os": "Linux"})
+    >>> weights(trace).select("comm", "prio", "weight", "basis")
+    shape: (2, 4)
+    ┌──────┬──────┬────────┬──────────────┐
+    │ comm ┆ prio ┆ weight ┆ basis        │
+    │ ---  ┆ ---  ┆ ---    ┆ ---          │
+    │ str  ┆ i64  ┆ i64    ┆ enum         │
+    ╞══════╪══════╪════════╪══════════════╡
+    │ make ┆ 120  ┆ 1024   ┆ kernel table │
+    │ cc1  ┆ 125  ┆ 335    ┆ kernel table │
+    └──────┴──────┴────────┴──────────────┘
+    """
+    threads = (
+        trace.threads.filter(pl.col("utid") >= trace.ncpu)
+        .select("utid", "comm", "tid", "sched_class", "prio")
+        .collect()
+    )
+    levels = Levels(trace)
+    cls, level = levels.of(threads["utid"].to_numpy(), threads["prio"].cast(pl.Int16))
+    return threads.with_columns(
+        sharing=pl.Series([levels.classes[c] for c in cls], dtype=pl.String),
+        weight=pl.Series(TABLE[level]),
+        basis=pl.Series(
+            ["equal" if n == EQUAL_LEVEL else "kernel table" for n in level], dtype=BASIS
+        ),
+    )
+
+
+def weight_notes(trace: Trace) -> list[str]:
+    """Sentences on what the weights of this trace rest on: first what is known, then what is assumed."""
+    if not linux_priorities(trace):
+        system = trace.info.get("os") or trace.fact("scheduler", "name") or "this source"
+        return [
+            f"no weights are known for {system}: all threads of a class are taken to be due the same",
+        ]
+    notes = ["weights are those of Linux's nice levels, by each thread's priority at the time"]
+    policies = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
+        told=(pl.col("sched_class").cast(pl.String).is_in(["batch", "idle"])).any()
+    )
+    if not policies.collect().item():
+        notes.append("no thread is known as SCHED_IDLE; one that is would count by its nice level")
+    tunables = trace.fact("scheduler", "tunables") or {}
+    autogroup = tunables.get("/proc/sys/kernel/sched_autogroup_enabled")
+    if trace.fact("source", "format") == "simulation":
+        return notes
+    if autogroup == "1":
+        notes.append(
+            "groups are not known: autogroup was on, and it and cgroups share between groups first"
+        )
+    else:
+        notes.append("groups are not known: cgroups with a weight of their own share first")
+    return notes
