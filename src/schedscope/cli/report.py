@@ -39,8 +39,10 @@ def run(args: argparse.Namespace) -> int:
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
     trace = _options.open_input(args)
-    from schedscope.report.findings import findings
+    from schedscope.analysis.diagnosis import diagnosis
+    from schedscope.analysis.once import once
     from schedscope.report.page import page
+    from schedscope.report.summary import summary
 
     _write_whole(target, page(trace))
     written = [str(target)]
@@ -48,11 +50,21 @@ def run(args: argparse.Namespace) -> int:
         from schedscope.report.figures import write_figures
 
         written += map(str, write_figures(trace, Path(args.figures)))
-    found = findings(trace)
+    said, found = summary(trace), once(diagnosis, trace)
     lines = [*_headline.headline(trace), ""]
-    lines += [f"- {text}" for text in found]
+    lines += [f"- {text}" for text in said]
+    lines += ["", "What is wrong, the costliest first:" if found.height else "Nothing is wrong."]
+    lines += [
+        f"{i}. [{topic}] {text}"
+        for i, (topic, text) in enumerate(found.select("topic", "text").iter_rows(), 1)
+    ]
     lines += ["", "wrote " + ", ".join(written)]
-    about = {**_headline.about(trace), "findings": found, "written": written}
+    about = {
+        **_headline.about(trace),
+        "summary": said,
+        "findings": found.to_dicts(),
+        "written": written,
+    }
     _output.emit_about(about, args.format, lines)
     return 0
 

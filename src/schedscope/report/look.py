@@ -28,6 +28,11 @@ a { color: var(--accent); }
   padding: 1rem 1.2rem 1rem 2.2rem; margin: 1rem 0;
 }
 .findings li + li { margin-top: 0.5rem; }
+.wrong li { margin: 0.7rem 0; padding-left: 0.7rem; border-left: 4px solid var(--faint); }
+.wrong li.warning { border-color: #e69f00; }
+.wrong li.violated { border-color: #d55e00; }
+.wrong a { font-weight: 600; margin-right: 0.4em; }
+figure.square svg { max-width: 30rem; }
 figure { margin: 1.2rem 0; overflow-x: auto; }
 figure svg { width: 100%; max-width: 52rem; min-width: 34rem; height: auto; color: var(--ink); }
 figure svg text { font-family: system-ui, -apple-system, "DejaVu Sans", sans-serif !important; }
@@ -37,6 +42,12 @@ th, td { padding: 0.28rem 0.8rem; text-align: left; white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--ink); }
 td { border-bottom: 1px solid var(--faint); }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
+@media print {
+  main { max-width: none; padding: 0; }
+  section { break-inside: avoid-page; }
+  nav { display: none; }
+  .table, figure { overflow-x: visible; }
+}
 code { background: var(--card); padding: 0.1em 0.35em; border-radius: 3px; }
 footer { margin-top: 4rem; color: var(--soft); font-size: 0.85rem; }
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis.once import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.trace import Trace
@@ -18,9 +19,9 @@ _CAUSES = {
 }
 
 
-def findings(trace: Trace) -> list[str]:
-    """A few sentences, the most important first; each says a number and what it means."""
-    whole = runqueue_latency(trace).row(0, named=True)
+def summary(trace: Trace) -> list[str]:
+    """A few sentences, the plainest first; each says a number and what it means."""
+    whole = once(runqueue_latency, trace).row(0, named=True)
     if not whole["n"]:
         return ["No thread was seen waiting for a CPU from begin to end."]
     text = units.duration
@@ -57,7 +58,7 @@ def _worst(trace: Trace) -> list[str]:
 
 
 def _most(trace: Trace, total: int) -> list[str]:
-    by_comm = runqueue_latency(trace, by="comm")
+    by_comm = once(runqueue_latency, trace, by="comm")
     if by_comm.height < 2 or not total:
         return []
     first = by_comm.row(0, named=True)
@@ -70,7 +71,7 @@ def _most(trace: Trace, total: int) -> list[str]:
 
 
 def _causes(trace: Trace, total: int) -> list[str]:
-    by_cause = runqueue_latency(trace, by="cause").filter(pl.col("total") > 0)
+    by_cause = once(runqueue_latency, trace, by="cause").filter(pl.col("total") > 0)
     if by_cause.is_empty():
         return []
     parts = [
