@@ -17,14 +17,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from schedscope import workload
     from schedscope.analysis.check import check
+    from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.fairness import fairness, jain_index
+    from schedscope.analysis.lag import lag
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
         queue_load_agreement,
     )
     from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.starvation import starvation, starvation_summary
+    from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.weights import weight_notes, weights
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
@@ -34,8 +40,10 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.exports.write import export
+    from schedscope.plot.fairness import plot_fairness, plot_lag
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
+    from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
     from schedscope.simulator.fidelity import fidelity
@@ -57,13 +65,20 @@ _HOMES = {
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
+    "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
+    "fairness": "schedscope.analysis.fairness",
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
+    "jain_index": "schedscope.analysis.fairness",
+    "lag": "schedscope.analysis.lag",
     "open": "schedscope.trace",
+    "plot_fairness": "schedscope.plot.fairness",
+    "plot_lag": "schedscope.plot.fairness",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
+    "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
@@ -73,8 +88,13 @@ _HOMES = {
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
+    "starvation": "schedscope.analysis.starvation",
+    "starvation_summary": "schedscope.analysis.starvation",
+    "starvation_timeline": "schedscope.analysis.starvation_timeline",
     "survival": "schedscope.analysis.survival",
     "tunables": "schedscope.simulator.policy",
+    "weight_notes": "schedscope.analysis.weights",
+    "weights": "schedscope.analysis.weights",
     "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
 }
@@ -90,13 +110,20 @@ __all__ = [
     "as_defined",
     "check",
     "convert",
+    "culprits",
     "definitions",
     "export",
+    "fairness",
     "fidelity",
     "internals",
+    "jain_index",
+    "lag",
     "open",
+    "plot_fairness",
+    "plot_lag",
     "plot_queue_depth",
     "plot_runqueue_latency",
+    "plot_starvation",
     "plot_survival",
     "plot_worst_waits",
     "policies",
@@ -106,8 +133,13 @@ __all__ = [
     "runqueue_latency",
     "simulate",
     "simulate_all",
+    "starvation",
+    "starvation_summary",
+    "starvation_timeline",
     "survival",
     "tunables",
+    "weight_notes",
+    "weights",
     "workload",
     "worst_waits",
 ]
