@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from schedscope.simulator.outcome import simulate_all
     from schedscope.simulator.policy import Policy, policies, tunables
     from schedscope.simulator.run import internals, simulate
+    from schedscope.timelines.page import timeline_html
+    from schedscope.timelines.widget import timeline
     from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
@@ -74,6 +76,8 @@ _HOMES = {
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
     "survival": "schedscope.analysis.survival",
+    "timeline": "schedscope.timelines.widget",
+    "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
     "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
@@ -107,6 +111,8 @@ __all__ = [
     "simulate",
     "simulate_all",
     "survival",
+    "timeline",
+    "timeline_html",
     "tunables",
     "workload",
     "worst_waits",

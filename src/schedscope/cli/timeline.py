@@ -11,8 +11,7 @@ import argparse
 import html
 from pathlib import Path
 
-from schedscope.cli import _options
-from schedscope.cli.report import _write_whole
+from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 
 NAME = "timeline"
@@ -63,6 +62,6 @@ def run(args: argparse.Namespace) -> int:
 
     body = timeline_html(trace, max_bytes=args.max_bytes)
     text = _PAGE.format(title=html.escape(f"Timeline of {printable(trace.name)}"), body=body)
-    _write_whole(target, text)
+    _output.write_whole(target, text)
     print(f"wrote {target} ({size(len(text.encode()))})")
     return 0

@@ -52,6 +52,7 @@ class Timeline:
         utids |= {int(key[5:]) for key in self.first if key.startswith("utid:")}
         return {
             "name": self.lanes.trace.name,
+            "origin": self.lanes.begin - self.lanes.trace.origin,
             "duration": self.lanes.duration,
             "states": list(STATES),
             "lanes": self.first,
