@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,6 +42,7 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._stack = ExitStack()
         self.errors: list[str] = []
         self._last = 0
         try:
@@ -67,6 +69,7 @@ class Browser:
         self.close()
 
     def close(self) -> None:
+        self._stack.close()
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -123,7 +126,8 @@ class Browser:
         number = port.read_text().split()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{number}/json/list", timeout=10) as answer:
             pages = [page for page in json.load(answer) if page["type"] == "page"]
-        return connect(pages[0]["webSocketDebuggerUrl"], max_size=None, compression=None)
+        address = pages[0]["webSocketDebuggerUrl"]
+        return self._stack.enter_context(connect(address, max_size=None, compression=None))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._last += 1

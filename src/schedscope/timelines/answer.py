@@ -83,7 +83,7 @@ class Timeline:
         begin, end = first * scale, (first + bins) * scale
         lanes = self.lanes.get(keys)
         parts = [lane.between(begin, end) for lane in lanes]
-        left = int(request.get("intervals", INTERVALS))
+        left = _whole({"intervals": INTERVALS, **request}, "intervals")
         whole = set()
         for i in sorted(range(len(lanes)), key=lambda i: parts[i].stop - parts[i].start):
             left -= parts[i].stop - parts[i].start

@@ -128,9 +128,7 @@ class Lanes:
         chosen = pl.col("utid").is_in(utids)
         rows = (
             self._rows(chosen, "cpu", "waker_utid", "state")
-            .with_columns(
-                code=pl.col("state").cast(pl.String).replace_strict(_CODES, default=None)
-            )
+            .with_columns(code=pl.col("state").cast(pl.String).replace_strict(_CODES, default=None))
             .filter(pl.col("code").is_not_null())
             .with_columns(pl.col("code").cast(pl.UInt8))
         )
@@ -165,7 +163,7 @@ def _split(key: Any) -> tuple[str, int]:
 
 
 def _lane(rows: pl.DataFrame, who: str, waits: pl.DataFrame | None) -> Lane:
-    rows = rows.sort("ts")
+    rows = rows.sort("ts", maintain_order=True)
     starts, ends = rows["ts"].to_numpy(), rows["until"].to_numpy()
     if len(starts) and (starts[1:] < ends[:-1]).any():
         # Somebody else's tables may say two things at once: no ns is counted twice.

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import UsageError
-from schedscope.timelines.answer import MOST_BINS, Timeline
+from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.widget import SCRIPT
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _ROUGH = 3
 """No interval takes fewer bytes than this when packed: it is not worth trying."""
+_FINE = 2_000
+"""Stretches that the time around one wait is cut into, where its intervals do not fit."""
 
 
 def timeline_html(
@@ -61,16 +63,13 @@ def _data(source: Timeline, room: int) -> dict[str, Any]:
         data = _embed(about, [source.answer({**whole, "intervals": rows})], None)
         if _length(data) <= room:
             return data
-    bins = 4096
-    while bins >= 256:
+    for bins in (4096, 2048, 1024, 512, 256):
         scale = -(-duration // bins)
-        base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": 0}
+        base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
         parts = [source.answer(base)]
-        data = _embed(about, parts, scale)
-        left = room - _length(data)
-        if left > 0:
+        # Half of the page is for the worst waits, unless that leaves too coarse a picture.
+        if _length(_embed(about, parts, scale)) <= (room // 2 if bins > 256 else room):
             return _with_details(source, about, parts, scale, room)
-        bins //= 2
     raise UsageError(
         f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
         "room for a coarse picture",
@@ -79,33 +78,37 @@ def _data(source: Timeline, room: int) -> dict[str, Any]:
 
 
 def _with_details(
-    source: Timeline, about: dict[str, Any], parts: list[Any], scale: int, room: int
+    source: Timeline, about: dict[str, Any], parts: list[Answer], scale: int, room: int
 ) -> dict[str, Any]:
-    """Every interval around as many of the worst waits as there is room for."""
+    """Finer, and as far as possible every interval, around as many worst waits as fit."""
     data = _embed(about, parts, scale)
-    for wait in source.waits[:20]:
+    for wait in source.waits:
         margin = max(wait["wait"], 20_000)
         begin = max(0, wait["ready"] - margin)
         length = wait["ready"] + wait["wait"] + margin - begin
-        fine = -(-length // MOST_BINS)
-        first = begin // fine
-        window = {"first": first, "bins": min(MOST_BINS, -(-length // fine) + 1), "scale": fine}
-        lanes = [*source.first]
-        if f"utid:{wait['utid']}" not in lanes:
-            lanes.append(f"utid:{wait['utid']}")
-        part = source.answer({"lanes": lanes, **window})
-        kept = [row for row in part[0]["lanes"] if row["kind"] == "intervals"]
-        tried = _embed(about, [*parts, ({**part[0], "lanes": kept}, part[1])], scale)
+        fine = -(-length // _FINE)
+        window = {"first": begin // fine, "bins": -(-length // fine) + 1, "scale": fine}
+        # Who waited, and for which CPU, before all others.
+        lanes = [f"utid:{wait['utid']}"]
+        if wait["queue"] is not None:
+            lanes.append(f"cpu:{wait['queue']}")
+        others = [lane for lane in source.first if lane not in lanes]
+        more = [
+            source.answer({"lanes": lanes, **window}),
+            source.answer({"lanes": others, **window, "intervals": 10_000}),
+        ]
+        tried = _embed(about, [*parts, *more], scale)
         if _length(tried) > room:
             break
-        parts = [*parts, ({**part[0], "lanes": kept}, part[1])]
-        data = tried
+        parts, data = [*parts, *more], tried
     return data
 
 
-def _embed(about: dict[str, Any], parts: list[Any], finest: int | None) -> dict[str, Any]:
+def _embed(about: dict[str, Any], parts: list[Answer], finest: int | None) -> dict[str, Any]:
     """Answers with all their buffers in one: gzip finds more in it."""
-    answers, blob, sizes = [], [], []
+    answers: list[dict[str, Any]] = []
+    blob: list[bytes] = []
+    sizes: list[int] = []
     for answer, buffers in parts:
         answers.append({**answer, "buffer": len(sizes)})
         for data in buffers:

@@ -480,8 +480,10 @@ export function mount(root, about, source) {
       if (cpu) {
         paint.fillStyle = hue(piece.who[i]);
         paint.fillRect(left + a, top, b - a, tall);
-        paint.fillStyle = colour.back;
-        paint.fillRect(left + a, top, Math.min(1, b - a), tall);
+        if (b - a > 10 * ratio) {
+          paint.fillStyle = colour.back;
+          paint.fillRect(left + a, top, 1, tall);
+        }
       }
       if (b - a > 26 * ratio) {
         paint.fillStyle = cpu && colour === LIGHT ? "#ffffff" : colour.back;
@@ -490,8 +492,11 @@ export function mount(root, about, source) {
     }
   }
 
-  // Golden angle: neighbours in number are far apart in colour.
-  const hue = (utid) => `hsl(${Math.round(utid * 137.508) % 360} ${colour === LIGHT ? "48% 40%" : "45% 66%"})`;
+  // Neighbours in number are far apart in colour; red and violet mean states.
+  const hue = (utid) => {
+    const angle = 140 + Math.round(utid * 0.618034 * 100) % 100, step = utid % 3;
+    return `hsl(${angle} ${colour === LIGHT ? `45% ${30 + 6 * step}%` : `40% ${58 + 6 * step}%`})`;
+  };
 
   /** From the waker's CPU to the wait that it began, where both are to be seen. */
   function arrows(left, high) {
@@ -668,7 +673,7 @@ export function mount(root, about, source) {
   whole();
 
   const handle = {
-    view, canvas,
+    about, view, canvas,
     lanes: () => [...lanes],
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,

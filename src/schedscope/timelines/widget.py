@@ -54,7 +54,7 @@ def _widget_class() -> Any:
             "pip install 'schedscope[notebooks]', or write a page: schedscope timeline INPUT",
         ) from error
 
-    class TimelineWidget(anywidget.AnyWidget):  # type: ignore[misc]
+    class TimelineWidget(anywidget.AnyWidget):
         _esm = SCRIPT
         about = traitlets.Dict().tag(sync=True)
 
