@@ -81,8 +81,10 @@ def _with_details(
     source: Timeline, about: dict[str, Any], parts: list[Answer], scale: int, room: int
 ) -> dict[str, Any]:
     """Finer, and as far as possible every interval, around as many worst waits as fit."""
-    data = _embed(about, parts, scale)
+    left = room - _length(_embed(about, parts, scale))
     for wait in source.waits:
+        if left < 10_000:
+            break
         margin = max(wait["wait"], 20_000)
         begin = max(0, wait["ready"] - margin)
         length = wait["ready"] + wait["wait"] + margin - begin
@@ -93,15 +95,17 @@ def _with_details(
         if wait["queue"] is not None:
             lanes.append(f"cpu:{wait['queue']}")
         others = [lane for lane in source.first if lane not in lanes]
-        more = [
-            source.answer({"lanes": lanes, **window}),
-            source.answer({"lanes": others, **window, "intervals": 10_000}),
-        ]
-        tried = _embed(about, [*parts, *more], scale)
-        if _length(tried) > room:
-            break
-        parts, data = [*parts, *more], tried
-    return data
+        for most in (20_000, 2_000):
+            more = [
+                source.answer({"lanes": lanes, **window, "intervals": most}),
+                source.answer({"lanes": others, **window, "intervals": most // 2}),
+            ]
+            # Each by itself: to pack everything anew for every wait would take minutes.
+            size = _length(_embed({}, more, None))
+            if size <= left:
+                parts, left = [*parts, *more], left - size
+                break
+    return _embed(about, parts, scale)
 
 
 def _embed(about: dict[str, Any], parts: list[Answer], finest: int | None) -> dict[str, Any]:
