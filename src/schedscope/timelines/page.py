@@ -101,14 +101,16 @@ def _with_details(
                 source.answer({"lanes": others, **window, "intervals": most // 2}),
             ]
             # Each by itself: to pack everything anew for every wait would take minutes.
-            size = _length(_embed({}, more, None))
+            size = _length(_embed({}, more, None, level=1))
             if size <= left:
                 parts, left = [*parts, *more], left - size
                 break
     return _embed(about, parts, scale)
 
 
-def _embed(about: dict[str, Any], parts: list[Answer], finest: int | None) -> dict[str, Any]:
+def _embed(
+    about: dict[str, Any], parts: list[Answer], finest: int | None, level: int = 6
+) -> dict[str, Any]:
     """Answers with all their buffers in one: gzip finds more in it."""
     answers: list[dict[str, Any]] = []
     blob: list[bytes] = []
@@ -118,7 +120,7 @@ def _embed(about: dict[str, Any], parts: list[Answer], finest: int | None) -> di
         for data in buffers:
             sizes.append(len(data))
             blob.append(data)
-    packed = gzip.compress(b"".join(blob), compresslevel=6, mtime=0)
+    packed = gzip.compress(b"".join(blob), compresslevel=level, mtime=0)
     return {
         "about": {**about, "finest": finest},
         "answers": answers,
