@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from schedscope.simulator.outcome import simulate_all
     from schedscope.simulator.policy import Policy, policies, tunables
     from schedscope.simulator.run import internals, simulate
+    from schedscope.timelines.page import timeline_html
+    from schedscope.timelines.widget import timeline
     from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
@@ -122,6 +124,8 @@ _HOMES = {
     "starvation_summary": "schedscope.analysis.starvation",
     "starvation_timeline": "schedscope.analysis.starvation_timeline",
     "survival": "schedscope.analysis.survival",
+    "timeline": "schedscope.timelines.widget",
+    "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
     "weight_notes": "schedscope.analysis.weights",
     "weights": "schedscope.analysis.weights",
@@ -181,6 +185,8 @@ __all__ = [
     "starvation_summary",
     "starvation_timeline",
     "survival",
+    "timeline",
+    "timeline_html",
     "tunables",
     "weight_notes",
     "weights",
