@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from schedscope import workload
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.interactivity import (
+        interactivity,
+        interactivity_sentences,
+        interactivity_series,
+    )
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.exports.write import export
+    from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
@@ -60,8 +66,12 @@ _HOMES = {
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
+    "interactivity": "schedscope.analysis.interactivity",
+    "interactivity_sentences": "schedscope.analysis.interactivity",
+    "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
     "open": "schedscope.trace",
+    "plot_interactivity": "schedscope.plot.interactivity",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
@@ -93,8 +103,12 @@ __all__ = [
     "definitions",
     "export",
     "fidelity",
+    "interactivity",
+    "interactivity_sentences",
+    "interactivity_series",
     "internals",
     "open",
+    "plot_interactivity",
     "plot_queue_depth",
     "plot_runqueue_latency",
     "plot_survival",
