@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.fairness import fairness, jain_index
+    from schedscope.analysis.interactivity import (
+        interactivity,
+        interactivity_sentences,
+        interactivity_series,
+    )
     from schedscope.analysis.lag import lag
     from schedscope.analysis.migration import (
         migration_matrix,
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
     from schedscope.plot.fairness import plot_fairness, plot_lag
+    from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
@@ -90,6 +96,9 @@ _HOMES = {
     "export": "schedscope.exports.write",
     "fairness": "schedscope.analysis.fairness",
     "fidelity": "schedscope.simulator.fidelity",
+    "interactivity": "schedscope.analysis.interactivity",
+    "interactivity_sentences": "schedscope.analysis.interactivity",
+    "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
     "isolation_leaks": "schedscope.analysis.affinity",
     "jain_index": "schedscope.analysis.fairness",
@@ -102,6 +111,7 @@ _HOMES = {
     "ping_pong": "schedscope.analysis.migration",
     "plot_cpu_returns": "schedscope.plot.affinity",
     "plot_fairness": "schedscope.plot.fairness",
+    "plot_interactivity": "schedscope.plot.interactivity",
     "plot_lag": "schedscope.plot.fairness",
     "plot_migration_matrix": "schedscope.plot.migration",
     "plot_migration_rates": "schedscope.plot.migration",
@@ -151,6 +161,9 @@ __all__ = [
     "export",
     "fairness",
     "fidelity",
+    "interactivity",
+    "interactivity_sentences",
+    "interactivity_series",
     "internals",
     "isolation_leaks",
     "jain_index",
@@ -163,6 +176,7 @@ __all__ = [
     "ping_pong",
     "plot_cpu_returns",
     "plot_fairness",
+    "plot_interactivity",
     "plot_lag",
     "plot_migration_matrix",
     "plot_migration_rates",
