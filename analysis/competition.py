@@ -12,7 +12,7 @@ sharing approach to flow control", 1993, call V the virtual time).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-    Ints = npt.NDArray[np.int64]
+    # Of several widths: the narrow ones are a matter of memory.
+    Ints = npt.NDArray[Any]
     Numbers = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
@@ -34,6 +35,8 @@ Per = Literal["cpu", "machine"]
 
 # Steps whose weights are looked at level by level at a time: some 50 MB.
 _CHUNK = 1 << 17
+# Sums in a table, and not by search, up to this many combinations of keys.
+_DENSE = 1 << 22
 # More than one CPU, and not only by the last digit of a quotient.
 _ONE = 1 + 1e-9
 
@@ -102,14 +105,9 @@ class Competition:
     per: Per
     sets: list[CompetingSet]
     stints: Stints
-    classes: list[str]
-    """Names of the classes that the rows of the following are about."""
-    running: Ints
-    """CPU time by class and utid, ns."""
-    waiting: Ints
-    """Time runnable in a competing set, by class and utid, ns."""
-    unplaced: Ints
-    """Time runnable on no known queue, which no set has, by class and utid, ns."""
+    totals: pl.DataFrame
+    """Time by thread and class (and CPU, if asked for; else `cpu` is null): `utid, sharing, cpu`,
+    `running`, `waiting` in a competing set, and `unplaced`: runnable on no known queue (ns)."""
 
 
 def due_between(
@@ -138,43 +136,45 @@ def due_between(
 
 
 def competition(
-    trace: Trace, *, per: Per | None = None, capacity: Literal["class", "cpu"] = "class"
+    trace: Trace,
+    *,
+    per: Per | None = None,
+    capacity: Literal["class", "cpu"] = "class",
+    by_cpu: bool = False,
 ) -> Competition:
     """Sweep the trace once.
 
     `per`: which threads compete, see `sharing`. `capacity`: what there is to
     share, the service that the class got ("class"), or all that a CPU could give
-    while somebody competed for it ("cpu").
+    while somebody competed for it ("cpu"). `by_cpu`: `totals` by CPU, too.
     """
     if per not in (None, "cpu", "machine"):
         raise UsageError(f"per={per!r}", '"cpu" or "machine"')
     rows = _rows(trace)
     levels = Levels(trace)
     cls, level = levels.of(rows.utid, rows.prio)
-    top = int(rows.utid.max(initial=0)) + 1
-    # By class and thread: waiting on no queue, waiting on one, running.
-    n = len(levels.classes)
-    kind = np.where(rows.runs, np.int32(2), rows.cpu >= 0).astype(np.int32) * n + cls
-    sums = np.bincount(kind * np.int64(top) + rows.utid, rows.until - rows.ts, 3 * n * top)
-    unplaced, waiting, running = sums.astype(np.int64).reshape(3, n, top)
-    del kind
-    how: Per = per or ("machine" if unplaced.sum() > waiting.sum() else "cpu")
+    totals = _totals(rows, cls, levels.classes, by_cpu)
+    nowhere, placed = totals.select(pl.col("unplaced", "waiting").sum()).row(0)
+    how: Per = per or ("machine" if nowhere > placed else "cpu")
     if how == "machine":
-        waiting, unplaced = waiting + unplaced, np.zeros_like(unplaced)
+        totals = totals.with_columns(
+            waiting=pl.col("waiting") + pl.col("unplaced"), unplaced=pl.lit(0, pl.Int64)
+        )
     ncpu = int(rows.cpu.max(initial=0)) + 1
     place = cls.astype(np.int32)
     if how == "cpu":
         place = place * np.int32(ncpu) + rows.cpu
     given = _stretches(place, rows, ncpu)
     utid, ts, until = rows.utid, rows.ts, rows.until
-    if unplaced.any():
+    if how == "cpu" and nowhere:
         there = rows.cpu >= 0
-        utid, place, level, ts, until = (a[there] for a in (utid, place, level, ts, until))
+        utid, place, level = utid[there], place[there], level[there]
+        ts, until = ts[there], until[there]
     del rows
     stints = _stints(utid, place, level, ts, until)
     del utid, place, level, ts, until
     sets, stints = _sweep(stints, given, levels, how, ncpu, capacity, trace.ncpu)
-    return Competition(how, sets, stints, levels.classes, running, waiting, unplaced)
+    return Competition(how, sets, stints, totals)
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ class Rows:
 
     ts: Ints
     until: Ints
-    utid: npt.NDArray[np.uint32]
-    cpu: npt.NDArray[np.int32]
+    utid: Ints
+    cpu: Ints
     prio: pl.Series
     runs: Flags
 
@@ -221,9 +221,51 @@ def _rows(trace: Trace) -> Rows:
 
 def _taken(rows: Rows, at: Ints) -> Rows:
     return Rows(
-        *(a[at] for a in (rows.ts, rows.until, rows.utid, rows.cpu)),
+        rows.ts[at],
+        rows.until[at],
+        rows.utid[at],
+        rows.cpu[at],
         rows.prio.gather(at),
         rows.runs[at],
+    )
+
+
+def _totals(rows: Rows, cls: Ints, classes: list[str], by_cpu: bool) -> pl.DataFrame:
+    top = int(rows.utid.max(initial=0)) + 1
+    ncpu = int(rows.cpu.max(initial=0)) + 2 if by_cpu else 1
+    # Waiting on no queue, waiting on one, running; and class, CPU (0: none), thread.
+    key = np.where(rows.runs, np.int32(2), rows.cpu >= 0).astype(np.int64)
+    key = key * len(classes) + cls
+    if by_cpu:
+        key = key * ncpu + (rows.cpu + 1)
+    key = key * top + rows.utid
+    size = 3 * len(classes) * ncpu * top
+    if size <= _DENSE:
+        sums = np.bincount(key, rows.until - rows.ts, size)
+        found = np.flatnonzero(sums)
+        sums = sums[found]
+    else:
+        found, inverse = np.unique(key, return_inverse=True)
+        sums = np.bincount(inverse, rows.until - rows.ts, len(found))
+    rest, utid = np.divmod(found, top)
+    rest, cpu = np.divmod(rest, ncpu)
+    kind, number = np.divmod(rest, len(classes))
+    frame = pl.DataFrame(
+        {
+            "utid": pl.Series(utid, dtype=pl.UInt32),
+            "sharing": pl.Series([classes[i] for i in number.tolist()], dtype=pl.String),
+            "cpu": pl.Series(cpu - 1, dtype=pl.Int64),
+            "kind": kind,
+            "time": pl.Series(sums).cast(pl.Int64),
+        }
+    )
+    time = pl.col("time")
+    return frame.group_by(
+        "utid", "sharing", pl.when(pl.col("cpu") >= 0).then(pl.col("cpu").cast(pl.UInt16))
+    ).agg(
+        running=time.filter(pl.col("kind") == 2).sum(),
+        waiting=time.filter(pl.col("kind") == 1).sum(),
+        unplaced=time.filter(pl.col("kind") == 0).sum(),
     )
 
 
@@ -234,9 +276,7 @@ def _order(numbers: Ints) -> Ints:
     return order
 
 
-def _stints(
-    utid: npt.NDArray[np.uint32], place: Ints, level: Ints, ts: Ints, until: Ints
-) -> Stints:
+def _stints(utid: Ints, place: Ints, level: Ints, ts: Ints, until: Ints) -> Stints:
     order = _order(utid)
     key = (place << 6 | level)[order]
     who, begin, end = utid[order], ts[order], until[order]
@@ -258,7 +298,7 @@ def _stints(
     )
 
 
-def _stretches(place: npt.NDArray[np.int32], rows: Rows, ncpu: int) -> tuple[Ints, Ints, Ints]:
+def _stretches(place: Ints, rows: Rows, ncpu: int) -> tuple[Ints, Ints, Ints]:
     """Stretches in which a CPU served one competing set: the set, begin and end."""
     runs = np.flatnonzero(rows.runs)
     runs = runs[_order(rows.cpu[runs])]
@@ -278,7 +318,7 @@ def _sweep(
     capacity: str,
     cpus: int,
 ) -> tuple[list[CompetingSet], Stints]:
-    sets = []
+    sets: list[CompetingSet] = []
     due = np.zeros(len(stints.utid))
     served = np.zeros(len(stints.utid), dtype=np.int64)
     renumbered = stints.place.copy()
@@ -327,9 +367,7 @@ def _sweep(
             due[chosen] = weight * (grown[out] - grown[into])
         renumbered[chosen] = len(sets)
         sets.append(found)
-    answer = Stints(
-        stints.utid, renumbered, stints.level, stints.begin, stints.end, due, served
-    )
+    answer = Stints(stints.utid, renumbered, stints.level, stints.begin, stints.end, due, served)
     return sets, answer
 
 

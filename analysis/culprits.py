@@ -26,7 +26,7 @@ KIND = pl.Enum(["thread", "idle", "unknown"])
 EPISODE_COLUMNS = ("episode", "utid", "ts", "dur", "wait")
 """Columns that an episode must have: its number, the thread, begin, length, time waited in it."""
 
-_SCHEMA = {
+_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "episode": pl.UInt32,
     "kind": KIND,
     "utid": pl.UInt32,
@@ -66,7 +66,8 @@ def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
     ...     "sched_class": ["idle", "fair", "fair"], "affinity": [None, None, "0"]})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
     ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
-    >>> episodes = pl.DataFrame({"episode": [0], "utid": [2], "ts": [0], "dur": [100], "wait": [100]})
+    >>> episodes = pl.DataFrame(
+    ...     {"episode": [0], "utid": [2], "ts": [0], "dur": [100], "wait": [100]})
     >>> culprits(trace, episodes).select("kind", "comm", "time", "time_frac", "worse")
     shape: (2, 5)
     ┌────────┬──────┬──────┬───────────┬───────┐
@@ -115,7 +116,7 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
 
 
 def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
-    """One row per stretch of waiting on one queue in an episode: `episode, utid, ts, until, cpu, prio`."""
+    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`."""
     begin, end = trace.window
     waited = (
         trace.states.filter(
@@ -213,7 +214,9 @@ def _union(ts: Ints, until: Ints) -> tuple[Ints, Ints]:
 
 def _spread(trace: Trace, parts: pl.DataFrame, cpus: list[int]) -> pl.DataFrame:
     """`pieces`, those on no known queue once for each allowed CPU; `n`: how many those are."""
-    placed = parts.drop_nulls("cpu").with_columns(pl.col("cpu").cast(pl.Int64), n=pl.lit(1, pl.Int64))
+    placed = parts.drop_nulls("cpu").with_columns(
+        pl.col("cpu").cast(pl.Int64), n=pl.lit(1, pl.Int64)
+    )
     nowhere = parts.filter(pl.col("cpu").is_null())
     if not nowhere.height:
         return placed
@@ -338,9 +341,18 @@ def _named(trace: Trace, rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataF
         .with_columns(time_frac=pl.col("time") / pl.col("wait"))
         .sort("episode", "time", "kind", "utid", descending=[False, True, False, False])
         .select(
-            "episode", "kind", "utid", "comm", "tid", "prio", "sched_class",
-            "time", "time_frac", "worse", "strict",
-        )  # fmt: skip
+            "episode",
+            "kind",
+            "utid",
+            "comm",
+            "tid",
+            "prio",
+            "sched_class",
+            "time",
+            "time_frac",
+            "worse",
+            "strict",
+        )
     )
 
 

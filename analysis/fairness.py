@@ -79,8 +79,15 @@ def fairness(
     """
     if by not in _KEYS:
         raise UsageError(f"by={by!r}", " or ".join(f'"{name}"' for name in _KEYS))
-    rows = _by_thread(trace, competition(trace, per=per))
-    return _summed(selected(trace, rows, where), by)
+    by_cpu = where is not None and "cpu" in where.meta.root_names()
+    found = competition(trace, per=per, by_cpu=by_cpu)
+    if by_cpu and found.per == "machine":
+        raise UsageError(
+            "a selection by CPU where all CPUs are shared by one set of threads",
+            "a selection of threads",
+            "per='cpu' looks at each CPU apart",
+        )
+    return summed(selected(trace, _by_thread(trace, found, by_cpu), where), by)
 
 
 def jain_index(
@@ -151,59 +158,75 @@ def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.Dat
     return wide.filter(where).select(frame.columns)
 
 
-def _by_thread(trace: Trace, found: Competition) -> pl.DataFrame:
-    """One row per thread and class, in no order."""
+def _by_thread(trace: Trace, found: Competition, by_cpu: bool) -> pl.DataFrame:
+    """One row per thread, class (and CPU), in no order."""
     stints = found.stints
-    number = {name: i for i, name in enumerate(found.classes)}
-    classes = np.array([number[s.name] for s in found.sets], dtype=np.int64)
-    shape = found.running.shape
-    key = classes[stints.place] * shape[1] + stints.utid if len(stints.utid) else stints.utid
-    size = shape[0] * shape[1]
-    due = np.bincount(key, stints.due, size)
-    served = np.bincount(key, stints.served, size).astype(np.int64)
-    heaviest, lightest = (np.zeros(size, dtype=np.int64) for _ in range(2))
-    if len(key):
-        weight = TABLE[stints.level]
-        np.maximum.at(heaviest, key, weight)
-        lightest[key] = heaviest[key]
-        np.minimum.at(lightest, key, weight)
-    equal = np.zeros(size, dtype=bool)
-    equal[key[stints.level == EQUAL_LEVEL]] = True
-    part = np.flatnonzero((found.running + found.waiting + found.unplaced).reshape(-1))
-    running = found.running.reshape(-1)[part]
-    weight = pl.Series(heaviest[part])
-    same = pl.Series((heaviest == lightest)[part] & (heaviest[part] > 0))
-    rows = pl.DataFrame(
+    # Numbers of the competing sets are few, those of threads small: one table of both.
+    top = int(stints.utid.max(initial=0)) + 1
+    key = stints.place * top + stints.utid
+    used = np.zeros(len(found.sets) * top, dtype=bool)
+    used[key] = True
+    part = np.flatnonzero(used)
+    number = (np.cumsum(used) - 1)[key]
+    size = len(part)
+    heaviest, lightest = np.zeros(size, dtype=np.int64), np.full(size, 1 << 62)
+    table = np.bincount(number * len(TABLE) + stints.level, minlength=size * len(TABLE))
+    for level, here in enumerate((table.reshape(size, len(TABLE)) > 0).T):
+        heaviest[here] = np.maximum(heaviest[here], TABLE[level])
+        lightest[here] = np.minimum(lightest[here], TABLE[level])
+    equal = table.reshape(size, len(TABLE))[:, EQUAL_LEVEL] > 0
+    of_set = found.sets
+    frame = pl.DataFrame(
         {
-            "utid": pl.Series(part % shape[1], dtype=pl.UInt32),
-            "sharing": [found.classes[i] for i in (part // shape[1]).tolist()],
-            "weight": weight.set(~same, None),
-            "basis": pl.Series(["equal" if e else "kernel table" for e in equal[part]], dtype=BASIS),
-            "running": running,
-            "waiting": found.waiting.reshape(-1)[part],
-            "unplaced": found.unplaced.reshape(-1)[part],
-            "due": due[part],
-            "lag": due[part] - running,
-            "served": served[part],
-        },
-        schema_overrides={"sharing": pl.String},
+            "utid": pl.Series(part % top, dtype=pl.UInt32),
+            "sharing": pl.Series([of_set[i].name for i in (part // top).tolist()], dtype=pl.String),
+            "cpu": pl.Series([of_set[i].cpu for i in (part // top).tolist()], dtype=pl.UInt16),
+            "heaviest": heaviest,
+            "lightest": lightest,
+            "equal": equal,
+            "due": np.bincount(number, stints.due, size),
+            "served": np.bincount(number, stints.served, size).astype(np.int64),
+        }
     )
-    names = trace.threads.select("utid", "comm", "tid", "pid").collect()
-    return rows.join(names, on="utid", how="left")
+    if not by_cpu:
+        frame = frame.with_columns(cpu=pl.lit(None, pl.UInt16))
+    keys = ["utid", "sharing", "cpu"]
+    sums = frame.group_by(keys).agg(
+        pl.col("due", "served").sum(),
+        pl.col("heaviest").max(),
+        pl.col("lightest").min(),
+        pl.col("equal").any(),
+    )
+    names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
+    return (
+        found.totals.join(sums, on=keys, how="left", nulls_equal=True)
+        .join(names, on="utid", how="left")
+        .with_columns(pl.col("due", "served").fill_null(0))
+        .with_columns(
+            weight=pl.when(pl.col("heaviest") == pl.col("lightest")).then(pl.col("heaviest")),
+            basis=pl.when(pl.col("equal"))
+            .then(pl.lit("equal"))
+            .otherwise(pl.lit("kernel table"))
+            .cast(BASIS),
+            lag=pl.col("due") - pl.col("running"),
+        )
+        .drop("heaviest", "lightest", "equal")
+    )
 
 
-def _summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
+def summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
+    """What `fairness` returned by thread, by thread, process or name."""
     if by == "process":
         # A thread of an unknown process stands for itself.
         own = pl.when(pl.col("pid").is_null()).then(pl.col("utid"))
         first = pl.col("comm").sort_by(pl.col("tid") != pl.col("pid"), "utid").first()
-        groups = rows.with_columns(comm=first.over("pid", own)).group_by("pid", own.alias("#"),
-            "comm", "sharing")  # fmt: skip
+        named = rows.with_columns(comm=first.over("pid", own))
+        groups = named.group_by("pid", own.alias("#"), "comm", "sharing")
     else:
         groups = rows.group_by(*_KEYS[by], "sharing")
     one = pl.col("weight").n_unique() == 1
     frame = groups.agg(
-        threads=pl.len().cast(pl.UInt32),
+        threads=pl.col("utid").n_unique().cast(pl.UInt32),
         weight=pl.when(one).then(pl.col("weight").first()),
         basis=pl.col("basis").first(),
         **{name: pl.col(name).sum() for name in _SUMS},
@@ -217,7 +240,14 @@ def _summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
         )
         .sort("lag", *_KEYS[by], "sharing", descending=[True, *[False] * (len(_KEYS[by]) + 1)])
         .select(
-            *_KEYS[by], "threads", "sharing", "weight", "basis", *_SUMS,
-            "share_due", "share_received", "ratio",
-        )  # fmt: skip
+            *_KEYS[by],
+            "threads",
+            "sharing",
+            "weight",
+            "basis",
+            *_SUMS,
+            "share_due",
+            "share_received",
+            "ratio",
+        )
     )

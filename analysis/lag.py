@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Numbers = npt.NDArray[np.float64]
 
-_SCHEMA = {"utid": pl.UInt32, "ts": pl.Int64, "lag": pl.Float64, "due": pl.Float64}
-_SCHEMA |= {"received": pl.Int64}
+_SCHEMA = {
+    "utid": pl.UInt32,
+    "ts": pl.Int64,
+    "lag": pl.Float64,
+    "due": pl.Float64,
+    "received": pl.Int64,
+}
 _MOST_ROWS = 20_000_000
 
 
@@ -39,7 +44,7 @@ def lag(
     competed have rows at the same instants, from the begin of the window to its end: the lags
     of an instant sum to zero.
 
-    * `utid`, `ts`: the thread, the instant;
+    * `utid`, `comm`, `tid`, `ts`: the thread, the instant;
     * `lag`: `due - received` (ns); positive: behind;
     * `due`, `received`: service due, CPU time, both since the begin of the window (ns).
 
@@ -54,7 +59,7 @@ def lag(
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"]})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
     ...     {"ncpu": 1, "window": [0, 100]})
-    >>> lag(trace).filter(utid=2)
+    >>> lag(trace).filter(utid=2).drop("comm", "tid")
     shape: (3, 5)
     ┌──────┬─────┬──────┬──────┬──────────┐
     │ utid ┆ ts  ┆ lag  ┆ due  ┆ received │
@@ -75,7 +80,7 @@ def lag(
         chosen = selected(trace, all_threads, where)["utid"]
     path = Path(trace, competition(trace, per=per), chosen)
     if step is None:
-        return path.turns()
+        return _named(trace, path.turns())
     begin, end = trace.window
     at = np.unique(np.append(np.arange(begin, end, step, dtype=np.int64), end))
     if len(at) * len(path.threads) > _MOST_ROWS:
@@ -84,7 +89,13 @@ def lag(
             f"at most {_MOST_ROWS:,}",
             "take a longer time, or select threads with where",
         )
-    return path.sampled(at)
+    return _named(trace, path.sampled(at))
+
+
+def _named(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
+    joined = frame.join(names, on="utid", how="left", maintain_order="left")
+    return joined.select("utid", "comm", "tid", "ts", "lag", "due", "received")
 
 
 class Path:
@@ -128,17 +139,16 @@ class Path:
         self.due_before = self._before(self.due)
         self.ran_before = self._before((self.until - self.ts) * self.runs)
 
-    def _before(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def _before(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total = np.concatenate([[0], np.cumsum(values)])[:-1]
         counts = np.diff(np.append(self._first, len(values)))
-        return total - np.repeat(total[self._first], counts)  # type: ignore[no-any-return]
+        before: npt.NDArray[Any] = total - np.repeat(total[self._first], counts)
+        return before
 
     def turns(self) -> pl.DataFrame:
         """The frame of `lag` without `every`."""
         ran = (self.until - self.ts) * self.runs
-        ends = self._frame(
-            self.utid, self.until, self.due_before + self.due, self.ran_before + ran
-        )
+        ends = self._frame(self.utid, self.until, self.due_before + self.due, self.ran_before + ran)
         alone = np.ones(len(self.ts), dtype=bool)
         alone[1:] = (self.ts[1:] != self.until[:-1]) | (self.utid[1:] != self.utid[:-1])
         begins = self._frame(
@@ -153,13 +163,14 @@ class Path:
         row = np.zeros(len(self.threads) * n, dtype=np.int64)
         for i in range(len(self.threads)):
             first, last = int(edges[i]), int(edges[i + 1])
-            row[i * n : (i + 1) * n] = first - 1 + np.searchsorted(
-                self.ts[first:last], at, side="right"
+            row[i * n : (i + 1) * n] = (
+                first - 1 + np.searchsorted(self.ts[first:last], at, side="right")
             )
         begun = row >= np.repeat(self._first, n)
         row = np.maximum(row, np.repeat(self._first, n))
-        until = np.where(begun, np.minimum(np.tile(at, len(self.threads)), self.until[row]),
-            self.ts[row])  # fmt: skip
+        until = np.where(
+            begun, np.minimum(np.tile(at, len(self.threads)), self.until[row]), self.ts[row]
+        )
         part = due_between(self._trace, self._found, self._rows[row], self.ts[row], until)
         due = self.due_before[row] + part
         ran = self.ran_before[row] + (until - self.ts[row]) * self.runs[row]

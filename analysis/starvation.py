@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
 """By which threshold an episode is one."""
 
-_CORE = {
+_CORE: dict[str, type[pl.DataType] | pl.DataType] = {
     "utid": pl.UInt32,
     "ts": pl.Int64,
     "dur": pl.Int64,
@@ -51,8 +51,8 @@ def starvation(
 
     An episode is a wait of at least `threshold` (None: no such limit). It is also a wait in which,
     by weight among those of its class that wanted the CPU, `share` turns of `turn` each were due
-    to the thread: `share` times as long as a fair scheduler lets it wait. And it is a window
-    in which the thread got less than was due to it by at least `lag`, however it was cut into waits.
+    to the thread: `share` times as long as a fair scheduler lets it wait. And it is a window in
+    which the thread got less than was due to it by at least `lag`, however cut into waits.
     Those still open at the end count, as long as they were.
 
     * `episode`: its number; `utid`, `comm`, `tid`, `pid`, `prio`, `sched_class`: the thread;
@@ -64,8 +64,9 @@ def starvation(
       of them, `culprit_time` (ns), `culprit_frac` of the wait; `others`: time of all other threads;
     * `idle`: time in which that CPU idled; `unknown`: the trace does not tell. `culprit_time`,
       `others`, `idle` and `unknown` sum up to `wait`;
-    * `idle_allowed`: CPU time that other CPUs idled that it may run on, `idle_cpu`, `idle_cpu_time`:
-      the one that idled longest; `affinity`: where it may run (null: not known, all are taken);
+    * `idle_allowed`: CPU time that other CPUs idled that it may run on, `idle_cpu` and
+      `idle_cpu_time`: the one that idled longest; `affinity`: where it may run (null: not known,
+      all are taken);
     * `behind_worse`: time waited behind a worse priority; `inversion`: the part of it in which
       priority decides and not weight: all of it, but for Linux's nice levels (ns);
     * `due`, `received`: service due by weight and service received in it (ns), with `share` or
@@ -156,9 +157,11 @@ def starvation_summary(
         (~seen).sum().cast(pl.UInt32).alias("n_excluded"),
         pl.col("wait").sum().alias("total"),
         pl.col("wait").max().alias("longest"),
-        pl.col("ts").sort_by("wait", "ts", descending=[True, False], nulls_last=True).first()
+        pl.col("ts")
+        .sort_by("wait", "ts", descending=[True, False], nulls_last=True)
+        .first()
         .alias("ts_longest"),
-    ]  # fmt: skip
+    ]
     if not keys:
         return everything.select(sums)
     rows = everything.group_by(keys).agg(sums)
@@ -187,8 +190,15 @@ class Limits:
         bound = None if lag is None else nanoseconds(lag)
         length = nanoseconds(turn)
         if wait is None and share is None and bound is None:
-            raise UsageError("no threshold", "a threshold, a share or a lag", "as in threshold='100ms'")
-        for name, value in (("threshold", wait), ("share", share), ("lag", bound), ("turn", length)):
+            raise UsageError(
+                "no threshold", "a threshold, a share or a lag", "as in threshold='100ms'"
+            )
+        for name, value in (
+            ("threshold", wait),
+            ("share", share),
+            ("lag", bound),
+            ("turn", length),
+        ):
             if value is not None and not value > 0:
                 raise UsageError(f"{name}={value}", "more than 0")
         return cls(wait, share, bound, length)
@@ -213,10 +223,12 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
         waits(trace, columns, where)
         .filter(pl.col("wait") >= max(least, 1))
         .select(
-            "utid", "wait",
+            "utid",
+            "wait",
             pl.col("censored").cast(pl.String).cast(CENSORED),
-            ts="ts_ready", dur="wait",
-        )  # fmt: skip
+            ts="ts_ready",
+            dur="wait",
+        )
         .collect()
     )
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
@@ -225,20 +237,35 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
         episodes = rows.with_row_index("episode")
         parts = pieces(trace, episodes)
         found = competition(trace, capacity="cpu")
-        sums = parts.select(
-            "episode",
-            due=due_between(trace, found, parts, parts["ts"].to_numpy(), parts["until"].to_numpy()),
-        ).group_by("episode").agg(pl.col("due").sum())  # fmt: skip
+        sums = (
+            parts.select(
+                "episode",
+                due=due_between(
+                    trace, found, parts, parts["ts"].to_numpy(), parts["until"].to_numpy()
+                ),
+            )
+            .group_by("episode")
+            .agg(pl.col("due").sum())
+        )
         rows = episodes.join(sums, on="episode", how="left").drop("episode")
         due = pl.col("due").fill_null(0.0)
     over = pl.lit(False) if limits.share is None else due >= limits.share * limits.turn
     return rows.select(
-        "utid", "ts", "dur", "wait", "censored",
-        criterion=pl.when(long & over).then(pl.lit("wait, share")).when(over).then(pl.lit("share"))
-        .when(long).then(pl.lit("wait")).cast(CRITERION),
+        "utid",
+        "ts",
+        "dur",
+        "wait",
+        "censored",
+        criterion=pl.when(long & over)
+        .then(pl.lit("wait, share"))
+        .when(over)
+        .then(pl.lit("share"))
+        .when(long)
+        .then(pl.lit("wait"))
+        .cast(CRITERION),
         due=due,
         received=pl.lit(0 if limits.share is not None else None, pl.Int64),
-    ).filter(pl.col("criterion").is_not_null())  # fmt: skip
+    ).filter(pl.col("criterion").is_not_null())
 
 
 def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame:
@@ -286,31 +313,35 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
     schema = {name: dtype for name, dtype in _CORE.items() if name != "wait"}
     frame = pl.DataFrame(rows, schema=schema).with_row_index("episode")
     waited = (
-        pieces(trace, frame)
-        .group_by("episode")
-        .agg(wait=(pl.col("until") - pl.col("ts")).sum())
-    )  # fmt: skip
+        pieces(trace, frame).group_by("episode").agg(wait=(pl.col("until") - pl.col("ts")).sum())
+    )
     return frame.join(waited, on="episode", how="left").with_columns(pl.col("wait").fill_null(0))
 
 
 def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) -> pl.DataFrame:
     """The columns of `starvation`."""
-    names = trace.threads.select("utid", "comm", "tid", "pid", "sched_class", "affinity",
-        own="prio").collect()  # fmt: skip
+    names = trace.threads.select(
+        "utid", "comm", "tid", "pid", "sched_class", "affinity", own="prio"
+    ).collect()
     length = pl.col("until") - pl.col("ts")
     queues = (
-        found.pieces.drop_nulls("cpu").group_by("episode", "cpu").agg(time=length.sum())
+        found.pieces.drop_nulls("cpu")
+        .group_by("episode", "cpu")
+        .agg(time=length.sum())
         .sort("episode", "time", "cpu", descending=[False, True, False])
         .group_by("episode", maintain_order=True)
         .agg(pl.col("cpu").first(), cpus=pl.col("cpu").sort().cast(pl.String).str.join(","))
-    )  # fmt: skip
+    )
     prios = (
-        found.pieces.sort("episode", "ts").group_by("episode").agg(pl.col("prio").drop_nulls().last())
+        found.pieces.sort("episode", "ts")
+        .group_by("episode")
+        .agg(pl.col("prio").drop_nulls().last())
     )
     culprits = found.culprits
     of_thread = pl.col("kind") == "thread"
     by_name = (
-        culprits.filter(of_thread).group_by("episode", "comm")
+        culprits.filter(of_thread)
+        .group_by("episode", "comm")
         .agg(culprit_time=pl.col("time").sum(), culprit_threads=pl.len().cast(pl.UInt32))
         .sort("episode", "culprit_time", "comm", descending=[False, True, False])
         .group_by("episode", maintain_order=True)
@@ -319,7 +350,7 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
             pl.col("culprit_time", "culprit_threads").first(),
             others=pl.col("culprit_time").sum() - pl.col("culprit_time").first(),
         )
-    )  # fmt: skip
+    )
     time = pl.col("time")
     sums = culprits.group_by("episode").agg(
         idle=time.filter(pl.col("kind") == "idle").sum(),
@@ -335,8 +366,16 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
     frame = episodes
     for part in (queues, prios, by_name, sums, elsewhere):
         frame = frame.join(part, on="episode", how="left", maintain_order="left")
-    zero = ("culprit_time", "others", "idle", "unknown", "behind_worse", "inversion",
-        "idle_allowed", "idle_cpu_time")  # fmt: skip
+    zero = (
+        "culprit_time",
+        "others",
+        "idle",
+        "unknown",
+        "behind_worse",
+        "inversion",
+        "idle_allowed",
+        "idle_cpu_time",
+    )
     frame = frame.join(names, on="utid", how="left", maintain_order="left").with_columns(
         pl.col(zero).fill_null(0),
         pl.col("culprit_threads").fill_null(0),
@@ -346,9 +385,34 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
     )
     frame = frame.with_columns(story=pl.Series(stories(trace, frame, culprits), dtype=pl.String))
     return frame.select(
-        "episode", "comm", "tid", "pid", "utid", "prio", "sched_class", "criterion",
-        "ts", "dur", "wait", "censored", "cpu", "cpus",
-        "culprit", "culprit_threads", "culprit_time", "culprit_frac", "others", "idle", "unknown",
-        "idle_allowed", "idle_cpu", "idle_cpu_time", "affinity", "behind_worse", "inversion",
-        "due", "received", "story",
-    )  # fmt: skip
+        "episode",
+        "comm",
+        "tid",
+        "pid",
+        "utid",
+        "prio",
+        "sched_class",
+        "criterion",
+        "ts",
+        "dur",
+        "wait",
+        "censored",
+        "cpu",
+        "cpus",
+        "culprit",
+        "culprit_threads",
+        "culprit_time",
+        "culprit_frac",
+        "others",
+        "idle",
+        "unknown",
+        "idle_allowed",
+        "idle_cpu",
+        "idle_cpu_time",
+        "affinity",
+        "behind_worse",
+        "inversion",
+        "due",
+        "received",
+        "story",
+    )

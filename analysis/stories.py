@@ -33,7 +33,9 @@ def stories(trace: Trace, episodes: pl.DataFrame, culprits: pl.DataFrame) -> lis
 
 
 def _story(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
-    who = printable(row["comm"]) or f"thread {row['tid'] if row['tid'] is not None else row['utid']}"
+    who = (
+        printable(row["comm"]) or f"thread {row['tid'] if row['tid'] is not None else row['utid']}"
+    )
     prio = "" if row["prio"] is None else f" (prio {row['prio']})"
     waited = duration(row["wait"])
     open_end = row["censored"] == "right"

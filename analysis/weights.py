@@ -113,9 +113,10 @@ def weights(trace: Trace) -> pl.DataFrame:
     `weight_notes` says what is assumed. Definition: docs/definitions/fairness.md.
 
     >>> from schedscope import Trace
-    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "make", "cc1"], "prio": [None, 120, 125],
-    ...     "tid": [0, 7, 8], "sched_class": ["idle", "fair", "fair"]})
-    >>> trace = Trace.from_tables({"threads": threads}, {"ncpu": 1, "window": [0, 20], "os": "Linux"})
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "make", "cc1"], "tid": [0, 7, 8],
+    ...     "prio": [None, 120, 125], "sched_class": ["idle", "fair", "fair"]})
+    >>> about = {"ncpu": 1, "window": [0, 20], "os": "Linux"}
+    >>> trace = Trace.from_tables({"threads": threads}, about)
     >>> weights(trace).select("comm", "prio", "weight", "basis")
     shape: (2, 4)
     ┌──────┬──────┬────────┬──────────────┐
@@ -144,12 +145,10 @@ def weights(trace: Trace) -> pl.DataFrame:
 
 
 def weight_notes(trace: Trace) -> list[str]:
-    """Sentences on what the weights of this trace rest on: first what is known, then what is assumed."""
+    """Sentences on what the weights of this trace rest on: what is known, then what is assumed."""
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.fact("scheduler", "name") or "this source"
-        return [
-            f"no weights are known for {system}: all threads of a class are taken to be due the same",
-        ]
+        return [f"none are known for {system}: all threads of a class are taken to be due the same"]
     notes = ["weights are those of Linux's nice levels, by each thread's priority at the time"]
     policies = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
         told=(pl.col("sched_class").cast(pl.String).is_in(["batch", "idle"])).any()

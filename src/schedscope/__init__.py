@@ -24,7 +24,15 @@ if TYPE_CHECKING:
         runs_outside_affinity,
     )
     from schedscope.analysis.check import check
+    from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.fairness import fairness, jain_index
+    from schedscope.analysis.interactivity import (
+        interactivity,
+        interactivity_sentences,
+        interactivity_series,
+    )
+    from schedscope.analysis.lag import lag
     from schedscope.analysis.migration import (
         migration_matrix,
         migration_summary,
@@ -38,7 +46,10 @@ if TYPE_CHECKING:
         queue_load_agreement,
     )
     from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.starvation import starvation, starvation_summary
+    from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.weights import weight_notes, weights
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
@@ -49,15 +60,20 @@ if TYPE_CHECKING:
     )
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.fairness import plot_fairness, plot_lag
+    from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
+    from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
     from schedscope.plot.worst_waits import plot_worst_waits
     from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.outcome import simulate_all
     from schedscope.simulator.policy import Policy, policies, tunables
     from schedscope.simulator.run import internals, simulate
+    from schedscope.timelines.page import timeline_html
+    from schedscope.timelines.widget import timeline
     from schedscope.trace import Trace, convert, open
 
 # Public name -> the module that defines it. A name added here is added to the
@@ -75,11 +91,18 @@ _HOMES = {
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
     "cpu_returns": "schedscope.analysis.affinity",
+    "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
+    "fairness": "schedscope.analysis.fairness",
     "fidelity": "schedscope.simulator.fidelity",
+    "interactivity": "schedscope.analysis.interactivity",
+    "interactivity_sentences": "schedscope.analysis.interactivity",
+    "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
     "isolation_leaks": "schedscope.analysis.affinity",
+    "jain_index": "schedscope.analysis.fairness",
+    "lag": "schedscope.analysis.lag",
     "migration_agreement": "schedscope.analysis.migration_cause",
     "migration_matrix": "schedscope.analysis.migration",
     "migration_summary": "schedscope.analysis.migration",
@@ -87,11 +110,15 @@ _HOMES = {
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
     "plot_cpu_returns": "schedscope.plot.affinity",
+    "plot_fairness": "schedscope.plot.fairness",
+    "plot_interactivity": "schedscope.plot.interactivity",
+    "plot_lag": "schedscope.plot.fairness",
     "plot_migration_matrix": "schedscope.plot.migration",
     "plot_migration_rates": "schedscope.plot.migration",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_residency": "schedscope.plot.affinity",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
+    "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
@@ -103,8 +130,15 @@ _HOMES = {
     "runs_outside_affinity": "schedscope.analysis.affinity",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
+    "starvation": "schedscope.analysis.starvation",
+    "starvation_summary": "schedscope.analysis.starvation",
+    "starvation_timeline": "schedscope.analysis.starvation_timeline",
     "survival": "schedscope.analysis.survival",
+    "timeline": "schedscope.timelines.widget",
+    "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
+    "weight_notes": "schedscope.analysis.weights",
+    "weights": "schedscope.analysis.weights",
     "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
 }
@@ -122,11 +156,18 @@ __all__ = [
     "check",
     "convert",
     "cpu_returns",
+    "culprits",
     "definitions",
     "export",
+    "fairness",
     "fidelity",
+    "interactivity",
+    "interactivity_sentences",
+    "interactivity_series",
     "internals",
     "isolation_leaks",
+    "jain_index",
+    "lag",
     "migration_agreement",
     "migration_matrix",
     "migration_summary",
@@ -134,11 +175,15 @@ __all__ = [
     "open",
     "ping_pong",
     "plot_cpu_returns",
+    "plot_fairness",
+    "plot_interactivity",
+    "plot_lag",
     "plot_migration_matrix",
     "plot_migration_rates",
     "plot_queue_depth",
     "plot_residency",
     "plot_runqueue_latency",
+    "plot_starvation",
     "plot_survival",
     "plot_worst_waits",
     "policies",
@@ -150,8 +195,15 @@ __all__ = [
     "runs_outside_affinity",
     "simulate",
     "simulate_all",
+    "starvation",
+    "starvation_summary",
+    "starvation_timeline",
     "survival",
+    "timeline",
+    "timeline_html",
     "tunables",
+    "weight_notes",
+    "weights",
     "workload",
     "worst_waits",
 ]

@@ -32,59 +32,73 @@ pub fn merge<S: Stream>(
     sink: &mut dyn EventSink,
 ) -> Result<()> {
     let heads = streams.iter().enumerate();
-    let mut heap = Heap(heads.filter_map(|(index, s)| Some((s.head()?, index))).collect());
-    heap.0.sort_unstable();
-    while let Some(&(_, index)) = heap.0.first() {
+    let mut heap = Heap::new(heads.filter_map(|(index, s)| Some(key(s.head()?, index))).collect());
+    while let Some(first) = heap.first() {
         // One stream often has a run of events before any other's next one.
         let limit = heap.second();
+        let index = first as u32 as usize;
         let stream = &mut streams[index];
         let next = loop {
             stream.pop(shared, sink)?;
-            match stream.head() {
-                Some(head) if limit.is_some_and(|limit| (head, index) > limit) => break Some(head),
+            match stream.head().map(|head| key(head, index)) {
+                Some(key) if key > limit => break key,
                 Some(_) => {}
-                None => break None,
+                None => break ENDED,
             }
         };
-        heap.replace_first(next.map(|head| (head, index)));
+        heap.replace_first(next);
     }
     Ok(())
 }
 
-/// A binary heap, smallest first, that tells its second and replaces its first
-/// in one step: both happen at every change of stream.
-struct Heap(Vec<(Head, usize)>);
+/// A stream's place in the order: `(ts, rank, index)` in one number, which
+/// costs one comparison without a branch.
+#[inline(always)]
+fn key(head: Head, index: usize) -> u128 {
+    let ts = head.ts as u64 ^ (1 << 63);
+    u128::from(ts) << 64 | u128::from(head.rank) << 32 | index as u128
+}
+
+/// Behind every key: no rank is as high.
+const ENDED: u128 = u128::MAX;
+
+/// A binary heap of keys, smallest first, that tells its second and replaces
+/// its first in one step: both happen at every change of stream. Streams that
+/// have ended stay, so that every parent has two children.
+struct Heap(Vec<u128>);
 
 impl Heap {
-    fn second(&self) -> Option<(Head, usize)> {
-        match (self.0.get(1), self.0.get(2)) {
-            (Some(&left), Some(&right)) => Some(left.min(right)),
-            (left, _) => left.copied(),
-        }
+    fn new(mut keys: Vec<u128>) -> Self {
+        keys.sort_unstable();
+        let whole = (keys.len() | 1).max(3);
+        keys.resize(whole, ENDED);
+        Self(keys)
     }
 
-    fn replace_first(&mut self, with: Option<(Head, usize)>) {
-        match with {
-            Some(item) => self.0[0] = item,
-            None => {
-                self.0.swap_remove(0);
+    fn first(&self) -> Option<u128> {
+        self.0.first().copied().filter(|&key| key != ENDED)
+    }
+
+    #[inline(always)]
+    fn second(&self) -> u128 {
+        self.0[1].min(self.0[2])
+    }
+
+    #[inline]
+    fn replace_first(&mut self, with: u128) {
+        let keys = self.0.as_mut_slice();
+        let (mut at, mut left) = (0, 1);
+        while left + 1 < keys.len() {
+            // Which child is smaller is as good as random: no branch on it.
+            let child = left + usize::from(keys[left + 1] < keys[left]);
+            if with <= keys[child] {
+                break;
             }
-        }
-        let mut at = 0;
-        loop {
-            let left = 2 * at + 1;
-            let Some(&(mut small)) = self.0.get(left) else { return };
-            let mut child = left;
-            if let Some(&right) = self.0.get(left + 1).filter(|&&right| right < small) {
-                small = right;
-                child = left + 1;
-            }
-            if self.0[at] <= small {
-                return;
-            }
-            self.0.swap(at, child);
+            keys[at] = keys[child];
             at = child;
+            left = 2 * at + 1;
         }
+        keys[at] = with;
     }
 }
 

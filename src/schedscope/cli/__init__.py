@@ -56,6 +56,7 @@ ORDER = (
     "latency",
     "queue",
     "report",
+    "timeline",
 )
 
 

@@ -12,9 +12,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from schedscope import units
+from schedscope.errors import StorageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -197,3 +199,15 @@ def _encodable(text: str) -> str:
 
 def _write(text: str) -> None:
     sys.stdout.write(_encodable(text))
+
+
+def write_whole(target: Path, text: str) -> None:
+    """All of it or nothing: a page cut off by a full disk would look complete."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -7,11 +7,10 @@ waited for a CPU, how long, why, when, and how far the trace can be trusted.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from schedscope.cli import _headline, _options, _output
-from schedscope.errors import StorageError, UsageError
+from schedscope.errors import UsageError
 
 NAME = "report"
 HELP = "write a self-contained HTML page about a trace"
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.report.page import page
     from schedscope.report.summary import summary
 
-    _write_whole(target, page(trace))
+    _output.write_whole(target, page(trace))
     written = [str(target)]
     if args.figures:
         from schedscope.report.figures import write_figures
@@ -67,15 +66,3 @@ def run(args: argparse.Namespace) -> int:
     }
     _output.emit_about(about, args.format, lines)
     return 0
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """All of it or nothing: a page cut off by a full disk would look complete."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

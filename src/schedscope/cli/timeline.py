@@ -1,0 +1,67 @@
+"""Write a timeline of a trace: one self-contained HTML page to zoom and pan in.
+
+One lane per CPU and for each thread of the worst waits. A pixel shows the exact
+share of its time; zoomed in, every interval. What fits into the page depends on
+its size: give --since and --until to see a part of a long trace in full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+from pathlib import Path
+
+from schedscope.cli import _options, _output
+from schedscope.errors import UsageError
+
+NAME = "timeline"
+HELP = "write a timeline to zoom and pan in, as one HTML page"
+EXAMPLE = "  schedscope timeline web.capture -o web-timeline.html --since 2s --until 3s"
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: CanvasText; background: Canvas; }}
+h1 {{ font-size: 1.2rem; }}</style></head>
+<body><h1>{title}</h1>
+{body}</body></html>
+"""  # noqa: E501 - HTML
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope timeline`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.html",
+        help="the file to write (default: INPUT's name with -timeline.html)",
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace an existing file")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=2_000_000,
+        metavar="N",
+        help="how large the page may get (default: 2000000)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page."""
+    source = Path(args.input)
+    stem = source.absolute().name.removesuffix(".capture").removesuffix(".sched")
+    target = Path(args.output) if args.output else Path(f"{stem}-timeline.html")
+    if target.exists() and not args.force:
+        raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+    trace = _options.open_input(args)
+    from schedscope.timelines.page import timeline_html
+    from schedscope.units import printable, size
+
+    body = timeline_html(trace, max_bytes=args.max_bytes)
+    text = _PAGE.format(title=html.escape(f"Timeline of {printable(trace.name)}"), body=body)
+    _output.write_whole(target, text)
+    print(f"wrote {target} ({size(len(text.encode()))})")
+    return 0

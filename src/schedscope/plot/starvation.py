@@ -1,0 +1,126 @@
+"""One episode of starvation: the thread that waited, above what the CPUs did meanwhile."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from schedscope import units
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+
+_COLUMNS = ("lane", "cpu", "ts", "dur", "state", "kind", "comm", "waited")
+_WAITING = COLORS[1]
+_RUNNING = COLORS[0]
+# For culprits: not the two colours of the waiting thread.
+_CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
+_OTHERS = "#9a9a9a"
+# Intervals narrower than a pixel of their lane are drawn as one.
+_PIXELS = 4000
+
+
+def plot_starvation(
+    frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None
+) -> Axes:
+    """Draw what `schedscope.starvation_timeline` returned, in s after `origin`.
+
+    The top lane is the thread itself, waiting and running. Below it is a lane for
+    each CPU on whose queue it waited, in strong colours while it did, then those that
+    it may use as well: the `top` names that ran longest each have a colour. An idle
+    CPU is blank; where the trace does not tell, the lane is grey from edge to edge.
+    """
+    require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
+    lanes = frame.filter(pl.col("lane") != "thread").select("lane", "cpu").unique()
+    order = lanes.sort("lane", "cpu").rows()
+    begin = int(frame["ts"].min() or 0)  # type: ignore[arg-type]
+    end = int((frame["ts"] + frame["dur"]).max() or 0)  # type: ignore[arg-type]
+    ran = frame.filter(pl.col("kind").cast(pl.String) == "thread")
+    names = (
+        ran.group_by("comm")
+        .agg(pl.col("dur").filter(pl.col("waited")).sum().alias("held"), pl.col("dur").sum())
+        .sort("held", "dur", "comm", descending=[True, True, False])["comm"]
+        .to_list()
+    )
+    colors = dict(zip(names[:top], _CULPRITS, strict=False))
+    with canvas(ax, height=1.9 + 0.55 * (len(order) + 1)) as axes:
+        mine = frame.filter(pl.col("lane") == "thread")
+        y = len(order)
+        for state, color in (("runnable", _WAITING), ("running", _RUNNING)):
+            spans = mine.filter(pl.col("state").cast(pl.String) == state)
+            _bars(axes, spans, y, 0.5, color, 1.0, origin, end - begin)
+        for lane, (kind, cpu) in enumerate(order):
+            y = len(order) - 1 - lane
+            rows = frame.filter(pl.col("lane") == kind, pl.col("cpu") == cpu)
+            axes.barh(y, (end - begin) / 1e9, left=(begin - origin) / 1e9, height=0.72, color=FAINT)
+            _bars(axes, rows, y, 0.72, "white", 1.0, origin, end - begin)
+            busy = rows.filter(pl.col("kind").cast(pl.String) == "thread")
+            for waited in (False, True):
+                part = busy.filter(pl.col("waited") == waited)
+                alpha = 1.0 if waited else 0.35
+                for name in names[:top]:
+                    own = part.filter(pl.col("comm") == name)
+                    _bars(axes, own, y, 0.72, colors[name], alpha, origin, end - begin)
+                rest = part.filter(~pl.col("comm").is_in(names[:top]))
+                _bars(axes, rest, y, 0.72, _OTHERS, alpha, origin, end - begin)
+        who = mine["comm"][0] if mine.height else ""
+        labels = [units.printable(str(who))] + [f"CPU {cpu}" for _, cpu in order]
+        axes.set_yticks(range(len(labels)), labels[::-1])
+        axes.get_yticklabels()[-1].set_fontweight("bold")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(visible=False, axis="y")
+        axes.set_ylim(-0.6, len(labels) - 0.4)
+        axes.set_xlim((begin - origin) / 1e9, (end - origin) / 1e9)
+        axes.set_xlabel("time in s")
+        rows_of_legend = _legend(axes, colors, names, top)
+        axes.set_title("Who ran while it waited", pad=14 + 15 * rows_of_legend)
+        axes.title.set_color(INK)
+    return axes
+
+
+def _legend(axes: Axes, colors: dict[str, str], names: list[str], top: int) -> int:
+    handles = [
+        Patch(color=_WAITING, label="it waits"),
+        Patch(color=_RUNNING, label="it runs"),
+        *(Patch(color=color, label=units.printable(name)) for name, color in colors.items()),
+    ]
+    if len(names) > top:
+        handles.append(Patch(color=_OTHERS, label=f"{len(names) - top} other names"))
+    columns = 5
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        columnspacing=1.2,
+        handlelength=1.2,
+    )
+    return -(-len(handles) // columns)
+
+
+def _bars(
+    axes: Axes,
+    rows: pl.DataFrame,
+    y: float,
+    height: float,
+    color: str,
+    alpha: float,
+    origin: int,
+    length: int,
+) -> None:
+    if not rows.height:
+        return
+    gap = max(length // _PIXELS, 1)
+    until = pl.col("ts") + pl.col("dur")
+    # Neighbours of one colour that no eye could tell apart.
+    joined = (
+        rows.sort("ts")
+        .with_columns(run=((pl.col("ts") - until.shift()).fill_null(0) > gap).cum_sum())
+        .group_by("run", maintain_order=True)
+        .agg(pl.col("ts").first(), until=until.max())
+    )
+    spans = [
+        ((ts - origin) / 1e9, (end - ts) / 1e9)
+        for ts, end in joined.select("ts", "until").iter_rows()
+    ]
+    axes.broken_barh(spans, (y - height / 2, height), color=color, alpha=alpha, linewidth=0)

@@ -1,0 +1,1 @@
+"""Timelines: who ran and who waited, drawn so that a pixel shows what its time holds."""

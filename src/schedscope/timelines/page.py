@@ -1,0 +1,133 @@
+"""A timeline as a piece of HTML that needs nobody: no network, no Python."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+from typing import TYPE_CHECKING, Any
+
+from schedscope.errors import UsageError
+from schedscope.timelines.answer import Answer, Timeline
+from schedscope.timelines.widget import SCRIPT
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_ROUGH = 3
+"""No interval takes fewer bytes than this when packed: it is not worth trying."""
+_FINE = 2_000
+"""Stretches that the time around one wait is cut into, where its intervals do not fit."""
+
+
+def timeline_html(
+    trace: Trace,
+    *,
+    since: str | int | None = None,
+    until: str | int | None = None,
+    max_bytes: int = 2_000_000,
+) -> str:
+    """The timeline of a trace as a self-contained fragment of HTML, with its data.
+
+    Holds every interval if they fit into `max_bytes`; else the exact shares of
+    time in a few thousand stretches, and every interval around the worst waits. The
+    picture says below which scale it can tell no more, and how to get a page
+    that can. `since` and `until` cut the trace first (`Trace.between`).
+
+    Raises `UsageError` if not even a coarse picture fits, or for times out of
+    the trace.
+    """
+    if since is not None or until is not None:
+        trace = trace.between(since, until)
+    source = Timeline(trace)
+    script = SCRIPT.read_text(encoding="utf-8")
+    data = _data(source, max_bytes - len(script.encode()) - 1000)
+    # "<" could end the element: a thread chooses its own name.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<div class="schedscope-timeline" aria-label="timeline of {html.escape(trace.name)}">'
+        "<noscript>This timeline is drawn by a script, which is switched off here."
+        "</noscript>"
+        f'<script type="application/json">{text}</script></div>\n'
+        f'<script type="module">\n{script}\nmountAll(document);\n</script>\n'
+    )
+
+
+def _data(source: Timeline, room: int) -> dict[str, Any]:
+    about = source.about()
+    duration = max(1, source.lanes.duration)
+    rows = sum(len(lane.starts) for lane in source.lanes.get(source.first))
+    if rows * _ROUGH < room:
+        whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}
+        data = _embed(about, [source.answer({**whole, "intervals": rows})], None)
+        if _length(data) <= room:
+            return data
+    for bins in (4096, 2048, 1024, 512, 256):
+        scale = -(-duration // bins)
+        base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
+        parts = [source.answer(base)]
+        # Half of the page is for the worst waits, unless that leaves too coarse a picture.
+        if _length(_embed(about, parts, scale)) <= (room // 2 if bins > 256 else room):
+            return _with_details(source, about, parts, scale, room)
+    raise UsageError(
+        f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
+        "room for a coarse picture",
+        "give a larger max_bytes",
+    )
+
+
+def _with_details(
+    source: Timeline, about: dict[str, Any], parts: list[Answer], scale: int, room: int
+) -> dict[str, Any]:
+    """Finer, and as far as possible every interval, around as many worst waits as fit."""
+    left = room - _length(_embed(about, parts, scale))
+    for wait in source.waits:
+        if left < 10_000:
+            break
+        margin = max(wait["wait"], 20_000)
+        begin = max(0, wait["ready"] - margin)
+        length = wait["ready"] + wait["wait"] + margin - begin
+        fine = -(-length // _FINE)
+        window = {"first": begin // fine, "bins": -(-length // fine) + 1, "scale": fine}
+        # Who waited, and for which CPU, before all others.
+        lanes = [f"utid:{wait['utid']}"]
+        if wait["queue"] is not None:
+            lanes.append(f"cpu:{wait['queue']}")
+        others = [lane for lane in source.first if lane not in lanes]
+        for most in (20_000, 2_000):
+            more = [
+                source.answer({"lanes": lanes, **window, "intervals": most}),
+                source.answer({"lanes": others, **window, "intervals": most // 2}),
+            ]
+            # Each by itself: to pack everything anew for every wait would take minutes.
+            size = _length(_embed({}, more, None, level=1))
+            if size <= left:
+                parts, left = [*parts, *more], left - size
+                break
+    return _embed(about, parts, scale)
+
+
+def _embed(
+    about: dict[str, Any], parts: list[Answer], finest: int | None, level: int = 6
+) -> dict[str, Any]:
+    """Answers with all their buffers in one: gzip finds more in it."""
+    answers: list[dict[str, Any]] = []
+    blob: list[bytes] = []
+    sizes: list[int] = []
+    for answer, buffers in parts:
+        answers.append({**answer, "buffer": len(sizes)})
+        for data in buffers:
+            sizes.append(len(data))
+            blob.append(data)
+    packed = gzip.compress(b"".join(blob), compresslevel=level, mtime=0)
+    return {
+        "about": {**about, "finest": finest},
+        "answers": answers,
+        "sizes": sizes,
+        "data": base64.b64encode(packed).decode(),
+    }
+
+
+def _length(data: dict[str, Any]) -> int:
+    return len(json.dumps(data, separators=(",", ":")))
