@@ -111,8 +111,8 @@ def _overload(trace: Trace) -> Iterator[dict[str, Any]]:
     if not row["observed"] or row["overload_frac"] < 0.5:
         return
     text = (
-        f"The machine had too much to do for {percent(row['overload_frac'])} of the time: on average"
-        f" {row['mean']:.1f} threads wanted its {several(trace.ncpu, 'CPU')}. They waited"
+        f"The machine had too much to do for {percent(row['overload_frac'])} of the time: on"
+        f" average {row['mean']:.1f} threads wanted its {several(trace.ncpu, 'CPU')}. They waited"
         f" {duration(row['waiting'])}: no scheduler could have run them all at once."
     )
     yield {"topic": "overload", "cost": row["waiting"], "text": text, "command": "queue --machine"}

@@ -10,8 +10,8 @@ import pytest
 from ledgers import ledger, played
 
 from schedscope import cli
-from schedscope.report.findings import findings
 from schedscope.report.page import bucket_for, page
+from schedscope.report.summary import summary
 
 WORLD = """
     web  wake    100000 -> 200000 cpu0
@@ -69,7 +69,13 @@ def test_the_page_says_the_numbers() -> None:
     words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words)
     assert "Threads waited for a CPU 2 times, 120 µs in all, within 1.00 ms on 2 CPUs." in words
     assert "began 0.000400 s into the trace and had not ended after 600 µs" in words
-    for section in ("In short", "How far to trust it", "Who waited", "Why did they wait"):
+    for section in (
+        "In short",
+        "How far to trust it",
+        "Who waited",
+        "Why did they wait",
+        "What is wrong?",
+    ):
         assert section in words
 
 
@@ -81,7 +87,7 @@ def test_a_hostile_name_stays_text() -> None:
     assert "&lt;script&gt;x" in text
 
 
-def test_findings_of_a_whole_trace() -> None:
+def test_summary_of_a_whole_trace() -> None:
     trace = played(
         """
         0      cpu0: idle -> sh
@@ -92,7 +98,7 @@ def test_findings_of_a_whole_trace() -> None:
         ncpu=1,
         window=WINDOW,
     )
-    assert findings(trace) == [
+    assert summary(trace) == [
         "Threads waited for a CPU 2 times, 400 µs in all, within 1.00 ms on one CPU. Half of the"
         " waits lasted at most 100 µs, one in a hundred longer than 300 µs.",
         "The longest wait, 300 µs, was that of web; it began 0.000100 s into the trace.",
@@ -108,7 +114,7 @@ def test_findings_of_a_whole_trace() -> None:
 
 def test_a_trace_without_waits_says_so() -> None:
     trace = ledger("", window=WINDOW)
-    assert findings(trace) == ["No thread was seen waiting for a CPU from begin to end."]
+    assert summary(trace) == ["No thread was seen waiting for a CPU from begin to end."]
     assert audit(page(trace)).open == []
 
 

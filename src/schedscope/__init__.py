@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from schedscope.analysis.check import check
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.diagnosis import diagnosis
     from schedscope.analysis.fairness import fairness, jain_index
     from schedscope.analysis.interactivity import (
         interactivity,
@@ -93,6 +94,7 @@ _HOMES = {
     "cpu_returns": "schedscope.analysis.affinity",
     "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
+    "diagnosis": "schedscope.analysis.diagnosis",
     "export": "schedscope.exports.write",
     "fairness": "schedscope.analysis.fairness",
     "fidelity": "schedscope.simulator.fidelity",
@@ -158,6 +160,7 @@ __all__ = [
     "cpu_returns",
     "culprits",
     "definitions",
+    "diagnosis",
     "export",
     "fairness",
     "fidelity",

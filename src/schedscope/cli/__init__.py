@@ -55,8 +55,20 @@ ORDER = (
     "check",
     "latency",
     "queue",
+    "starvation",
+    "fairness",
+    "idle",
+    "blame",
+    "wakers",
+    "critical-path",
+    "migrations",
+    "affinity",
+    "interactivity",
+    "efficiency",
     "report",
     "timeline",
+    "compare",
+    "ministat",
 )
 
 

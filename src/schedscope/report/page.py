@@ -273,8 +273,9 @@ def _where(trace: Trace) -> Section:
     return Section(
         "cpus",
         "On which CPUs?",
-        "Above: how many threads wanted each CPU over time, the mean of each pixel dark and the most"
-        " of it light. Below, a wait counts where it ended: on the CPU that the thread then ran on.",
+        "Above: how many threads wanted each CPU over time, the mean of each pixel dark and the"
+        " most of it light. Below, a wait counts where it ended: on the CPU that the thread then"
+        " ran on.",
         f"<figure>{depth}</figure>"
         + _html_table(frame, [c for c in columns if c.name in frame.columns]),
     )
