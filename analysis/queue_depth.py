@@ -33,6 +33,7 @@ _WAITING, _RUNNING, _KNOWN = 1, _DIGIT, _DIGIT * _DIGIT
 # each of the three; nothing.
 _ADDS = np.array([_WAITING, _KNOWN, _KNOWN + _RUNNING, -_WAITING, -_KNOWN, -_KNOWN - _RUNNING, 0])
 _CODE_BITS = 3
+_CODES = (1 << _CODE_BITS) - 1
 _NOTHING = 6
 _ROWS = 1 << 17
 _STEPS = {
@@ -261,12 +262,17 @@ def _edges(trace: Trace) -> dict[int | None, Ints]:
             lists = found.setdefault(None if number == nobody else number, ([], []))
             lists[0].append(begins[low:high])
             lists[1].append(ends[low:high])
+    window = _window_edges(begin, end)
     # Ends are in order and begins nearly so: a sort that merges what is in order
     # is six times as fast as one that does not look.
     return {
-        cpu: np.sort(np.concatenate([*begins, *ends]), kind="stable")
+        cpu: np.sort(np.concatenate([window[:1], *begins, *ends, window[1:]]), kind="stable")
         for cpu, (begins, ends) in found.items()
     }
+
+
+def _window_edges(begin: int, end: int) -> Ints:
+    return np.array([_NOTHING, end - begin << _CODE_BITS | _NOTHING])
 
 
 def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
@@ -274,15 +280,15 @@ def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
     begin, end = trace.window
     if begin == end:
         return
+    window = _window_edges(begin, end)
     found = _edges(trace)
-    last = end - begin << _CODE_BITS | _NOTHING
     for cpu in [
         *sorted(_cpus(trace) | (found.keys() - {None})),  # type: ignore[type-var]
         *([None] if None in found else []),
     ]:
-        edges = np.concatenate([[_NOTHING], found.pop(cpu, np.zeros(0, dtype=np.int64)), [last]])
-        at = edges >> _CODE_BITS
-        yield _levels(at + begin, _ADDS[edges & ((1 << _CODE_BITS) - 1)], cpu)
+        edges = found.pop(cpu) if cpu in found else window
+        codes = (edges & _CODES).astype(np.intp, copy=False)
+        yield _levels((edges >> _CODE_BITS) + begin, _ADDS.take(codes), cpu)
 
 
 def _levels(at: Ints, adds: Ints, cpu: int | None, ncpu: int = 1) -> pl.DataFrame:
@@ -349,23 +355,29 @@ def _summary(
     steps: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int
 ) -> dict[str, Any]:
     depth = "depth" if running else "waiting"
-    observed = steps.filter(pl.col("running").is_not_null())
+    # Of a CPU that was known all the time, which most are, nothing is copied.
+    nulls = steps["running"].null_count()
+    known = steps.filter(pl.col("running").is_not_null()) if nulls else steps
+    unknown = steps.filter(pl.col("running").is_null()) if nulls else steps.clear()
+    # Few pairs of numbers, many steps: what is asked of steps is asked of the pairs.
+    pairs = known.group_by("waiting", "running").agg(pl.col("dur").sum(), pl.col("ts").min())
+    pairs = pairs.with_columns(depth=pl.col("waiting") + pl.col("running"))
     levels = (
-        observed.group_by(pl.col(depth).alias("level").cast(pl.Int64))
+        pairs.group_by(pl.col(depth).alias("level").cast(pl.Int64))
         .agg(pl.col("dur").sum(), pl.col("ts").min())
         .sort("level")
     )
     time = int(levels["dur"].sum())
     until = levels["dur"].cum_sum()
-    held = pl.col("waiting").cast(pl.Int64) * pl.col("dur")
-    overload = int(observed.filter(pl.col("depth") > ncpu)["dur"].sum())
+    held = (pl.col("waiting").cast(pl.Int64) * pl.col("dur")).sum()
+    overload = int(pairs.filter(pl.col("depth") > ncpu)["dur"].sum())
     row: dict[str, Any] = {
         "cpu": steps["cpu"][0],
         "observed": time,
-        "unknown": int(steps["dur"].sum()) - time,
+        "unknown": int(unknown["dur"].sum()),
         "overload": overload,
-        "waiting": observed.select(held.sum()).item(),
-        "waiting_unknown": steps.filter(pl.col("running").is_null()).select(held.sum()).item(),
+        "waiting": pairs.select(held).item(),
+        "waiting_unknown": unknown.select(held).item(),
     }
     if time:
         row["mean"] = int((levels["level"] * levels["dur"]).sum()) / time
