@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis.conservation import conservation
 from schedscope.analysis.finding import SCHEMA, WARN_SHARE, Finding, of, part, several, unanswered
+from schedscope.analysis.tiling import Tiling, tiling
 from schedscope.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def check(trace: Trace) -> pl.DataFrame:
     recorder's own share of the running time the line is 5 %. Results count and
     leave out what these rows report, so a note needs no action.
     """
+    tiles = tiling(trace)
     findings = [
-        *conservation(trace),
-        _unknown_time(trace),
+        *conservation(trace, tiles),
+        _unknown_time(trace, tiles),
         _losses(trace),
         _unplaced_losses(trace),
         _chain_breaks(trace),
@@ -45,7 +47,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _clock_inversions(trace),
         _start_skew(trace),
         _open_waits(trace),
-        _recorder(trace),
+        _recorder(trace, tiles),
         _warnings(trace),
     ]
     return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
@@ -76,15 +78,10 @@ def _counter(trace: Trace, name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _running(trace: Trace) -> pl.LazyFrame:
-    return trace.states.filter(pl.col("state") == "running")
-
-
-def _unknown_time(trace: Trace) -> Finding:
+def _unknown_time(trace: Trace, tiles: Tiling) -> Finding:
     """CPU time of which nobody knows who ran."""
     total = trace.duration * trace.ncpu
-    known = _running(trace).select(pl.col("dur").sum())
-    unknown = max(0, total - int(known.collect().item()))
+    unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
     return part("unknown time", unknown, total, text, unit="ns")
 
@@ -259,17 +256,13 @@ def _open_waits(trace: Trace) -> Finding:
     return part("censored waits", found, total, text)
 
 
-def _recorder(trace: Trace) -> Finding:
+def _recorder(trace: Trace, tiles: Tiling) -> Finding:
     """CPU time of the recorder's own threads."""
-    recorders = trace.threads.filter(pl.col("recorder")).select("utid")
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
         text = "the trace does not say which threads are the recorder's"
         return unanswered("recorder", "ns", text)
-    running = _running(trace).filter(pl.col("utid") >= trace.ncpu)
-    total = int(running.select(pl.col("dur").sum()).collect().item())
-    own = running.join(recorders, on="utid", how="semi").select(pl.col("dur").sum())
-    found = int(own.collect().item())
+    found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)
     text = f"{duration(found)} of {duration(total)} running time ({share}) is the recorder's own"
     return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)

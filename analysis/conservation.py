@@ -11,20 +11,32 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.finding import Finding, must_hold, several, unanswered
+from schedscope.analysis.tiling import Tiling, tiling
 from schedscope.units import count, duration
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_UNTIL = pl.col("ts") + pl.col("dur")
 
+def conservation(trace: Trace, tiles: Tiling | None = None) -> list[Finding]:
+    """The four sums; a fifth finding says whose fault it is if one is off.
 
-def conservation(trace: Trace) -> list[Finding]:
-    """The four sums; a fifth finding says whose fault it is if one is off."""
-    findings = [_cpu_time(trace), _thread_lives(trace), _running_time(trace), _ledger(trace)]
+    `tiles` is `tiling(trace)` where the caller has it already.
+    """
+    tiles = tiles or tiling(trace)
+    findings = _sums(trace, tiles)
     if any(finding.level == "violated" for finding in findings):
         findings.append(_origin(trace))
     return findings
+
+
+def _sums(trace: Trace, tiles: Tiling) -> list[Finding]:
+    return [
+        _cpu_time(trace, tiles),
+        _thread_lives(trace, tiles),
+        _running_time(trace, tiles),
+        _ledger(trace),
+    ]
 
 
 def _origin(trace: Trace) -> Finding:
@@ -43,41 +55,21 @@ def _origin(trace: Trace) -> Finding:
         },
         {"ncpu": trace.ncpu, "window": trace.window, "per_cpu": answer["per_cpu"]},
     )
-    again = [_cpu_time(anew), _thread_lives(anew), _running_time(anew), _ledger(anew)]
-    if all(finding.level == "ok" for finding in again):
+    tiles = tiling(anew)
+    if all(finding.level == "ok" for finding in _sums(anew, tiles)):
         text = "states and waits do not follow from the facts: they were edited, or made elsewhere"
-    elif _revived(anew):
+    elif _revived(_ends(anew, tiles)):
         text = "the facts contradict themselves: a thread is seen again after its death"
     else:
         text = "a bug of schedscope: please report it with this trace"
     return Finding("origin", "violated", 1, None, "rows", text)
 
 
-def _of_threads(trace: Trace, frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame.filter(pl.col("utid") >= trace.ncpu)
-
-
-def _cpu_time(trace: Trace) -> Finding:
+def _cpu_time(trace: Trace, tiles: Tiling) -> Finding:
     """Running intervals of a CPU must not overlap nor leave the window, and sum up as counted."""
-    begin, end = trace.window
-    running = trace.states.filter(pl.col("state") == "running").sort("cpu", "ts")
-    before = _UNTIL.cum_max().shift().over("cpu").fill_null(begin)
-    excess = (
-        pl.max_horizontal(before.clip(lower_bound=begin) - pl.col("ts"), 0)
-        + pl.max_horizontal(_UNTIL - end, 0)
-        + pl.when(pl.col("cpu").is_null()).then(pl.col("dur")).otherwise(0)
-    )
-    off = int(running.select(excess.sum()).collect().item())
-    idle = pl.col("utid") < trace.ncpu
-    sums = {
-        cpu: (run, rest)
-        for cpu, run, rest in running.group_by("cpu")
-        .agg(pl.col("dur").filter(~idle).sum(), pl.col("dur").filter(idle).sum().alias("idle"))
-        .collect()
-        .iter_rows()
-    }
+    off = tiles.excess
     for cpu in trace.info.get("per_cpu") or []:
-        run, rest = sums.get(cpu["cpu"], (0, 0))
+        run, rest = tiles.per_cpu.get(cpu["cpu"], (0, 0))
         off += abs(cpu["running"] + cpu["idle"] + cpu["unknown"] - trace.duration)
         off += abs(cpu["running"] - run) + abs(cpu["idle"] - rest)
     text = "per CPU, running + idle + unknown = window"
@@ -86,31 +78,27 @@ def _cpu_time(trace: Trace) -> Finding:
     return must_hold("cpu time", off, trace.duration * trace.ncpu, "ns", text)
 
 
-def _ends(trace: Trace) -> pl.DataFrame:
-    """Intervals that the next one of the thread does not adjoin, the last of each included."""
-    lives = _of_threads(trace, trace.states).sort("utid", "ts")
-    ends = lives.select("utid", until=_UNTIL, following=pl.col("ts").shift(-1).over("utid")).filter(
-        (pl.col("following") != pl.col("until")).fill_null(True)
-    )
+def _ends(trace: Trace, tiles: Tiling) -> pl.DataFrame:
+    """Intervals that the next one of the thread does not adjoin; is it dead then?"""
     deaths = trace.switches.filter(pl.col("prev_state") == "dead").select(
         utid="prev_utid", until="ts", dead=True
     )
-    joined = ends.join(deaths.unique(), on=["utid", "until"], how="left")
-    return joined.with_columns(pl.col("dead").fill_null(False)).collect()
+    ends = tiles.ends.lazy().join(deaths.unique(), on=["utid", "until"], how="left")
+    return ends.with_columns(pl.col("dead").fill_null(False)).collect()
 
 
-def _revived(trace: Trace) -> int:
-    return _ends(trace).filter("dead", pl.col("following") > pl.col("until")).height
+def _revived(ends: pl.DataFrame) -> int:
+    return ends.filter("dead", pl.col("following") > pl.col("until")).height
 
 
-def _thread_lives(trace: Trace) -> Finding:
+def _thread_lives(trace: Trace, tiles: Tiling) -> Finding:
     """Intervals must adjoin until death or the end of the window."""
-    ends = _ends(trace)
+    ends = _ends(trace, tiles)
     last = pl.col("following").is_null()
-    revived = _revived(trace)
+    revived = _revived(ends)
     broken = ends.filter(~last).height - revived
     cut = ends.filter(last, ~pl.col("dead"), pl.col("until") != trace.window[1]).height
-    intervals = int(_of_threads(trace, trace.states).select(pl.len()).collect().item())
+    intervals = tiles.intervals
     complaints = []
     if revived:
         complaints.append(f"{several(revived, 'thread')} seen again after death")
@@ -122,11 +110,10 @@ def _thread_lives(trace: Trace) -> Finding:
     return must_hold("thread lives", revived + broken + cut, intervals, "rows", text)
 
 
-def _running_time(trace: Trace) -> Finding:
+def _running_time(trace: Trace, tiles: Tiling) -> Finding:
     """Summed over CPUs as counted by the engine, and over threads as the rows say."""
     per_cpu = trace.info.get("per_cpu")
-    threads = _of_threads(trace, trace.states).filter(pl.col("state") == "running")
-    over_threads = int(threads.select(pl.col("dur").sum()).collect().item())
+    over_threads = tiles.of_threads
     if per_cpu is None:
         return unanswered("running time", "ns", "the trace has no sums per CPU")
     over_cpus = sum(cpu["running"] for cpu in per_cpu)

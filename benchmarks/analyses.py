@@ -49,6 +49,11 @@ CASES = [
     Case("worst waits", "ss.worst_waits(trace)"),
     Case("queue depth", "ss.queue_depth_summary(trace)"),
     Case("queue depth, machine", "ss.queue_depth_summary(trace, by='machine')", None),
+    Case("cpu efficiency", "ss.cpu_efficiency(trace)"),
+    Case("run lengths", "ss.run_lengths(trace)"),
+    Case("run lengths by comm", "ss.run_lengths(trace, by='comm')"),
+    Case("process efficiency", "ss.process_efficiency(trace)"),
+    Case("preemption loss", "ss.preemption_loss(trace)"),
     Case("queue depth, steps", "ss.queue_depth(trace)", None),
 ]
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         runs_outside_affinity,
     )
     from schedscope.analysis.check import check
+    from schedscope.analysis.cpu_efficiency import cpu_efficiency
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.diagnosis import diagnosis
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
         ping_pong,
     )
     from schedscope.analysis.migration_cause import migration_agreement
+    from schedscope.analysis.process_efficiency import preemption_loss, process_efficiency
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
         queue_load_agreement,
     )
+    from schedscope.analysis.run_lengths import run_lengths
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.starvation_timeline import starvation_timeline
@@ -61,10 +64,13 @@ if TYPE_CHECKING:
     )
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
     from schedscope.plot.fairness import plot_fairness, plot_lag
     from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
+    from schedscope.plot.process_efficiency import plot_process_efficiency
     from schedscope.plot.queue_depth import plot_queue_depth
+    from schedscope.plot.run_lengths import plot_run_lengths
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
@@ -91,6 +97,7 @@ _HOMES = {
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
+    "cpu_efficiency": "schedscope.analysis.cpu_efficiency",
     "cpu_returns": "schedscope.analysis.affinity",
     "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
@@ -111,23 +118,29 @@ _HOMES = {
     "migrations": "schedscope.analysis.migration",
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
+    "plot_cpu_efficiency": "schedscope.plot.cpu_efficiency",
     "plot_cpu_returns": "schedscope.plot.affinity",
     "plot_fairness": "schedscope.plot.fairness",
     "plot_interactivity": "schedscope.plot.interactivity",
     "plot_lag": "schedscope.plot.fairness",
     "plot_migration_matrix": "schedscope.plot.migration",
     "plot_migration_rates": "schedscope.plot.migration",
+    "plot_process_efficiency": "schedscope.plot.process_efficiency",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_residency": "schedscope.plot.affinity",
+    "plot_run_lengths": "schedscope.plot.run_lengths",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
+    "preemption_loss": "schedscope.analysis.process_efficiency",
+    "process_efficiency": "schedscope.analysis.process_efficiency",
     "queue_depth": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
     "residency": "schedscope.analysis.affinity",
+    "run_lengths": "schedscope.analysis.run_lengths",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
     "runs_outside_affinity": "schedscope.analysis.affinity",
     "simulate": "schedscope.simulator.run",
@@ -157,6 +170,7 @@ __all__ = [
     "as_defined",
     "check",
     "convert",
+    "cpu_efficiency",
     "cpu_returns",
     "culprits",
     "definitions",
@@ -177,23 +191,29 @@ __all__ = [
     "migrations",
     "open",
     "ping_pong",
+    "plot_cpu_efficiency",
     "plot_cpu_returns",
     "plot_fairness",
     "plot_interactivity",
     "plot_lag",
     "plot_migration_matrix",
     "plot_migration_rates",
+    "plot_process_efficiency",
     "plot_queue_depth",
     "plot_residency",
+    "plot_run_lengths",
     "plot_runqueue_latency",
     "plot_starvation",
     "plot_survival",
     "plot_worst_waits",
     "policies",
+    "preemption_loss",
+    "process_efficiency",
     "queue_depth",
     "queue_depth_summary",
     "queue_load_agreement",
     "residency",
+    "run_lengths",
     "runqueue_latency",
     "runs_outside_affinity",
     "simulate",

@@ -1,0 +1,200 @@
+"""How much longer did processes take than their CPU time, and what did preemption cost them?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.cpu_efficiency import recorded_cpus
+from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import SCHED_CLASS
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def process_efficiency(
+    trace: Trace, *, by: str | Sequence[str] = "pid", where: pl.Expr | None = None
+) -> pl.DataFrame:
+    """One row per group of threads: elapsed time against CPU time.
+
+    `by` names columns of `threads` (`pid`, `comm`, `tid`, `kernel`, `sched_class`, `affinity`,
+    `recorder`) or `utid`; `[]` makes one group of all. `where` selects threads by the
+    same columns. Idle threads are left out; threads of which a column is not known are a
+    group with a null there.
+
+    * the columns of `by`;
+    * `threads`: how many; `n_censored`: those of which begin or exit lie outside of the
+      window or were not seen;
+    * `wall`: from the first thing known of any of them to the last, ns;
+    * `cpu`, `waiting`, `unknown`: time that they ran, that they wanted a CPU and had
+      none, and that the trace does not tell (ns, summed over threads);
+    * `preempted`: the part of the waiting that followed a preemption, from the ledger (ns; a yield
+      that the source does not tell from a preemption is in it);
+    * `ratio`: `wall` over CPU time per CPU, `wall * cpus / cpu`, with `cpus` the smaller of
+      `threads` and the CPUs there are: 1 where the group ran on as many CPUs as it
+      could use all the time. It says how good a schedule was for threads that
+      compute only, as a sleep counts like a wait;
+    * `slowdown`: `(cpu + waiting) / cpu`, which no sleep changes: 1 where nobody ever waited.
+
+    Most CPU time first; both ratios are null if there is none. Definition:
+    docs/definitions/cpu-efficiency.md. Raises `UsageError` for an unknown column.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 30, 0, 30],
+    ...     "dur": [30, 30, 30, 30],
+    ...     "utid": [1, 1, 2, 2],
+    ...     "state": ["running", "runnable", "runnable", "running"],
+    ... })
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["idle", "hog", "hog"]})
+    >>> tables = {"states": states, "threads": threads.with_columns(start_ts=pl.lit(0))}
+    >>> trace = Trace.from_tables(tables, {"ncpu": 1, "window": [0, 60]})
+    >>> process_efficiency(trace, by="comm").drop("n_censored", "unknown", "preempted")
+    shape: (1, 7)
+    ┌──────┬─────────┬──────┬─────┬─────────┬───────┬──────────┐
+    │ comm ┆ threads ┆ wall ┆ cpu ┆ waiting ┆ ratio ┆ slowdown │
+    │ ---  ┆ ---     ┆ ---  ┆ --- ┆ ---     ┆ ---   ┆ ---      │
+    │ str  ┆ i64     ┆ i64  ┆ i64 ┆ i64     ┆ f64   ┆ f64      │
+    ╞══════╪═════════╪══════╪═════╪═════════╪═══════╪══════════╡
+    │ hog  ┆ 2       ┆ 60   ┆ 60  ┆ 60      ┆ 1.0   ┆ 2.0      │
+    └──────┴─────────┴──────┴─────┴─────────┴───────┴──────────┘
+    """
+    keys = [by] if isinstance(by, str) else list(by)
+    _check(keys, where, ("utid",))
+    begin, end = trace.window
+    preempted = (
+        trace.waits.filter(pl.col("cause") == "preempt")
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(preempted=pl.col("wait").sum())
+    )
+    columns = list(dict.fromkeys([*keys, *(where.meta.root_names() if where is not None else ())]))
+    known = trace.threads.select(
+        pl.col("utid").cast(pl.UInt32), "start_ts", *(c for c in columns if c != "utid")
+    )
+    lives = _lives(trace).join(known, on="utid", how="left")
+    lives = lives.join(preempted, on="utid", how="left")
+    if where is not None:
+        lives = lives.filter(where)
+    whole = (pl.col("start_ts") >= begin).fill_null(False) & (pl.col("until") < end)
+    what = [
+        pl.len().cast(pl.Int64).alias("threads"),
+        (~whole).sum().cast(pl.Int64).alias("n_censored"),
+        (pl.col("until").max() - pl.col("since").min()).alias("wall"),
+        pl.col("cpu", "waiting", "unknown", "preempted").sum(),
+    ]
+    frame = (lives.group_by(keys).agg(what) if keys else lives.select(what)).collect()
+    cpus = pl.min_horizontal("threads", pl.lit(len(recorded_cpus(trace))))
+    used = pl.when(pl.col("cpu") > 0)
+    return (
+        frame.filter(pl.col("threads") > 0)
+        .with_columns(
+            ratio=used.then(pl.col("wall") * cpus / pl.col("cpu")),
+            slowdown=used.then((pl.col("cpu") + pl.col("waiting")) / pl.col("cpu")),
+        )
+        .sort("cpu", *keys, descending=[True, *[False] * len(keys)])
+    )
+
+
+def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
+    """One row per pair of classes: time that threads of the one lost to threads of the other.
+
+    A thread that is made to leave its CPU loses the time until it runs again. The
+    row says whose time that was and which class of thread came onto the CPU.
+
+    * `sched_class`, `by_class`: last known scheduling class of the thread that left, and of
+      the one that came; null where that is not known, `by_class` also where the CPU idled;
+    * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when
+      last seen; `n_untold`: of both, those that may have been yields: the source does not say;
+    * `lost`: time waited after all of them, of censored ones as long as seen (ns);
+      `max`: the longest (ns);
+    * `lost_frac`: share of all time lost to preemption by the threads selected.
+
+    `where` selects the threads that lost, by columns of `threads`, `utid`, or `cpu`, the CPU
+    that they left. Most time lost first. Definition: docs/definitions/cpu-efficiency.md.
+    Raises `UsageError` for an unknown column.
+    """
+    _check([], where, ("utid", "cpu"))
+    used = where.meta.root_names() if where is not None else []
+    threads = trace.threads.select(
+        pl.col("utid").cast(pl.UInt32),
+        *dict.fromkeys(["sched_class", *(name for name in used if name in THREAD_COLUMNS)]),
+    )
+    heirs = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
+        pl.col("utid").cast(pl.UInt32).alias("heir"), by_class="sched_class"
+    )
+    outs = trace.switches.filter(
+        pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu
+    ).select(
+        "ts",
+        utid=pl.col("prev_utid").cast(pl.UInt32),
+        heir=pl.col("next_utid").cast(pl.UInt32),
+        told=pl.col("preempted").fill_null(False),
+    )
+    lost = (
+        trace.waits.filter(pl.col("cause") == "preempt", pl.col("wait").is_not_null())
+        .select(
+            "wait",
+            "censored",
+            utid=pl.col("utid").cast(pl.UInt32),
+            ts="ts_ready",
+            cpu=pl.col("prev_cpu").cast(pl.UInt16),
+        )
+        .join(threads, on="utid", how="left")
+    )
+    if where is not None:
+        lost = lost.filter(where)
+    frame = (
+        lost.join(outs, on=["utid", "ts"], how="left")
+        .join(heirs, on="heir", how="left")
+        .group_by("sched_class", "by_class")
+        .agg(
+            n=(pl.col("censored") == "none").sum().cast(pl.Int64),
+            n_censored=(pl.col("censored") != "none").sum().cast(pl.Int64),
+            n_untold=(~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
+            lost=pl.col("wait").sum(),
+            max=pl.col("wait").max(),
+        )
+        .collect()
+    )
+    total = pl.col("lost").sum()
+    return frame.with_columns(
+        pl.col("sched_class", "by_class").cast(SCHED_CLASS),
+        lost_frac=pl.when(total > 0).then(pl.col("lost") / total),
+    ).sort("lost", "sched_class", "by_class", descending=[True, False, False])
+
+
+def _check(keys: list[str], where: pl.Expr | None, own: tuple[str, ...]) -> None:
+    for name in sorted({*keys, *(where.meta.root_names() if where is not None else ())}):
+        if name not in THREAD_COLUMNS and name not in own:
+            raise UsageError(
+                f"no column {name!r} here",
+                "a column of the threads",
+                "one of " + ", ".join([*own, *THREAD_COLUMNS]),
+            )
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"by={keys} names a column twice", "each column once")
+
+
+def _lives(trace: Trace) -> pl.LazyFrame:
+    """One row per thread: when it was first and last known of, and how it spent that time."""
+    begin, end = trace.window
+    since = pl.col("ts").clip(lower_bound=begin)
+    until = (pl.col("ts") + pl.col("dur")).clip(upper_bound=end)
+    state, held = pl.col("state"), pl.col("until") - pl.col("since")
+    return (
+        trace.states.filter(pl.col("utid") >= trace.ncpu)
+        .select(pl.col("utid").cast(pl.UInt32), "state", since=since, until=until)
+        .filter(pl.col("since") < pl.col("until"))
+        .group_by("utid")
+        .agg(
+            pl.col("since").min(),
+            pl.col("until").max(),
+            cpu=held.filter(state == "running").sum(),
+            waiting=held.filter(state == "runnable").sum(),
+            unknown=held.filter(state == "unknown").sum(),
+        )
+    )

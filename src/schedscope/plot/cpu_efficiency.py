@@ -1,0 +1,69 @@
+"""What the CPUs did with their time: one bar per CPU."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from schedscope import units
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+
+_PARTS = (("busy", COLORS[0]), ("idle", COLORS[5]), ("unknown", FAINT))
+
+
+def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.cpu_efficiency` returned: a bar for the whole window of each CPU.
+
+    Parts are busy, idle and not known; beside each bar stand its context switches per
+    second and the share of involuntary ones, a range where the source cannot
+    tell. At most the first `top` CPUs.
+    """
+    require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.cpu_efficiency")
+    hidden = max(frame.height - top, 0)
+    frame = frame.head(top)
+    with canvas(ax, height=1.6 + 0.3 * max(frame.height, 1)) as axes:
+        names = []
+        for y, row in enumerate(frame.iter_rows(named=True)):
+            whole = max(sum(row[name] for name, _ in _PARTS), 1)
+            left = 0.0
+            for name, color in _PARTS:
+                share = 100 * row[name] / whole
+                axes.barh(y, share, left=left, height=0.7, color=color)
+                left += share
+            axes.annotate(
+                _beside(row),
+                (100, y),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=INK,
+                annotation_clip=False,
+            )
+            names.append("all CPUs" if row["cpu"] is None else f"CPU {row['cpu']}")
+        for name, color in _PARTS:
+            axes.barh([0], [0], color=color, label="not known" if name == "unknown" else name)
+        axes.set_xlim(0, 100)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("% of the window")
+        more = f" ({hidden} more not drawn)" if hidden else ""
+        axes.set_title(f"CPU time; switches per second and share of forced ones{more}", pad=28)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    return axes
+
+
+def _beside(row: dict[str, float | None]) -> str:
+    if row["switches_hz"] is None:
+        return "nothing known"
+    text = f"{units.count(row['switches_hz'])}/s"
+    low, high = row["involuntary_frac_min"], row["involuntary_frac_max"]
+    if low is None or high is None:
+        return text
+    share = f"{100 * low:.0f}" if round(100 * low) == round(100 * high) else (
+        f"{100 * low:.0f} to {100 * high:.0f}"
+    )  # fmt: skip
+    return f"{text}, {share} % forced"
