@@ -8,6 +8,7 @@ pub mod decode;
 pub mod encode;
 pub mod error;
 pub mod export;
+pub mod interactivity;
 pub mod model;
 pub mod pipeline;
 mod python;
@@ -27,6 +28,8 @@ mod _native {
     use crate::decode::python::count_events;
     #[pymodule_export]
     use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
+    #[pymodule_export]
+    use crate::interactivity::python::interactivity;
     #[pymodule_export]
     use crate::python::{
         as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,

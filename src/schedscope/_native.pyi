@@ -105,6 +105,14 @@ def simulate(
     options: Mapping[str, Any],
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[dict[str, ArrowTable], str, dict[str, list[Any]]]: ...
+def interactivity(
+    scheduler: str,
+    given: list[tuple[str, str]],
+    frames: Mapping[str, _ArrowStream],
+    window: tuple[int, int],
+    phase: int | None = None,
+    series: bool = False,
+) -> tuple[ArrowTable, ArrowTable]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,

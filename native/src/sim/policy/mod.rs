@@ -126,7 +126,7 @@ pub mod tunables;
 mod ule;
 mod ule_2003;
 mod ule_place;
-mod ule_score;
+pub(crate) mod ule_score;
 
 pub use tunables::{Kind, Preset, Series, Settings, Tunable};
 

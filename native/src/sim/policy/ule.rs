@@ -244,9 +244,8 @@ const BALANCE_OFF: usize = 2;
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
-    let (hz, stathz) = (s.int("hz"), s.int("stathz"));
     let slice = match s.int("slice") {
-        0 => (stathz / 10).max(1),
+        0 => (s.int("stathz") / 10).max(1),
         given => given,
     };
     let fixed = s.int("steal_thresh");
@@ -255,21 +254,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     } else {
         i64::from(ncpu.ilog2().min(3))
     };
-    let min = s.int("min_timeshare");
-    let batch = min + s.int("interact_levels");
+    let batch = s.int("min_timeshare") + s.int("interact_levels");
     Ok(Box::new(Ule {
-        scale: Scale {
-            hz,
-            stathz,
-            max: s.ns("slp_run_max") * hz / 1_000_000_000,
-            fork: (s.ns("slp_run_fork") * hz / 1_000_000_000).max(1),
-            threshold: s.int("interact"),
-            min_interactive: min,
-            levels: s.int("interact_levels"),
-            // 20 priorities at each end of the batch range are for nice.
-            usage_min: batch + 20,
-            usage_levels: MAX_TIMESHARE - 20 - (batch + 20) + 1,
-        },
+        scale: Scale::new(s),
         batch,
         slice,
         by_load: s.is_on("slice_by_load"),
@@ -361,7 +348,7 @@ impl Ule {
     }
 
     fn ticks_at(&self, ns: i64) -> i64 {
-        (i128::from(ns) * i128::from(self.scale.hz) / 1_000_000_000) as i64
+        self.scale.ticks_at(ns)
     }
 
     /// The user priority from class, history and nice.

@@ -1,13 +1,17 @@
 //! ULE's view of a thread's past: interactivity score and CPU usage.
 //!
-//! Times are `hz` ticks with 10 fractional bits, as in sched_ule.c.
+//! Times are `hz` ticks with 10 fractional bits, as in sched_ule.c. Nothing here
+//! knows of the simulated world: `crate::interactivity` scores recorded threads
+//! by the same rules.
+use super::tunables::Settings;
 
 const SHIFT: i64 = 10;
 const MAX_SCORE: i64 = 100;
 const HALF: i64 = MAX_SCORE / 2;
+const MAX_TIMESHARE: i64 = 223;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     pub run: i64,
     pub sleep: i64,
     /// Ticks run in the window, its first and last tick.
@@ -18,7 +22,7 @@ pub(super) struct History {
 
 /// The constants of a release.
 #[derive(Debug, Clone)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     pub hz: i64,
     pub stathz: i64,
     /// History kept and inherited, in ticks.
@@ -33,18 +37,46 @@ pub(super) struct Scale {
 }
 
 impl Scale {
+    /// From the tunables of the `ule` family.
+    pub(crate) fn new(s: &Settings) -> Self {
+        let hz = s.int("hz");
+        let min = s.int("min_timeshare");
+        let batch = min + s.int("interact_levels");
+        Self {
+            hz,
+            stathz: s.int("stathz"),
+            max: s.ns("slp_run_max") * hz / 1_000_000_000,
+            fork: (s.ns("slp_run_fork") * hz / 1_000_000_000).max(1),
+            threshold: s.int("interact"),
+            min_interactive: min,
+            levels: s.int("interact_levels"),
+            // 20 priorities at each end of the batch range are for nice.
+            usage_min: batch + 20,
+            usage_levels: MAX_TIMESHARE - 20 - (batch + 20) + 1,
+        }
+    }
+
+    /// The `hz` tick that an instant lies in.
+    pub(crate) fn ticks_at(&self, ns: i64) -> i64 {
+        const SECOND: i64 = 1_000_000_000;
+        if SECOND % self.hz == 0 {
+            return ns / (SECOND / self.hz);
+        }
+        (i128::from(ns) * i128::from(self.hz) / i128::from(SECOND)) as i64
+    }
+
     /// Run time charged by one tick of the statistics clock.
-    pub(super) fn per_stat_tick(&self) -> i64 {
+    pub(crate) fn per_stat_tick(&self) -> i64 {
         ((self.hz << SHIFT) / self.stathz).max(1)
     }
 
-    pub(super) fn start(&self, h: &mut History, now: i64) {
+    pub(crate) fn start(&self, h: &mut History, now: i64) {
         h.first = now;
         h.last = now;
     }
 
     /// 0 (always asleep) to 100 (always running).
-    pub(super) fn score(&self, h: &History) -> i64 {
+    pub(crate) fn score(&self, h: &History) -> i64 {
         if self.threshold <= HALF && h.run >= h.sleep {
             return HALF;
         }
@@ -59,10 +91,19 @@ impl Scale {
         if h.run > 0 { HALF } else { 0 }
     }
 
+    /// Score with nice, which may exceed 100.
+    pub(crate) fn score_with_nice(&self, h: &History, nice: i64) -> i64 {
+        (self.score(h) + nice).max(0)
+    }
+
+    pub(crate) fn is_interactive(&self, score: i64) -> bool {
+        score < self.threshold
+    }
+
     /// Score with nice, and the priority that follows.
-    pub(super) fn priority(&self, h: &History, nice: i64) -> (i64, i64) {
-        let score = (self.score(h) + nice).max(0);
-        if score < self.threshold {
+    pub(crate) fn priority(&self, h: &History, nice: i64) -> (i64, i64) {
+        let score = self.score_with_nice(h, nice);
+        if self.is_interactive(score) {
             let prio = self.min_interactive + self.levels * score / self.threshold;
             return (score, prio);
         }
@@ -73,12 +114,12 @@ impl Scale {
         (score, self.usage_min + usage + nice)
     }
 
-    pub(super) fn add_run(&self, h: &mut History, run: i64) {
+    pub(crate) fn add_run(&self, h: &mut History, run: i64) {
         h.run += run;
         self.limit(h);
     }
 
-    pub(super) fn add_sleep(&self, h: &mut History, ticks: i64) {
+    pub(crate) fn add_sleep(&self, h: &mut History, ticks: i64) {
         h.sleep += ticks << SHIFT;
         self.limit(h);
     }
@@ -107,7 +148,7 @@ impl Scale {
     }
 
     /// A child takes over the proportions, with little weight.
-    pub(super) fn inherit(&self, h: &mut History) {
+    pub(crate) fn inherit(&self, h: &mut History) {
         let (sum, max) = (h.run + h.sleep, self.fork << SHIFT);
         if sum > max {
             let ratio = sum / max;
@@ -117,7 +158,7 @@ impl Scale {
     }
 
     /// Slide the usage window (10 s, at most 11) up to `now`.
-    pub(super) fn age(&self, h: &mut History, now: i64, running: bool) {
+    pub(crate) fn age(&self, h: &mut History, now: i64, running: bool) {
         let (target, most) = (10 * self.hz, 11 * self.hz);
         if now - h.last >= target {
             h.ticks = 0;
@@ -138,7 +179,7 @@ impl Scale {
 mod tests {
     use super::*;
 
-    pub(super) fn fourteen() -> Scale {
+    pub(crate) fn fourteen() -> Scale {
         Scale {
             hz: 1000,
             stathz: 127,

@@ -1,0 +1,241 @@
+"""Which threads would a scheduler have called interactive, and from when on?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope import units
+from schedscope.errors import FormatError, UsageError
+from schedscope.parsers.schema import END, STATE
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+SCHEDULERS: Mapping[str, str] = {"ule": "ule-14", "ule-14": "ule-14", "ule-2011": "ule-2011"}
+"""Names for `scheduler`, and the simulator's policy whose rule each stands for."""
+
+# Classes that the rules are not for: those threads' priority is fixed.
+_FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
+_SCORED, _WANTED = 1, 2
+_COLUMNS = (
+    "scheduler",
+    "utid",
+    "comm",
+    "pid",
+    "tid",
+    "score",
+    "score_min",
+    "score_max",
+    "is_interactive",
+    "ts_interactive",
+    "interactive",
+    "interactive_frac",
+    "observed",
+    "unknown",
+    "transitions",
+    "ts_settled",
+    "n",
+    "n_censored",
+    "n_excluded",
+)
+
+
+def interactivity(
+    trace: Trace,
+    scheduler: str = "ule",
+    *,
+    set: Mapping[str, Any] | None = None,
+    where: pl.Expr | None = None,
+    tick_phase: int | None = None,
+) -> pl.DataFrame:
+    """One row per thread: what `scheduler` would have thought of its sleeping and running.
+
+    The trace may be of any scheduler; each thread's recorded runs and sleeps are
+    given to the rule of the named one, and its score followed through time.
+    `"ule"` (the same as `"ule-14"`) and `"ule-2011"` are FreeBSD's; a score from
+    0 (asleep) to 100 (running), and interactive below 30 unless `set`, which
+    gives values to the policy's tunables as in `simulate`, says otherwise.
+
+    * `score`: at the end of what was seen of the thread; `score_min`, `score_max`; null for
+      threads of a real-time, idle or interrupt class, which the rule is not for;
+    * `is_interactive`: at the end; `ts_interactive`: when first, null if never;
+      `transitions`: how often it changed;
+    * `interactive`: time called so (ns), `interactive_frac` its share of `observed`, the time in
+      which the score is known; `unknown`: the rest of what was seen of the thread;
+    * `ts_settled`: from when on it rests on as much history as the rule keeps (5 s of run and
+      sleep). Before, a thread that was there when the trace began may have another score;
+    * `n`: sleeps credited; `n_censored`: still open at the end of the window, and so not
+      credited yet; `n_excluded`: those of which the end was not seen, and gaps in sight.
+
+    `where` selects threads by the columns of `threads`. The kernel charges run
+    time at the ticks of its statistics clock, of which traces do not tell: one
+    tick is charged for every 1/127 s of run instead. `tick_phase`, an instant (ns)
+    at which all CPUs' clocks ticked, makes it exact; 0 for simulated traces.
+
+    Definition: docs/definitions/interactivity.md. Raises `UsageError` for
+    another scheduler or a tunable it does not have, `FormatError` for states out of order.
+
+    >>> from schedscope import simulate
+    >>> from schedscope.simulator.generators import periodic
+    >>> trace = simulate(periodic(1, run="10ms", sleep="90ms", times=20), policy="rr")
+    >>> interactivity(trace).select("comm", "score", "score_max", "ts_interactive")
+    shape: (1, 4)
+    ┌────────────┬───────┬───────────┬────────────────┐
+    │ comm       ┆ score ┆ score_max ┆ ts_interactive │
+    │ ---        ┆ ---   ┆ ---       ┆ ---            │
+    │ str        ┆ i64   ┆ i64       ┆ i64            │
+    ╞════════════╪═══════╪═══════════╪════════════════╡
+    │ periodic-0 ┆ 5     ┆ 50        ┆ 100000000      │
+    └────────────┴───────┴───────────┴────────────────┘
+    """
+    frame, _ = _reconstructed(trace, scheduler, set, where, tick_phase, series=False)
+    threads = trace.threads.select("utid", "comm", "pid", "tid").collect()
+    share = pl.when(pl.col("observed") > 0).then(pl.col("interactive") / pl.col("observed"))
+    return (
+        frame.join(threads, on="utid", how="left")
+        .with_columns(scheduler=pl.lit(scheduler), interactive_frac=share)
+        .select(_COLUMNS)
+        .sort("utid")
+    )
+
+
+def interactivity_series(
+    trace: Trace,
+    scheduler: str = "ule",
+    *,
+    set: Mapping[str, Any] | None = None,
+    where: pl.Expr | None = None,
+    tick_phase: int | None = None,
+) -> pl.DataFrame:
+    """One row per change of a thread's score: `ts, utid, comm, score, interactive`.
+
+    In order of `utid` and `ts` (ns). A score holds until the thread's next row;
+    it is null from where on the trace does not tell what the thread did.
+    Arguments and what is raised: see `interactivity`.
+    """
+    _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
+    threads = trace.threads.select("utid", "comm").collect()
+    return (
+        # Of the changes of one instant only the last ever held.
+        points.group_by("utid", "ts", maintain_order=True)
+        .last()
+        .join(threads, on="utid", how="left", maintain_order="left")
+        .sort("utid", "ts", maintain_order=True)
+        .select("ts", "utid", "comm", "score", "interactive")
+    )
+
+
+def interactivity_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str]:
+    """One sentence for each row of `interactivity`, its times in s after `origin`.
+
+    >>> frame = pl.DataFrame({
+    ...     "scheduler": "ule", "comm": "sshd", "tid": 712, "score": 3, "is_interactive": True,
+    ...     "ts_interactive": 12_300_000_000, "interactive_frac": 0.9, "transitions": 1,
+    ... })
+    >>> interactivity_sentences(frame)
+    ['ULE would call sshd 712 interactive from 12.300000 s on (score 3)']
+    """
+    return [_sentence(row, origin) for row in frame.iter_rows(named=True)]
+
+
+def _sentence(row: Mapping[str, Any], origin: int) -> str:
+    who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
+    scheduler = str(row["scheduler"]).upper()
+    if row["score"] is None:
+        return f"{scheduler} would not score {who}: its class is not one of time sharing"
+    score = f"score {row['score']}"
+    if row["ts_interactive"] is None:
+        return f"{scheduler} would never call {who} interactive ({score})"
+    since = units.instant(row["ts_interactive"], origin)
+    if row["is_interactive"] and row["transitions"] <= 1:
+        return f"{scheduler} would call {who} interactive from {since} on ({score})"
+    share = units.percent(row["interactive_frac"])
+    end = "is" if row["is_interactive"] else "is not"
+    return (
+        f"{scheduler} would call {who} interactive {share} of the time, first at {since},"
+        f" changing its mind {units.count(row['transitions'])} times; it {end} at the end ({score})"
+    )
+
+
+def _reconstructed(
+    trace: Trace,
+    scheduler: str,
+    given: Mapping[str, Any] | None,
+    where: pl.Expr | None,
+    tick_phase: int | None,
+    *,
+    series: bool,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    from schedscope import _native
+
+    policy = SCHEDULERS.get(scheduler)
+    if policy is None:
+        raise UsageError(
+            f"scheduler {scheduler!r}", "one that scores threads", "one of " + ", ".join(SCHEDULERS)
+        )
+    settings = [(name, _text(value)) for name, value in (given or {}).items()]
+    frames = {"states": _states(trace), "threads": _threads(trace, where), "locks": _locks(trace)}
+    if frames["states"].select(pl.any_horizontal(pl.all().has_nulls())).item():
+        raise FormatError(
+            "a state without its time, thread, state or end",
+            "a value in every row",
+            "schedscope validate lists every column of the schema",
+        )
+    rows, points = _native.interactivity(
+        policy, settings, frames, trace.window, tick_phase, series
+    )
+    return pl.DataFrame(rows), pl.DataFrame(points)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _states(trace: Trace) -> pl.DataFrame:
+    """States in the order of the table, with codes for words; idle threads are left out."""
+    return (
+        trace.states.filter(pl.col("utid") >= trace.ncpu)
+        .select(
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("ts", "dur").cast(pl.Int64),
+            pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
+            pl.col("end").cast(END).to_physical().cast(pl.UInt8),
+        )
+        .collect()
+    )
+
+
+def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
+    """Who each thread is: its parent, its nice value, and whether it is asked about."""
+    nice = pl.lit(0)
+    if trace.info.get("os") == "Linux":
+        # Linux shows the nice value in the priority; FreeBSD's says too many things at once.
+        prio = pl.col("prio").cast(pl.Int64)
+        nice = pl.when(prio.is_between(100, 139)).then(prio - 120).otherwise(0)
+    fixed = pl.col("sched_class").cast(pl.String).is_in(_FIXED).fill_null(False)
+    wanted = pl.lit(True) if where is None else where.fill_null(False)
+    return (
+        trace.threads.filter(pl.col("utid") >= trace.ncpu)
+        .select(
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("start_ts").cast(pl.Int64),
+            pl.col("parent_utid").cast(pl.UInt32),
+            nice=nice.cast(pl.Int64),
+            flags=((~fixed).cast(pl.UInt8) * _SCORED + wanted.cast(pl.UInt8) * _WANTED),
+        )
+        .collect()
+    )
+
+
+def _locks(trace: Trace) -> pl.DataFrame:
+    """Waits for locks, which FreeBSD does not count as sleep."""
+    return (
+        trace.sleeps.filter(pl.col("kind").cast(pl.String) == "lock")
+        .select(pl.col("utid").cast(pl.UInt32), pl.col("ts").cast(pl.Int64))
+        .collect()
+    )

@@ -1,0 +1,164 @@
+//! The function that Python calls, and the tables it hands in.
+use std::collections::{HashMap, HashSet};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
+use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use pyo3::prelude::*;
+
+use super::fold::{Fold, Known, Row};
+use super::ule::Ule;
+use super::{Closed, Doing, Rule, output};
+use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::error::{Error, Result};
+use crate::sim::policy::{Settings, registry};
+
+fn column<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name).and_then(|array| array.as_primitive_opt::<T>()).ok_or_else(|| {
+        Error::usage(format!("no column {name} of type {}", T::DATA_TYPE), "the column", "")
+    })
+}
+
+/// A column in which every row has a value.
+fn full<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native]> {
+    let array = column::<T>(batch, name)?;
+    if array.null_count() > 0 {
+        return Err(Error::format(
+            format!("column {name} holds a null"),
+            "a value in every row",
+            "schedscope validate lists every column of the schema",
+        ));
+    }
+    Ok(array.values())
+}
+
+fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
+    let mut known: Vec<Known> = Vec::new();
+    for batch in batches {
+        let (utid, nice) = (full::<UInt32Type>(batch, "utid")?, full::<Int64Type>(batch, "nice")?);
+        let start = column::<Int64Type>(batch, "start_ts")?;
+        let parent = column::<UInt32Type>(batch, "parent_utid")?;
+        let flags = full::<UInt8Type>(batch, "flags")?;
+        for row in 0..batch.num_rows() {
+            let at = utid[row] as usize;
+            if known.len() <= at {
+                known.resize(at + 1, Known::default());
+            }
+            known[at] = Known {
+                start: start.is_valid(row).then(|| start.value(row)),
+                parent: parent.is_valid(row).then(|| parent.value(row)),
+                nice: nice[row],
+                scored: flags[row] & 1 != 0,
+                wanted: flags[row] & 2 != 0,
+            };
+        }
+    }
+    Ok(known)
+}
+
+fn locks(batches: &[RecordBatch]) -> Result<HashSet<(u32, i64)>> {
+    let mut found = HashSet::new();
+    for batch in batches {
+        let (utid, ts) = (full::<UInt32Type>(batch, "utid")?, full::<Int64Type>(batch, "ts")?);
+        found.extend(utid.iter().copied().zip(ts.iter().copied()));
+    }
+    Ok(found)
+}
+
+/// Codes of `State` and `End`, in the order of the trace model.
+fn doing(state: u8) -> Option<Doing> {
+    Some(match state {
+        0 => Doing::Running,
+        1 => Doing::Runnable,
+        2 | 4 | 5 => Doing::Sleeping,
+        3 => Doing::Blocked,
+        6 => return None,
+        _ => Doing::Unknown,
+    })
+}
+
+fn closed(end: u8) -> Closed {
+    match end {
+        3 => Closed::Exited,
+        4 => Closed::Lost,
+        5 => Closed::Window,
+        _ => Closed::Seen,
+    }
+}
+
+fn feed<R: Rule>(
+    mut fold: Fold<'_, R>,
+    known: &[Known],
+    states: &[RecordBatch],
+    locks: &HashSet<(u32, i64)>,
+) -> Result<(ArrowTable, ArrowTable)> {
+    for batch in states {
+        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        let (state, end) = (full::<UInt8Type>(batch, "state")?, full::<UInt8Type>(batch, "end")?);
+        for i in 0..batch.num_rows() {
+            let Some(mut doing) = doing(state[i]) else { continue };
+            if dur[i] < 0 || ts[i].checked_add(dur[i]).is_none() {
+                return Err(Error::format(
+                    format!("a state of {} ns from {} ns on", dur[i], ts[i]),
+                    "a length of 0 ns or more, within 2^62 ns",
+                    "convert the trace again",
+                ));
+            }
+            if doing == Doing::Blocked && locks.contains(&(utid[i], ts[i])) {
+                doing = Doing::Locked;
+            }
+            let closed = closed(end[i]);
+            fold.row(&Row { utid: utid[i], ts: ts[i], dur: dur[i], doing, closed })?;
+        }
+    }
+    let (tallies, points) = fold.finish();
+    Ok((output::summary(known, &tallies)?, output::series(&points)?))
+}
+
+/// Scores of recorded threads by the rule of `scheduler`, a preset's name with
+/// settings `given`: a row per thread, and with `series` one per change.
+///
+/// `frames`: `states` (utid, ts, dur, codes state and end), `threads` (utid,
+/// start_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
+/// waits for locks). `phase`: an instant at which the statistics clock ticked.
+#[pyfunction]
+#[pyo3(signature = (scheduler, given, frames, window, phase=None, series=false))]
+pub fn interactivity(
+    py: Python<'_>,
+    scheduler: &str,
+    given: Vec<(String, String)>,
+    frames: HashMap<String, Bound<'_, PyAny>>,
+    window: (i64, i64),
+    phase: Option<i64>,
+    series: bool,
+) -> PyResult<(ArrowTable, ArrowTable)> {
+    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
+        match frames.get(name) {
+            Some(table) => Ok(read_stream(table)?.1),
+            None => Ok(Vec::new()),
+        }
+    };
+    let (states, table, locked) = (read("states")?, read("threads")?, read("locks")?);
+    let found = py.detach(|| -> Result<_> {
+        let (spec, preset) = registry::find(scheduler)?;
+        let settings = Settings::new(scheduler, spec.tunables, preset.values, &given)?;
+        let (known, locked) = (threads(&table)?, locks(&locked)?);
+        match spec.family {
+            "ule" => {
+                let kept = settings.ns("slp_run_max");
+                let fold = Fold::new(Ule::new(&settings, phase), &known, window, kept, series);
+                feed(fold, &known, &states, &locked)
+            }
+            _ => Err(Error::usage(
+                format!("scheduler {scheduler} scores no threads as interactive"),
+                "ule-14 or ule-2011",
+                "",
+            )),
+        }
+    })?;
+    Ok(found)
+}
