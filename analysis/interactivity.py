@@ -223,7 +223,7 @@ def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
         trace.threads.filter(pl.col("utid") >= trace.ncpu)
         .select(
             pl.col("utid").cast(pl.UInt32),
-            pl.col("start_ts").cast(pl.Int64),
+            pl.col("start_ts", "exit_ts").cast(pl.Int64),
             pl.col("parent_utid").cast(pl.UInt32),
             nice=nice.cast(pl.Int64),
             flags=((~fixed).cast(pl.UInt8) * _SCORED + wanted.cast(pl.UInt8) * _WANTED),

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     )
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.interactivity import (
+        interactivity,
+        interactivity_sentences,
+        interactivity_series,
+    )
     from schedscope.analysis.migration import (
         migration_matrix,
         migration_summary,
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     )
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
@@ -78,6 +84,9 @@ _HOMES = {
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
+    "interactivity": "schedscope.analysis.interactivity",
+    "interactivity_sentences": "schedscope.analysis.interactivity",
+    "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
     "isolation_leaks": "schedscope.analysis.affinity",
     "migration_agreement": "schedscope.analysis.migration_cause",
@@ -87,6 +96,7 @@ _HOMES = {
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
     "plot_cpu_returns": "schedscope.plot.affinity",
+    "plot_interactivity": "schedscope.plot.interactivity",
     "plot_migration_matrix": "schedscope.plot.migration",
     "plot_migration_rates": "schedscope.plot.migration",
     "plot_queue_depth": "schedscope.plot.queue_depth",
@@ -125,6 +135,9 @@ __all__ = [
     "definitions",
     "export",
     "fidelity",
+    "interactivity",
+    "interactivity_sentences",
+    "interactivity_series",
     "internals",
     "isolation_leaks",
     "migration_agreement",
@@ -134,6 +147,7 @@ __all__ = [
     "open",
     "ping_pong",
     "plot_cpu_returns",
+    "plot_interactivity",
     "plot_migration_matrix",
     "plot_migration_rates",
     "plot_queue_depth",

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
     pub start: Option<i64>,
+    pub exit: Option<i64>,
     pub parent: Option<u32>,
     pub nice: i64,
     /// The rule is one of its scheduling class.
@@ -109,8 +110,8 @@ pub struct Fold<'a, R: Rule> {
     /// How much history the rule keeps, ns.
     kept: i64,
     lives: Vec<Life<R::Memory>>,
-    /// Threads by their start, latest first.
-    starts: Vec<(i64, u32)>,
+    /// Threads by their start and exit (true), latest first.
+    turns: Vec<(i64, bool, u32)>,
     points: Option<Vec<Point>>,
 }
 
@@ -122,19 +123,17 @@ impl<'a, R: Rule> Fold<'a, R> {
         kept: i64,
         series: bool,
     ) -> Self {
-        let mut starts: Vec<(i64, u32)> = known
-            .iter()
-            .zip(0..)
-            .filter_map(|(thread, utid)| Some((thread.start?, utid)))
-            .collect();
-        starts.sort_unstable_by(|a, b| b.cmp(a));
+        let starts = known.iter().zip(0..).filter_map(|(t, utid)| Some((t.start?, false, utid)));
+        let exits = known.iter().zip(0..).filter_map(|(t, utid)| Some((t.exit?, true, utid)));
+        let mut turns: Vec<(i64, bool, u32)> = starts.chain(exits).collect();
+        turns.sort_unstable_by(|a, b| b.cmp(a));
         Self {
             rule,
             known,
             window,
             kept,
             lives: vec![Life::default(); known.len()],
-            starts,
+            turns,
             points: series.then(Vec::new),
         }
     }
@@ -145,11 +144,16 @@ impl<'a, R: Rule> Fold<'a, R> {
             return Ok(());
         };
         let end = row.ts + row.dur;
-        while let Some(&(at, child)) = self.starts.last()
+        while let Some(&(at, exits, child)) = self.turns.last()
             && at < end
         {
-            self.starts.pop();
-            self.fork(at, child);
+            self.turns.pop();
+            if !exits {
+                self.fork(at, child);
+            } else if self.lives[child as usize].at >= at {
+                // It left without running again; else its last run tells.
+                self.gone(child, at);
+            }
         }
         let life = &mut self.lives[row.utid as usize];
         if life.account.tally.seen && row.ts < life.at && end <= life.at && !life.gone {
@@ -300,7 +304,9 @@ impl<'a, R: Rule> Fold<'a, R> {
 
     fn gone(&mut self, utid: u32, at: i64) {
         let life = &mut self.lives[utid as usize];
-        life.gone = true;
+        if std::mem::replace(&mut life.gone, true) {
+            return;
+        }
         let memory = life.memory.clone();
         let parent = self.known[utid as usize].parent;
         let Some(parent) = parent.filter(|p| (*p as usize) < self.lives.len() && *p != utid) else {

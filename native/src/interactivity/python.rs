@@ -40,6 +40,7 @@ fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
     for batch in batches {
         let (utid, nice) = (full::<UInt32Type>(batch, "utid")?, full::<Int64Type>(batch, "nice")?);
         let start = column::<Int64Type>(batch, "start_ts")?;
+        let exit = column::<Int64Type>(batch, "exit_ts")?;
         let parent = column::<UInt32Type>(batch, "parent_utid")?;
         let flags = full::<UInt8Type>(batch, "flags")?;
         for row in 0..batch.num_rows() {
@@ -49,6 +50,7 @@ fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
             }
             known[at] = Known {
                 start: start.is_valid(row).then(|| start.value(row)),
+                exit: exit.is_valid(row).then(|| exit.value(row)),
                 parent: parent.is_valid(row).then(|| parent.value(row)),
                 nice: nice[row],
                 scored: flags[row] & 1 != 0,
@@ -123,7 +125,7 @@ fn feed<R: Rule>(
 /// settings `given`: a row per thread, and with `series` one per change.
 ///
 /// `frames`: `states` (utid, ts, dur, codes state and end), `threads` (utid,
-/// start_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
+/// start_ts, exit_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
 /// waits for locks). `phase`: an instant at which the statistics clock ticked.
 #[pyfunction]
 #[pyo3(signature = (scheduler, given, frames, window, phase=None, series=false))]

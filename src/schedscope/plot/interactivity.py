@@ -1,0 +1,100 @@
+"""A scheduler's score of threads over time: one lane per thread."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+
+_COLUMNS = ("ts", "utid", "comm", "score", "interactive")
+_INTERACTIVE, _BATCH = COLORS[2], COLORS[1]
+# Above this many changes a lane shows the last one of each of as many columns.
+_PIXELS = 2000
+
+
+def plot_interactivity(
+    frame: pl.DataFrame,
+    *,
+    top: int = 12,
+    origin: int = 0,
+    until: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what `schedscope.interactivity_series` returned: a lane per thread, time in s.
+
+    The height is the score, the colour whether the scheduler would call the
+    thread interactive; grey is time of which the trace does not tell. At most
+    `top` lanes: those whose class changed most often, then those with the most
+    changes of score. Time counts from `origin` to `until` (both ns; the last
+    change if that is None).
+    """
+    require(frame.columns, _COLUMNS, "schedscope.interactivity_series")
+    flips = (pl.col("interactive") != pl.col("interactive").shift()).fill_null(False).sum()
+    ranked = (
+        frame.group_by("utid", maintain_order=True)
+        .agg(comm=pl.col("comm").last(), flips=flips, changes=pl.len(), best=pl.col("score").max())
+        .filter(pl.col("best").is_not_null())
+        .sort("flips", "changes", "utid", descending=[True, True, False])
+    )
+    chosen = ranked.head(top).sort("utid")
+    highest = max([100, *ranked["best"].to_list()])
+    last: int = until if until is not None else max(frame["ts"].to_list(), default=origin)
+    with canvas(ax, height=1.8 + 0.55 * max(chosen.height, 1)) as axes:
+        for lane, utid in enumerate(chosen["utid"]):
+            rows = frame.filter(pl.col("utid") == utid).sort("ts", maintain_order=True)
+            _lane(axes, rows, chosen.height - 1 - lane, 0.85 / highest, origin, last)
+        names = [comm or f"thread {utid}" for utid, comm in chosen.select("utid", "comm").rows()]
+        axes.set_yticks([y + 0.42 for y in range(len(names))], names[::-1])
+        axes.set_ylim(-0.05, max(len(names), 1))
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("time in s")
+        hidden = ranked.height - chosen.height
+        more = f" ({hidden} steadier threads not drawn)" if hidden else ""
+        axes.set_title(f"Interactivity score; a full lane is {highest}{more}", pad=28)
+        axes.legend(
+            handles=[
+                Patch(color=_INTERACTIVE, alpha=0.6, label="interactive"),
+                Patch(color=_BATCH, alpha=0.6, label="not interactive"),
+                Patch(color=FAINT, label="not known"),
+            ],
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=3,
+        )
+    return axes
+
+
+def _lane(
+    axes: Axes, rows: pl.DataFrame, bottom: int, scale: float, origin: int, last: int
+) -> None:
+    begins = rows["ts"].to_numpy()
+    if rows.height > _PIXELS:
+        column = (begins - begins[0]) * _PIXELS // max(int(last - begins[0]), 1)
+        keep = np.append(column[1:] != column[:-1], True)
+        rows = rows.filter(pl.Series(keep))
+        begins = rows["ts"].to_numpy()
+    edges = (np.append(begins, max(last, int(begins[-1]))) - origin) / 1e9
+    known = rows["score"].is_not_null().to_numpy()
+    height = rows["score"].fill_null(0).to_numpy() * scale
+    good = rows["interactive"].fill_null(False).to_numpy()
+    # A score of 0 is still seen: a sliver of its colour.
+    drawn = np.maximum(height, 0.03)
+    for mask, color in ((known & good, _INTERACTIVE), (known & ~good, _BATCH)):
+        axes.stairs(
+            bottom + np.where(mask, drawn, 0),
+            edges,
+            baseline=bottom,
+            fill=True,
+            color=color,
+            alpha=0.6,
+            linewidth=0,
+        )
+    axes.stairs(bottom + 0.85 * ~known, edges, baseline=bottom, fill=True, color=FAINT)
+    axes.stairs(
+        np.where(known, bottom + height, np.nan), edges, baseline=None, color=INK, linewidth=0.7
+    )
