@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.errors import FormatError, UsageError
+from schedscope.errors import UsageError
 from schedscope.parsers.schema import END, STATE
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def interactivity_series(
     """One row per change of a thread's score: `ts, utid, comm, score, interactive`.
 
     In order of `utid` and `ts` (ns). A score holds until the thread's next row;
-    it is null from where on the trace does not tell what the thread did.
+    it is null from where on the trace does not tell what the thread did, and from its exit on.
     Arguments and what is raised: see `interactivity`.
     """
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
@@ -178,15 +178,7 @@ def _reconstructed(
         )
     settings = [(name, _text(value)) for name, value in (given or {}).items()]
     frames = {"states": _states(trace), "threads": _threads(trace, where), "locks": _locks(trace)}
-    if frames["states"].select(pl.any_horizontal(pl.all().has_nulls())).item():
-        raise FormatError(
-            "a state without its time, thread, state or end",
-            "a value in every row",
-            "schedscope validate lists every column of the schema",
-        )
-    rows, points = _native.interactivity(
-        policy, settings, frames, trace.window, tick_phase, series
-    )
+    rows, points = _native.interactivity(policy, settings, frames, trace.window, tick_phase, series)
     return pl.DataFrame(rows), pl.DataFrame(points)
 
 

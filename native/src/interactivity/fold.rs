@@ -45,7 +45,7 @@ pub struct Tally {
     pub settled: Option<i64>,
 }
 
-/// The score from `ts` on; null where the trace stops telling.
+/// The score from `ts` on; null where the trace stops telling, and when the thread is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub ts: i64,
@@ -306,6 +306,12 @@ impl<'a, R: Rule> Fold<'a, R> {
         let life = &mut self.lives[utid as usize];
         if std::mem::replace(&mut life.gone, true) {
             return;
+        }
+        if std::mem::take(&mut life.account.told)
+            && self.known[utid as usize].wanted
+            && let Some(points) = &mut self.points
+        {
+            points.push(Point { ts: at, utid, score: None });
         }
         let memory = life.memory.clone();
         let parent = self.known[utid as usize].parent;

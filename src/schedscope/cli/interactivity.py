@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
     rows = frame.height
     frame = frame.head(args.top) if args.top else frame
     origin = trace.window[0]
-    foot = [f"({rows - frame.height} more rows; give a larger --top)"] if frame.height < rows else []
+    foot = (
+        [f"({rows - frame.height} more rows; give a larger --top)"] if frame.height < rows else []
+    )
     about = {**_headline.about(trace), "scheduler": args.scheduler, "rows_in_all": rows}
     if not args.series:
         sentences = interactivity_sentences(frame, origin=origin)

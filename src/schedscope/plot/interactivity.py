@@ -26,7 +26,8 @@ def plot_interactivity(
     """Draw what `schedscope.interactivity_series` returned: a lane per thread, time in s.
 
     The height is the score, the colour whether the scheduler would call the
-    thread interactive; grey is time of which the trace does not tell. At most
+    thread interactive; grey is time of which the trace does not tell, until the
+    thread is seen again (a lane ends where it is not). At most
     `top` lanes: those whose class changed most often, then those with the most
     changes of score. Time counts from `origin` to `until` (both ns; the last
     change if that is None).
@@ -72,6 +73,11 @@ def plot_interactivity(
 def _lane(
     axes: Axes, rows: pl.DataFrame, bottom: int, scale: float, origin: int, last: int
 ) -> None:
+    if rows["score"][-1] is None:
+        last = int(rows["ts"][-1])
+        rows = rows.head(-1)
+    if rows.is_empty():
+        return
     begins = rows["ts"].to_numpy()
     if rows.height > _PIXELS:
         column = (begins - begins[0]) * _PIXELS // max(int(last - begins[0]), 1)
