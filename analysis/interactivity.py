@@ -119,8 +119,8 @@ def interactivity_series(
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
     threads = trace.threads.select("utid", "comm").collect()
     return (
-        # Of the changes of one instant only the last ever held.
-        points.group_by("utid", "ts", maintain_order=True)
+        # Of the scores of one instant only the last ever held; an end comes after it.
+        points.group_by("utid", "ts", pl.col("score").is_null().alias("ends"), maintain_order=True)
         .last()
         .join(threads, on="utid", how="left", maintain_order="left")
         .sort("utid", "ts", maintain_order=True)

@@ -218,6 +218,7 @@ def beside(trace: ss.Trace, **options: int) -> pl.DataFrame:
         .sort("utid", "ts")
     )
     ours = ss.interactivity_series(trace, "ule-14", **options)  # type: ignore[arg-type]
+    ours = ours.drop_nulls("score")  # an exit may be of the instant of the last wakeup
     parts = [
         theirs.filter(utid=utid).join_asof(
             ours.filter(utid=utid).select("ts", "score").sort("ts"), on="ts"
