@@ -7,18 +7,18 @@
 
 const NOBODY = 0xffffffff;
 const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 5, UNKNOWN = 6;
-const AXIS = 22, NAMES = 168, WIDE = 3; // CSS pixels; an interval this wide gets a colour of its own
+const AXIS = 22, NAMES = 168, WIDE = 3, ARROWS = 30; // CSS pixels; an interval this wide gets a colour of its own
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Array };
 
 const LIGHT = {
   back: "#ffffff", text: "#1f2328", faint: "#6b7280", line: "#e3e5e8", lane: "#f5f6f8",
   [RUNNING]: "#2f7d4f", [RUNNABLE]: "#d1442f", [BLOCKED]: "#7a4fb5", [SLEEPING]: "#d5dae1",
-  [STOPPED]: "#98844a", hatch: "#b9bfc8", arrow: "#1f2328", mark: "#d1442f",
+  [STOPPED]: "#98844a", hatch: "#b9bfc8", arrow: "#1f2328",
 };
 const DARK = {
   back: "#16181d", text: "#e6e8eb", faint: "#9aa2ad", line: "#2c3038", lane: "#1d2026",
   [RUNNING]: "#4fae78", [RUNNABLE]: "#f0705a", [BLOCKED]: "#a98be0", [SLEEPING]: "#3a404b",
-  [STOPPED]: "#c5ae6c", hatch: "#565d69", arrow: "#e6e8eb", mark: "#f0705a",
+  [STOPPED]: "#c5ae6c", hatch: "#565d69", arrow: "#e6e8eb",
 };
 
 const STYLE = `
@@ -30,7 +30,7 @@ const STYLE = `
   border: 1px solid currentColor; border-radius: 4px; cursor: pointer; opacity: .8; }
 .sst-key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .8em; }
 .sst-note { min-height: 2.8em; font-variant-numeric: tabular-nums; margin-top: .3em; }
-.sst-tip { position: absolute; pointer-events: none; z-index: 2; padding: .35em .6em; max-width: 30em;
+.sst-tip { position: absolute; pointer-events: none; z-index: 2; padding: .35em .6em; max-width: 40em; width: max-content;
   border-radius: 4px; white-space: pre-line; box-shadow: 0 1px 6px #0006; font-variant-numeric: tabular-nums; }
 `;
 
@@ -503,42 +503,44 @@ export function mount(root, about, source) {
     const begin = view.first * view.scale, end = begin + view.bins * view.scale;
     paint.strokeStyle = paint.fillStyle = colour.arrow;
     paint.lineWidth = Math.max(1, ratio);
+    const found = [];
     lanes.forEach((lane, row) => {
       const piece = best(lane);
       if (!lane.startsWith("utid:") || !piece || !piece.wakerCpu) return;
-      let before = -Infinity;
       for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
-        const x = left + piece.starts[i] / view.scale - view.first;
-        // Closer together they would be a curtain.
-        if (piece.wakerCpu[i] === NOBODY || piece.starts[i] < begin || x - before < 6 * ratio) continue;
+        const width = (piece.ends[i] - piece.starts[i]) / view.scale;
+        if (piece.wakerCpu[i] === NOBODY || piece.starts[i] < begin || width < 12 * ratio) continue;
         const from = lanes.indexOf(`cpu:${piece.wakerCpu[i]}`);
-        if (from < 0) continue;
-        const down = from < row ? 1 : -1;
-        const y0 = (AXIS + from * height) * ratio + (down > 0 ? high : 0);
-        const y1 = (AXIS + row * height) * ratio + (down > 0 ? 2 * ratio : high);
-        paint.globalAlpha = 0.75;
-        paint.beginPath();
-        paint.moveTo(x, y0);
-        paint.lineTo(x, y1 - down * 5 * ratio);
-        paint.stroke();
-        paint.beginPath();
-        paint.moveTo(x, y1);
-        paint.lineTo(x - 3 * ratio, y1 - down * 6 * ratio);
-        paint.lineTo(x + 3 * ratio, y1 - down * 6 * ratio);
-        paint.fill();
-        paint.beginPath();
-        paint.arc(x, y0, 2.5 * ratio, 0, 7);
-        paint.fill();
-        paint.globalAlpha = 1;
-        before = x;
+        if (from >= 0) found.push({ x: left + piece.starts[i] / view.scale - view.first, width, from, row });
       }
     });
+    // More would be a curtain.
+    found.sort((a, b) => b.width - a.width);
+    for (const { x, from, row } of found.slice(0, ARROWS)) {
+      const down = from < row ? 1 : -1;
+      const y0 = (AXIS + from * height) * ratio + (down > 0 ? high : 0);
+      const y1 = (AXIS + row * height) * ratio + (down > 0 ? 2 * ratio : high);
+      paint.globalAlpha = 0.75;
+      paint.beginPath();
+      paint.moveTo(x, y0);
+      paint.lineTo(x, y1 - down * 5 * ratio);
+      paint.stroke();
+      paint.beginPath();
+      paint.moveTo(x, y1);
+      paint.lineTo(x - 3 * ratio, y1 - down * 6 * ratio);
+      paint.lineTo(x + 3 * ratio, y1 - down * 6 * ratio);
+      paint.fill();
+      paint.beginPath();
+      paint.arc(x, y0, 2.5 * ratio, 0, 7);
+      paint.fill();
+      paint.globalAlpha = 1;
+    }
     if (wait >= 0) {
       const w = about.waits[wait], row = lanes.indexOf(`utid:${w.utid}`);
       const a = w.ready / view.scale - view.first, b = (w.ready + w.wait) / view.scale - view.first;
       if (row >= 0 && b >= 0 && a <= view.bins) {
         const x = left + Math.max(0, a), width = Math.max(2, Math.min(view.bins, b) - Math.max(0, a));
-        paint.strokeStyle = colour.mark;
+        paint.strokeStyle = colour.arrow;
         paint.lineWidth = 2 * ratio;
         paint.strokeRect(x, (AXIS + row * height) * ratio + ratio, width, high);
       }
