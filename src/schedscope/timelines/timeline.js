@@ -87,6 +87,17 @@ function after(values, x) {
   return low;
 }
 
+/** ns in a state up to each edge of a piece's stretches, summed once. */
+function totalsOf(piece, code, values) {
+  piece.totals ||= new Map();
+  if (!piece.totals.has(code)) {
+    const totals = new Float64Array(values.length + 1);
+    for (let i = 0; i < values.length; i++) totals[i + 1] = totals[i] + values[i];
+    piece.totals.set(code, totals);
+  }
+  return piece.totals.get(code);
+}
+
 /** ns in each state for pixels first .. first + bins, from what a piece holds. */
 export function coverage(piece, first, bins, scale) {
   const found = new Map();
@@ -95,23 +106,23 @@ export function coverage(piece, first, bins, scale) {
     return found.get(code);
   };
   const begin = first * scale, end = (first + bins) * scale;
-  // The stretch [from, until) adds to its pixels; `rate` ns for each ns of it.
-  const add = (sums, from, until, rate) => {
+  // The interval [from, until) adds to its pixels.
+  const add = (sums, from, until) => {
     from = Math.max(from, begin);
     until = Math.min(until, end);
     if (from >= until) return;
     const a = Math.floor(from / scale) - first, b = Math.floor(until / scale) - first;
     if (a === b) {
-      sums[a] += (until - from) * rate;
+      sums[a] += until - from;
       return;
     }
-    sums[a] += ((a + 1 + first) * scale - from) * rate;
-    for (let i = a + 1; i < b; i++) sums[i] += scale * rate;
-    if (b < bins) sums[b] += (until - (b + first) * scale) * rate;
+    sums[a] += (a + 1 + first) * scale - from;
+    for (let i = a + 1; i < b; i++) sums[i] += scale;
+    if (b < bins) sums[b] += until - (b + first) * scale;
   };
   if (piece.kind === "intervals") {
     for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
-      add(of(piece.codes[i]), piece.starts[i], piece.ends[i], 1);
+      add(of(piece.codes[i]), piece.starts[i], piece.ends[i]);
     }
     return found;
   }
@@ -122,11 +133,16 @@ export function coverage(piece, first, bins, scale) {
       for (let k = low; k < high; k++) sums[k - first] = values[k - piece.first];
       continue;
     }
-    const low = Math.max(0, Math.floor(begin / piece.scale) - piece.first);
-    const high = Math.min(piece.bins, Math.ceil(end / piece.scale) - piece.first);
-    for (let k = low; k < high; k++) {
-      const from = (piece.first + k) * piece.scale;
-      if (values[k]) add(sums, from, from + piece.scale, values[k] / piece.scale);
+    // Differences of a running total; within a stretch, in proportion.
+    const totals = totalsOf(piece, code, values);
+    let before = 0;
+    for (let k = 0; k <= bins; k++) {
+      const at = (first + k) * scale, slot = Math.floor(at / piece.scale), i = slot - piece.first;
+      let upto = 0;
+      if (i >= piece.bins) upto = totals[piece.bins];
+      else if (i >= 0) upto = totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
+      if (k) sums[k - 1] = upto - before;
+      before = upto;
     }
   }
   return found;
