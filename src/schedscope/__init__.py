@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from schedscope import workload
     from schedscope.analysis.check import check
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.ministat import ministat
+    from schedscope.analysis.ministat_text import ministat_text
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -61,6 +63,8 @@ _HOMES = {
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
+    "ministat": "schedscope.analysis.ministat",
+    "ministat_text": "schedscope.analysis.ministat_text",
     "open": "schedscope.trace",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
@@ -94,6 +98,8 @@ __all__ = [
     "export",
     "fidelity",
     "internals",
+    "ministat",
+    "ministat_text",
     "open",
     "plot_queue_depth",
     "plot_runqueue_latency",

@@ -55,6 +55,8 @@ ORDER = (
     "check",
     "latency",
     "queue",
+    "compare",
+    "ministat",
     "report",
 )
 
