@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from schedscope import workload
     from schedscope.analysis.check import check
+    from schedscope.analysis.comparison import compare
     from schedscope.analysis.definitions import as_defined, definitions
+    from schedscope.analysis.matching import match_threads
     from schedscope.analysis.ministat import ministat
     from schedscope.analysis.ministat_text import ministat_text
     from schedscope.analysis.queue_depth import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.wait_distribution import wait_distribution
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.exports.write import export
+    from schedscope.plot.comparison import plot_comparison, plot_wait_distribution
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
@@ -58,17 +62,21 @@ _HOMES = {
     "UsageError": "schedscope.errors",
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
+    "compare": "schedscope.analysis.comparison",
     "convert": "schedscope.trace",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
     "internals": "schedscope.simulator.run",
+    "match_threads": "schedscope.analysis.matching",
     "ministat": "schedscope.analysis.ministat",
     "ministat_text": "schedscope.analysis.ministat_text",
     "open": "schedscope.trace",
+    "plot_comparison": "schedscope.plot.comparison",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
+    "plot_wait_distribution": "schedscope.plot.comparison",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
     "queue_depth": "schedscope.analysis.queue_depth",
@@ -79,6 +87,7 @@ _HOMES = {
     "simulate_all": "schedscope.simulator.outcome",
     "survival": "schedscope.analysis.survival",
     "tunables": "schedscope.simulator.policy",
+    "wait_distribution": "schedscope.analysis.wait_distribution",
     "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
 }
@@ -93,17 +102,21 @@ __all__ = [
     "UsageError",
     "as_defined",
     "check",
+    "compare",
     "convert",
     "definitions",
     "export",
     "fidelity",
     "internals",
+    "match_threads",
     "ministat",
     "ministat_text",
     "open",
+    "plot_comparison",
     "plot_queue_depth",
     "plot_runqueue_latency",
     "plot_survival",
+    "plot_wait_distribution",
     "plot_worst_waits",
     "policies",
     "queue_depth",
@@ -114,6 +127,7 @@ __all__ = [
     "simulate_all",
     "survival",
     "tunables",
+    "wait_distribution",
     "workload",
     "worst_waits",
 ]
