@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         runs_outside_affinity,
     )
     from schedscope.analysis.check import check
+    from schedscope.analysis.comparison import compare
     from schedscope.analysis.cpu_efficiency import cpu_efficiency
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         interactivity_series,
     )
     from schedscope.analysis.lag import lag
+    from schedscope.analysis.matching import match_threads
     from schedscope.analysis.migration import (
         migration_matrix,
         migration_summary,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
         ping_pong,
     )
     from schedscope.analysis.migration_cause import migration_agreement
+    from schedscope.analysis.ministat import ministat
+    from schedscope.analysis.ministat_text import ministat_text
     from schedscope.analysis.process_efficiency import preemption_loss, process_efficiency
     from schedscope.analysis.queue_depth import (
         queue_depth,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.wait_distribution import wait_distribution
     from schedscope.analysis.weights import weight_notes, weights
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     )
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.comparison import plot_comparison, plot_wait_distribution
     from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
     from schedscope.plot.fairness import plot_fairness, plot_lag
     from schedscope.plot.interactivity import plot_interactivity
@@ -96,6 +102,7 @@ _HOMES = {
     "affinity": "schedscope.analysis.affinity",
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
+    "compare": "schedscope.analysis.comparison",
     "convert": "schedscope.trace",
     "cpu_efficiency": "schedscope.analysis.cpu_efficiency",
     "cpu_returns": "schedscope.analysis.affinity",
@@ -112,12 +119,16 @@ _HOMES = {
     "isolation_leaks": "schedscope.analysis.affinity",
     "jain_index": "schedscope.analysis.fairness",
     "lag": "schedscope.analysis.lag",
+    "match_threads": "schedscope.analysis.matching",
     "migration_agreement": "schedscope.analysis.migration_cause",
     "migration_matrix": "schedscope.analysis.migration",
     "migration_summary": "schedscope.analysis.migration",
     "migrations": "schedscope.analysis.migration",
+    "ministat": "schedscope.analysis.ministat",
+    "ministat_text": "schedscope.analysis.ministat_text",
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
+    "plot_comparison": "schedscope.plot.comparison",
     "plot_cpu_efficiency": "schedscope.plot.cpu_efficiency",
     "plot_cpu_returns": "schedscope.plot.affinity",
     "plot_fairness": "schedscope.plot.fairness",
@@ -132,6 +143,7 @@ _HOMES = {
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
+    "plot_wait_distribution": "schedscope.plot.comparison",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
     "preemption_loss": "schedscope.analysis.process_efficiency",
@@ -152,6 +164,7 @@ _HOMES = {
     "timeline": "schedscope.timelines.widget",
     "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
+    "wait_distribution": "schedscope.analysis.wait_distribution",
     "weight_notes": "schedscope.analysis.weights",
     "weights": "schedscope.analysis.weights",
     "workload": "schedscope",
@@ -169,6 +182,7 @@ __all__ = [
     "affinity",
     "as_defined",
     "check",
+    "compare",
     "convert",
     "cpu_efficiency",
     "cpu_returns",
@@ -185,12 +199,16 @@ __all__ = [
     "isolation_leaks",
     "jain_index",
     "lag",
+    "match_threads",
     "migration_agreement",
     "migration_matrix",
     "migration_summary",
     "migrations",
+    "ministat",
+    "ministat_text",
     "open",
     "ping_pong",
+    "plot_comparison",
     "plot_cpu_efficiency",
     "plot_cpu_returns",
     "plot_fairness",
@@ -205,6 +223,7 @@ __all__ = [
     "plot_runqueue_latency",
     "plot_starvation",
     "plot_survival",
+    "plot_wait_distribution",
     "plot_worst_waits",
     "policies",
     "preemption_loss",
@@ -225,6 +244,7 @@ __all__ = [
     "timeline",
     "timeline_html",
     "tunables",
+    "wait_distribution",
     "weight_notes",
     "weights",
     "workload",

@@ -1,0 +1,314 @@
+"""What is different between two settings, beyond the noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.matching import By, match_threads
+from schedscope.analysis.run_digest import ALL, busy, digest
+from schedscope.analysis.setting_values import MEASURES, Side, tested
+from schedscope.analysis.significance import Test, multiplicities
+from schedscope.errors import UsageError
+from schedscope.trace import Trace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+BLOCKS = 32
+"""Blocks of time that one recording is cut into when there is nothing to repeat."""
+
+RESAMPLES = 1000
+
+VERDICT = pl.Enum(["more", "less", "within noise", "untested"])
+
+_SCHEMA: dict[str, Any] = {
+    "setting": pl.String,
+    "thread": pl.String,
+    "role": pl.String,
+    "measure": pl.String,
+    "unit": pl.String,
+    "a": pl.Float64,
+    "b": pl.Float64,
+    "difference": pl.Float64,
+    "difference_frac": pl.Float64,
+    "lower": pl.Float64,
+    "upper": pl.Float64,
+    "noise": pl.Float64,
+    "verdict": VERDICT,
+    "better": pl.String,
+    "hedges_g": pl.Float64,
+    "cliffs_delta": pl.Float64,
+    "p": pl.Float64,
+    "p_adjusted": pl.Float64,
+    "p_mann_whitney": pl.Float64,
+    "basis": pl.Enum(["runs", "blocks"]),
+    "runs_a": pl.UInt32,
+    "runs_b": pl.UInt32,
+    "threads_a": pl.Float64,
+    "threads_b": pl.Float64,
+    "n_a": pl.UInt32,
+    "n_b": pl.UInt32,
+    "n_censored_a": pl.UInt32,
+    "n_censored_b": pl.UInt32,
+    "n_excluded_a": pl.UInt32,
+    "n_excluded_b": pl.UInt32,
+}
+
+
+def compare(
+    a: Trace | Sequence[Trace],
+    b: Trace | Sequence[Trace],
+    *more: Trace | Sequence[Trace],
+    by: By = "role",
+    where: pl.Expr | None = None,
+    measures: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    top: int = 8,
+    labels: Sequence[str] | None = None,
+    blocks: int = BLOCKS,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """One row per part that threads play and measure: is it different in B, beyond the noise?
+
+    Given traces, they are runs of A and B in turn, as they should have been recorded:
+    `compare(a1, b1, a2, b2)`. Given lists, each is one setting with its runs, and every one
+    is compared with the first: `compare([a1, a2, a3], [b1, b2, b3], [c1, c2, c3])`.
+
+    Threads of different traces are matched by name pattern and role (`by`, see
+    `match_threads`). Rows with a null `thread` are about all threads together; the `top` parts that
+    ran and waited longest, in all traces together, have rows of their own.
+
+    * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
+    * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
+    * `lower`, `upper`: interval of the difference; `noise`: half its width, the smallest
+      difference that could have been told from noise here. All intervals about
+      all threads hold at once with `confidence`, and so do all those about parts (Bonferroni);
+    * `verdict`: `more` or `less` in b, if the difference is larger than the noise; else
+      `within noise`; `untested` where no test is possible;
+    * `better`: who wins: null inside the noise, for measures of which neither more nor less
+      is better, and always with one run each: nobody knows what another run would have given;
+    * `hedges_g`, `cliffs_delta`: size of the effect in standard deviations of runs, and as the
+      excess of pairs of runs in which b is above a (null with one run each);
+    * `p` (Welch's test, or of the blocks), `p_adjusted` (for the number of tests) and
+      `p_mann_whitney`, for which neither number nor order of the runs is corrected;
+    * `basis`: `runs`, or `blocks` where each setting has one run only: then the interval comes from
+      `resamples` of `blocks` blocks of time of each, and knows nothing of the noise from
+      one run to the next;
+    * `runs_a`, `runs_b` that had the measure; `threads_a`, `threads_b`: threads that play the
+      part, on average; `n_*`, `n_censored_*`, `n_excluded_*`: waits of all runs: complete, seen to
+      begin only (in `waiting` as long as they were seen), and not seen to begin.
+
+    Definition: docs/definitions/comparison.md. Needs SciPy. Raises `UsageError` for traces
+    that make no pairs, settings with one run beside others with several, an
+    unknown measure, and numbers out of range.
+    """
+    settings = grouped_runs([a, b, *more])
+    names = setting_labels(labels, len(settings))
+    chosen = _measures(measures)
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
+    if top < 0:
+        raise UsageError(f"top={top}", "0 or more")
+    if blocks < 8:
+        raise UsageError(f"blocks={blocks}", "8 or more", "fewer say nothing about the noise")
+    if resamples < 100:
+        raise UsageError(f"resamples={resamples}", "100 or more")
+    _check_where(where)
+    repeated = len(settings[0]) > 1
+    traces = [trace for runs in settings for trace in runs]
+    for trace in traces:
+        if trace.duration <= 0:
+            raise UsageError(f"{trace.name} has no length", "a recording of some time")
+    parts = _Parts(traces, by, where, top)
+    digests = [
+        digest(trace, parts.group_of[i], len(parts), blocks=1 if repeated else blocks, where=where)
+        for i, trace in enumerate(traces)
+    ]
+    first = len(settings[0])
+    grouped, at = [], 0
+    for runs in settings:
+        grouped.append(range(at, at + len(runs)))
+        at += len(runs)
+    drawn = None if repeated else multiplicities(blocks, resamples, seed)
+    rows = []
+    for label, members in zip(names[1:], grouped[1:], strict=True):
+        for group in range(len(parts)):
+            pair = (
+                Side(digests[:first], parts.threads[:first], group, drawn),
+                Side([digests[i] for i in members], parts.threads[members], group, drawn),
+            )
+            for name in chosen:
+                if group == ALL or MEASURES[name].of_threads:
+                    rows.append((label, group, name, pair, tested(name, *pair)))
+    return _frame(rows, parts, confidence, names[0])
+
+
+def grouped_runs(given: Sequence[Trace | Sequence[Trace]]) -> list[list[Trace]]:
+    """The runs of each setting: of traces, A and B in turn; of lists, one setting each."""
+    alone = [one for one in given if isinstance(one, Trace)]
+    if len(alone) == len(given):
+        if len(alone) % 2:
+            raise UsageError(
+                f"{len(alone)} traces", "runs of A and B in turn, as many of each", "or give lists"
+            )
+        return [alone[0::2], alone[1::2]]
+    if alone:
+        raise UsageError("traces and lists of traces together", "one or the other")
+    settings = [list(runs) for runs in given if not isinstance(runs, Trace)]
+    counts = [len(runs) for runs in settings]
+    if 0 in counts:
+        raise UsageError("a setting without a run", "one trace or more in each")
+    if min(counts) == 1 and max(counts) > 1:
+        raise UsageError(
+            f"settings of {', '.join(map(str, counts))} runs",
+            "one run of each, or two and more of each",
+            "a single run has no spread to hold the others against",
+        )
+    return settings
+
+
+def setting_labels(labels: Sequence[str] | None, n: int) -> list[str]:
+    """Names of the settings: A, B, ... unless given."""
+    if labels is None:
+        return [chr(ord("A") + i) if i < 26 else f"#{i + 1}" for i in range(n)]
+    if len(labels) != n or len(set(labels)) != n:
+        raise UsageError(f"labels {list(labels)}", f"{n} different ones, one for each setting")
+    return list(labels)
+
+
+def _measures(measures: Sequence[str] | None) -> list[str]:
+    if measures is None:
+        return list(MEASURES)
+    for name in measures:
+        if name not in MEASURES:
+            raise UsageError(
+                f"measure {name!r}", "one that is defined", f"one of {', '.join(MEASURES)}"
+            )
+    if not measures:
+        raise UsageError("no measures", "one or more")
+    return [name for name in MEASURES if name in measures]
+
+
+def _check_where(where: pl.Expr | None) -> None:
+    known = ("utid", "cpu", *THREAD_COLUMNS)
+    for name in where.meta.root_names() if where is not None else ():
+        if name not in known:
+            raise UsageError(
+                f"where names {name!r}", "a column of threads, or cpu", f"one of {', '.join(known)}"
+            )
+
+
+class _Parts:
+    """The parts that threads play, and who plays them in each trace."""
+
+    def __init__(self, traces: Sequence[Trace], by: By, where: pl.Expr | None, top: int) -> None:
+        matched = match_threads(traces, by=by)
+        times = pl.concat(
+            [
+                busy(trace, where).with_columns(trace=pl.lit(i, dtype=pl.UInt32))
+                for i, trace in enumerate(traces)
+            ]
+        )
+        matched = matched.join(times, on=["trace", "utid"], how="left")
+        ranked = (
+            matched.group_by("thread", "role")
+            .agg(pl.col("busy").sum())
+            .filter(pl.col("busy") > 0)
+            .sort("busy", "thread", "role", descending=[True, False, False])
+        )
+        chosen = ranked.head(top).select("thread", "role")
+        self.keys: list[tuple[str | None, str | None]] = [(None, None), *chosen.iter_rows()]
+        numbered = matched.join(
+            chosen.with_row_index("group", offset=1), on=["thread", "role"], nulls_equal=True
+        )
+        worked = pl.col("busy") > 0
+        self.group_of = []
+        self.threads = np.zeros((len(traces), len(self)))
+        for i, trace in enumerate(traces):
+            mine = numbered.filter(pl.col("trace") == i)
+            highest = trace.threads.select(pl.col("utid").max()).collect().item()
+            used = trace.states.select(pl.col("utid").max()).collect().item()
+            waited = trace.waits.select(pl.col("utid").max()).collect().item()
+            top_utid = max(trace.ncpu, highest or 0, used or 0, waited or 0)
+            lookup = np.zeros(top_utid + 1, dtype=np.int64)
+            lookup[mine["utid"].to_numpy()] = mine["group"].to_numpy()
+            self.group_of.append(lookup)
+            seen = matched.filter(pl.col("trace") == i, worked).height
+            counts = np.bincount(mine.filter(worked)["group"].to_numpy(), minlength=len(self))
+            self.threads[i] = counts
+            self.threads[i, ALL] = seen
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+_Row = tuple[str, int, str, tuple[Side, Side], Test | None]
+
+
+def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -> pl.DataFrame:
+    # Two families: all threads together, and the parts. In each, a false alarm
+    # anywhere has the probability 1 - confidence at most.
+    families = [sum(t is not None and (g == ALL) is whole for _, g, _, _, t in rows)
+                for whole in (False, True)]  # fmt: skip
+    found = []
+    for label, group, name, (a, b), test in rows:
+        tests = families[group == ALL]
+        about = MEASURES[name]
+        values_a, values_b = a.values(name), b.values(name)
+        row: dict[str, Any] = {
+            "setting": label,
+            "thread": parts.keys[group][0],
+            "role": parts.keys[group][1],
+            "measure": name,
+            "unit": about.unit,
+            "a": float(values_a.mean()) if len(values_a) else None,
+            "b": float(values_b.mean()) if len(values_b) else None,
+            "basis": "runs" if a.drawn is None else "blocks",
+            "runs_a": len(values_a),
+            "runs_b": len(values_b),
+            "threads_a": a.threads,
+            "threads_b": b.threads,
+            "n_a": a.n,
+            "n_b": b.n,
+            "n_censored_a": a.n_censored,
+            "n_censored_b": b.n_censored,
+            "n_excluded_a": a.n_excluded,
+            "n_excluded_b": b.n_excluded,
+            "verdict": "untested",
+        }
+        if row["a"] is not None and row["b"] is not None:
+            row["difference"] = row["b"] - row["a"]
+            if row["a"]:
+                row["difference_frac"] = row["difference"] / row["a"]
+        if test is not None:
+            row |= _decided(test, tests, confidence, row["difference"])
+            if row["verdict"] in ("more", "less") and a.drawn is None:
+                less = row["verdict"] == "less"
+                if about.less_is_better is not None:
+                    row["better"] = label if less == about.less_is_better else reference
+        found.append(row)
+    return pl.DataFrame(found, schema=_SCHEMA)
+
+
+def _decided(test: Test, tests: int, confidence: float, difference: float) -> dict[str, Any]:
+    noise = test.margin(1 - (1 - confidence) / tests)
+    side = "more" if difference > 0 else "less"
+    return {
+        "lower": difference - noise,
+        "upper": difference + noise,
+        "noise": noise,
+        "verdict": side if abs(difference) > noise else "within noise",
+        "hedges_g": test.hedges_g,
+        "cliffs_delta": test.cliffs_delta,
+        "p": test.p,
+        "p_adjusted": min(test.p * tests, 1.0),
+        "p_mann_whitney": test.p_rank,
+    }

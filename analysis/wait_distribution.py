@@ -1,0 +1,81 @@
+"""How are the waits of several settings distributed, curve beside curve?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis.comparison import grouped_runs, setting_labels
+from schedscope.analysis.ledger import waits
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+POINTS = 2000
+"""Points of a curve at most."""
+
+_SCHEMA = {
+    "setting": pl.String,
+    "run": pl.UInt32,
+    "wait": pl.Int64,
+    "frac": pl.Float64,
+    "n": pl.UInt32,
+    "n_censored": pl.UInt32,
+    "n_excluded": pl.UInt32,
+}
+
+
+def wait_distribution(
+    a: Trace | Sequence[Trace],
+    b: Trace | Sequence[Trace],
+    *more: Trace | Sequence[Trace],
+    where: pl.Expr | None = None,
+    labels: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """One row per step of each run's empirical distribution of waits.
+
+    Traces or lists of traces, as `compare` takes them; `where`: which waits, an expression
+    over the columns of `waits` and `threads`.
+
+    * `setting`, `run` (from 1 on);
+    * `wait` (ns), `frac`: the share of the complete waits that are not longer. Of more
+      than 2,000 steps every so many are given, and finer ones towards the longest;
+    * `n`, `n_censored`, `n_excluded`: waits of this run: complete, seen to begin only, not seen
+      to begin. The curve has the complete ones; where many are censored, see `survival`.
+
+    Raises `UsageError` as `compare` does for traces that make no settings.
+    """
+    settings = grouped_runs([a, b, *more])
+    names = setting_labels(labels, len(settings))
+    frames = [
+        _steps(trace, where).select(
+            pl.lit(label).alias("setting"), pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all()
+        )
+        for label, runs in zip(names, settings, strict=True)
+        for run, trace in enumerate(runs, 1)
+    ]
+    return pl.concat([pl.DataFrame(schema=_SCHEMA), *frames])
+
+
+def _steps(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
+    frame = waits(trace, ["wait", "censored"], where).collect()
+    seen = frame.filter(pl.col("wait").is_not_null())
+    complete = seen.filter(pl.col("censored") == "none")["wait"].sort().to_numpy()
+    n = len(complete)
+    wait, first = np.unique(complete, return_index=True)
+    reached = np.append(first[1:], n)
+    if len(wait) > POINTS:
+        tail = n - np.geomspace(1, n, POINTS // 2)
+        marks = np.concatenate([np.linspace(1, n, POINTS // 2), tail, [n]]).astype(np.int64)
+        kept = np.unique(np.searchsorted(reached, np.clip(marks, 1, n)))
+        wait, reached = wait[kept], reached[kept]
+    return pl.DataFrame({"wait": wait, "frac": reached / max(n, 1)}).select(
+        pl.col("wait").cast(pl.Int64),
+        pl.col("frac").cast(pl.Float64),
+        n=pl.lit(n, dtype=pl.UInt32),
+        n_censored=pl.lit(seen.height - n, dtype=pl.UInt32),
+        n_excluded=pl.lit(frame.height - seen.height, dtype=pl.UInt32),
+    )

@@ -1,0 +1,261 @@
+"""What is different between two settings, beyond the noise?
+
+The inputs are runs of A and B in turn, as they should be recorded: A B A2 B2 A3 B3.
+Threads are matched by name pattern (worker-12 is worker-*) and role. A difference counts only
+if it is larger than its noise, the smallest difference that these runs could have
+told from chance; all noises printed hold together at the level of confidence. With
+one run each the noise is that of blocks of time within the recordings; that between runs
+is then not known, and no setting is called better.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from schedscope import units
+from schedscope.cli import _headline, _options, _output
+from schedscope.cli._output import Column
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
+
+NAME = "compare"
+HELP = "what differs between settings, beyond the noise"
+EXAMPLE = """\
+  schedscope compare before.capture after.capture
+  schedscope compare cfs1 bfs1 cfs2 bfs2 cfs3 bfs3 --label CFS --label BFS
+  schedscope compare a1 b1 c1 a2 b2 c2 --settings 3 --comm 'nginx*' --all
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope compare`."""
+    parser.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help=f"{_options.INPUT_HELP}; A B [A2 B2 ...]"
+    )
+    parser.add_argument(
+        "--settings", type=int, default=2, metavar="N", help="how many take turns (default: 2)"
+    )
+    parser.add_argument(
+        "--label", action="append", metavar="NAME", help="of each setting (default: A, B, ...)"
+    )
+    parser.add_argument(
+        "--by",
+        choices=("role", "name", "behaviour"),
+        default="role",
+        help="match threads by name pattern and: main thread or not; nothing; hog or"
+        " sleeper (default: role)",
+    )
+    parser.add_argument("--measure", action="append", metavar="NAME", help="only this one")
+    parser.add_argument(
+        "--confidence", type=float, default=95, metavar="%", help="in per cent (default: 95)"
+    )
+    parser.add_argument(
+        "--top", type=int, default=8, metavar="N", help="parts that threads play (default: 8)"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also print parts' rows within the noise"
+    )
+    _options.add_window(parser)
+    _options.add_selection(parser)
+    _options.add_cache(parser)
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    import polars as pl
+
+    from schedscope.analysis.comparison import compare, setting_labels
+
+    if args.settings < 2:
+        raise UsageError(f"--settings {args.settings}", "2 or more")
+    if len(args.inputs) < args.settings or len(args.inputs) % args.settings:
+        raise UsageError(
+            f"{len(args.inputs)} input{'s' * (len(args.inputs) != 1)}",
+            f"{args.settings} settings in turn, with as many runs of each",
+            "as in schedscope compare A B A2 B2",
+        )
+    if args.top < 0:
+        raise UsageError(f"--top {args.top}", "0 or more")
+    if not 0 < args.confidence < 100:
+        raise UsageError(
+            f"--confidence {args.confidence:g}", "per cent between 0 and 100", "as in 95"
+        )
+    labels = setting_labels(args.label, args.settings)
+    traces = [_open(args, path) for path in args.inputs]
+    settings = [traces[i :: args.settings] for i in range(args.settings)]
+    frame = compare(
+        settings[0],
+        settings[1],
+        *settings[2:],
+        by=args.by,
+        where=_where(args, traces),
+        measures=args.measure,
+        confidence=args.confidence / 100,
+        top=args.top,
+        labels=labels,
+    )
+    head = []
+    for label, runs in zip(labels, settings, strict=True):
+        for trace in runs:
+            doubts = "; ".join(_headline.doubts(trace)) or "nothing is missing"
+            name, length = units.printable(trace.name), units.duration(trace.duration)
+            head.append(f"{label}: {name} · {length} · {trace.events:,} events · {doubts}")
+    head += _unlike(labels, settings)
+    shown = frame
+    if args.format == "table" and not args.all:
+        shown = frame.filter(pl.col("thread").is_null() | pl.col("verdict").is_in(["more", "less"]))
+    about = {
+        "settings": {
+            label: [_headline.about(trace) for trace in runs]
+            for label, runs in zip(labels, settings, strict=True)
+        },
+        "confidence": args.confidence,
+        "time_unit": "ns",
+    }
+    if args.format == "table":
+        foot = ["", *_conclusion(frame, labels, args.confidence, frame.height - shown.height)]
+        text = _texts(shown, several=args.settings > 2)
+        columns = _columns(text, labels)
+        _output.emit(text, "table", columns=columns, head=[*head, ""], foot=foot)
+    else:
+        _output.emit(shown, args.format, about=about)
+    return 0
+
+
+def _open(args: argparse.Namespace, path: str) -> Trace:
+    return _options.open_input(argparse.Namespace(**{**vars(args), "input": path}))
+
+
+def _unlike(labels: list[str], settings: list[list[Trace]]) -> list[str]:
+    """What else is different between the settings, and may be the reason."""
+    lines = []
+    for key, what in (("os", "system"), ("release", "release"), ("ncpu", "CPUs"), ("hz", "HZ")):
+        seen = {
+            label: {trace.info.get(key) for trace in runs if trace.info.get(key) is not None}
+            for label, runs in zip(labels, settings, strict=True)
+        }
+        if len(set().union(*seen.values())) > 1:
+            each = [f"{label} {' '.join(sorted(map(str, v))) or '?'}" for label, v in seen.items()]
+            lines.append(f"also different: {what} ({'; '.join(each)})")
+    return lines
+
+
+def _where(args: argparse.Namespace, traces: list[Trace]) -> pl.Expr | None:
+    """The selection; a thread that only some traces have is no mistake."""
+    refused: UsageError | None = None
+    for trace in traces:
+        try:
+            return _options.where(args, trace)
+        except UsageError as error:
+            refused = refused or error
+    assert refused
+    raise refused
+
+
+def _texts(frame: pl.DataFrame, *, several: bool) -> pl.DataFrame:
+    """The rows as people read them: each value in its measure's own unit."""
+    import polars as pl
+
+    rows: list[dict[str, Any]] = []
+    for row in frame.iter_rows(named=True):
+        unit = row["unit"]
+        who = row["thread"] or "all threads"
+        if row["role"] in ("thread", "hog", "sleeper"):
+            who += f" ({row['role']})"
+        verdict = row["verdict"]
+        if verdict in ("more", "less"):
+            verdict += f" in {row['setting']}"
+        rows.append(
+            {
+                **({"setting": row["setting"]} if several else {}),
+                "thread": who,
+                "measure": row["measure"],
+                "a": _amount(row["a"], unit),
+                "b": _amount(row["b"], unit),
+                "difference": _amount(row["difference"], unit, sign=True),
+                "noise": _amount(row["noise"], unit),
+                "change": _change(row["difference_frac"]),
+                "verdict": verdict,
+                "better": row["better"],
+                "g": "-" if row["hedges_g"] is None else f"{row['hedges_g']:+.1f}",
+                "p": "-" if row["p_adjusted"] is None else f"{row['p_adjusted']:.2g}",
+            }
+        )
+    names = ["thread", "measure", "a", "b", "difference", "noise", "change"]
+    names += ["verdict", "better", "g", "p"]
+    schema = dict.fromkeys([*(["setting"] if several else []), *names], pl.String)
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _amount(value: float | None, unit: str, *, sign: bool = False) -> str:
+    if value is None:
+        return "-"
+    if unit == "ns":
+        text = units.duration(abs(value))
+    elif unit == "":
+        text = units.percent(abs(value))
+    else:
+        text = f"{abs(value):.4g}"
+    if value < 0:
+        return "-" + text
+    return "+" + text if sign and value > 0 else text
+
+
+def _change(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value:+.1f} %" if abs(value) < 10 else f"{1 + value:.3g} x"
+
+
+def _columns(text: pl.DataFrame, labels: list[str]) -> list[Column]:
+    heads = {
+        "setting": Column("setting"),
+        "thread": Column("thread"),
+        "measure": Column("measure"),
+        "a": Column("a", labels[0], "right"),
+        "b": Column("b", labels[1] if len(labels) == 2 else "it", "right"),
+        "difference": Column("difference", kind="right"),
+        "noise": Column("noise", "± noise", "right"),
+        "change": Column("change", kind="right", rank=3),
+        "verdict": Column("verdict"),
+        "better": Column("better"),
+        "g": Column("g", "effect g", "right", rank=4),
+        "p": Column("p", "adjusted p", "right", rank=2),
+    }
+    return [column for name, column in heads.items() if name in text.columns]
+
+
+def _conclusion(
+    frame: pl.DataFrame, labels: list[str], confidence: float, hidden: int
+) -> list[str]:
+    import polars as pl
+
+    tested = frame.filter(pl.col("verdict") != "untested")
+    differ = tested.filter(pl.col("verdict") != "within noise")
+    lines = [
+        f"{differ.height} of {tested.height} differences that could be tested are larger than their"
+        f" noise ({confidence:g} % for the rows of all threads together, and for those of parts)"
+    ]
+    if frame.filter(pl.col("basis") == "blocks").height:
+        lines.append(
+            "one run each: the noise between runs is not known, so neither is called better;"
+            " record both again, in turn"
+        )
+    else:
+        wins = {
+            label: n for label in labels if (n := frame.filter(pl.col("better") == label).height)
+        }
+        if not wins:
+            lines.append("no winner: no wait differs by more than its noise")
+        else:
+            parts = [f"{label} in {n} measure{'s' * (n != 1)}" for label, n in wins.items()]
+            lines.append("better: " + ", ".join(parts))
+    if hidden:
+        lines.append(f"{hidden} more rows of parts, within the noise or untested: --all")
+    return lines

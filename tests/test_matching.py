@@ -1,0 +1,83 @@
+"""Threads of different runs find each other by name pattern and role."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from runs import run
+
+import schedscope as ss
+from schedscope.analysis.matching import name_pattern
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("kworker/3:1", "kworker/*"),
+        ("kworker/u8:2-events_unbound", "kworker/*"),
+        ("worker-12", "worker-*"),
+        ("ksoftirqd/0", "ksoftirqd/*"),
+        ("pool-3-thread-17", "pool-*-thread-*"),
+        ("10.0.0.1:80", "*"),
+        ("sshd", "sshd"),
+        ("swi4: clock (0)", "swi*: clock (*)"),
+    ],
+)
+def test_patterns(name: str, pattern: str) -> None:
+    assert name_pattern(name) == pattern
+
+
+def parts(*traces: ss.Trace, by: str = "role") -> list[tuple[object, ...]]:
+    frame = ss.match_threads(traces, by=by)  # type: ignore[arg-type]
+    return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
+
+
+def test_the_role_in_a_process() -> None:
+    """pid is tid: main; else a thread; process 2 is the kernel's. worker-1 and -2 are one part."""
+    a = run("nginx|50/50 0 1 on 0; nginx|50/51 5 9 on 0; worker-1|60/61 5 9 on 0")
+    b = run("nginx|70/70 0 1 on 0; worker-2|60/62 5 9 on 0; kworker/0:1|2/9 5 9 on 0")
+    assert parts(a, b) == [
+        (0, "nginx", "main"),
+        (0, "nginx", "thread"),
+        (0, "worker-*", "thread"),
+        (1, "kworker/*", "kernel"),
+        (1, "nginx", "main"),
+        (1, "worker-*", "thread"),
+    ]
+
+
+def test_a_number_that_distinguishes_nothing_stays() -> None:
+    """python3 is python3 as long as there is no python2."""
+    assert parts(run("python3 0 1 on 0"), run("python3 0 1 on 0"), by="name") == [
+        (0, "python3", None),
+        (1, "python3", None),
+    ]
+    assert parts(run("python3 0 1 on 0"), run("python2 0 1 on 0"), by="name") == [
+        (0, "python*", None),
+        (1, "python*", None),
+    ]
+
+
+def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
+    """One computes half its life, one would if it got a CPU, one asks for little."""
+    trace = run("a 0 0 on 0 for 900; b 100 950 on 1 for 50; c 0 5 on 1 for 5")
+    states = trace.states.collect()
+    asleep = states.filter(pl.col("utid") == 4).with_columns(
+        state=pl.lit("sleeping").cast(states.schema["state"]), dur=pl.lit(900, dtype=pl.Int64)
+    )
+    tables = {"states": pl.concat([states, asleep.head(1)]), "threads": trace.threads}
+    world = ss.Trace.from_tables(tables, trace.info)
+    assert parts(world, by="behaviour") == [
+        (0, "a", "hog"),
+        (0, "b", "hog"),
+        (0, "c", "sleeper"),
+    ]
+
+
+def test_idle_threads_have_no_part() -> None:
+    assert ss.match_threads([run("a 0 1 on 0")])["utid"].to_list() == [2]
+
+
+def test_another_by_is_refused() -> None:
+    with pytest.raises(ss.UsageError, match="by='size'"):
+        ss.match_threads([run("a 0 1 on 0")], by="size")  # type: ignore[arg-type]
