@@ -35,7 +35,7 @@ _ADDS = np.array([_WAITING, _KNOWN, _KNOWN + _RUNNING, -_WAITING, -_KNOWN, -_KNO
 _CODE_BITS = 3
 _CODES = (1 << _CODE_BITS) - 1
 _NOTHING = 6
-_ROWS = 1 << 17
+_ROWS = 1 << 18
 _STEPS = {
     "cpu": pl.UInt16,
     "ts": pl.Int64,
@@ -245,7 +245,7 @@ def _edges(trace: Trace) -> dict[int | None, Ints]:
         raise UsageError(f"a window of {end - begin} ns", "less than 36 years", "cut it")
     found: dict[int | None, tuple[list[Ints], list[Ints]]] = {}
     nobody = 1 << 16
-    # In pieces that fit a processor's cache, which is most of what sorting by CPU costs.
+    # In pieces, whose copies stay small beside the table.
     for part in _intervals(trace).iter_slices(_ROWS):
         cpu = part["cpu"].cast(pl.UInt32).fill_null(nobody).to_numpy()
         if part["cpu"].null_count():
