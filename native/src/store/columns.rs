@@ -7,11 +7,12 @@ use arrow_array::types::{
     Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field};
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::errors::Result;
+use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
@@ -33,7 +34,11 @@ pub struct ColumnChunk {
     dictionary_page_offset: Option<u64>,
     /// Least and greatest, kept for the columns that readers skip by.
     range: Option<(i64, i64)>,
+    /// The page at hand: its values that are not null, its bytes, the same
+    /// compressed. Kept from page to page for their memory.
+    kept: Vec<i64>,
     body: Vec<u8>,
+    compressed: Vec<u8>,
 }
 
 impl ColumnChunk {
@@ -54,7 +59,9 @@ impl ColumnChunk {
             data_page_offset: None,
             dictionary_page_offset: None,
             range: None,
+            kept: Vec::new(),
             body: Vec::new(),
+            compressed: Vec::new(),
         }
     }
 
@@ -72,7 +79,7 @@ impl ColumnChunk {
         }
         self.encode(array);
         let page = Page::DataPage {
-            buf: compress(&self.body).into(),
+            buf: compress(&self.body, &mut self.compressed)?,
             num_values: array.len() as u32,
             encoding: self.encoding,
             def_level_encoding: Encoding::RLE,
@@ -92,7 +99,7 @@ impl ColumnChunk {
         let mut body = Vec::new();
         pages::texts(&mut body, texts.as_string::<i32>().iter().flatten());
         let page = Page::DictionaryPage {
-            buf: compress(&body).into(),
+            buf: compress(&body, &mut self.compressed)?,
             num_values: texts.len() as u32,
             encoding: Encoding::PLAIN,
             is_sorted: false,
@@ -125,23 +132,21 @@ impl ColumnChunk {
         }
     }
 
-    fn integers<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, widen: fn(T::Native) -> i64) {
+    fn integers<T: ArrowPrimitiveType>(
+        &mut self,
+        array: &ArrayRef,
+        widen: impl Fn(T::Native) -> i64 + Copy,
+    ) {
         let array = array.as_primitive::<T>();
-        let values = array.values();
-        if T::DATA_TYPE == DataType::Int64 {
-            let each = (0..array.len()).filter(|&row| array.is_valid(row));
-            for value in each.map(|row| widen(values[row])) {
-                let (low, high) = self.range.unwrap_or((value, value));
-                self.range = Some((low.min(value), high.max(value)));
-            }
+        let kept = keep(&mut self.kept, array.values(), array.nulls(), widen);
+        if T::DATA_TYPE == DataType::Int64
+            && let Some(&first) = kept.first()
+        {
+            let (low, high) = self.range.unwrap_or((first, first));
+            let range = |(low, high): (i64, i64), &value: &i64| (low.min(value), high.max(value));
+            self.range = Some(kept.iter().fold((low, high), range));
         }
-        match array.nulls() {
-            None => pages::deltas(&mut self.body, values.iter().map(|&value| widen(value))),
-            Some(valid) => {
-                let kept: Vec<i64> = valid.valid_indices().map(|row| widen(values[row])).collect();
-                pages::deltas(&mut self.body, kept.into_iter());
-            }
-        }
+        pages::deltas(&mut self.body, kept);
     }
 
     fn codes(&mut self, array: &ArrayRef) {
@@ -189,6 +194,47 @@ impl ColumnChunk {
     }
 }
 
-fn compress(body: &[u8]) -> Vec<u8> {
-    lz4_flex::block::compress(body)
+/// The values that are not null, widened, at the start of `room`.
+fn keep<'a, T: Copy>(
+    room: &'a mut Vec<i64>,
+    values: &[T],
+    valid: Option<&NullBuffer>,
+    widen: impl Fn(T) -> i64 + Copy,
+) -> &'a [i64] {
+    // One more: a null behind the last value is written too.
+    if room.len() <= values.len() {
+        room.resize(values.len() + 1, 0);
+    }
+    let Some(valid) = valid else {
+        for (slot, &value) in room.iter_mut().zip(values) {
+            *slot = widen(value);
+        }
+        return &room[..values.len()];
+    };
+    let mut len = 0;
+    for (mask, values) in valid.inner().bit_chunks().iter_padded().zip(values.chunks(64)) {
+        if mask == 0 {
+            continue;
+        }
+        // Written in any case and passed over where null: nulls are as good as
+        // random, and a branch on each would be foreseen badly.
+        let kept = &mut room[len..];
+        let mut at = 0;
+        for (bit, &value) in values.iter().enumerate() {
+            kept[at] = widen(value);
+            at += (mask >> bit & 1) as usize;
+        }
+        len += at;
+    }
+    &room[..len]
+}
+
+fn compress(body: &[u8], room: &mut Vec<u8>) -> Result<bytes::Bytes> {
+    let most = lz4_flex::block::get_maximum_output_size(body.len());
+    if room.len() < most {
+        room.resize(most, 0);
+    }
+    let len = lz4_flex::block::compress_into(body, room)
+        .map_err(|error| ParquetError::External(Box::new(error)))?;
+    Ok(bytes::Bytes::copy_from_slice(&room[..len]))
 }

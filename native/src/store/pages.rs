@@ -29,48 +29,62 @@ fn width(value: u64) -> u32 {
     64 - value.leading_zeros()
 }
 
-/// Appends `values`, each `width` bits wide, lowest bits first. The number of
-/// values is a multiple of 8, so that whole bytes come out.
-fn pack(out: &mut Vec<u8>, values: &[u64], width: u32) {
-    if width == 0 {
-        return;
-    }
-    let mut held: u128 = 0;
-    let mut bits = 0;
-    for &value in values {
-        held |= u128::from(value) << bits;
-        bits += width;
-        if bits >= 64 {
-            out.extend_from_slice(&(held as u64).to_le_bytes());
-            held >>= 64;
-            bits -= 64;
-        }
-    }
-    let rest = (bits as usize).div_ceil(8);
-    out.extend_from_slice(&(held as u64).to_le_bytes()[..rest]);
+/// Appends 32 values, each `width` bits wide, lowest bits first.
+#[inline]
+fn pack(out: &mut Vec<u8>, values: &[u64; MINIBLOCK], width: u32) {
+    PACKERS[width as usize](out, values);
 }
 
-/// DELTA_BINARY_PACKED. `narrow` columns (Parquet INT32) hold values that fit
-/// 32 bits, so that their differences need no wrapping.
-pub fn deltas(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = i64>) {
+/// One function a width: every shift in it is a constant.
+fn packed<const WIDTH: usize>(out: &mut Vec<u8>, values: &[u64; MINIBLOCK]) {
+    // 32 values of so many bits are as many words of 32 bits.
+    let mut words = [0u32; WIDTH];
+    macro_rules! place {
+        ($($index:literal)+) => {$(
+            let (word, bit) = ($index * WIDTH / 32, $index * WIDTH % 32);
+            let value = values[$index];
+            if WIDTH > 0 {
+                words[word] |= (value << bit) as u32;
+            }
+            if bit + WIDTH > 32 {
+                words[word + 1] |= (value >> (32 - bit)) as u32;
+            }
+            if bit + WIDTH > 64 {
+                words[word + 2] |= (value >> (64 - bit)) as u32;
+            }
+        )+};
+    }
+    place!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    out.extend_from_slice(words.map(u32::to_le_bytes).as_flattened());
+}
+
+type Packer = fn(&mut Vec<u8>, &[u64; MINIBLOCK]);
+
+macro_rules! packers {
+    ($($width:literal)+) => { [$(packed::<$width>),+] };
+}
+
+const PACKERS: [Packer; 65] = packers!(
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+    33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
+);
+
+/// DELTA_BINARY_PACKED.
+pub fn deltas(out: &mut Vec<u8>, values: &[i64]) {
     varint(out, BLOCK as u64);
     varint(out, (BLOCK / MINIBLOCK) as u64);
     varint(out, values.len() as u64);
-    let mut values = values;
-    let mut last = values.next().unwrap_or(0);
-    varint(out, zigzag(last));
+    varint(out, zigzag(values.first().copied().unwrap_or(0)));
     let mut block = [0i64; BLOCK];
-    loop {
-        let mut filled = 0;
-        for value in values.by_ref().take(BLOCK) {
-            block[filled] = value.wrapping_sub(last);
-            last = value;
-            filled += 1;
+    let mut at = 0;
+    while at + 1 < values.len() {
+        let len = BLOCK.min(values.len() - 1 - at);
+        let (before, after) = (&values[at..at + len], &values[at + 1..at + 1 + len]);
+        for ((delta, &after), &before) in block.iter_mut().zip(after).zip(before) {
+            *delta = after.wrapping_sub(before);
         }
-        if filled == 0 {
-            return;
-        }
-        flush_block(out, &block[..filled]);
+        flush_block(out, &block[..len]);
+        at += len;
     }
 }
 
@@ -106,14 +120,15 @@ pub fn codes(out: &mut Vec<u8>, codes: &[u8], width: u32) {
         return repeated(out, first, codes.len());
     }
     varint(out, ((codes.len().div_ceil(8) as u64) << 1) | 1);
-    let mut group = [0u64; 64];
-    for chunk in codes.chunks(64) {
-        let whole = chunk.len().next_multiple_of(8);
-        group[chunk.len()..whole].fill(0);
+    let mut group = [0u64; MINIBLOCK];
+    for chunk in codes.chunks(MINIBLOCK) {
+        group[chunk.len()..].fill(0);
         for (slot, &code) in group.iter_mut().zip(chunk) {
             *slot = u64::from(code);
         }
-        pack(out, &group[..whole], width);
+        let at = out.len();
+        pack(out, &group, width);
+        out.truncate(at + chunk.len().div_ceil(8) * width as usize);
     }
 }
 
@@ -172,14 +187,31 @@ mod tests {
     fn packed_values_lie_lowest_bits_first() {
         let mut out = Vec::new();
         // The example of the format's own page: 0..8 in three bits.
-        pack(&mut out, &[0, 1, 2, 3, 4, 5, 6, 7], 3);
-        assert_eq!(out, [0b1000_1000, 0b1100_0110, 0b1111_1010]);
+        codes(&mut out, &[0, 1, 2, 3, 4, 5, 6, 7], 3);
+        assert_eq!(out, [3, 0b11, 0b1000_1000, 0b1100_0110, 0b1111_1010]);
+    }
+
+    #[test]
+    fn every_width_packs_as_one_bit_after_another_would() {
+        for width in 0..=64u32 {
+            let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
+            let values: [u64; MINIBLOCK] =
+                std::array::from_fn(|i| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask);
+            let mut expected = vec![0u8; MINIBLOCK / 8 * width as usize];
+            for bit in 0..MINIBLOCK * width as usize {
+                let (value, of) = (values[bit / width as usize], bit % width as usize);
+                expected[bit / 8] |= ((value >> of & 1) as u8) << (bit % 8);
+            }
+            let mut out = Vec::new();
+            pack(&mut out, &values, width);
+            assert_eq!(out, expected, "{width}");
+        }
     }
 
     #[test]
     fn a_constant_column_costs_a_few_bytes() {
         let mut out = Vec::new();
-        deltas(&mut out, [7i64; 129].into_iter());
+        deltas(&mut out, &[7; 129]);
         // Header, first value, one block of zero-width miniblocks.
         assert_eq!(out, [0x80, 1, 4, 0x81, 1, 14, 0, 0, 0, 0, 0]);
     }
