@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "interactivity"
-HELP = "which threads a scheduler would call interactive, and from when on"
+HELP = "which threads a scheduler would call interactive"
 EXAMPLE = """\
   schedscope interactivity web.capture --scheduler ule
   schedscope interactivity web.capture --comm 'nginx*' --set interact=20

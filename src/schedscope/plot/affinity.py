@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
-from schedscope.analysis.topology import PLACES
 from schedscope.errors import UsageError
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short
 
@@ -20,6 +19,9 @@ _WORDS = {
     "numa_node": "node",
 }
 
+# Columns of `cpus` that put CPUs into groups, as in analysis/topology.py.
+_PLACES = ("cpu", "core", "llc", "package", "numa_node")
+
 
 def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.residency` returned: a bar per group, a colour per CPU (or cache ...).
@@ -29,7 +31,7 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
     """
     require(frame.columns, ("running", "running_frac", "runs"), "schedscope.residency")
     over = frame.columns[frame.columns.index("running") - 1]
-    if over not in PLACES:
+    if over not in _PLACES:
         raise UsageError(
             f"the frame has {over!r} before `running`",
             "the frame that schedscope.residency returns",
