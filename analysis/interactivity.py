@@ -14,7 +14,12 @@ from schedscope.parsers.schema import END, STATE
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-SCHEDULERS: Mapping[str, str] = {"ule": "ule-14", "ule-14": "ule-14", "ule-2011": "ule-2011"}
+SCHEDULERS: Mapping[str, str] = {
+    "ule": "ule-14",
+    "ule-14": "ule-14",
+    "ule-2011": "ule-2011",
+    "o1": "o1",
+}
 """Names for `scheduler`, and the simulator's policy whose rule each stands for."""
 
 # Classes that the rules are not for: those threads' priority is fixed.
@@ -57,7 +62,9 @@ def interactivity(
     given to the rule of the named one, and its score followed through time.
     `"ule"` (the same as `"ule-14"`) and `"ule-2011"` are FreeBSD's; a score from
     0 (asleep) to 100 (running), and interactive below 30 unless `set`, which
-    gives values to the policy's tunables as in `simulate`, says otherwise.
+    gives values to the policy's tunables as in `simulate`, says otherwise. `"o1"`
+    is Linux 2.6.10's: the score is the bonus for sleep from 0 to 10, and 7 or
+    more is interactive at nice 0.
 
     * `score`: at the end of what was seen of the thread; `score_min`, `score_max`; null for
       threads of a real-time, idle or interrupt class, which the rule is not for;
@@ -143,7 +150,7 @@ def interactivity_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str
 
 def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
-    scheduler = str(row["scheduler"]).upper()
+    scheduler = "O(1)" if row["scheduler"] == "o1" else str(row["scheduler"]).upper()
     if row["score"] is None:
         return f"{scheduler} would not score {who}: its class is not one of time sharing"
     score = f"score {row['score']}"
@@ -177,7 +184,11 @@ def _reconstructed(
             f"scheduler {scheduler!r}", "one that scores threads", "one of " + ", ".join(SCHEDULERS)
         )
     settings = [(name, _text(value)) for name, value in (given or {}).items()]
-    frames = {"states": _states(trace), "threads": _threads(trace, where), "locks": _locks(trace)}
+    frames = {
+        "states": _states(trace, wakers=policy == "o1"),
+        "threads": _threads(trace, where),
+        "locks": _locks(trace),
+    }
     rows, points = _native.interactivity(policy, settings, frames, trace.window, tick_phase, series)
     return pl.DataFrame(rows), pl.DataFrame(points)
 
@@ -188,15 +199,21 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _states(trace: Trace) -> pl.DataFrame:
-    """States in the order of the table, with codes for words; idle threads are left out."""
+def _states(trace: Trace, *, wakers: bool) -> pl.DataFrame:
+    """States in the order of the table, with codes for words; idle threads are left out.
+
+    With `wakers` the code of the end has the bit 8 for a wait that a thread's wakeup began.
+    """
+    end = pl.col("end").cast(END).to_physical().cast(pl.UInt8)
+    if wakers and "waker_utid" in trace.states.collect_schema():
+        end = end + 8 * pl.col("waker_utid").is_not_null().cast(pl.UInt8)
     return (
         trace.states.filter(pl.col("utid") >= trace.ncpu)
         .select(
             pl.col("utid").cast(pl.UInt32),
             pl.col("ts", "dur").cast(pl.Int64),
             pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
-            pl.col("end").cast(END).to_physical().cast(pl.UInt8),
+            end,
         )
         .collect()
     )

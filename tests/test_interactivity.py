@@ -287,6 +287,34 @@ def test_without_the_clock_errors_cancel(load: Workload, after: int, most: int) 
     assert off.max() <= most  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("name", ["periodic", "web", "hackbench"])
+def test_the_bonus_of_o1_is_the_policys_own(name: str) -> None:
+    """From 0.2 s on: the policy also counts a new thread's first wait as sleep, which we do not.
+
+    A slice that ends at a tick is recorded before its run is charged: just before counts, too.
+    """
+    trace = recorded(*LOADS[name], policy="o1")
+    theirs = (
+        ss.internals(trace)
+        .filter((pl.col("series") == "bonus") & ((pl.col("ts") > 200 * MS) | (name == "hackbench")))
+        .group_by("utid", "ts", maintain_order=True)
+        .last()
+        .select("utid", "ts", recorded=pl.col("value").cast(pl.Int64))
+    )
+    ours = ss.interactivity_series(trace, "o1").drop_nulls("score").select("utid", "ts", "score")
+    assert theirs.height > 40
+    for (utid,), part in theirs.partition_by("utid", as_dict=True).items():
+        own = ours.filter(utid=utid).sort("ts")
+        both = (
+            part.sort("ts")
+            .join_asof(own, on="ts")
+            .join_asof(own.with_columns(pl.col("ts") + 1), on="ts", suffix="_before")
+        )
+        said = pl.col("recorded")
+        off = both.filter((said != pl.col("score")) & (said != pl.col("score_before")))
+        assert off.is_empty(), (utid, off)
+
+
 # -- recordings ------------------------------------------------------------------------
 
 

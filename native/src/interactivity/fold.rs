@@ -22,6 +22,7 @@ pub struct Row {
     pub ts: i64,
     pub dur: i64,
     pub doing: Doing,
+    pub by_thread: bool,
     pub closed: Closed,
 }
 
@@ -240,6 +241,8 @@ impl<'a, R: Rule> Fold<'a, R> {
             to: until,
             begin: row.ts,
             doing,
+            by_thread: row.by_thread,
+            nice: known.nice,
             closed: closes.then_some(row.closed),
         };
         self.rule.pass(memory, &part, &mut |ts, memory| note(account, ts, memory));
@@ -289,6 +292,7 @@ impl<'a, R: Rule> Fold<'a, R> {
                 ts: since,
                 dur: at - since,
                 doing: Doing::Running,
+                by_thread: false,
                 closed: Closed::Seen,
             };
             self.advance(&row, at, false);

@@ -5,6 +5,7 @@
 //! memory per thread only: a thread's rows are in order of time there, and rows
 //! of different threads in order of their end (docs/trace-model.md).
 mod fold;
+mod o1;
 mod output;
 pub mod python;
 mod ule;
@@ -17,6 +18,9 @@ pub struct Part {
     /// Where the whole interval began.
     pub begin: i64,
     pub doing: Doing,
+    /// A thread, and no interrupt, woke it for this wait.
+    pub by_thread: bool,
+    pub nice: i64,
     /// How the interval ended if it ends with this part.
     pub closed: Option<Closed>,
 }

@@ -7,6 +7,7 @@ use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use pyo3::prelude::*;
 
 use super::fold::{Fold, Known, Row};
+use super::o1::O1;
 use super::ule::Ule;
 use super::{Closed, Doing, Rule, output};
 use crate::arrow_ffi::{ArrowTable, read_stream};
@@ -113,8 +114,9 @@ fn feed<R: Rule>(
             if doing == Doing::Blocked && locks.contains(&(utid[i], ts[i])) {
                 doing = Doing::Locked;
             }
-            let closed = closed(end[i]);
-            fold.row(&Row { utid: utid[i], ts: ts[i], dur: dur[i], doing, closed })?;
+            // With the bit 8: a wait that a thread began.
+            let (by_thread, closed) = (end[i] & 8 != 0, closed(end[i] & 7));
+            fold.row(&Row { utid: utid[i], ts: ts[i], dur: dur[i], doing, by_thread, closed })?;
         }
     }
     let (tallies, points) = fold.finish();
@@ -124,7 +126,8 @@ fn feed<R: Rule>(
 /// Scores of recorded threads by the rule of `scheduler`, a preset's name with
 /// settings `given`: a row per thread, and with `series` one per change.
 ///
-/// `frames`: `states` (utid, ts, dur, codes state and end), `threads` (utid,
+/// `frames`: `states` (utid, ts, dur, codes state and end, the latter with 8 for a
+/// wait that a thread's wakeup began), `threads` (utid,
 /// start_ts, exit_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
 /// waits for locks). `phase`: an instant at which the statistics clock ticked.
 #[pyfunction]
@@ -155,9 +158,14 @@ pub fn interactivity(
                 let fold = Fold::new(Ule::new(&settings, phase), &known, window, kept, series);
                 feed(fold, &known, &states, &locked)
             }
+            "o1" => {
+                let kept = settings.ns("max_sleep_avg");
+                let fold = Fold::new(O1::new(&settings), &known, window, kept, series);
+                feed(fold, &known, &states, &locked)
+            }
             _ => Err(Error::usage(
                 format!("scheduler {scheduler} scores no threads as interactive"),
-                "ule-14 or ule-2011",
+                "ule-14, ule-2011 or o1",
                 "",
             )),
         }

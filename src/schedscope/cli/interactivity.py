@@ -3,7 +3,8 @@
 The recorded runs and sleeps of each thread, under whatever scheduler they were
 recorded, are given to the rule by which FreeBSD's ULE tells interactive
 threads from others: a score from 0 (asleep) to 100 (running), interactive
-below 30. A thread that was there when the recording began is scored from an
+below 30; or to that of Linux 2.6.10, a bonus from 0 to 10, interactive from 7
+on. A thread that was there when the recording began is scored from an
 empty history; the column `settled` says from when on that no longer matters.
 """
 
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         default="ule",
         metavar="NAME",
-        help="whose rule: ule (FreeBSD 14, the default), ule-2011",
+        help="whose rule: ule (FreeBSD 14, the default), ule-2011, o1 (Linux 2.6.10)",
     )
     parser.add_argument(
         "--set",

@@ -116,6 +116,7 @@ mod linux_prio;
 mod linux_rt;
 mod linux_wake;
 mod o1;
+pub(crate) mod o1_bonus;
 mod ps;
 pub mod registry;
 mod rr;

@@ -16,6 +16,7 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
 use super::linux_domains::{Balancer, Knobs};
 use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
+use super::o1_bonus::{MAX_BONUS, Past, Sleeping};
 use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
@@ -172,7 +173,6 @@ pub const SPEC: Spec = Spec {
 const SLEEP_AVG: u16 = 0;
 const BONUS: u16 = 1;
 const PRIORITY: u16 = 2;
-const MAX_BONUS: i64 = 10;
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
@@ -182,18 +182,10 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         ..KNOBS
     };
     Ok(Box::new(O1 {
-        jiffy: 1_000_000_000 / hz,
+        rules: Sleeping::new(s),
         hz: hz as u32,
         ncpu: ncpu as i64,
-        min_slice: s.ns("min_timeslice"),
-        def_slice: s.ns("def_timeslice"),
-        max_avg: s.ns("max_sleep_avg"),
         starvation: s.ns("starvation_limit"),
-        delta: s.int("interactive_delta"),
-        queue_weight: s.int("on_runqueue_weight"),
-        child_penalty: s.int("child_penalty"),
-        exit_weight: s.int("exit_weight"),
-        credit_limit: s.int("credit_limit"),
         child_first: s.is_on("child_first"),
         threads: vec![Task::default(); nthreads],
         rqs: vec![Rq::default(); ncpu],
@@ -214,8 +206,7 @@ enum Woken {
 
 #[derive(Debug, Clone, Default)]
 struct Task {
-    sleep_avg: i64,
-    credit: i64,
+    past: Past,
     prio: i64,
     /// Ticks left.
     slice: i64,
@@ -246,18 +237,10 @@ impl Default for Rq {
 }
 
 struct O1 {
-    jiffy: i64,
+    rules: Sleeping,
     hz: u32,
     ncpu: i64,
-    min_slice: i64,
-    def_slice: i64,
-    max_avg: i64,
     starvation: i64,
-    delta: i64,
-    queue_weight: i64,
-    child_penalty: i64,
-    exit_weight: i64,
-    credit_limit: i64,
     child_first: bool,
     threads: Vec<Task>,
     rqs: Vec<Rq>,
@@ -271,112 +254,53 @@ impl O1 {
     }
 
     fn bonus(&self, t: Tid) -> i64 {
-        (self.threads[t as usize].sleep_avg * MAX_BONUS / self.max_avg).clamp(0, MAX_BONUS)
+        self.rules.bonus(&self.threads[t as usize].past)
     }
 
     /// A whole slice, in ticks.
     fn full_slice(&self, w: &World, t: Tid) -> i64 {
-        let prio = static_prio(w, t);
-        let base = if prio < 120 {
-            4 * self.def_slice
-        } else {
-            self.def_slice
-        };
-        let ns = (base * (140 - prio) / 20).max(self.min_slice);
-        (ns / self.jiffy).max(1)
+        self.rules.full_slice(static_prio(w, t))
     }
 
     fn effective(&self, w: &World, t: Tid) -> i64 {
         if let Some(level) = realtime_level(w, t) {
             return level;
         }
-        (static_prio(w, t) - (self.bonus(t) - MAX_BONUS / 2)).clamp(100, 139)
+        self.rules
+            .priority(&self.threads[t as usize].past, static_prio(w, t))
     }
 
     fn renew(&mut self, w: &mut World, t: Tid) {
         let prio = self.effective(w, t);
         self.task(t).prio = prio;
         if w.recording() {
-            w.record(SLEEP_AVG, t, self.threads[t as usize].sleep_avg as f64);
+            w.record(SLEEP_AVG, t, self.threads[t as usize].past.sleep_avg as f64);
             w.record(BONUS, t, self.bonus(t) as f64);
             w.record(PRIORITY, t, prio as f64);
         }
     }
 
-    /// The bonus that makes a thread interactive, less 5.
-    fn delta_of(&self, w: &World, t: Tid) -> i64 {
-        (static_prio(w, t) - 120) * MAX_BONUS / 40 + self.delta
-    }
-
     fn is_interactive(&self, w: &World, t: Tid) -> bool {
-        self.threads[t as usize].prio <= static_prio(w, t) - self.delta_of(w, t)
-    }
-
-    /// Sleep longer than this makes a thread interactive at one blow.
-    fn interactive_sleep(&self, w: &World, t: Tid) -> i64 {
-        let steps = MAX_BONUS / 2 + self.delta_of(w, t) + 1;
-        self.max_avg * steps / MAX_BONUS - self.jiffy
-    }
-
-    fn high(&self, t: Tid) -> bool {
-        self.threads[t as usize].credit > self.credit_limit
-    }
-
-    fn low(&self, t: Tid) -> bool {
-        self.threads[t as usize].credit < -self.credit_limit
+        self.rules
+            .is_interactive(self.threads[t as usize].prio, static_prio(w, t))
     }
 
     /// `t` has slept (or waited for the CPU) for `slept`.
     fn credit_sleep(&mut self, w: &mut World, t: Tid, slept: i64) {
-        let mut s = slept.min(self.max_avg);
-        if s > 0 && realtime_level(w, t).is_none() {
-            let from_disk = self.threads[t as usize].woken == Woken::FromDisk;
-            let limit = self.interactive_sleep(w, t).clamp(0, self.max_avg);
-            let high = self.high(t);
-            if !from_disk && s > limit {
-                self.task(t).sleep_avg = (self.max_avg - self.def_slice).max(0);
-                self.task(t).credit += i64::from(!high);
-            } else {
-                s *= (MAX_BONUS - self.bonus(t)).max(1);
-                if self.low(t) {
-                    s = s.min(self.full_slice(w, t) * self.jiffy);
-                }
-                let avg = self.threads[t as usize].sleep_avg;
-                if from_disk && !high {
-                    if avg >= limit {
-                        s = 0;
-                    } else if avg + s >= limit {
-                        self.task(t).sleep_avg = limit;
-                        s = 0;
-                    }
-                }
-                let max = self.max_avg;
-                let task = self.task(t);
-                task.sleep_avg += s;
-                if task.sleep_avg > max {
-                    task.sleep_avg = max;
-                    task.credit += i64::from(!high);
-                }
-            }
+        if realtime_level(w, t).is_none() {
+            let task = &mut self.threads[t as usize];
+            let from_disk = task.woken == Woken::FromDisk;
+            self.rules
+                .credit_sleep(&mut task.past, static_prio(w, t), slept, from_disk);
         }
         self.renew(w, t);
     }
 
     fn charge_run(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
-        let mut ran = w.take_run(cpu).min(self.max_avg);
-        let (high, low) = (self.high(t), self.low(t));
-        if high {
-            ran /= self.bonus(t).max(1);
-        }
-        let task = self.task(t);
-        task.sleep_avg -= ran;
-        if task.sleep_avg <= 0 {
-            task.sleep_avg = 0;
-            if !high && !low {
-                task.credit -= 1;
-            }
-        }
-        w.record(SLEEP_AVG, t, self.threads[t as usize].sleep_avg as f64);
+        let ran = w.take_run(cpu);
+        self.rules
+            .charge_run(&mut self.threads[t as usize].past, ran);
+        w.record(SLEEP_AVG, t, self.threads[t as usize].past.sleep_avg as f64);
     }
 
     fn is_starving(&self, w: &World, c: Cpu, t: Tid) -> bool {
@@ -384,7 +308,7 @@ impl O1 {
         let nr = self.q.queued(c) as i64 + 1;
         let long = rq
             .expired_since
-            .is_some_and(|since| w.now() - since >= self.starvation * nr + self.jiffy);
+            .is_some_and(|since| w.now() - since >= self.starvation * nr + self.rules.jiffy);
         long || static_prio(w, t) > rq.best_expired
     }
 
@@ -413,12 +337,11 @@ impl Policy for O1 {
         let full = self.full_slice(w, child);
         if let Some(p) = parent {
             let slice = self.threads[p as usize].slice;
-            let part = self.bonus(p) * self.child_penalty / 100;
-            let avg = part * self.max_avg / MAX_BONUS;
+            let avg = self.rules.inherited(&self.threads[p as usize].past);
             self.task(p).slice = (slice / 2).max(1);
             let task = self.task(child);
             task.slice = ((slice + 1) / 2).max(1);
-            task.sleep_avg = avg;
+            task.past.sleep_avg = avg;
             task.first_slice = true;
         } else {
             self.task(child).slice = full;
@@ -498,11 +421,7 @@ impl Policy for O1 {
         let woken = std::mem::take(&mut self.task(t).woken);
         let waited = w.now() - w.thread(t).since;
         match woken {
-            Woken::ByThread => {
-                // The kernel's fixed-point form of the percentage.
-                let part = self.queue_weight * 128 / 100;
-                self.credit_sleep(w, t, waited * part / 128);
-            }
+            Woken::ByThread => self.credit_sleep(w, t, self.rules.of_wait(waited)),
             Woken::ByInterrupt => self.credit_sleep(w, t, waited),
             Woken::FromDisk | Woken::No => {}
         }
@@ -537,19 +456,13 @@ impl Policy for O1 {
             Left::Exited => {
                 if let Some(p) = w.thread(t).parent {
                     let full = self.full_slice(w, p);
-                    let (rest, avg) = {
-                        let task = &self.threads[t as usize];
-                        (
-                            if task.first_slice { task.slice } else { 0 },
-                            task.sleep_avg,
-                        )
-                    };
-                    let k = self.exit_weight;
+                    let task = &self.threads[t as usize];
+                    let rest = if task.first_slice { task.slice } else { 0 };
+                    let past = task.past.clone();
                     let task = self.task(p);
                     task.slice = (task.slice + rest).min(full);
-                    if avg < task.sleep_avg {
-                        task.sleep_avg = (task.sleep_avg * k + avg) / (k + 1);
-                    }
+                    let task = &mut self.threads[p as usize];
+                    self.rules.child_gone(&mut task.past, &past);
                 }
             }
             Left::Blocked | Left::Moved => {}
@@ -626,7 +539,7 @@ impl O1 {
         }
         // Interactive threads of one priority take turns more often.
         let left = (MAX_BONUS - self.bonus(t)).max(1);
-        let turn = (self.min_slice << (left - 1)) * self.ncpu / self.jiffy;
+        let turn = (self.rules.min_slice << (left - 1)) * self.ncpu / self.rules.jiffy;
         let used = full - slice;
         if class != Class::RoundRobin
             && self.is_interactive(w, t)
