@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedscope import workload
+    from schedscope.analysis.antagonists import antagonists
     from schedscope.analysis.check import check
+    from schedscope.analysis.critical_path import critical_path
     from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.queue_depth import (
         queue_depth,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     )
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.wakers import wakers
+    from schedscope.analysis.work_conservation import idle_episodes, wasted_time
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
@@ -34,9 +38,13 @@ if TYPE_CHECKING:
         UsageError,
     )
     from schedscope.exports.write import export
+    from schedscope.plot.antagonists import plot_antagonists
+    from schedscope.plot.critical_path import plot_critical_path
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.survival import plot_survival
+    from schedscope.plot.wakers import plot_wakers
+    from schedscope.plot.work_conservation import plot_idle_episodes, plot_wasted_time
     from schedscope.plot.worst_waits import plot_worst_waits
     from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.outcome import simulate_all
@@ -54,17 +62,25 @@ _HOMES = {
     "StorageError": "schedscope.errors",
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
+    "antagonists": "schedscope.analysis.antagonists",
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
     "convert": "schedscope.trace",
+    "critical_path": "schedscope.analysis.critical_path",
     "definitions": "schedscope.analysis.definitions",
     "export": "schedscope.exports.write",
     "fidelity": "schedscope.simulator.fidelity",
+    "idle_episodes": "schedscope.analysis.work_conservation",
     "internals": "schedscope.simulator.run",
     "open": "schedscope.trace",
+    "plot_antagonists": "schedscope.plot.antagonists",
+    "plot_critical_path": "schedscope.plot.critical_path",
+    "plot_idle_episodes": "schedscope.plot.work_conservation",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_survival": "schedscope.plot.survival",
+    "plot_wakers": "schedscope.plot.wakers",
+    "plot_wasted_time": "schedscope.plot.work_conservation",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
     "queue_depth": "schedscope.analysis.queue_depth",
@@ -75,6 +91,8 @@ _HOMES = {
     "simulate_all": "schedscope.simulator.outcome",
     "survival": "schedscope.analysis.survival",
     "tunables": "schedscope.simulator.policy",
+    "wakers": "schedscope.analysis.wakers",
+    "wasted_time": "schedscope.analysis.work_conservation",
     "workload": "schedscope",
     "worst_waits": "schedscope.analysis.worst_waits",
 }
@@ -87,17 +105,25 @@ __all__ = [
     "StorageError",
     "Trace",
     "UsageError",
+    "antagonists",
     "as_defined",
     "check",
     "convert",
+    "critical_path",
     "definitions",
     "export",
     "fidelity",
+    "idle_episodes",
     "internals",
     "open",
+    "plot_antagonists",
+    "plot_critical_path",
+    "plot_idle_episodes",
     "plot_queue_depth",
     "plot_runqueue_latency",
     "plot_survival",
+    "plot_wakers",
+    "plot_wasted_time",
     "plot_worst_waits",
     "policies",
     "queue_depth",
@@ -108,6 +134,8 @@ __all__ = [
     "simulate_all",
     "survival",
     "tunables",
+    "wakers",
+    "wasted_time",
     "workload",
     "worst_waits",
 ]
