@@ -23,9 +23,11 @@ if TYPE_CHECKING:
         residency,
         runs_outside_affinity,
     )
+    from schedscope.analysis.antagonists import antagonists
     from schedscope.analysis.check import check
     from schedscope.analysis.comparison import compare
     from schedscope.analysis.cpu_efficiency import cpu_efficiency
+    from schedscope.analysis.critical_path import critical_path
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
     from schedscope.analysis.diagnosis import diagnosis
@@ -58,7 +60,9 @@ if TYPE_CHECKING:
     from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
     from schedscope.analysis.wait_distribution import wait_distribution
+    from schedscope.analysis.wakers import wakers
     from schedscope.analysis.weights import weight_notes, weights
+    from schedscope.analysis.work_conservation import idle_episodes, wasted_time
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
@@ -69,8 +73,10 @@ if TYPE_CHECKING:
     )
     from schedscope.exports.write import export
     from schedscope.plot.affinity import plot_cpu_returns, plot_residency
+    from schedscope.plot.antagonists import plot_antagonists
     from schedscope.plot.comparison import plot_comparison, plot_wait_distribution
     from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
+    from schedscope.plot.critical_path import plot_critical_path
     from schedscope.plot.fairness import plot_fairness, plot_lag
     from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
@@ -80,6 +86,8 @@ if TYPE_CHECKING:
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
+    from schedscope.plot.wakers import plot_wakers
+    from schedscope.plot.work_conservation import plot_idle_episodes, plot_wasted_time
     from schedscope.plot.worst_waits import plot_worst_waits
     from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.outcome import simulate_all
@@ -100,18 +108,21 @@ _HOMES = {
     "Trace": "schedscope.trace",
     "UsageError": "schedscope.errors",
     "affinity": "schedscope.analysis.affinity",
+    "antagonists": "schedscope.analysis.antagonists",
     "as_defined": "schedscope.analysis.definitions",
     "check": "schedscope.analysis.check",
     "compare": "schedscope.analysis.comparison",
     "convert": "schedscope.trace",
     "cpu_efficiency": "schedscope.analysis.cpu_efficiency",
     "cpu_returns": "schedscope.analysis.affinity",
+    "critical_path": "schedscope.analysis.critical_path",
     "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
     "diagnosis": "schedscope.analysis.diagnosis",
     "export": "schedscope.exports.write",
     "fairness": "schedscope.analysis.fairness",
     "fidelity": "schedscope.simulator.fidelity",
+    "idle_episodes": "schedscope.analysis.work_conservation",
     "interactivity": "schedscope.analysis.interactivity",
     "interactivity_sentences": "schedscope.analysis.interactivity",
     "interactivity_series": "schedscope.analysis.interactivity",
@@ -128,10 +139,13 @@ _HOMES = {
     "ministat_text": "schedscope.analysis.ministat_text",
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
+    "plot_antagonists": "schedscope.plot.antagonists",
     "plot_comparison": "schedscope.plot.comparison",
     "plot_cpu_efficiency": "schedscope.plot.cpu_efficiency",
     "plot_cpu_returns": "schedscope.plot.affinity",
+    "plot_critical_path": "schedscope.plot.critical_path",
     "plot_fairness": "schedscope.plot.fairness",
+    "plot_idle_episodes": "schedscope.plot.work_conservation",
     "plot_interactivity": "schedscope.plot.interactivity",
     "plot_lag": "schedscope.plot.fairness",
     "plot_migration_matrix": "schedscope.plot.migration",
@@ -144,6 +158,8 @@ _HOMES = {
     "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
     "plot_wait_distribution": "schedscope.plot.comparison",
+    "plot_wakers": "schedscope.plot.wakers",
+    "plot_wasted_time": "schedscope.plot.work_conservation",
     "plot_worst_waits": "schedscope.plot.worst_waits",
     "policies": "schedscope.simulator.policy",
     "preemption_loss": "schedscope.analysis.process_efficiency",
@@ -165,6 +181,8 @@ _HOMES = {
     "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
     "wait_distribution": "schedscope.analysis.wait_distribution",
+    "wakers": "schedscope.analysis.wakers",
+    "wasted_time": "schedscope.analysis.work_conservation",
     "weight_notes": "schedscope.analysis.weights",
     "weights": "schedscope.analysis.weights",
     "workload": "schedscope",
@@ -180,18 +198,21 @@ __all__ = [
     "Trace",
     "UsageError",
     "affinity",
+    "antagonists",
     "as_defined",
     "check",
     "compare",
     "convert",
     "cpu_efficiency",
     "cpu_returns",
+    "critical_path",
     "culprits",
     "definitions",
     "diagnosis",
     "export",
     "fairness",
     "fidelity",
+    "idle_episodes",
     "interactivity",
     "interactivity_sentences",
     "interactivity_series",
@@ -208,10 +229,13 @@ __all__ = [
     "ministat_text",
     "open",
     "ping_pong",
+    "plot_antagonists",
     "plot_comparison",
     "plot_cpu_efficiency",
     "plot_cpu_returns",
+    "plot_critical_path",
     "plot_fairness",
+    "plot_idle_episodes",
     "plot_interactivity",
     "plot_lag",
     "plot_migration_matrix",
@@ -224,6 +248,8 @@ __all__ = [
     "plot_starvation",
     "plot_survival",
     "plot_wait_distribution",
+    "plot_wakers",
+    "plot_wasted_time",
     "plot_worst_waits",
     "policies",
     "preemption_loss",
@@ -245,6 +271,8 @@ __all__ = [
     "timeline_html",
     "tunables",
     "wait_distribution",
+    "wakers",
+    "wasted_time",
     "weight_notes",
     "weights",
     "workload",

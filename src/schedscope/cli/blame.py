@@ -1,0 +1,140 @@
+"""Who ran on the CPU that a thread waited for?
+
+A victim's waiting is divided by what the CPU of its queue did at every instant:
+which threads ran, when it idled, and what the trace does not tell. The times
+add up to the wait exactly. Without a selection the threads are shown that
+waited longest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from schedscope import units
+from schedscope.cli import _headline, _options, _output
+from schedscope.cli._output import Column
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAME = "blame"
+HELP = "who ran while a thread waited for a CPU"
+EXAMPLE = """\
+  schedscope blame web.capture --comm nginx
+  schedscope blame web.capture --comm 'worker*' --together --by comm
+  schedscope blame web.capture --tid 4711 --since 2s --until 2.5s --format csv
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope blame`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "--by",
+        choices=("tid", "comm", "pid"),
+        default="tid",
+        help="victims and antagonists by thread, name or process (default: tid)",
+    )
+    parser.add_argument(
+        "--victims",
+        type=int,
+        metavar="N",
+        help="only the N victims that waited longest (default: 3)",
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="all selected threads as one victim"
+    )
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        default=10,
+        help="only the N antagonists that ran longest, for each victim (default: 10)",
+    )
+    _options.add_selection(parser, what="victims")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    import polars as pl
+
+    from schedscope.analysis.antagonists import antagonists
+
+    if args.top < 1:
+        raise UsageError(f"--top {args.top}", "a number of antagonists, 1 or more")
+    if args.together and args.victims is not None:
+        raise UsageError("--together with --victims", "one of them", "leave one out")
+    trace = _options.open_input(args)
+    where = _options.where(args, trace)
+    victims = None if args.together else args.victims or 3
+    frame = antagonists(trace, where=where, by=args.by, victims=victims, together=args.together)
+    keys = [name for name in frame.columns if name.startswith("victim_")]
+    # `head` of each group keeps the order within it and that of the groups.
+    group = keys or [pl.lit(0).alias("all")]
+    shown = frame.group_by(group, maintain_order=True).head(args.top)
+    shown = shown.select(frame.columns) if len(frame) else frame
+    foot = []
+    if len(shown) < len(frame):
+        rest = len(frame) - len(shown)
+        foot.append(f"({units.count(rest)} antagonists who ran less; give a larger --top)")
+    if not len(frame):
+        foot.append("nobody selected waited for a CPU")
+    about = {**_headline.about(trace), "rows_in_all": len(frame)}
+    table = _worded(shown, keys) if args.format == "table" else shown
+    _output.emit(
+        table,
+        args.format,
+        columns=_columns(bool(keys), frame),
+        about=about,
+        head=[*_headline.headline(trace), ""],
+        foot=foot,
+    )
+    return 0
+
+
+def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Victim and antagonist as one text each; the victim only where it changes."""
+    import polars as pl
+
+    words = {
+        "idle": "(the CPU idled)",
+        "unknown": "(not known)",
+        "no_queue": "(on no known queue)",
+    }
+    victims, others, before = [], [], None
+    for row in frame.iter_rows(named=True):
+        victim = _name(row, "victim_") if keys else ""
+        victims.append(victim if victim != before else "")
+        before = victim
+        others.append(words.get(row["kind"]) or _name(row, ""))
+    return frame.with_columns(
+        pl.Series("victim", victims, dtype=pl.String), pl.Series("ran", others, dtype=pl.String)
+    )
+
+
+def _name(row: dict[str, object], prefix: str) -> str:
+    names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
+    if f"{prefix}comm" not in row:
+        names = ["process", row.get(f"{prefix}pid") or "unknown"]
+    return " ".join(str(name) for name in names if name is not None)
+
+
+def _columns(victims: bool, frame: pl.DataFrame) -> list[Column]:
+    causes = [
+        Column(f"cause_{cause}", f"of {cause}", "time", rank=2)
+        for cause in ("wake", "new", "preempt", "yield", "unknown")
+        if frame[f"cause_{cause}"].sum()
+    ]
+    return [
+        *([Column("victim")] if victims else []),
+        Column("wait", "waited", "time"),
+        Column("ran"),
+        Column("time", kind="time"),
+        Column("share", kind="share"),
+        Column("n", "in waits", "count", rank=1),
+        Column("n_waits", "of", "count", rank=1),
+        *(causes if len(causes) > 1 else []),
+    ]

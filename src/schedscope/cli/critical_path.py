@@ -1,0 +1,167 @@
+"""What took the time until an instant of a thread? Back through those that woke it.
+
+From the end backwards: while the thread ran or waited for a CPU, that was the
+path; where a thread woke it, the path goes on with that one. The steps add up
+to the time from --since to --until exactly. Without these: the whole recording,
+up to the last instant of the thread's life.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from schedscope import units
+from schedscope.cli import _headline, _options, _output
+from schedscope.cli._output import Column
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
+
+NAME = "critical-path"
+HELP = "the chain of work and waits that led to an instant"
+EXAMPLE = """\
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope critical-path`."""
+    _options.add_input(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tid", type=int, help="the thread at the end of the path")
+    which.add_argument("--utid", type=int, help="the same by its number in the trace")
+    parser.add_argument(
+        "--by",
+        choices=("step", "thread", "kind"),
+        default="step",
+        help="each step, or their sums by thread and kind, or by kind (default: step)",
+    )
+    parser.add_argument(
+        "--top", type=int, metavar="N", help="only the last N steps, or the first N sums"
+    )
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the steps."""
+    import polars as pl
+
+    from schedscope.analysis.critical_path import critical_path
+
+    if args.top is not None and args.top < 1:
+        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    trace = _options.open_input(args)
+    utid = args.utid if args.utid is not None else _utid(trace, args.tid)
+    # A cut trace ends where it was cut; a whole one may outlive the thread.
+    end = trace.window[1] if args.until is not None else None
+    path = critical_path(trace, end=end, utid=utid)
+    sums = path.group_by("kind").agg(n=pl.len(), dur=pl.col("dur").sum()).sort("kind")
+    total = int(path["dur"].sum())
+    foot: list[str] = []
+    if args.by == "step":
+        frame = path if args.top is None else path.tail(args.top)
+        if len(frame) < len(path):
+            foot.append(f"({units.count(len(path) - len(frame))} earlier steps)")
+        columns = _step_columns(trace.origin)
+    else:
+        keys = ["kind"] if args.by == "kind" else ["comm", "tid", "utid", "kind"]
+        frame = (
+            path.group_by(keys, maintain_order=True)
+            .agg(n=pl.len(), dur=pl.col("dur").sum())
+            .with_columns(share=pl.col("dur") / total)
+            .sort("dur", descending=True, maintain_order=True)
+        )
+        rows = len(frame)
+        frame = frame.head(args.top) if args.top else frame
+        if len(frame) < rows:
+            foot.append(f"({rows - len(frame)} more rows; give a larger --top)")
+        columns = [
+            *([] if args.by == "kind" else [Column("comm"), Column("tid", kind="id")]),
+            Column("kind", kind="text"),
+            Column("dur", "time", "time"),
+            Column("share", kind="share"),
+            Column("n", "steps", "count"),
+        ]
+    if args.format == "table" and args.by == "step":
+        frame = frame.with_columns(_ended(frame))
+    text = ", ".join(
+        f"{kind} {units.duration(dur)} ({units.percent(dur / total)})"
+        for kind, _, dur in sums.iter_rows()
+    )
+    begin = units.instant(int(path["ts"][0]), trace.origin)
+    end_at = units.instant(int(path["ts"][-1] + path["dur"][-1]), trace.origin)
+    _output.emit(
+        frame,
+        args.format,
+        columns=columns,
+        about={**_headline.about(trace), "utid": utid, "total": total, "sums": sums.to_dicts()},
+        head=[
+            *_headline.headline(trace),
+            f"{begin} to {end_at}: {units.duration(total)} in {units.count(len(path))} steps",
+            text,
+            "",
+        ],
+        foot=foot,
+    )
+    return 0
+
+
+def _utid(trace: Trace, tid: int) -> int:
+    """The one thread of that tid within the window."""
+    import polars as pl
+
+    found = trace.threads.filter((pl.col("tid") == tid) & (pl.col("utid") >= trace.ncpu)).select(
+        "utid", "comm"
+    )
+    threads = found.join(
+        trace.states.select("utid").unique(), on="utid", how="semi", maintain_order="left"
+    ).collect()
+    if not threads.height:
+        raise UsageError(
+            f"--tid {tid}", "a thread of this trace", "`schedscope latency --by tid` lists threads"
+        )
+    if threads.height > 1:
+        which = ", ".join(f"{utid} ({comm})" for utid, comm in threads.iter_rows())
+        raise UsageError(
+            f"--tid {tid} was used by {threads.height} threads", "one of them", f"--utid {which}"
+        )
+    return int(threads["utid"][0])
+
+
+def _ended(frame: pl.DataFrame) -> pl.Series:
+    import polars as pl
+
+    words = {
+        "woke": "woke",
+        "slept": "went to sleep",
+        "preempted": "preempted",
+        "yielded": "yielded",
+        "ran": "got the CPU",
+        "moved": "moved to another queue",
+        "enqueued": "on the queue",
+        "woken": "woken by an interrupt",
+        "end": "end of the path",
+        "unknown": "not known before",
+    }
+    texts = []
+    for ended, comm, tid in frame.select("ended", "other_comm", "other_tid").iter_rows():
+        other = " ".join(str(v) for v in (comm, tid) if v is not None)
+        texts.append(f"{words[ended]} {other}" if ended == "woke" else words[ended])
+    return pl.Series("how", texts, dtype=pl.String)
+
+
+def _step_columns(origin: int) -> list[Column]:
+    return [
+        Column("ts", "at", "at", origin=origin),
+        Column("dur", "time", "time"),
+        Column("kind", kind="text"),
+        Column("comm", "thread"),
+        Column("tid", kind="id"),
+        Column("cpu", "CPU", "id"),
+        Column("how", "ended"),
+    ]
