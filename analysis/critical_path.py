@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -241,7 +242,7 @@ def _by_thread(frame: pl.DataFrame) -> tuple[dict[str, Ints], dict[int, tuple[in
     columns = {name: frame.drop_in_place(name).to_numpy()[order] for name in frame.columns}
     who = columns["utid"]
     edges = np.concatenate([[0], np.flatnonzero(np.diff(who)) + 1, [len(who)]]).tolist()
-    spans = zip(edges, edges[1:], strict=False)
+    spans = itertools.pairwise(edges)
     return columns, {int(who[a]): (a, b) for a, b in spans if a < b}
 
 

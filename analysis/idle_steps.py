@@ -260,8 +260,16 @@ def _lane(cpu: Cpu, nclasses: int, length: int) -> Lane:
     nidle, nblind = len(cpu.idle.begin), len(cpu.blind.begin)
     up = np.concatenate([adds, np.full(nidle, free), np.full(nblind, blind), [0]])
     ts = np.concatenate(
-        [waits.begin, cpu.idle.begin, cpu.blind.begin, [0]]
-        + [waits.end, cpu.idle.end, cpu.blind.end, [length]]
+        [
+            waits.begin,
+            cpu.idle.begin,
+            cpu.blind.begin,
+            [0],
+            waits.end,
+            cpu.idle.end,
+            cpu.blind.end,
+            [length],
+        ]
     )
     order = np.argsort(ts, kind="stable")
     ts = ts[order]

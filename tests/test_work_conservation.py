@@ -11,10 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
-
 from small_worlds import MASKS, Interval, allowed, of_states, small_worlds
 
 import schedscope as ss
@@ -41,7 +39,7 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
     movable = [row for row in waiting if masks.get(row[2]) != "2"]
     # A CPU that idles, or may, picks up a thread of its own queue; a pinned one first.
     picks = [c for c in idle | unseen if c not in pinned and any(r[4] == c for r in movable)]
-    free = [c for c in idle - pinned] + [c for c in picks if c in unseen]
+    free = list(idle - pinned) + [c for c in picks if c in unseen]
     best = 0
     slots: list[int | None] = [*free, *[None] * len(movable)]  # type: ignore[list-item]
     for seats in set(permutations(slots, len(movable))):
