@@ -11,7 +11,6 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.analysis.migration_cause import CAUSE
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
 
 # White is nothing at all; dark enough at the end that white digits can be read.
@@ -145,7 +144,7 @@ def _borders(frame: pl.DataFrame, cpus: list[int]) -> list[int]:
 
 
 def _meaning(value: str) -> str:
-    if value in CAUSE.categories:
+    if value in ("wake", "balance", "fork", "exec", "affinity", "unknown"):
         return f"migrations by {value}"
     words = {
         "n": "migrations",
