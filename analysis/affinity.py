@@ -10,7 +10,7 @@ import polars as pl
 from schedscope.analysis.ledger import THREAD_COLUMNS, waits
 from schedscope.analysis.since import since_last_run
 from schedscope.analysis.topology import cpu_list, cpu_text, cpus_of, places
-from schedscope.errors import UsageError
+from schedscope.errors import FormatError, UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -468,4 +468,9 @@ def _effective() -> pl.Expr:
 
 
 def _chosen(isolated: str | Sequence[int]) -> list[int]:
-    return cpu_list(isolated) if isinstance(isolated, str) else sorted(set(isolated))
+    if not isinstance(isolated, str):
+        return sorted(set(isolated))
+    try:
+        return cpu_list(isolated)
+    except FormatError:
+        raise UsageError(f"isolated={isolated!r}", "a list of CPUs", "as in 2-3,8") from None

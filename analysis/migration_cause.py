@@ -16,6 +16,7 @@ CAUSE = pl.Enum(["wake", "balance", "fork", "exec", "affinity", "unknown"])
 _COUNTS = (
     *("n", "n_reported", "n_fork", "n_silent", "n_events"),
     *("n_repeated", "n_returned", "n_open", "n_early", "n_idle", "n_elsewhere"),
+    "n_unseen",
 )
 
 
@@ -82,7 +83,10 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
       the CPU it came from; `n_open`, moves after which it was not seen to run;
       `n_early`, before a run whose predecessor is not known; `n_idle`, of idle threads;
     * `n_elsewhere`: runs that began on another CPU than the last report before them
-      says: 0, unless reports are missing.
+      says: 0, unless reports are missing;
+    * `n_unseen`: threads seen to leave a CPU on which they were not seen to begin, and which is not
+      the one where they ran before. They migrated, too, but the switch was not recorded, so
+      neither the ledger nor `n` has these runs: 0, unless switches are missing.
 
     `n = n_reported + n_fork + n_silent` and
     `n_events = n_reported + n_repeated + n_returned + n_open + n_early + n_idle`, always.
@@ -124,6 +128,8 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     ours = begun.select(
         n=pl.col("moved").sum(), forks=(pl.col("moved") & pl.col("new")).sum()
     ).collect()
+    gaps = pl.col("prev_cpu") != pl.col("cpu").shift().over("utid")
+    unseen = int(begun.select(gaps.sum()).collect().item())
     run_new = begun.filter("moved", "new").select("run").collect()["run"]
     told = per_run.filter("moved")
     told_forks = told["run"].is_in(run_new.implode()).sum()
@@ -139,6 +145,7 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
         "n_open": open_,
         "n_early": int(per_run.filter("early")["len"].sum()),
         "n_idle": numbers["n_idle"].item(),
+        "n_unseen": unseen,
         "n_elsewhere": per_run.filter(pl.col("to_cpu") != pl.col("cpu")).height,
     }
     return pl.DataFrame([row], schema=dict.fromkeys(_COUNTS, pl.UInt32))
