@@ -14,7 +14,7 @@ _WAITING = COLORS[1]
 _RUNNING = COLORS[0]
 # For culprits: not the two colours of the waiting thread.
 _CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
-_OTHERS = "#9a9a9a"
+_OTHERS = "#7d7d7d"
 # Intervals narrower than a pixel of their lane are drawn as one.
 _PIXELS = 4000
 
@@ -27,7 +27,7 @@ def plot_starvation(
     The top lane is the thread itself, waiting and running. Below it is a lane for
     each CPU on whose queue it waited, in strong colours while it did, then those that
     it may use as well: the `top` names that ran longest each have a colour. An idle
-    CPU is blank; where the trace does not tell, the lane is grey from edge to edge.
+    CPU is blank; where the trace does not tell, the lane is hatched.
     """
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
     lanes = frame.filter(pl.col("lane") != "thread").select("lane", "cpu").unique()
@@ -51,12 +51,21 @@ def plot_starvation(
         for lane, (kind, cpu) in enumerate(order):
             y = len(order) - 1 - lane
             rows = frame.filter(pl.col("lane") == kind, pl.col("cpu") == cpu)
-            axes.barh(y, (end - begin) / 1e9, left=(begin - origin) / 1e9, height=0.72, color=FAINT)
+            axes.barh(
+                y,
+                (end - begin) / 1e9,
+                left=(begin - origin) / 1e9,
+                height=0.72,
+                facecolor="white",
+                edgecolor=FAINT,
+                hatch="/////",
+                linewidth=0,
+            )
             _bars(axes, rows, y, 0.72, "white", 1.0, origin, end - begin)
             busy = rows.filter(pl.col("kind").cast(pl.String) == "thread")
             for waited in (False, True):
                 part = busy.filter(pl.col("waited") == waited)
-                alpha = 1.0 if waited else 0.35
+                alpha = 1.0 if waited else 0.4
                 for name in names[:top]:
                     own = part.filter(pl.col("comm") == name)
                     _bars(axes, own, y, 0.72, colors[name], alpha, origin, end - begin)
@@ -72,20 +81,26 @@ def plot_starvation(
         axes.set_ylim(-0.6, len(labels) - 0.4)
         axes.set_xlim((begin - origin) / 1e9, (end - origin) / 1e9)
         axes.set_xlabel("time in s")
-        rows_of_legend = _legend(axes, colors, names, top)
+        seen = frame.filter(pl.col("lane") != "thread")["dur"].sum()
+        unknown = seen < len(order) * (end - begin)
+        rows_of_legend = _legend(axes, colors, len(names) - top, unknown)
         axes.set_title("Who ran while it waited", pad=14 + 15 * rows_of_legend)
         axes.title.set_color(INK)
     return axes
 
 
-def _legend(axes: Axes, colors: dict[str, str], names: list[str], top: int) -> int:
+def _legend(axes: Axes, colors: dict[str, str], others: int, unknown: bool) -> int:
     handles = [
         Patch(color=_WAITING, label="it waits"),
         Patch(color=_RUNNING, label="it runs"),
         *(Patch(color=color, label=units.printable(name)) for name, color in colors.items()),
     ]
-    if len(names) > top:
-        handles.append(Patch(color=_OTHERS, label=f"{len(names) - top} other names"))
+    if others > 0:
+        handles.append(Patch(color=_OTHERS, label=f"{others} other name{'s' * (others > 1)}"))
+    if unknown:
+        handles.append(
+            Patch(facecolor="white", edgecolor=FAINT, hatch="/////", linewidth=0, label="not known")
+        )
     columns = 5
     axes.legend(
         handles=handles,
