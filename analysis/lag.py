@@ -82,13 +82,14 @@ def lag(
     if step is None:
         return _named(trace, path.turns())
     begin, end = trace.window
-    at = np.unique(np.append(np.arange(begin, end, step, dtype=np.int64), end))
-    if len(at) * len(path.threads) > _MOST_ROWS:
+    rows = ((end - begin) // step + 1) * len(path.threads)
+    if rows > _MOST_ROWS:
         raise UsageError(
-            f"every={every!r} gives {len(at) * len(path.threads):,} rows",
+            f"every={every!r} gives {rows:,} rows",
             f"at most {_MOST_ROWS:,}",
             "take a longer time, or select threads with where",
         )
+    at = np.unique(np.append(np.arange(begin, end, step, dtype=np.int64), end))
     return _named(trace, path.sampled(at))
 
 
