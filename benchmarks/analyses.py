@@ -50,6 +50,11 @@ CASES = [
     Case("queue depth", "ss.queue_depth_summary(trace)"),
     Case("queue depth, machine", "ss.queue_depth_summary(trace, by='machine')", None),
     Case("queue depth, steps", "ss.queue_depth(trace)", None),
+    Case("starvation, summary", "ss.starvation_summary(trace)"),
+    Case("starvation, worst 100", "ss.starvation(trace, top=100)"),
+    Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)", None),
+    Case("fairness", "ss.fairness(trace)"),
+    Case("fairness, machine", "ss.fairness(trace, per='machine')", None),
 ]
 
 _RUN = """
