@@ -19,7 +19,7 @@ LINUX_WEIGHTS = (
     *(110, 87, 70, 56, 45, 36, 29, 23, 18, 15),  # nice 10 to 19
 )
 """Weights of prio 100 to 139 (nice -20 to 19): `sched_prio_to_weight` in kernel/sched/core.c of
-Linux 6.12. The values are those of Linux 2.6.23, the first release with CFS."""
+Linux 6.12; 2.6.32 has the same values."""
 
 LINUX_IDLE_WEIGHT = 3
 """SCHED_IDLE: `WEIGHT_IDLEPRIO` in kernel/sched/sched.h of Linux 6.12."""

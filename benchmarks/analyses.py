@@ -55,6 +55,11 @@ CASES = [
     Case("process efficiency", "ss.process_efficiency(trace)"),
     Case("preemption loss", "ss.preemption_loss(trace)"),
     Case("queue depth, steps", "ss.queue_depth(trace)", None),
+    Case("starvation, summary", "ss.starvation_summary(trace)"),
+    Case("starvation, worst 100", "ss.starvation(trace, top=100)"),
+    Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)", None),
+    Case("fairness", "ss.fairness(trace)"),
+    Case("fairness, machine", "ss.fairness(trace, per='machine')", None),
 ]
 
 _RUN = """
