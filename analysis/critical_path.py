@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -73,7 +73,8 @@ def critical_path(
     ...     "end": ["switched", "window", "woken", "switched", "window"],
     ... })
     >>> waits = pl.DataFrame({
-    ...     "utid": [2], "cause": ["wake"], "ts_ready": [30], "ts_enqueued": [32], "waker_utid": [1],
+    ...     "utid": [2], "cause": ["wake"], "waker_utid": [1],
+    ...     "ts_ready": [30], "ts_enqueued": [32], "ts_run": [40],
     ... })
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["idle", "client", "server"],
     ...                         "tid": [0, 7, 8], "parent_utid": [None] * 3})
@@ -182,7 +183,9 @@ class _Lives:
             .collect()
         )
         waits = (
-            trace.waits.filter(pl.col("ts_ready").is_between(begin, end))
+            trace.waits.filter(
+                (pl.col("ts_ready") <= end) & (pl.col("ts_run").fill_null(end) >= begin)
+            )
             .select(
                 "utid",
                 ts="ts_ready",
@@ -242,8 +245,7 @@ def _by_thread(frame: pl.DataFrame) -> tuple[dict[str, Ints], dict[int, tuple[in
     columns = {name: frame.drop_in_place(name).to_numpy()[order] for name in frame.columns}
     who = columns["utid"]
     edges = np.concatenate([[0], np.flatnonzero(np.diff(who)) + 1, [len(who)]]).tolist()
-    spans = itertools.pairwise(edges)
-    return columns, {int(who[a]): (a, b) for a, b in spans if a < b}
+    return columns, {int(who[a]): (a, b) for a, b in pairwise(edges) if a < b}
 
 
 def _walk(
@@ -264,16 +266,16 @@ def _walk(
             yield _Step(ts, t, "run", utid, life.cpu, ended, other)
             ended, other, external = "ran", None, False
         elif life.state in _ASLEEP:
-            if life.lost or not external:
-                if life.until == t and not life.lost:
-                    # Woken, ran and woke the next one, all in one instant.
-                    wait = lives.wait(utid, t)
-                    if wait and wait.ready == t and wait.waker is not None and wait.waker >= ncpu:
-                        if wait.waker not in met:
-                            ended, other, utid = "woke", utid, wait.waker
-                            met.add(utid)
-                            continue
-                break
+            if not external or (life.lost and life.until == t):
+                # Somebody woke it, and it woke the next one at once: in a simulation that may
+                # take no time. Else its wakeup was not recorded.
+                wait = None if life.lost or life.until > t else lives.wait(utid, t)
+                waker = wait.waker if wait and wait.ready == t else None
+                if waker is None or waker < ncpu or waker in met:
+                    break
+                ended, other, utid = "woke", utid, waker
+                met.add(utid)
+                continue
             yield _Step(ts, t, "sleep", utid, None, ended, None)
             ended, other, external = "slept", None, False
         else:

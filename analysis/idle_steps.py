@@ -1,4 +1,4 @@
-"""When did CPUs idle, and who waited for another CPU meanwhile? The steps under work conservation."""
+"""When did CPUs idle, and who waited for another CPU meanwhile, step by step?"""
 
 from __future__ import annotations
 
@@ -114,12 +114,14 @@ class Steps:
     def usable(self, masks: Masks, kind: int) -> Flags:
         """Where a CPU is spare that this class may use."""
         atoms = range(masks.natoms) if kind == PINNED else masks.atoms[kind]
-        return np.any([self.spare[atom] > 0 for atom in atoms], axis=0)
+        found: Flags = np.any([self.spare[atom] > 0 for atom in atoms], axis=0)
+        return found
 
     def wanted(self, masks: Masks, atom: int) -> Flags:
         """Where a thread waits elsewhere that may use this group of CPUs."""
         kinds = [k for k, atoms in enumerate(masks.atoms) if atom in atoms]
-        return np.any([self.surplus[kind] > 0 for kind in kinds], axis=0)
+        found: Flags = np.any([self.surplus[kind] > 0 for kind in kinds], axis=0)
+        return found
 
 
 class IdleSteps:
@@ -259,18 +261,9 @@ def _lane(cpu: Cpu, nclasses: int, length: int) -> Lane:
     adds = np.where(waits.kind == PINNED, pin, one)
     nidle, nblind = len(cpu.idle.begin), len(cpu.blind.begin)
     up = np.concatenate([adds, np.full(nidle, free), np.full(nblind, blind), [0]])
-    ts = np.concatenate(
-        [
-            waits.begin,
-            cpu.idle.begin,
-            cpu.blind.begin,
-            [0],
-            waits.end,
-            cpu.idle.end,
-            cpu.blind.end,
-            [length],
-        ]
-    )
+    window = np.array([0, length], dtype=np.int64)
+    begins = [waits.begin, cpu.idle.begin, cpu.blind.begin, window[:1]]
+    ts: Ints = np.concatenate([*begins, waits.end, cpu.idle.end, cpu.blind.end, window[1:]])
     order = np.argsort(ts, kind="stable")
     ts = ts[order]
     last = np.append(ts[1:] != ts[:-1], True)  # of an instant, only the sum ever held

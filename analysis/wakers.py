@@ -143,7 +143,7 @@ def _woken(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     return waits.drop("cpu").collect()
 
 
-def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:  # type: ignore[type-arg]
+def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
     """The number of the handler that ran at each wakeup, 0 for none known, and their names."""
     handlers = trace.irqs.select("ts", "cpu", "kind", "id", "dur").collect()
     none = pl.DataFrame({"number": [0], "interrupt": ["interrupt"]})
@@ -170,7 +170,7 @@ def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataF
     return numbers, pl.concat([none, named])
 
 
-def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -> pl.DataFrame:  # type: ignore[type-arg]
+def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -> pl.DataFrame:
     """One row per edge."""
     wait = waits["wait"]
     whole = (wait.is_not_null() & (waits["censored"] == "none")).to_numpy()
@@ -197,7 +197,7 @@ def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -
     sums = np.concatenate([[0], np.cumsum(values)])
     total = sums[last] - sums[first]
 
-    def at(rank: np.ndarray) -> pl.Series:  # type: ignore[type-arg]
+    def at(rank: np.ndarray) -> pl.Series:
         """The waits of that rank, from 1, in each edge."""
         if not len(values):
             return pl.repeat(None, size, dtype=pl.Int64, eager=True)

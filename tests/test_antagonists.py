@@ -143,9 +143,14 @@ def test_agrees_with_a_look_at_every_instant(
 
 @pytest.mark.parametrize(
     "name",
-    ["freebsd-ule-synthetic.capture", "freebsd-4bsd-synthetic.capture", "linux-ftrace-lossy.capture",
-     "linux-trace-cmd-yield.dat", "perfetto-deflate.pftrace"],
-)  # fmt: skip
+    [
+        "freebsd-ule-synthetic.capture",
+        "freebsd-4bsd-synthetic.capture",
+        "linux-ftrace-lossy.capture",
+        "linux-trace-cmd-yield.dat",
+        "perfetto-deflate.pftrace",
+    ],
+)
 @pytest.mark.parametrize("by", BY)
 def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
     """Exactly, for every victim of a recording, by every grouping."""
@@ -217,7 +222,7 @@ def test_the_command_refuses(
 def test_the_figure(trace: ss.Trace) -> None:
     axes = ss.plot_antagonists(ss.antagonists(trace, by="comm"), top=1)
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "a", "1 others", "the CPU idled", "v",
+        "a", "1 other", "the CPU idled", "v",
     ]  # fmt: skip
     assert sum(bar.get_width() for bar in axes.patches) == 310  # type: ignore[attr-defined]
     figure = axes.figure

@@ -75,7 +75,7 @@ def test_masks_that_differ_are_a_matching(world: tuple[list[Interval], dict[int,
 def test_the_tables_agree_with_a_look_at_every_instant(
     world: tuple[list[Interval], dict[int, str]],
 ) -> None:
-    """By CPU and by thread, word by word; and episodes tile the time in which anything is wasted."""
+    """By CPU and by thread, word by word; and all of it is in episodes."""
     rows, masks = world
     trace = of_states(rows, (0, 20), masks=masks)
     spare_time = dict.fromkeys(range(3), 0)
@@ -278,7 +278,7 @@ def test_queues_of_their_own_do_waste() -> None:
     ["freebsd-ule-synthetic.capture", "perfetto-compact.pftrace", "linux-ftrace-lossy.capture"],
 )
 def test_recordings(name: str, tmp_path: Path) -> None:
-    """What holds for every trace; SchedViz' rule, tried at each change, finds time wherever we do."""
+    """What holds for every trace; SchedViz' rule finds time wherever we do."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     found = machine(trace)
     cpus = ss.wasted_time(trace, by="cpu").drop_nulls("cpu")

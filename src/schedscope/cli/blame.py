@@ -59,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    import polars as pl
-
     from schedscope.analysis.antagonists import antagonists
 
     if args.top < 1:
@@ -72,10 +70,9 @@ def run(args: argparse.Namespace) -> int:
     victims = None if args.together else args.victims or 3
     frame = antagonists(trace, where=where, by=args.by, victims=victims, together=args.together)
     keys = [name for name in frame.columns if name.startswith("victim_")]
-    # `head` of each group keeps the order within it and that of the groups.
-    group = keys or [pl.lit(0).alias("all")]
-    shown = frame.group_by(group, maintain_order=True).head(args.top)
-    shown = shown.select(frame.columns) if len(frame) else frame
+    shown = frame.head(args.top)
+    if keys:
+        shown = frame.group_by(keys, maintain_order=True).head(args.top).select(frame.columns)
     foot = []
     if len(shown) < len(frame):
         rest = len(frame) - len(shown)

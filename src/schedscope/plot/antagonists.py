@@ -42,8 +42,10 @@ def plot_antagonists(
             bars.append((_name(row), row["time"], COLORS[1], units.percent(row["share"])))
         rest = threads.slice(top)
         if len(rest):
-            share = units.percent(rest["share"].sum())
-            bars.append((f"{len(rest)} others", rest["time"].sum(), FAINT, share))
+            together = int(rest["time"].sum())
+            share = units.percent(together / first["wait"])
+            others = "1 other" if len(rest) == 1 else f"{len(rest)} others"
+            bars.append((others, together, FAINT, share))
         for row in part.filter(pl.col("kind") != "thread").iter_rows(named=True):
             label, color = _REST[row["kind"]]
             bars.append((label, row["time"], color, units.percent(row["share"])))
