@@ -26,6 +26,8 @@ BLOCKS = 32
 
 RESAMPLES = 1000
 
+CAUSES = ("wake", "new", "preempt", "yield", "unknown")
+
 VERDICT = pl.Enum(["more", "less", "within noise", "untested"])
 
 _SCHEMA: dict[str, Any] = {
@@ -68,6 +70,7 @@ def compare(
     *more: Trace | Sequence[Trace],
     by: By = "role",
     where: pl.Expr | None = None,
+    cause: str | None = None,
     measures: Sequence[str] | None = None,
     confidence: float = 0.95,
     top: int = 8,
@@ -84,7 +87,8 @@ def compare(
 
     Threads of different traces are matched by name pattern and role (`by`, see
     `match_threads`). Rows with a null `thread` are about all threads together; the `top` parts that
-    ran and waited longest, in all traces together, have rows of their own.
+    ran and waited longest, in all traces together, have rows of their own. `where` selects
+    threads and CPUs, as in `runqueue_latency`; `cause` waits, and the switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
     * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
@@ -108,7 +112,12 @@ def compare(
 
     Definition: docs/definitions/comparison.md. Needs SciPy. Raises `UsageError` for traces
     that make no pairs, settings with one run beside others with several, an
-    unknown measure, and numbers out of range.
+    unknown measure or cause, and numbers out of range.
+
+    >>> from schedscope import simulate, workload
+    >>> runs = [simulate(workload.periodic(4, seed=i, time="1s"), policy=p, machine=2)
+    ...         for i in range(3) for p in ("rr", "fifo")]
+    >>> compare(*runs, top=0, measures=["wait_mean", "running"])
     """
     settings = grouped_runs([a, b, *more])
     names = setting_labels(labels, len(settings))
@@ -122,6 +131,8 @@ def compare(
     if resamples < 100:
         raise UsageError(f"resamples={resamples}", "100 or more")
     _check_where(where)
+    if cause is not None and cause not in CAUSES:
+        raise UsageError(f"cause={cause!r}", "a cause of waits", f"one of {', '.join(CAUSES)}")
     repeated = len(settings[0]) > 1
     traces = [trace for runs in settings for trace in runs]
     for trace in traces:
@@ -129,7 +140,14 @@ def compare(
             raise UsageError(f"{trace.name} has no length", "a recording of some time")
     parts = _Parts(traces, by, where, top)
     digests = [
-        digest(trace, parts.group_of[i], len(parts), blocks=1 if repeated else blocks, where=where)
+        digest(
+            trace,
+            parts.group_of[i],
+            len(parts),
+            blocks=1 if repeated else blocks,
+            where=where,
+            cause=cause,
+        )
         for i, trace in enumerate(traces)
     ]
     first = len(settings[0])

@@ -43,11 +43,18 @@ class Digest:
 
 
 def digest(
-    trace: Trace, group_of: Ints, groups: int, *, blocks: int = 1, where: pl.Expr | None = None
+    trace: Trace,
+    group_of: Ints,
+    groups: int,
+    *,
+    blocks: int = 1,
+    where: pl.Expr | None = None,
+    cause: str | None = None,
 ) -> Digest:
     """Add up one trace; `group_of` has each utid's group: 1 to `groups` - 1, or 0 for none.
 
-    `where` selects threads and CPUs, as in `runqueue_latency`.
+    `where` selects threads and CPUs, as in `runqueue_latency`; `cause` waits, and the
+    switches that ended them.
     """
     begin, end = trace.window
     edges = np.array([begin + (end - begin) * k // blocks for k in range(blocks + 1)])
@@ -60,9 +67,9 @@ def digest(
     running = space.covered(utid[~idle], since[~idle], until[~idle])
     known = space.covered(utid, since, until)[ALL]
 
-    ledger = waits(
-        trace, ["utid", "ts_ready", "ts_run", "wait", "censored", "prev_cpu", "cpu"], where
-    ).collect()
+    columns = ["utid", "ts_ready", "ts_run", "wait", "censored", "prev_cpu", "cpu", "cause"]
+    mine = waits(trace, columns, where)
+    ledger = (mine if cause is None else mine.filter(pl.col("cause") == cause)).collect()
     utid = ledger["utid"].to_numpy()
     ran = ledger["ts_run"].is_not_null().to_numpy()
     moved = ran & (ledger["prev_cpu"] != ledger["cpu"]).fill_null(False).to_numpy()

@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.add_window(parser)
     _options.add_selection(parser)
+    parser.add_argument(
+        "--cause",
+        choices=("wake", "new", "preempt", "yield", "unknown"),
+        help="only waits of this cause, and the switches that ended them",
+    )
     _options.add_cache(parser)
     _options.add_format(parser)
 
@@ -95,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
         *settings[2:],
         by=args.by,
         where=_where(args, traces),
+        cause=args.cause,
         measures=args.measure,
         confidence=args.confidence / 100,
         top=args.top,

@@ -37,7 +37,8 @@ def plot_comparison(
     Differences are relative to the first setting, so that all measures share the axis. Only rows
     that were tested and are not 0 there, of all threads first, then of the parts whose
     differences stand out most from their noise; at most `top`. Intervals that
-    reach beyond the axis end in an arrow; `limit` sets its end (0.5: from -50 % to 50 %).
+    reach beyond the axis end in an arrow, and differences out there are told in figures;
+    `limit` sets its ends (0.5: from -50 % to 50 %).
     `setting`: which one of several to draw (the first in the frame).
     """
     require(frame.columns, _COLUMNS, "schedscope.compare")
@@ -62,20 +63,20 @@ def plot_comparison(
     parts = rows.filter(~pl.col("whole")).with_row_index("order").top_k(room, by="strength")
     rows = pl.concat([rows.filter("whole").head(top), parts.sort("order").drop("order")])
     with canvas(ax, width=9, height=1.6 + 0.27 * max(rows.height, 3)) as axes:
-        end = limit or _limit(rows)
+        ends = _ends(rows, limit)
         for i, row in enumerate(rows.iter_rows(named=True)):
-            _line(axes, rows.height - 1 - i, row, end)
+            _line(axes, rows.height - 1 - i, row, ends)
         labels = [_label(row) for row in rows.iter_rows(named=True)]
         axes.set_yticks(range(rows.height), labels[::-1])
         axes.tick_params(axis="y", length=0, pad=9)
         axes.spines["left"].set_visible(False)
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_xlim(-end, end)
+        axes.set_xlim(*ends)
         axes.set_ylim(-0.7, max(rows.height, 1) - 0.3)
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if end > 0.08 else 1))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if ends[1] > 0.08 else 1))
         axes.set_xlabel(f"difference of {setting} from the first setting")
         basis = frame["basis"][0] if frame.height and "basis" in frame.columns else "runs"
-        what = "repeated runs" if basis == "runs" else "one run each: not the noise between runs"
+        what = "repeated runs" if basis == "runs" else "one run each: noise between runs not known"
         axes.set_title(f"What is different in {setting} ({what})", pad=26)
         axes.legend(
             handles=[
@@ -91,26 +92,35 @@ def plot_comparison(
     return axes
 
 
-def _limit(rows: pl.DataFrame) -> float:
-    """Room for every difference that was proven, and for most others."""
+def _ends(rows: pl.DataFrame, limit: float | None) -> tuple[float, float]:
+    """Room for every difference that was proven, and for most others, but no desert."""
+    if limit is not None:
+        return -limit, limit
     proven = rows.filter(pl.col("verdict") != "within noise")
     far = [abs(x) + half for x, half in proven.select("x", "half").iter_rows()]
     usual = rows.select((pl.col("x").abs() + pl.col("half")).quantile(0.6)).item() or 0.1
-    return float(min(max([*far, min(usual, 1.0), 0.02]) * 1.08, 5.0))
+    end = max([*far, min(usual, 1.0), 0.02]) * 1.08
+    # Nothing is less than nothing; what is several times as much is told in figures.
+    return -min(end, 1.25), min(end, 2.5)
 
 
-def _line(axes: Axes, y: int, row: dict[str, object], end: float) -> None:
+def _line(axes: Axes, y: int, row: dict[str, object], ends: tuple[float, float]) -> None:
     x, half = float(row["x"]), float(row["half"])  # type: ignore[arg-type]
+    left, right = ends
     color, _ = _DRAWN[str(row["verdict"])]
-    low, high = max(x - half, -end), min(x + half, end)
+    low, high = max(x - half, left), min(x + half, right)
     if low < high:
         axes.plot([low, high], [y, y], color=color, linewidth=2, solid_capstyle="butt")
-    for cut, at, marker in ((x - half < -end, -end, "<"), (x + half > end, end, ">")):
+    for cut, at, marker in ((x - half < left, left, "<"), (x + half > right, right, ">")):
         if cut:
             axes.plot([at], [y], marker, color=color, markersize=6, clip_on=False)
-    if abs(x) <= end:
+    if left <= x <= right:
         fill = "white" if row["verdict"] == "within noise" else color
         axes.plot([x], [y], "o", color=color, markerfacecolor=fill, markersize=6, zorder=3)
+    else:
+        at, side = (left, "left") if x < left else (right, "right")
+        text = f"  {100 * x:+.0f} % ± {100 * half:.0f}  "
+        axes.text(at, y + 0.12, text, ha=side, va="bottom", fontsize=8, color=color)
 
 
 def _label(row: dict[str, object]) -> str:
