@@ -25,6 +25,8 @@ _KEYS = {"tid": ("comm", "tid", "pid", "utid"), "comm": ("comm",), "pid": ("pid"
 _CAUSES = {cause: f"cause_{cause}" for cause in CAUSE.categories}
 # Pairs of a wait and a run in memory at a time: some 150 MB.
 _PAIRS = 1 << 21
+# Batches after which their sums are merged.
+_MERGE = 64
 
 
 def antagonists(
@@ -193,6 +195,7 @@ def _charged(trace: Trace, waits: pl.DataFrame, threads: pl.DataFrame) -> pl.Dat
     )
     ran = {key[0]: part for key, part in runs.partition_by("cpu", as_dict=True).items()}
     del runs
+    waits = waits.with_columns(several=pl.col("number").is_duplicated())
     for (cpu,), part in waits.partition_by("cpu", as_dict=True).items():
         rest = (part["until"] - part["ts"]).to_numpy().copy()
         if cpu is not None and cpu in ran:
@@ -202,7 +205,8 @@ def _charged(trace: Trace, waits: pl.DataFrame, threads: pl.DataFrame) -> pl.Dat
             _overlaps(part, begin, end, group[here["utid"].to_numpy()], rest, tally)
         left = np.flatnonzero(rest)
         code = ngroups + (2 if cpu is None else 1)
-        tally.add(part[left], np.full(len(left), code), rest[left])
+        every = np.ones(len(left), dtype=bool)
+        tally.add(part, left, np.full(len(left), code), rest[left], every)
     return tally.frame()
 
 
@@ -213,6 +217,11 @@ def _overlaps(
     a, b = waits["ts"].to_numpy(), waits["until"].to_numpy()
     lo = np.searchsorted(end, a, side="right")
     hi = np.maximum(np.searchsorted(begin, b, side="left"), lo)
+    # The run before of the same group: a wait saw the group first where that was too early for it.
+    order = np.argsort(group, kind="stable")
+    before = np.full(len(group), -1)
+    same = group[order[1:]] == group[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
     edges = np.concatenate([[0], np.cumsum(hi - lo)])
     first = 0
     while first < len(a):
@@ -224,7 +233,7 @@ def _overlaps(
         common = np.minimum(end[run], b[wait]) - np.maximum(begin[run], a[wait])
         taken = np.bincount(wait - first, common, last - first).astype(np.int64)
         rest[first:last] -= taken
-        tally.add(waits[first:last], group[run], common, wait - first)
+        tally.add(waits, wait, group[run], common, before[run] < lo[wait])
         first = last
 
 
@@ -233,43 +242,69 @@ class _Tally:
 
     def __init__(self, ngroups: int) -> None:
         self._ngroups = ngroups
-        self._times: list[pl.DataFrame] = []
-        self._seen: list[pl.DataFrame] = []
+        self._sums: list[pl.DataFrame] = []
+        self._several: list[pl.DataFrame] = []
 
-    def add(self, waits: pl.DataFrame, group: Ints, time: Ints, index: Ints | None = None) -> None:
-        """`time` of each `group` in the row `index` of `waits`, or in the row beside it."""
-        at = np.arange(waits.height) if index is None else index
-        if not len(at):
+    def add(
+        self, waits: pl.DataFrame, row: Ints, group: Ints, time: Ints, first: npt.NDArray[np.bool_]
+    ) -> None:
+        """`time` of each `group` in a `row` of waits, which saw the group `first` or again."""
+        if not len(row):
             return
-        frame = pl.DataFrame(
-            {
-                "victim": waits["victim"].to_numpy()[at],
-                "group": group,
-                "code": waits["code"].to_numpy()[at],
-                "time": time,
-            }
+        several = waits["several"].to_numpy()[row]
+        cell = waits["victim"].to_numpy()[row] * self._ngroups + group
+        code = cell * len(_CAUSES) + waits["code"].to_numpy()[row]
+        # Summed up by a table over the cells that occur, which are few beside the pairs.
+        low = int(code.min())
+        if int(code.max()) - low < 1 << 23:
+            times = np.bincount(code - low, time)
+            ns = np.bincount(code - low, first & ~several, len(times))
+            found = np.flatnonzero(np.bincount(code - low))
+            codes, times, ns = found + low, times[found], ns[found]
+        else:
+            codes, inverse = np.unique(code, return_inverse=True)
+            times = np.bincount(inverse, time)
+            ns = np.bincount(inverse, first & ~several)
+        self._sums.append(
+            pl.DataFrame({"code": codes, "time": times.astype(np.int64), "n": ns.astype(np.int64)})
         )
-        sums = frame.group_by("victim", "group", "code").agg(pl.col("time").sum())
-        self._times.append(sums)
-        numbers = pl.DataFrame({"number": waits["number"].to_numpy()[at], "group": group})
-        victims = pl.Series("victim", waits["victim"].to_numpy()[at])
-        self._seen.append(numbers.with_columns(victims).unique())
+        # A wait on several queues is one wait.
+        again = np.flatnonzero(first & several)
+        if len(again):
+            numbers = waits["number"].to_numpy()[row[again]]
+            self._several.append(pl.DataFrame({"cell": cell[again], "number": numbers}))
+        if len(self._sums) >= _MERGE:
+            self._merge()
+
+    def _merge(self) -> None:
+        schema = {"code": pl.Int64, "time": pl.Int64, "n": pl.Int64}
+        sums = pl.concat(self._sums or [pl.DataFrame(schema=schema)])
+        self._sums = [sums.group_by("code").agg(pl.col("time", "n").sum())]
 
     def frame(self) -> pl.DataFrame:
-        schema = {"victim": pl.Int64, "group": pl.Int64, "code": pl.UInt8, "time": pl.Int64}
-        times = pl.concat(self._times or [pl.DataFrame(schema=schema)])
-        pair = ["victim", "group"]
-        sums = times.group_by(pair).agg(
-            pl.col("time").sum(),
-            **{
-                name: pl.col("time").filter(pl.col("code") == code).sum()
-                for code, name in enumerate(_CAUSES.values())
-            },
+        """One row per victim and group."""
+        self._merge()
+        code = pl.col("code") % len(_CAUSES)
+        cells = (
+            self._sums[0]
+            .group_by(cell=pl.col("code") // len(_CAUSES))
+            .agg(
+                pl.col("time", "n").sum(),
+                **{
+                    name: pl.col("time").filter(code == number).sum()
+                    for number, name in enumerate(_CAUSES.values())
+                },
+            )
         )
-        schema = {"number": pl.Int64, "group": pl.Int64, "victim": pl.Int64}
-        # A wait on two queues, or in two batches, is one wait.
-        seen = pl.concat(self._seen or [pl.DataFrame(schema=schema)]).unique()
-        return sums.join(seen.group_by(pair).agg(n=pl.len()), on=pair)
+        schema = {"cell": pl.Int64, "number": pl.Int64}
+        several = pl.concat(self._several or [pl.DataFrame(schema=schema)]).unique()
+        more = several.group_by("cell").agg(more=pl.len().cast(pl.Int64))
+        return cells.join(more, on="cell", how="left").select(
+            pl.exclude("cell", "more", "n"),
+            victim=pl.col("cell") // self._ngroups,
+            group=pl.col("cell") % self._ngroups,
+            n=(pl.col("n") + pl.col("more").fill_null(0)).cast(pl.UInt32),
+        )
 
 
 def _named(

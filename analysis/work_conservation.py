@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.allowed_cpus import cpu_text
 from schedscope.analysis.idle_steps import (
     NOWHERE,
     PINNED,
@@ -17,6 +16,7 @@ from schedscope.analysis.idle_steps import (
     Steps,
     integral,
 )
+from schedscope.analysis.topology import cpu_text
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

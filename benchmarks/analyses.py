@@ -60,6 +60,15 @@ CASES = [
     Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)", None),
     Case("fairness", "ss.fairness(trace)"),
     Case("fairness, machine", "ss.fairness(trace, per='machine')", None),
+    # These miss the goal: they sort and sum 9 M edges, or read every run; shown only.
+    Case("wasted time", "ss.wasted_time(trace)", None),
+    Case("wasted time by cpu", "ss.wasted_time(trace, by='cpu')", None),
+    Case("wasted time by tid", "ss.wasted_time(trace, by='tid')", None),
+    Case("idle episodes", "ss.idle_episodes(trace)", None),
+    Case("antagonists of one", "ss.antagonists(trace, where=pl.col('utid') == 8)", None),
+    Case("antagonists of all", "ss.antagonists(trace, by='comm')", None),
+    Case("wakers", "ss.wakers(trace)"),
+    Case("critical path, 1 s", "ss.critical_path(trace, 50 * 10**9, 51 * 10**9, utid=8)"),
 ]
 
 _RUN = """

@@ -109,6 +109,13 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
         ss.antagonists(trace, victims=0)
 
 
+def who_ran(rows: list[Interval], cpu: int | None, t: int) -> tuple[str, int | None]:
+    ran = [r[2] for r in rows if r[0] <= t < r[1] and r[3] == "running" and r[4] == cpu]
+    if not ran:
+        return "unknown", None
+    return ("thread", ran[0]) if ran[0] >= 3 else ("idle", None)
+
+
 @settings(max_examples=80, deadline=None)
 @given(small_worlds(), st.sampled_from(BY))
 def test_agrees_with_a_look_at_every_instant(
@@ -137,6 +144,21 @@ def test_agrees_with_a_look_at_every_instant(
         ).iter_rows()
     }
     assert got == want
+    # Without a ledger every stretch is a wait of its own.
+    seen = {
+        (victim, kind, who): sum(
+            any(
+                (ran if row[4] is not None else ("no_queue", None)) == (kind, who)
+                for t in range(max(row[0], 1), min(row[1], 20))
+                for ran in [who_ran(rows, row[4], t)]
+            )
+            for row in rows
+            if row[2] == victim and row[3] == "runnable"
+        )
+        for victim, kind, who in want
+    }
+    counts = found.select("victim_utid", "kind", "utid", "n").iter_rows()
+    assert {(victim, kind, who): n for victim, kind, who, n in counts} == seen
     grouped = ss.antagonists(trace, by=by)  # type: ignore[arg-type]
     assert grouped["time"].sum() == sum(want.values())
 
