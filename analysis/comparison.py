@@ -115,9 +115,23 @@ def compare(
     unknown measure or cause, and numbers out of range.
 
     >>> from schedscope import simulate, workload
-    >>> runs = [simulate(workload.periodic(4, seed=i, time="1s"), policy=p, machine=2)
-    ...         for i in range(3) for p in ("rr", "fifo")]
-    >>> compare(*runs, top=0, measures=["wait_mean", "running"])
+    >>> draws = [workload.requests(6, requests=100, seed=seed) for seed in (1, 2, 3)]
+    >>> a, b = (
+    ...     [simulate(draw, policy=policy, machine=2) for draw in draws]
+    ...     for policy in ("eevdf-6.12", "bfs")
+    ... )
+    >>> frame = compare(a, b, top=2, measures=["wait_mean"])
+    >>> frame.select("thread", pl.col("a", "b", "noise").round_sig_figs(3), "better")
+    shape: (3, 5)
+    ┌──────────┬─────────┬─────────┬─────────┬────────┐
+    │ thread   ┆ a       ┆ b       ┆ noise   ┆ better │
+    │ ---      ┆ ---     ┆ ---     ┆ ---     ┆ ---    │
+    │ str      ┆ f64     ┆ f64     ┆ f64     ┆ str    │
+    ╞══════════╪═════════╪═════════╪═════════╪════════╡
+    │ null     ┆ 45000.0 ┆ 39100.0 ┆ 13100.0 ┆ null   │
+    │ server-* ┆ 38000.0 ┆ 81600.0 ┆ 22300.0 ┆ A      │
+    │ client-* ┆ 48700.0 ┆ 7940.0  ┆ 22800.0 ┆ B      │
+    └──────────┴─────────┴─────────┴─────────┴────────┘
     """
     settings = grouped_runs([a, b, *more])
     names = setting_labels(labels, len(settings))

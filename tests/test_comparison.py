@@ -401,6 +401,25 @@ def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> Non
     assert row(on_cpu, "running")["a"] == pytest.approx(row(frame, "running")["a"])
 
 
+def test_one_cause_alone(slices: list[ss.Trace]) -> None:
+    """What the short slice does: wakeups are served at once, and preemption pays for it."""
+    beat = pl.col("comm") == "beat"
+    wake, preempt = (
+        ss.compare(*slices, where=beat, cause=cause, measures=["wait_mean", "switches_hz"])
+        for cause in ("wake", "preempt")
+    )
+    waits = row(wake, "wait_mean", "beat")
+    assert waits["better"] == "B"
+    assert -0.95 < float(str(waits["difference_frac"])) < -0.85
+    assert row(wake, "switches_hz", "beat")["verdict"] == "within noise"
+    assert row(preempt, "switches_hz", "beat")["verdict"] == "more"
+    each = [
+        ss.runqueue_latency(t, where=beat & (pl.col("cause") == "wake"))["mean"].item()
+        for t in slices[1::2]
+    ]
+    assert waits["b"] == pytest.approx(sum(each) / 4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
@@ -413,6 +432,7 @@ def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> Non
         (2, {"resamples": 5}, "resamples=5"),
         (2, {"top": -1}, "top=-1"),
         (2, {"where": pl.col("cause") == "wake"}, "where names 'cause'"),
+        (2, {"cause": "spite"}, "cause='spite'"),
     ],
 )
 def test_what_is_refused(arguments: int, options: dict[str, object], words: str) -> None:
