@@ -54,11 +54,12 @@ def lag(
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
     ...     "ts": [0, 0, 60, 60], "dur": [60, 60, 40, 40], "utid": [1, 2, 2, 1], "cpu": [0] * 4,
-    ...     "state": ["running", "runnable", "running", "runnable"],
+    ...     "state": ["running", "runnable", "running", "runnable"], "prio": [120] * 4,
     ... })
-    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"]})
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"], "tid": [0, 7, 8],
+    ...     "prio": [None, 120, 120], "sched_class": ["idle", "fair", "fair"]})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
-    ...     {"ncpu": 1, "window": [0, 100]})
+    ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
     >>> lag(trace).filter(utid=2).drop("comm", "tid")
     shape: (3, 5)
     ┌──────┬─────┬──────┬──────┬──────────┐

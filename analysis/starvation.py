@@ -134,7 +134,7 @@ def starvation_summary(
     unseen = (
         waits(trace, ["utid", "wait", "cpu"], where)
         .filter(pl.col("wait").is_null())
-        .select("utid")
+        .select(pl.col("utid").cast(pl.UInt32))
         .collect()
     )
     everything = pl.concat(
@@ -210,7 +210,7 @@ def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
         frames.append(_long_waits(trace, limits, where))
     if limits.lag is not None:
         frames.append(_shortfalls(trace, limits.lag, where))
-    return pl.concat([frame.select(*_CORE) for frame in frames])
+    return pl.concat([frame.select(*_CORE).cast(_CORE) for frame in frames])
 
 
 def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
