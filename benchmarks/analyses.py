@@ -60,6 +60,15 @@ CASES = [
     Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)", None),
     Case("fairness", "ss.fairness(trace)"),
     Case("fairness, machine", "ss.fairness(trace, per='machine')", None),
+    Case("migrations by comm", "ss.migration_summary(trace)"),
+    Case("migrations by cause over time", "ss.migration_summary(trace, 'cause', every='1s')"),
+    Case("migration matrix", "ss.migration_matrix(trace)"),
+    Case("ping-pong", "ss.ping_pong(trace)"),
+    Case("migrations against reports", "ss.migration_agreement(trace)"),
+    Case("migrations, each", "ss.migrations(trace)", None),
+    Case("affinity by comm", "ss.affinity(trace)"),
+    Case("residency", "ss.residency(trace)"),
+    Case("CPU returns", "ss.cpu_returns(trace)", None),
 ]
 
 _RUN = """
