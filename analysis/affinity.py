@@ -324,8 +324,9 @@ def cpu_returns(
     ended = pl.col("ts_run").is_not_null()
     begun = rows.filter(ended).rename({"ts_run": "ts", "cause": "waiting"}).collect()
     censored = int(rows.select((~ended).sum()).collect().item())
-    begun = begun.with_columns(since=since_last_run(trace, begun))
-    known = begun.filter(pl.col("since").is_not_null(), pl.col("prev_cpu").is_not_null())
+    # Without the columns that are not needed any more, or the filter would copy them.
+    timed = begun.select("prev_cpu", "cpu", "wait", since=since_last_run(trace, begun))
+    known = timed.filter(pl.col("since").is_not_null(), pl.col("prev_cpu").is_not_null())
     llc = places(trace, "llc")
     # The row of a time is how many bounds it has reached.
     row = pl.lit(0, dtype=pl.UInt32)

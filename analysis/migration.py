@@ -70,9 +70,10 @@ def migrations(
     ...     "ts_waking": [0, 20, None], "ts_ready": [0, 20, 40],
     ...     "ts_enqueued": [1, 21, 40], "ts_run": [5, 25, 70], "prev_cpu": [0, 0, 1],
     ...     "queue_cpu": [0, 1, 0], "cpu": [0, 1, 0], "wait": [5, 5, 30], "censored": ["none"] * 3,
+    ...     "waker_utid": [3, 3, None], "waker_cpu": [1, 1, None],
     ... })
     >>> states = pl.DataFrame({
-    ...     "ts": [10], "dur": [10], "utid": [2], "state": ["sleeping"], "cpu": [None],
+    ...     "ts": [10], "dur": [10], "utid": [2], "state": ["sleeping"], "end": ["woken"],
     ... })
     >>> tables = {"waits": waits, "states": states}
     >>> trace = Trace.from_tables(tables, {"ncpu": 2, "window": [0, 100]})
@@ -128,6 +129,7 @@ def migration_summary(
     ...     "ts_waking": [0, 20, None], "ts_ready": [0, 20, 40],
     ...     "ts_enqueued": [1, 21, 40], "ts_run": [5, 25, 70], "prev_cpu": [0, 0, 1],
     ...     "queue_cpu": [0, 1, 0], "cpu": [0, 1, 0], "wait": [5, 5, 30], "censored": ["none"] * 3,
+    ...     "waker_utid": [3, 3, None], "waker_cpu": [1, 1, None],
     ... })
     >>> trace = Trace.from_tables({"waits": waits}, {"ncpu": 2, "window": [0, 100]})
     >>> migration_summary(trace, by="cause").select("cause", "n", "runs", "moved_frac")
@@ -310,7 +312,10 @@ def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFra
         )
         .rename({"ts_run": "ts", "cpu": "to_cpu", "cause": "waiting"})
         .drop("waker_utid", "prev_cpu")
-        .with_columns(pl.col("from_cpu", "to_cpu", "queue_cpu", "waker_cpu").cast(pl.UInt16))
+        .with_columns(
+            pl.col("from_cpu", "to_cpu", "queue_cpu", "waker_cpu").cast(pl.UInt16),
+            pl.col("utid").cast(pl.UInt32),
+        )
         .collect()
     )
     return (
@@ -342,7 +347,8 @@ def _counts(trace: Trace, where: pl.Expr | None, bucket: int | None) -> pl.DataF
     if bucket is not None:
         keys.append(_bucket(pl.coalesce("ts_run", "ts_ready"), trace, bucket))
     return (
-        rows.group_by(keys)
+        rows.with_columns(pl.col("utid").cast(pl.UInt32))
+        .group_by(keys)
         .agg(
             runs=ran.sum(),
             n_excluded=(ran & (_BEFORE.is_null() | unseen)).sum(),

@@ -51,7 +51,7 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
             # The cut made this the begin of sleeps that are older.
             known[rows] &= left[rows] > trace.window[0]
     since = pl.Series("since", begun["ts"].to_numpy() - left)
-    return pl.select(pl.when(pl.Series(known)).then(since).alias("since"))["since"]
+    return since if known.all() else since.set(pl.Series(~known), None)
 
 
 def _find(

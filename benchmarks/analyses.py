@@ -69,6 +69,15 @@ CASES = [
     Case("antagonists of all", "ss.antagonists(trace, by='comm')", None),
     Case("wakers", "ss.wakers(trace)"),
     Case("critical path, 1 s", "ss.critical_path(trace, 50 * 10**9, 51 * 10**9, utid=8)"),
+    Case("migrations by comm", "ss.migration_summary(trace)"),
+    Case("migrations by cause over time", "ss.migration_summary(trace, 'cause', every='1s')"),
+    Case("migration matrix", "ss.migration_matrix(trace)"),
+    Case("ping-pong", "ss.ping_pong(trace)"),
+    Case("migrations against reports", "ss.migration_agreement(trace)"),
+    Case("migrations, each", "ss.migrations(trace)", None),
+    Case("affinity by comm", "ss.affinity(trace)"),
+    Case("residency", "ss.residency(trace)"),
+    Case("CPU returns", "ss.cpu_returns(trace)", None),
 ]
 
 _RUN = """
