@@ -35,7 +35,7 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "strict": pl.Int64,
     "prio": pl.Int16,
 }
-_RUNNING = STATE.categories.to_list().index("running")
+_RUNNING, _RUNNABLE = (STATE.categories.to_list().index(s) for s in ("running", "runnable"))
 # Overlaps of waits and runs in memory at a time: some 300 MB.
 _CHUNK = 1 << 22
 
@@ -105,8 +105,10 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
             f"the episodes have no column {', '.join(missing)}",
             "what schedscope.starvation returns",
         )
-    parts = pieces(trace, episodes)
-    runs = _Runs(trace, parts)
+    states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
+    parts = pieces(trace, episodes, states)
+    runs = _Runs(trace, parts, states)
+    del states
     spread = _spread(trace, parts, runs.cpus)
     shares = [pl.DataFrame(schema=_SCHEMA).with_columns(n=pl.lit(1, pl.Int64))]
     shares += list(_overlaps(trace, spread, runs))
@@ -115,14 +117,24 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
     return Account(_named(trace, rows, episodes), parts, _idle(trace, parts, runs))
 
 
-def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
-    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`."""
+def pieces(
+    trace: Trace, episodes: pl.DataFrame, states: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`.
+
+    `states` is the table of that name, where it was read already.
+    """
     begin, end = trace.window
+    who = episodes["utid"].cast(pl.Int64)
+    known = np.zeros(int(who.to_numpy().max(initial=0)) + 2, dtype=bool)
+    known[who.to_numpy()] = True
+    if states is None:
+        states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
+    utid = np.minimum(states["utid"].to_numpy(), len(known) - 1)
+    mine = known[utid]
+    mine &= _state(states) == _RUNNABLE
     waited = (
-        trace.states.filter(
-            pl.col("state") == "runnable",
-            pl.col("utid").is_in(episodes["utid"].unique().implode()),
-        )
+        states[np.flatnonzero(mine)]
         .select(
             pl.col("utid").cast(pl.Int64),
             pl.col("cpu").cast(pl.UInt16),
@@ -132,16 +144,15 @@ def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("ts") < pl.col("until"))
         .sort("utid", "ts")
-        .collect()
     )
     # Thread and time in one number: the intervals of a thread do not overlap.
     span = end - begin + 2
     base = waited["utid"].to_numpy() * span - begin
-    who = episodes["utid"].cast(pl.Int64).to_numpy() * span - begin
+    whose = who.to_numpy() * span - begin
     since = episodes["ts"].to_numpy()
     until = since + episodes["dur"].to_numpy()
-    first = np.searchsorted(base + waited["until"].to_numpy(), who + since, side="right")
-    last = np.searchsorted(base + waited["ts"].to_numpy(), who + until, side="left")
+    first = np.searchsorted(base + waited["until"].to_numpy(), whose + since, side="right")
+    last = np.searchsorted(base + waited["ts"].to_numpy(), whose + until, side="left")
     of, row = expand(first, last)
     return (
         waited[row]
@@ -177,19 +188,24 @@ def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
     return [cpu for cpu in cpus if cpu in chosen]
 
 
+def _state(states: pl.DataFrame) -> npt.NDArray[np.uint8]:
+    """Numbers of the states, as `STATE` has them."""
+    numbers: npt.NDArray[np.uint8] = states["state"].cast(STATE).to_physical().to_numpy()
+    return numbers
+
+
 class _Runs:
     """What each CPU ran while anybody waited, idle threads included, in order of time."""
 
-    def __init__(self, trace: Trace, parts: pl.DataFrame) -> None:
-        rows = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
-        rows = rows.filter(rows["state"].cast(STATE).to_physical() == _RUNNING)
-        ts = rows["ts"].to_numpy()
-        until = ts + rows["dur"].to_numpy()
+    def __init__(self, trace: Trace, parts: pl.DataFrame, states: pl.DataFrame) -> None:
+        running = np.flatnonzero(_state(states) == _RUNNING)
+        ts = states["ts"].to_numpy()[running]
+        until = ts + states["dur"].to_numpy()[running]
         since, to = _union(parts["ts"].to_numpy(), parts["until"].to_numpy())
         # The first stretch that ends after the row begins: does it begin before the row ends?
         near = np.searchsorted(to, ts, side="right")
-        seen = np.flatnonzero(np.append(since, np.iinfo(np.int64).max)[near] < until)
-        rows = rows[seen].select(
+        seen = np.append(since, np.iinfo(np.int64).max)[near] < until
+        rows = states[running[seen]].select(
             "ts",
             pl.col("utid").cast(pl.UInt32),
             pl.col("cpu").cast(pl.Int64),

@@ -210,7 +210,9 @@ def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
         frames.append(_long_waits(trace, limits, where))
     if limits.lag is not None:
         frames.append(_shortfalls(trace, limits.lag, where))
-    return pl.concat([frame.select(*_CORE).cast(_CORE) for frame in frames])
+    return pl.concat(
+        [frame.select(pl.col(n).cast(t) for n, t in _CORE.items()) for frame in frames]
+    )
 
 
 def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
