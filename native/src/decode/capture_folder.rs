@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::model::event::{Comm, CpuInfo, KnownThread, SourceInfo};
+use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
 
 /// Tables and JSON are read whole; no real one comes near.
 const MAX_TEXT: u64 = 64 << 20;
@@ -100,14 +100,15 @@ impl CaptureFolder {
         Ok(rows
             .iter()
             .filter_map(|row| {
+                let kernel = row.number::<u8>("kernel").map(|kernel| kernel != 0);
                 Some(KnownThread {
                     tid: row.number("tid")?,
                     pid: row.number("pid"),
                     ppid: row.number("ppid"),
                     comm: Comm::new(&unescape(row.text("comm").unwrap_or(""))),
                     prio: row.number("prio"),
-                    class: None,
-                    kernel: row.number::<u8>("kernel").map(|kernel| kernel != 0),
+                    class: row.text("policy").and_then(|policy| class(policy, kernel)),
+                    kernel,
                     affinity: row.text("affinity").map(str::to_string),
                     recorder: false,
                 })
@@ -168,6 +169,23 @@ impl Row {
     fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
         self.text(column)?.parse().ok()
     }
+}
+
+/// The class of a thread whose `policy` the collector wrote so: Linux's
+/// SCHED_*, or what FreeBSD's ps calls the kind of a real-time priority.
+fn class(policy: &str, kernel: Option<bool>) -> Option<SchedClass> {
+    Some(match policy {
+        "other" | "ext" => SchedClass::Fair,
+        "batch" => SchedClass::Batch,
+        "idle" => SchedClass::Idle,
+        "fifo" | "rr" | "realtime" => SchedClass::Realtime,
+        "deadline" => SchedClass::Deadline,
+        "interrupt" => SchedClass::Interrupt,
+        // Threads of kernel processes have priorities of a band of their own.
+        "timeshare" if kernel == Some(true) => SchedClass::Kernel,
+        "timeshare" => SchedClass::Timeshare,
+        _ => return None,
+    })
 }
 
 /// Names carry tab, newline and backslash as two characters.

@@ -15,9 +15,43 @@ impl Comm {
     /// Cuts at the first NUL, or at 23 bytes.
     pub fn new(bytes: &[u8]) -> Self {
         let mut comm = [0; 24];
-        let end = bytes.iter().take(23).position(|&b| b == 0).unwrap_or(bytes.len().min(23));
-        comm[..end].copy_from_slice(&bytes[..end]);
+        let length = bytes.len().min(23);
+        comm[..length].copy_from_slice(&bytes[..length]);
+        let end = Self(comm).len();
+        if end < length {
+            comm[end..].fill(0);
+        }
         Self(comm)
+    }
+
+    /// `Comm::new` of the first `length` bytes, where at least 24 can be read.
+    #[inline]
+    pub fn from_padded(bytes: &[u8; 24], length: usize) -> Self {
+        let length = length.min(23);
+        let mut comm = [0; 24];
+        let (words, _) = bytes.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let keep = length.saturating_sub(index * 8).min(8) as u32;
+            let mask = u64::MAX.checked_shr(64 - 8 * keep).unwrap_or(0);
+            let word = u64::from_le_bytes(*word) & mask;
+            comm[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        if Self(comm).len() < length { Self::new(&bytes[..length]) } else { Self(comm) }
+    }
+
+    /// Bytes before the first NUL.
+    #[inline]
+    fn len(&self) -> usize {
+        let (words, _) = self.0.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            // The lowest byte found is zero for certain.
+            let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+            if zeros != 0 {
+                return index * 8 + (zeros.trailing_zeros() / 8) as usize;
+            }
+        }
+        self.0.len()
     }
 
     /// From a fixed 16-byte kernel field; bytes after the first NUL are dropped.
@@ -41,8 +75,7 @@ impl Comm {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        let end = self.0.iter().position(|&b| b == 0).unwrap_or(self.0.len());
-        &self.0[..end]
+        &self.0[..self.len()]
     }
 
     pub fn to_text(self) -> String {

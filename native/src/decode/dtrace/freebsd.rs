@@ -60,8 +60,6 @@ pub struct FreeBsd {
     hold: Hold,
     /// (nvcsw, nivcsw) of each thread at its last switch.
     counters: FxHashMap<u32, (i64, i64)>,
-    /// Whether `preempt` was recorded at all.
-    has_preempt: bool,
     /// Gaps on CPUs with drops that could be placed in time.
     pub placed_gaps: u64,
 }
@@ -120,7 +118,7 @@ fn state(line: &SwitchLine<'_>) -> (State, Option<SleepKind>) {
 
 impl FreeBsd {
     /// `drops`: per CPU, whether dtrace reported dropped records there.
-    pub fn new(drops: &[bool], has_preempt: bool) -> Self {
+    pub fn new(drops: &[bool]) -> Self {
         let cpu = |&drops: &bool| Cpu {
             open: Open::Nothing,
             priority: None,
@@ -135,7 +133,6 @@ impl FreeBsd {
             cpus: drops.iter().map(cpu).collect(),
             hold: Hold::default(),
             counters: FxHashMap::default(),
-            has_preempt,
             placed_gaps: 0,
         }
     }
@@ -416,17 +413,15 @@ impl FreeBsd {
     /// Left against its will? Of the two counters one went up with this switch;
     /// after a switch that chose the same thread again both may have, and at first
     /// sight neither is known: then the `preempt` just before decides.
-    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> Option<bool> {
+    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> bool {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);
         let now = (line.nvcsw, line.nivcsw);
         let before = self.counters.insert(line.prev.tid, now);
         match before.map(|(voluntary, not)| (now.0 > voluntary, now.1 > not)) {
-            Some((true, false)) => Some(false),
-            Some((false, true)) => Some(true),
-            _ if fired => Some(true),
-            _ if self.has_preempt => Some(false),
-            _ => None,
+            Some((true, false)) => false,
+            Some((false, true)) => true,
+            _ => fired,
         }
     }
 
@@ -444,7 +439,7 @@ impl FreeBsd {
         let (prev_state, sleep) = state(line);
         let preempted = match prev_state {
             _ if prev_idle => Some(false),
-            State::Runnable => self.preempted(cpu, line),
+            State::Runnable => Some(self.preempted(cpu, line)),
             _ => {
                 self.counters.insert(line.prev.tid, (line.nvcsw, line.nivcsw));
                 Some(false)

@@ -20,8 +20,9 @@ use crate::decode::merge::merge;
 use crate::error::{Error, Result};
 use crate::model::event::{EventSink, LossReason, Source, SourceEnd, SourceInfo};
 use freebsd::FreeBsd;
+use linux::Linux;
 use scan::{Header, Os, Scan, drop_report};
-use stream::{RunStream, Shared};
+use stream::{Reader, RunStream, Shared};
 
 /// Memory for the windows of all runs that overlap in time, and the least of one.
 const WINDOWS: usize = 16 << 20;
@@ -154,6 +155,7 @@ fn event_name(os: Os, letter: u8) -> &'static str {
         (Os::Linux, b'W') => "sched_waking",
         (Os::Linux, b'C') => "sched_pi_setprio",
         (Os::Linux, b'X') => "sched_process_exit",
+        (_, b'Y') => "sys_enter_sched_yield",
         (_, b'M') => "sched_migrate_task",
         (_, b'D') => "dequeue",
         (_, b'L') => "load-change",
@@ -239,7 +241,10 @@ impl DtraceSource {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
         }
         if dropped > 0 {
-            let placed = shared.freebsd.as_ref().map_or(0, |freebsd| freebsd.placed_gaps);
+            let placed = match &shared.reader {
+                Reader::FreeBsd(reader) => reader.placed_gaps,
+                Reader::Linux(_) => 0,
+            };
             end.warnings.push(format!(
                 "dtrace dropped {dropped} records; {placed} gaps could be placed in time, other \
                  waits may be wrong: record again with larger buffers (-b)"
@@ -256,19 +261,21 @@ impl Source for DtraceSource {
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let ncpu = usize::from(self.info.ncpu);
-        let freebsd = (self.header.os == Os::FreeBsd).then(|| {
-            let dropped: Vec<bool> = (0..ncpu)
-                .map(|cpu| {
-                    self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
-                })
-                .collect();
-            FreeBsd::new(&dropped, self.scan.has_preempt)
-        });
+        let drops_on = |cpu: usize| {
+            self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
+        };
+        let reader = match self.header.os {
+            Os::FreeBsd => {
+                let dropped: Vec<bool> = (0..ncpu).map(drops_on).collect();
+                Reader::FreeBsd(FreeBsd::new(&dropped))
+            }
+            Os::Linux => Reader::Linux(Linux::new(ncpu, self.scan.has_yields)),
+        };
         let mut streams: Vec<RunStream> =
             self.scan.runs.iter().map(|&run| RunStream::new(run)).collect();
         let mut shared = Shared {
             input: Arc::clone(&self.input),
-            freebsd,
+            reader,
             ncpu: self.info.ncpu,
             window: (WINDOWS / streams.len().max(1)).clamp(LEAST_WINDOW, MOST_WINDOW),
             seen: vec![[0; 26]; ncpu],
@@ -278,8 +285,8 @@ impl Source for DtraceSource {
             done: 0,
         };
         merge(&mut streams, &mut shared, sink)?;
-        if let Some(freebsd) = &mut shared.freebsd {
-            freebsd.finish(sink)?;
+        if let Reader::FreeBsd(reader) = &mut shared.reader {
+            reader.finish(sink)?;
         }
         Ok(self.end(&shared))
     }

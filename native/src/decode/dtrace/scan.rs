@@ -52,8 +52,8 @@ pub struct Scan {
     /// The `#count` lines: events of a letter that were recorded.
     pub counted: Vec<(u8, u64)>,
     pub runs: Vec<Run>,
-    /// Preemptions were recorded.
-    pub has_preempt: bool,
+    /// Calls of sched_yield were recorded, even if there was none.
+    pub has_yields: bool,
     /// Highest CPU number of any event.
     pub last_cpu: Option<u16>,
     pub first_ts: Option<i64>,
@@ -110,9 +110,8 @@ impl Scan {
             let filled = kept + read;
             let window = &buffer[..filled];
             let mut line = 0;
-            while let Some(end) = newline(window, line) {
-                scan.line(&window[line..=end], at + line as u64, input.name())?;
-                line = end + 1;
+            while let Some(next) = scan.line(window, line, at, input.name())? {
+                line = next;
             }
             let ended = read < buffer.len() - kept;
             if ended {
@@ -135,19 +134,29 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Takes the line that starts at `line` of a window which is at `at` of the
+    /// file; answers where the next one starts, None if this one is not whole.
     #[inline]
-    fn line(&mut self, line: &[u8], at: u64, name: &str) -> Result<()> {
-        if line.len() > 2 && line[1] == b'\t' && is_letter(line[0]) {
-            let mut fields = Fields::new(line, 2);
-            if let (Some(ts), Some(cpu)) = (fields.int(), fields.small::<u16>()) {
-                return self.event(line[0], ts, cpu, at, name);
-            }
-        } else if line[0] == b'#' {
-            self.comment(line, name)?;
-        } else if line.starts_with(b"dtrace: ") {
-            self.drops.extend(drop_report(line));
+    fn line(&mut self, window: &[u8], line: usize, at: u64, name: &str) -> Result<Option<usize>> {
+        let mut fields = Fields::new(window, line + 2);
+        if window.len() - line > 2
+            && window[line + 1] == b'\t'
+            && is_letter(window[line])
+            && let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
+        {
+            // No newline can stand before where the fields have been read to.
+            let Some(end) = newline(window, fields.position() - 1) else { return Ok(None) };
+            self.event(window[line], ts, cpu, at + line as u64, name)?;
+            return Ok(Some(end + 1));
         }
-        Ok(())
+        let Some(end) = newline(window, line) else { return Ok(None) };
+        let text = &window[line..=end];
+        if text[0] == b'#' {
+            self.comment(text, name)?;
+        } else if text.starts_with(b"dtrace: ") {
+            self.drops.extend(drop_report(text));
+        }
+        Ok(Some(end + 1))
     }
 
     #[inline]
@@ -165,7 +174,7 @@ impl Scan {
                 ));
             }
         }
-        self.has_preempt |= letter == b'P';
+        self.has_yields |= letter == b'Y';
         self.last_ts = Some(ts);
         self.first_ts = Some(self.first_ts.map_or(ts, |first| first.min(ts)));
         if self.last_cpu.is_none_or(|last| cpu > last) {
@@ -178,6 +187,7 @@ impl Scan {
         if self.header.is_none() {
             self.header = header(line, name)?;
         }
+        self.has_yields |= line == b"#yields\n";
         if line.starts_with(b"#count\t") && line.len() > 9 && line[8] == b'\t' {
             if let Some(count) = Fields::new(line, 9).small() {
                 self.counted.push((line[7], count));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::freebsd::FreeBsd;
+use super::linux::Linux;
 use super::line::{Fields, LONGEST, is_letter, newline};
 use super::scan::Run;
 use crate::decode::input::Input;
@@ -13,11 +14,16 @@ use crate::model::event::EventSink;
 /// Lines between two reports of progress.
 const REPORT: u64 = 1 << 16;
 
+/// Who knows what the lines mean.
+pub enum Reader {
+    FreeBsd(FreeBsd),
+    Linux(Linux),
+}
+
 /// What the runs of a file have in common.
 pub struct Shared {
     pub input: Arc<Input>,
-    /// None: Linux, whose lines need no memory.
-    pub freebsd: Option<FreeBsd>,
+    pub reader: Reader,
     pub ncpu: u16,
     /// Bytes of window per run.
     pub window: usize,
@@ -115,7 +121,7 @@ impl RunStream {
             }
             if bytes.len() - start > 2 && bytes[start + 1] == b'\t' && is_letter(bytes[start]) {
                 let mut fields = Fields::new(bytes, start + 2);
-                if let (Some(ts), Some(cpu)) = (fields.int(), fields.small::<u16>())
+                if let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
                     && cpu < shared.ncpu
                 {
                     let fields = fields.position();
@@ -163,9 +169,9 @@ impl Stream for RunStream {
         let bytes = &self.buffer[..self.filled];
         let mut fields = Fields::new(bytes, line.fields);
         let Line { letter, ts, cpu, start, .. } = line;
-        let known = match &mut shared.freebsd {
-            Some(freebsd) => freebsd.line(letter, ts, cpu, &mut fields, sink)?,
-            None => super::linux::line(letter, ts, cpu, &mut fields, sink)?,
+        let known = match &mut shared.reader {
+            Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
+            Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
         };
         if known {
             self.at = fields.position();
