@@ -18,6 +18,7 @@ SCHEDULERS: Mapping[str, str] = {
     "ule": "ule-14",
     "ule-14": "ule-14",
     "ule-2011": "ule-2011",
+    "ule-2003": "ule-2003",
     "o1": "o1",
 }
 """Names for `scheduler`, and the simulator's policy whose rule each stands for."""
@@ -189,7 +190,7 @@ def _reconstructed(
         "threads": _threads(trace, where),
         "locks": _locks(trace),
     }
-    rows, points = _native.interactivity(policy, settings, frames, trace.window, tick_phase, series)
+    rows, points = _native.interactivity(policy, settings, frames, trace.window, tick_phase, series, trace.ncpu)
     return pl.DataFrame(rows), pl.DataFrame(points)
 
 
