@@ -184,7 +184,7 @@ def _reconstructed(
         raise UsageError(
             f"scheduler {scheduler!r}", "one that scores threads", "one of " + ", ".join(SCHEDULERS)
         )
-    settings = [(name, _text(value)) for name, value in (given or {}).items()]
+    settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     frames = {
         "states": _states(trace, wakers=policy == "o1"),
         "threads": _threads(trace, where),
@@ -194,7 +194,8 @@ def _reconstructed(
     return pl.DataFrame(rows), pl.DataFrame(points)
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """A tunable's value as the native engine reads it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

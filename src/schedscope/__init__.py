@@ -59,6 +59,11 @@ if TYPE_CHECKING:
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.virtual_lag import (
+        virtual_lag,
+        virtual_lag_sentences,
+        virtual_lag_series,
+    )
     from schedscope.analysis.wait_distribution import wait_distribution
     from schedscope.analysis.wakers import wakers
     from schedscope.analysis.weights import weight_notes, weights
@@ -86,6 +91,7 @@ if TYPE_CHECKING:
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
+    from schedscope.plot.virtual_lag import plot_virtual_lag
     from schedscope.plot.wakers import plot_wakers
     from schedscope.plot.work_conservation import plot_idle_episodes, plot_wasted_time
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -157,6 +163,7 @@ _HOMES = {
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
+    "plot_virtual_lag": "schedscope.plot.virtual_lag",
     "plot_wait_distribution": "schedscope.plot.comparison",
     "plot_wakers": "schedscope.plot.wakers",
     "plot_wasted_time": "schedscope.plot.work_conservation",
@@ -180,6 +187,9 @@ _HOMES = {
     "timeline": "schedscope.timelines.widget",
     "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
+    "virtual_lag": "schedscope.analysis.virtual_lag",
+    "virtual_lag_sentences": "schedscope.analysis.virtual_lag",
+    "virtual_lag_series": "schedscope.analysis.virtual_lag",
     "wait_distribution": "schedscope.analysis.wait_distribution",
     "wakers": "schedscope.analysis.wakers",
     "wasted_time": "schedscope.analysis.work_conservation",
@@ -247,6 +257,7 @@ __all__ = [
     "plot_runqueue_latency",
     "plot_starvation",
     "plot_survival",
+    "plot_virtual_lag",
     "plot_wait_distribution",
     "plot_wakers",
     "plot_wasted_time",
@@ -270,6 +281,9 @@ __all__ = [
     "timeline",
     "timeline_html",
     "tunables",
+    "virtual_lag",
+    "virtual_lag_sentences",
+    "virtual_lag_series",
     "wait_distribution",
     "wakers",
     "wasted_time",

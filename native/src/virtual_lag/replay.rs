@@ -366,7 +366,7 @@ impl<'a> Replay<'a> {
         }
         self.update(c, self.now);
         let running = self.all.queue(c).curr == Some(t);
-        self.note(c, t, if running { Turn::Stopped } else { Turn::Left });
+        self.note(c, t, Turn::Left);
         self.keep_lag(c, t);
         self.all.entity(t).rest = None;
         if running {
