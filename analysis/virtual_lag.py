@@ -230,12 +230,9 @@ def _states(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _basis(utid: pl.Series, equal: npt.NDArray[np.bool_]) -> pl.DataFrame:
-    any_equal = np.zeros(int(utid.max() or 0) + 1, dtype=bool)  # type: ignore[arg-type]
-    any_equal[utid.to_numpy()[equal]] = True
-    names = np.where(any_equal, "equal", "kernel table")
-    return pl.DataFrame(
-        {"utid": np.arange(len(names), dtype=np.uint32), "basis": pl.Series(names, dtype=BASIS)}
-    )
+    threads = pl.DataFrame({"utid": utid, "equal": equal}).group_by("utid")
+    name = pl.when(pl.col("equal").any()).then(pl.lit("equal")).otherwise(pl.lit("kernel table"))
+    return threads.agg(basis=name.cast(BASIS))
 
 
 def _named(trace: Trace, frame: pl.DataFrame, *names: str) -> pl.DataFrame:

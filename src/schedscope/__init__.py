@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedscope import workload
-    from schedscope.analysis.affinity import (
-        affinity,
-        cpu_returns,
-        isolation_leaks,
-        residency,
-        runs_outside_affinity,
-    )
+    from schedscope.analysis.affinity import affinity
     from schedscope.analysis.antagonists import antagonists
     from schedscope.analysis.check import check
     from schedscope.analysis.comparison import compare
     from schedscope.analysis.cpu_efficiency import cpu_efficiency
+    from schedscope.analysis.cpu_returns import cpu_returns
     from schedscope.analysis.critical_path import critical_path
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
@@ -37,6 +32,7 @@ if TYPE_CHECKING:
         interactivity_sentences,
         interactivity_series,
     )
+    from schedscope.analysis.isolation import isolation_leaks, runs_outside_affinity
     from schedscope.analysis.lag import lag
     from schedscope.analysis.matching import match_threads
     from schedscope.analysis.migration import (
@@ -54,6 +50,7 @@ if TYPE_CHECKING:
         queue_depth_summary,
         queue_load_agreement,
     )
+    from schedscope.analysis.residency import residency
     from schedscope.analysis.run_lengths import run_lengths
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.starvation import starvation, starvation_summary
@@ -120,7 +117,7 @@ _HOMES = {
     "compare": "schedscope.analysis.comparison",
     "convert": "schedscope.trace",
     "cpu_efficiency": "schedscope.analysis.cpu_efficiency",
-    "cpu_returns": "schedscope.analysis.affinity",
+    "cpu_returns": "schedscope.analysis.cpu_returns",
     "critical_path": "schedscope.analysis.critical_path",
     "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
@@ -133,7 +130,7 @@ _HOMES = {
     "interactivity_sentences": "schedscope.analysis.interactivity",
     "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
-    "isolation_leaks": "schedscope.analysis.affinity",
+    "isolation_leaks": "schedscope.analysis.isolation",
     "jain_index": "schedscope.analysis.fairness",
     "lag": "schedscope.analysis.lag",
     "match_threads": "schedscope.analysis.matching",
@@ -174,10 +171,10 @@ _HOMES = {
     "queue_depth": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
-    "residency": "schedscope.analysis.affinity",
+    "residency": "schedscope.analysis.residency",
     "run_lengths": "schedscope.analysis.run_lengths",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
-    "runs_outside_affinity": "schedscope.analysis.affinity",
+    "runs_outside_affinity": "schedscope.analysis.isolation",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
     "starvation": "schedscope.analysis.starvation",

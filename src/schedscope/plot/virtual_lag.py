@@ -41,9 +41,7 @@ def plot_virtual_lag(
             lag[np.cumsum(1 + leaves)[leaves] - 1] = np.nan
             label = f"{units.printable(row['comm'] or '') or '(no name)'} {row['tid'] or ''}"
             color = COLORS[number % len(COLORS)]
-            axes.plot(
-                at, lag, color=color, linewidth=1.1, marker=".", markersize=2.5, label=label
-            )
+            axes.plot(at, lag, color=color, linewidth=1.1, marker=".", markersize=2.5, label=label)
         time_axis(axes.yaxis)
         axes.set_xlabel("time in s")
         hidden = ranked.height - chosen.height
