@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.topology import cpu_list
 from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
@@ -181,10 +182,7 @@ def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
     """
     if not affinity:
         return cpus
-    chosen: set[int] = set()
-    for part in affinity.split(","):
-        first, _, last = part.partition("-")
-        chosen.update(range(int(first), int(last or first) + 1))
+    chosen = set(cpu_list(affinity))
     return [cpu for cpu in cpus if cpu in chosen]
 
 

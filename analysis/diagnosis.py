@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis.affinity import runs_outside_affinity
 from schedscope.analysis.check import check
 from schedscope.analysis.finding import several
+from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration import migration_summary, ping_pong
 from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth_summary

@@ -18,6 +18,7 @@ SCHEDULERS: Mapping[str, str] = {
     "ule": "ule-14",
     "ule-14": "ule-14",
     "ule-2011": "ule-2011",
+    "ule-2003": "ule-2003",
     "o1": "o1",
 }
 """Names for `scheduler`, and the simulator's policy whose rule each stands for."""
@@ -60,11 +61,11 @@ def interactivity(
 
     The trace may be of any scheduler; each thread's recorded runs and sleeps are
     given to the rule of the named one, and its score followed through time.
-    `"ule"` (the same as `"ule-14"`) and `"ule-2011"` are FreeBSD's; a score from
+    `"ule"` (the same as `"ule-14"`), `"ule-2011"` and `"ule-2003"` are FreeBSD's; a score from
     0 (asleep) to 100 (running), and interactive below 30 unless `set`, which
     gives values to the policy's tunables as in `simulate`, says otherwise. `"o1"`
     is Linux 2.6.10's: the score is the bonus for sleep from 0 to 10, and 7 or
-    more is interactive at nice 0.
+    more is interactive at nice 0. EEVDF and CFS score no threads: see `virtual_lag`.
 
     * `score`: at the end of what was seen of the thread; `score_min`, `score_max`; null for
       threads of a real-time, idle or interrupt class, which the rule is not for;
@@ -77,10 +78,10 @@ def interactivity(
     * `n`: sleeps credited; `n_censored`: still open at the end of the window, and so not
       credited yet; `n_excluded`: those of which the end was not seen, and gaps in sight.
 
-    `where` selects threads by the columns of `threads`. The kernel charges run
-    time at the ticks of its statistics clock, of which traces do not tell: one
-    tick is charged for every 1/127 s of run instead. `tick_phase`, an instant (ns)
-    at which all CPUs' clocks ticked, makes it exact; 0 for simulated traces.
+    `where` selects threads by the columns of `threads`. The kernels charge run
+    time, or end slices, at the ticks of a clock of which traces do not tell: one
+    tick is charged for every 1/127 s (O(1): 1 ms) of run instead. `tick_phase`, an instant
+    (ns) at which all CPUs' clocks ticked, makes it exact; 0 for simulated traces.
 
     Definition: docs/definitions/interactivity.md. Raises `UsageError` for
     another scheduler or a tunable it does not have, `FormatError` for states out of order.
@@ -183,17 +184,20 @@ def _reconstructed(
         raise UsageError(
             f"scheduler {scheduler!r}", "one that scores threads", "one of " + ", ".join(SCHEDULERS)
         )
-    settings = [(name, _text(value)) for name, value in (given or {}).items()]
+    settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     frames = {
         "states": _states(trace, wakers=policy == "o1"),
         "threads": _threads(trace, where),
         "locks": _locks(trace),
     }
-    rows, points = _native.interactivity(policy, settings, frames, trace.window, tick_phase, series)
+    rows, points = _native.interactivity(
+        policy, settings, frames, trace.window, tick_phase, series, trace.ncpu
+    )
     return pl.DataFrame(rows), pl.DataFrame(points)
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """A tunable's value as the native engine reads it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

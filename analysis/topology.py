@@ -20,6 +20,10 @@ PLACES = ("cpu", "core", "llc", "package", "numa_node")
 """Columns of `cpus` that put CPUs into groups, the smallest first."""
 
 
+# `cpu` is a UInt16.
+_LAST_CPU = (1 << 16) - 1
+
+
 def cpus_of(trace: Trace) -> list[int]:
     """Numbers of the CPUs that the trace knows, ascending; they may have gaps."""
     listed = trace.cpus.select("cpu").collect()["cpu"].to_list()
@@ -98,13 +102,16 @@ def _distance(pairs: list[tuple[int | None, int | None]]) -> str | None:
 def cpu_list(text: str) -> list[int]:
     """The CPUs of a list as kernels write it.
 
+    Raises `FormatError` if it is none, or names a CPU above 65535, more than a trace can number.
+
     >>> cpu_list("0-2,8"), cpu_list("")
     ([0, 1, 2, 8], [])
     """
     found: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        numbers = first.isdecimal() and (not dash or last.isdecimal())
+        if not numbers or int(last or first) > _LAST_CPU:
             raise FormatError(
                 f"{text!r} is not a list of CPUs", "numbers and ranges", "as in 0-3,8"
             )

@@ -19,6 +19,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.simulator.machine import Machine
 
@@ -216,13 +217,7 @@ def cpu_list(text: str | None, ncpu: int) -> list[int]:
     """
     if text is None:
         return list(range(ncpu))
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f"CPU list {text!r}", "numbers and ranges", "as in 0-3,8")
-        found.update(range(int(first), min(int(last if dash else first), ncpu - 1) + 1))
-    return sorted(c for c in found if c < ncpu)
+    return [cpu for cpu in topology.cpu_list(text) if cpu < ncpu]
 
 
 def engine_tables(

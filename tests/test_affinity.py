@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.affinity import isolated_cpus
+from schedscope.analysis.isolation import isolated_cpus
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedscope import workload
-    from schedscope.analysis.affinity import (
-        affinity,
-        cpu_returns,
-        isolation_leaks,
-        residency,
-        runs_outside_affinity,
-    )
+    from schedscope.analysis.affinity import affinity
     from schedscope.analysis.antagonists import antagonists
     from schedscope.analysis.check import check
     from schedscope.analysis.comparison import compare
     from schedscope.analysis.cpu_efficiency import cpu_efficiency
+    from schedscope.analysis.cpu_returns import cpu_returns
     from schedscope.analysis.critical_path import critical_path
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.definitions import as_defined, definitions
@@ -37,6 +32,7 @@ if TYPE_CHECKING:
         interactivity_sentences,
         interactivity_series,
     )
+    from schedscope.analysis.isolation import isolation_leaks, runs_outside_affinity
     from schedscope.analysis.lag import lag
     from schedscope.analysis.matching import match_threads
     from schedscope.analysis.migration import (
@@ -54,11 +50,17 @@ if TYPE_CHECKING:
         queue_depth_summary,
         queue_load_agreement,
     )
+    from schedscope.analysis.residency import residency
     from schedscope.analysis.run_lengths import run_lengths
     from schedscope.analysis.runqueue_latency import runqueue_latency
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.starvation_timeline import starvation_timeline
     from schedscope.analysis.survival import survival
+    from schedscope.analysis.virtual_lag import (
+        virtual_lag,
+        virtual_lag_sentences,
+        virtual_lag_series,
+    )
     from schedscope.analysis.wait_distribution import wait_distribution
     from schedscope.analysis.wakers import wakers
     from schedscope.analysis.weights import weight_notes, weights
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from schedscope.plot.runqueue_latency import plot_runqueue_latency
     from schedscope.plot.starvation import plot_starvation
     from schedscope.plot.survival import plot_survival
+    from schedscope.plot.virtual_lag import plot_virtual_lag
     from schedscope.plot.wakers import plot_wakers
     from schedscope.plot.work_conservation import plot_idle_episodes, plot_wasted_time
     from schedscope.plot.worst_waits import plot_worst_waits
@@ -114,7 +117,7 @@ _HOMES = {
     "compare": "schedscope.analysis.comparison",
     "convert": "schedscope.trace",
     "cpu_efficiency": "schedscope.analysis.cpu_efficiency",
-    "cpu_returns": "schedscope.analysis.affinity",
+    "cpu_returns": "schedscope.analysis.cpu_returns",
     "critical_path": "schedscope.analysis.critical_path",
     "culprits": "schedscope.analysis.culprits",
     "definitions": "schedscope.analysis.definitions",
@@ -127,7 +130,7 @@ _HOMES = {
     "interactivity_sentences": "schedscope.analysis.interactivity",
     "interactivity_series": "schedscope.analysis.interactivity",
     "internals": "schedscope.simulator.run",
-    "isolation_leaks": "schedscope.analysis.affinity",
+    "isolation_leaks": "schedscope.analysis.isolation",
     "jain_index": "schedscope.analysis.fairness",
     "lag": "schedscope.analysis.lag",
     "match_threads": "schedscope.analysis.matching",
@@ -157,6 +160,7 @@ _HOMES = {
     "plot_runqueue_latency": "schedscope.plot.runqueue_latency",
     "plot_starvation": "schedscope.plot.starvation",
     "plot_survival": "schedscope.plot.survival",
+    "plot_virtual_lag": "schedscope.plot.virtual_lag",
     "plot_wait_distribution": "schedscope.plot.comparison",
     "plot_wakers": "schedscope.plot.wakers",
     "plot_wasted_time": "schedscope.plot.work_conservation",
@@ -167,10 +171,10 @@ _HOMES = {
     "queue_depth": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
-    "residency": "schedscope.analysis.affinity",
+    "residency": "schedscope.analysis.residency",
     "run_lengths": "schedscope.analysis.run_lengths",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
-    "runs_outside_affinity": "schedscope.analysis.affinity",
+    "runs_outside_affinity": "schedscope.analysis.isolation",
     "simulate": "schedscope.simulator.run",
     "simulate_all": "schedscope.simulator.outcome",
     "starvation": "schedscope.analysis.starvation",
@@ -180,6 +184,9 @@ _HOMES = {
     "timeline": "schedscope.timelines.widget",
     "timeline_html": "schedscope.timelines.page",
     "tunables": "schedscope.simulator.policy",
+    "virtual_lag": "schedscope.analysis.virtual_lag",
+    "virtual_lag_sentences": "schedscope.analysis.virtual_lag",
+    "virtual_lag_series": "schedscope.analysis.virtual_lag",
     "wait_distribution": "schedscope.analysis.wait_distribution",
     "wakers": "schedscope.analysis.wakers",
     "wasted_time": "schedscope.analysis.work_conservation",
@@ -247,6 +254,7 @@ __all__ = [
     "plot_runqueue_latency",
     "plot_starvation",
     "plot_survival",
+    "plot_virtual_lag",
     "plot_wait_distribution",
     "plot_wakers",
     "plot_wasted_time",
@@ -270,6 +278,9 @@ __all__ = [
     "timeline",
     "timeline_html",
     "tunables",
+    "virtual_lag",
+    "virtual_lag_sentences",
+    "virtual_lag_series",
     "wait_distribution",
     "wakers",
     "wasted_time",

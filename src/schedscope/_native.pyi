@@ -112,6 +112,16 @@ def interactivity(
     window: tuple[int, int],
     phase: int | None = None,
     series: bool = False,
+    ncpu: int = 1,
+) -> tuple[ArrowTable, ArrowTable]: ...
+def virtual_lag(
+    scheduler: str,
+    given: list[tuple[str, str]],
+    frames: Mapping[str, _ArrowStream],
+    window: tuple[int, int],
+    ncpu: int,
+    phase: int = 0,
+    series: bool = False,
 ) -> tuple[ArrowTable, ArrowTable]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],

@@ -145,8 +145,12 @@ impl<'a, R: Rule> Fold<'a, R> {
             return Ok(());
         };
         let end = row.ts + row.dur;
+        // Who creates a thread runs, even if that is the last it does: before its own row closes.
+        let own = |child: u32| {
+            row.doing == Doing::Running && self.known[child as usize].parent == Some(row.utid)
+        };
         while let Some(&(at, exits, child)) = self.turns.last()
-            && at < end
+            && (at < end || at == end && !exits && own(child))
         {
             self.turns.pop();
             if !exits {

@@ -6,9 +6,11 @@
 //! of different threads in order of their end (docs/trace-model.md).
 mod fold;
 mod o1;
-mod output;
+pub(crate) mod output;
 pub mod python;
+mod stat_clock;
 mod ule;
+mod ule_2003;
 
 /// Part of one interval of a thread's life.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,8 @@ use super::fold::{Known, Point, Tally};
 use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
 
-fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
+/// A table of columns of one length.
+pub(crate) fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
     let fields: Vec<Field> = columns
         .iter()
         .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))

@@ -9,12 +9,13 @@ use pyo3::prelude::*;
 use super::fold::{Fold, Known, Row};
 use super::o1::O1;
 use super::ule::Ule;
+use super::ule_2003::Ule2003;
 use super::{Closed, Doing, Rule, output};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
 
-fn column<'a, T: ArrowPrimitiveType>(
+pub(crate) fn column<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
     name: &str,
 ) -> Result<&'a PrimitiveArray<T>> {
@@ -24,7 +25,7 @@ fn column<'a, T: ArrowPrimitiveType>(
 }
 
 /// A column in which every row has a value.
-fn full<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native]> {
+pub(crate) fn full<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native]> {
     let array = column::<T>(batch, name)?;
     if array.null_count() > 0 {
         return Err(Error::format(
@@ -129,9 +130,10 @@ fn feed<R: Rule>(
 /// `frames`: `states` (utid, ts, dur, codes state and end, the latter with 8 for a
 /// wait that a thread's wakeup began), `threads` (utid,
 /// start_ts, exit_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
-/// waits for locks). `phase`: an instant at which the statistics clock ticked.
+/// waits for locks). `phase`: an instant at which the clock ticked.
 #[pyfunction]
-#[pyo3(signature = (scheduler, given, frames, window, phase=None, series=false))]
+#[pyo3(signature = (scheduler, given, frames, window, phase=None, series=false, ncpu=1))]
+#[expect(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn interactivity(
     py: Python<'_>,
     scheduler: &str,
@@ -140,6 +142,7 @@ pub fn interactivity(
     window: (i64, i64),
     phase: Option<i64>,
     series: bool,
+    ncpu: usize,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match frames.get(name) {
@@ -158,14 +161,19 @@ pub fn interactivity(
                 let fold = Fold::new(Ule::new(&settings, phase), &known, window, kept, series);
                 feed(fold, &known, &states, &locked)
             }
+            "ule-2003" => {
+                let kept = settings.ns("slp_run_max");
+                let rule = Ule2003::new(&settings, phase);
+                feed(Fold::new(rule, &known, window, kept, series), &known, &states, &locked)
+            }
             "o1" => {
                 let kept = settings.ns("max_sleep_avg");
-                let fold = Fold::new(O1::new(&settings), &known, window, kept, series);
+                let fold = Fold::new(O1::new(&settings, phase, ncpu), &known, window, kept, series);
                 feed(fold, &known, &states, &locked)
             }
             _ => Err(Error::usage(
                 format!("scheduler {scheduler} scores no threads as interactive"),
-                "ule-14, ule-2011 or o1",
+                "ule-14, ule-2011, ule-2003 or o1",
                 "",
             )),
         }

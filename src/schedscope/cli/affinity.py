@@ -69,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from schedscope.analysis.affinity import (
-        affinity,
-        cpu_returns,
+    from schedscope.analysis.affinity import affinity
+    from schedscope.analysis.cpu_returns import cpu_returns
+    from schedscope.analysis.isolation import (
         isolated_cpus,
         isolation_leaks,
-        residency,
         runs_outside_affinity,
     )
+    from schedscope.analysis.residency import residency
     from schedscope.analysis.topology import cpu_text
 
     by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]

@@ -1,17 +1,18 @@
-"""Which threads would a scheduler have called interactive?
+"""What would a scheduler think of the recorded threads?
 
 The recorded runs and sleeps of each thread, under whatever scheduler they were
-recorded, are given to the rule by which FreeBSD's ULE tells interactive
-threads from others: a score from 0 (asleep) to 100 (running), interactive
-below 30; or to that of Linux 2.6.10, a bonus from 0 to 10, interactive from 7
-on. A thread that was there when the recording began is scored from an
-empty history; the column `settled` says from when on that no longer matters.
+recorded, are given to the arithmetic of another one. FreeBSD's ULE tells
+interactive threads from others by a score from 0 (asleep) to 100 (running),
+interactive below 30; Linux 2.6.10 by a bonus from 0 to 10, interactive from 7 on.
+EEVDF and CFS keep virtual times instead: they tell how much CPU time each
+thread is owed. A thread that was there when the recording began is followed
+from an empty history; the column `settled` says from when on that no longer matters.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
@@ -20,24 +21,30 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from schedscope.trace import Trace
+
 NAME = "interactivity"
-HELP = "which threads a scheduler would call interactive"
+HELP = "what a scheduler would think of the threads: interactive, owed CPU time"
 EXAMPLE = """\
-  schedscope interactivity web.capture --scheduler ule
-  schedscope interactivity web.capture --comm 'nginx*' --set interact=20
+  schedscope interactivity web.capture --model ule-14
+  schedscope interactivity web.capture --model eevdf --comm 'nginx*'
   schedscope interactivity web.capture --tid 712 --series --format csv
 """
 SORTS = ("observed", "interactive", "score", "transitions", "utid")
+LAG_SORTS = ("lag_max", "lag", "competed", "picks", "utid")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope interactivity`."""
     _options.add_input(parser)
     parser.add_argument(
+        "--model",
         "--scheduler",
+        dest="model",
         default="ule",
         metavar="NAME",
-        help="whose rule: ule (FreeBSD 14, the default), ule-2011, o1 (Linux 2.6.10)",
+        help="whose rule: ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10),"
+        " eevdf (Linux 6.17; or eevdf-6.12, eevdf-6.6), cfs (2.6.32; or cfs-2.6.31)",
     )
     parser.add_argument(
         "--set",
@@ -46,9 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a tunable of it, as in --set interact=20 (see simulate --policies)",
     )
-    parser.add_argument("--series", action="store_true", help="every change of a score instead")
+    parser.add_argument("--series", action="store_true", help="every change over time instead")
     parser.add_argument(
-        "--sort", choices=SORTS, default="observed", help="largest first (default: observed)"
+        "--sort",
+        choices=sorted({*SORTS, *LAG_SORTS}),
+        help="largest first (default: observed; of eevdf and cfs lag_max)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
     _options.add_selection(parser)
@@ -57,47 +66,95 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from schedscope.analysis.interactivity import (
-        interactivity,
-        interactivity_sentences,
-        interactivity_series,
-    )
+    from schedscope.analysis.virtual_lag import LAG_SCHEDULERS
 
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
     if args.cpu:
         raise UsageError(
             f"--cpu {args.cpu[0]}",
-            "threads: a score is of a thread, wherever it runs",
+            "threads: what is thought of a thread does not depend on where it runs",
             "select with --comm, --pid or --tid",
         )
+    owes = args.model in LAG_SCHEDULERS
+    sorts = LAG_SORTS if owes else SORTS
+    if args.sort and args.sort not in sorts:
+        raise UsageError(f"--sort {args.sort} with --model {args.model}", f"one of {sorts}")
+    args.sort = args.sort or sorts[0]
     given = dict(_setting(text) for text in args.set)
     trace = _options.open_input(args)
-    where = _options.where(args, trace)
-    ask = interactivity_series if args.series else interactivity
-    frame = ask(trace, args.scheduler, set=given, where=where)
-    if not args.series:
-        frame = frame.sort(args.sort, descending=args.sort != "utid", nulls_last=True)
+    notes: list[str] = []
+    if owes:
+        frame, sentences, notes = _owed(args, trace, given)
+    else:
+        frame, sentences = _scored(args, trace, given)
     rows = frame.height
     frame = frame.head(args.top) if args.top else frame
     origin = trace.window[0]
     foot = (
         [f"({rows - frame.height} more rows; give a larger --top)"] if frame.height < rows else []
     )
-    about = {**_headline.about(trace), "scheduler": args.scheduler, "rows_in_all": rows}
+    about = {**_headline.about(trace), "scheduler": args.model, "rows_in_all": rows}
+    if owes:
+        about["weights"] = notes
     if not args.series:
-        sentences = interactivity_sentences(frame, origin=origin)
-        about["sentences"] = sentences
-        foot += ["", *sentences[:5]] if sentences else []
+        about["sentences"] = sentences[: frame.height]
+        foot += ["", *sentences[: min(5, frame.height)]] if sentences else []
+    foot += [f"weights: {note}" for note in notes]
+    columns = _lag_columns if owes else _columns
     _output.emit(
         frame,
         args.format,
-        columns=_columns(frame, args.series, origin),
+        columns=columns(frame, args.series, origin),
         about=about,
         head=[*_headline.headline(trace), ""],
         foot=foot,
     )
     return 0
+
+
+def _scored(
+    args: argparse.Namespace, trace: Trace, given: dict[str, Any]
+) -> tuple[pl.DataFrame, list[str]]:
+    from schedscope.analysis.interactivity import (
+        SCHEDULERS,
+        interactivity,
+        interactivity_sentences,
+        interactivity_series,
+    )
+    from schedscope.analysis.virtual_lag import LAG_SCHEDULERS
+
+    if args.model not in SCHEDULERS:
+        raise UsageError(
+            f"--model {args.model}",
+            "a scheduler with a rule for threads",
+            "one of " + ", ".join([*SCHEDULERS, *LAG_SCHEDULERS]),
+        )
+    where = _options.where(args, trace)
+    if args.series:
+        return interactivity_series(trace, args.model, set=given, where=where), []
+    frame = interactivity(trace, args.model, set=given, where=where)
+    frame = frame.sort(args.sort, descending=args.sort != "utid", nulls_last=True)
+    return frame, interactivity_sentences(frame, origin=trace.window[0])
+
+
+def _owed(
+    args: argparse.Namespace, trace: Trace, given: dict[str, Any]
+) -> tuple[pl.DataFrame, list[str], list[str]]:
+    from schedscope.analysis.virtual_lag import (
+        virtual_lag,
+        virtual_lag_sentences,
+        virtual_lag_series,
+    )
+    from schedscope.analysis.weights import weight_notes
+
+    where = _options.where(args, trace)
+    notes = weight_notes(trace)
+    if args.series:
+        return virtual_lag_series(trace, args.model, set=given, where=where), [], notes
+    frame = virtual_lag(trace, args.model, set=given, where=where)
+    frame = frame.sort(args.sort, descending=args.sort != "utid", nulls_last=True)
+    return frame, virtual_lag_sentences(frame, origin=trace.window[0]), notes
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -132,6 +189,38 @@ def _columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]:
     ]
     if frame["unknown"].sum():
         columns.append(Column("unknown", kind="time", rank=7))
+    if frame["n_excluded"].sum():
+        columns.append(Column("n_excluded", "unseen", "count", rank=8))
+    return columns
+
+
+def _lag_columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]:
+    if series:
+        return [
+            Column("ts", "at", "at", origin=origin),
+            Column("comm"),
+            Column("tid", kind="id"),
+            Column("cpu", kind="id"),
+            Column("turn"),
+            Column("lag", "owed", "time"),
+            Column("eligible"),
+            Column("settled"),
+        ]
+    columns = [
+        Column("comm"),
+        Column("tid", kind="id"),
+        Column("weight", kind="right", rank=2),
+        Column("lag_max", "owed most", "time"),
+        Column("ts_lag_max", "at", "at", origin=origin),
+        Column("lag_min", "ahead most", "time", rank=3),
+        Column("lag", "at last", "time"),
+        Column("picks", "runs", "count", rank=1),
+        Column("picks_eligible", "eligible", "count", rank=4),
+        Column("competed", kind="time", rank=5),
+        Column("ts_settled", "settled", "at", rank=6, origin=origin),
+    ]
+    if frame["unplaced"].sum():
+        columns.append(Column("unplaced", kind="time", rank=7))
     if frame["n_excluded"].sum():
         columns.append(Column("n_excluded", "unseen", "count", rank=8))
     return columns

@@ -15,6 +15,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
+use super::cfs_place::Placing;
 use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
 use super::linux_rt::RtQueues;
@@ -224,15 +225,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         most: 32,
     };
     let k = Constants {
-        latency: s.ns("sched_latency") * f,
-        min_granularity: s.ns("sched_min_granularity") * f,
+        place: Placing::new(s, ncpu),
         wakeup_granularity: s.ns("sched_wakeup_granularity") * f,
-        nr_latency: s.int("sched_nr_latency"),
         migration_cost: s.ns("sched_migration_cost"),
-        child_first: s.is_on("child_runs_first"),
-        sleepers: s.is_on("fair_sleepers"),
-        gentle: s.is_on("gentle_fair_sleepers"),
-        start_debit: s.is_on("start_debit"),
         wakeup_preempt: s.is_on("wakeup_preempt"),
         adaptive: s.is_on("adaptive_gran"),
         asym: s.is_on("asym_gran"),
@@ -263,15 +258,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
 
 #[derive(Debug, Clone, Copy)]
 struct Constants {
-    latency: i64,
-    min_granularity: i64,
+    place: Placing,
     wakeup_granularity: i64,
-    nr_latency: i64,
     migration_cost: i64,
-    child_first: bool,
-    sleepers: bool,
-    gentle: bool,
-    start_debit: bool,
     wakeup_preempt: bool,
     adaptive: bool,
     asym: bool,
@@ -478,43 +467,15 @@ struct Cfs {
 }
 
 impl Cfs {
-    fn period(&self, nr: i64) -> i64 {
-        if nr > self.k.nr_latency {
-            nr * self.k.min_granularity
-        } else {
-            self.k.latency
-        }
-    }
-
-    /// The slice of `t` on `c`; `queued` tells whether it is counted there.
-    fn slice(&self, c: Cpu, t: Tid, queued: bool) -> i64 {
-        let rq = &self.q.rqs[c as usize];
-        let weight = self.q.se[t as usize].weight;
-        let (nr, load) = if queued {
-            (i64::from(rq.nr), rq.load)
-        } else {
-            (i64::from(rq.nr) + 1, rq.load + weight)
-        };
-        self.period(nr) * weight / load.max(1)
-    }
-
     fn place(&mut self, c: Cpu, t: Tid, how: How, forked: bool) {
-        let min = self.q.rqs[c as usize].min_vruntime;
-        let mut v = min;
-        if how == How::New {
-            if forked && self.k.start_debit {
-                let weight = self.q.se[t as usize].weight;
-                v += virtual_ns(self.slice(c, t, false), weight);
-            }
-        } else if self.k.sleepers {
-            v -= if self.k.gentle {
-                self.k.latency / 2
-            } else {
-                self.k.latency
-            };
-        }
+        let rq = &self.q.rqs[c as usize];
+        let (min, others) = (rq.min_vruntime, (i64::from(rq.nr), rq.load));
         let se = &mut self.q.se[t as usize];
-        se.vruntime = se.vruntime.max(v);
+        se.vruntime = if how == How::New {
+            self.k.place.born(se.vruntime, min, forked, others, se.weight)
+        } else {
+            self.k.place.woken(se.vruntime, min)
+        };
     }
 
     fn granularity(&self, c: Cpu, curr: Tid, t: Tid) -> i64 {
@@ -758,7 +719,7 @@ impl Policy for Cfs {
                 self.place(cpu, t, how, parent.is_some());
             }
             if how == How::New
-                && self.k.child_first
+                && self.k.place.child_first
                 && let Some(p) = self.q.rqs[cpu as usize].curr
                 && parent == Some(p)
             {
@@ -796,7 +757,7 @@ impl Policy for Cfs {
         }
         self.q.update(w, cpu);
         let nr = i64::from(self.q.rqs[cpu as usize].nr);
-        if self.k.buddies == 2 && nr >= self.k.nr_latency {
+        if self.k.buddies == 2 && nr >= self.k.place.nr_latency {
             self.q.rq(cpu).last = Some(curr);
         }
         if self.k.buddies == 2 {
@@ -811,7 +772,7 @@ impl Policy for Cfs {
             return;
         }
         if self.k.wakeup_preempt && self.beats(cpu, curr, t) == 1 {
-            if self.k.buddies == 1 && nr >= self.k.nr_latency {
+            if self.k.buddies == 1 && nr >= self.k.place.nr_latency {
                 self.q.rq(cpu).last = Some(curr);
             }
             w.resched(cpu, Why::Preempted);
@@ -928,15 +889,16 @@ impl Cfs {
         if self.q.rqs[cpu as usize].nr < 2 {
             return;
         }
-        let slice = self.slice(cpu, t, true);
+        let rq = &self.q.rqs[cpu as usize];
         let se = &self.q.se[t as usize];
+        let slice = self.k.place.slice(i64::from(rq.nr), rq.load, se.weight);
         let ran = se.ran - se.ran_at_pick;
         if ran > slice {
             self.clear_buddies(cpu);
             w.resched(cpu, Why::SliceEnd);
             return;
         }
-        if !self.k.early || ran < self.k.min_granularity {
+        if !self.k.early || ran < self.k.place.min_granularity {
             return;
         }
         let first = self.q.rqs[cpu as usize].tree.first();

@@ -17,6 +17,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
+use super::eevdf_lag::{Average, lag_limit};
 use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_rt::RtQueues;
@@ -271,28 +272,6 @@ struct Rqs {
     nodes: Nodes,
 }
 
-/// Whether a virtual time is at or before the average of a queue.
-#[derive(Debug, Clone, Copy)]
-struct Average {
-    moment: i64,
-    weight: i64,
-    origin: i64,
-}
-
-impl Average {
-    fn is_eligible(&self, v: i64) -> bool {
-        self.moment >= (v - self.origin) * self.weight
-    }
-
-    /// Rounded down.
-    fn vruntime(&self) -> i64 {
-        if self.weight == 0 {
-            return self.origin;
-        }
-        self.origin + self.moment.div_euclid(self.weight)
-    }
-}
-
 impl Rqs {
     fn rq(&mut self, c: Cpu) -> &mut Rq {
         &mut self.rqs[c as usize]
@@ -301,13 +280,13 @@ impl Rqs {
     fn average(&self, c: Cpu) -> Average {
         let rq = &self.rqs[c as usize];
         let mut a = Average {
-            moment: rq.moment,
+            moment: i128::from(rq.moment),
             weight: rq.weight,
             origin: rq.origin,
         };
         if let Some(t) = rq.curr {
             let se = &self.se[t as usize];
-            a.moment += se.weight * (se.vruntime - rq.origin);
+            a.moment += i128::from(se.weight * (se.vruntime - rq.origin));
             a.weight += se.weight;
         }
         a
@@ -389,24 +368,17 @@ impl Rqs {
     fn note_lag(&mut self, c: Cpu, t: Tid) {
         let v = self.average(c).vruntime();
         let se = &mut self.se[t as usize];
-        let most = virtual_ns((2 * self.k.slice).max(self.k.jiffy), se.weight);
+        let most = lag_limit(self.k.slice, self.k.jiffy, se.weight);
         se.lag = (v - se.vruntime).clamp(-most, most);
     }
 
     /// Give `t`, which is counted nowhere, its place on `c`.
     fn place(&mut self, c: Cpu, t: Tid, new: bool) {
         let a = self.average(c);
-        let v = a.vruntime();
         let se = &mut self.se[t as usize];
         let mut slice = virtual_ns(self.k.slice, se.weight);
-        let mut lag = 0;
-        if self.k.place_lag && a.weight > 0 {
-            // Adding it moves the average: stretch the lag so that it comes out right.
-            let stretched =
-                i128::from(se.lag) * i128::from(a.weight + se.weight) / i128::from(a.weight);
-            lag = stretched as i64;
-        }
-        se.vruntime = v - lag;
+        let lag = if self.k.place_lag { se.lag } else { 0 };
+        se.vruntime = a.placed(lag, se.weight);
         if let Some(rest) = se.rest.take() {
             se.deadline = se.vruntime + rest;
             return;

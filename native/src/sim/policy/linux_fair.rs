@@ -9,7 +9,7 @@ const WEIGHTS: [i64; 40] = [
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
     70, 56, 45, 36, 29, 23, 18, 15,
 ];
-pub(super) const NICE_0: i64 = 1024;
+pub(crate) const NICE_0: i64 = 1024;
 const IDLE_WEIGHT: i64 = 3;
 
 pub(super) fn weight_of(w: &World, t: Tid) -> i64 {
@@ -21,7 +21,7 @@ pub(super) fn weight_of(w: &World, t: Tid) -> i64 {
 }
 
 /// Virtual ns that `ns` of running are for weight `weight`.
-pub(super) fn virtual_ns(ns: i64, weight: i64) -> i64 {
+pub(crate) fn virtual_ns(ns: i64, weight: i64) -> i64 {
     if weight == NICE_0 {
         ns
     } else {
@@ -30,7 +30,7 @@ pub(super) fn virtual_ns(ns: i64, weight: i64) -> i64 {
 }
 
 /// 1 + log2 of the CPUs: how the kernels scale their slices.
-pub(super) fn log2_factor(ncpu: usize, most: usize) -> i64 {
+pub(crate) fn log2_factor(ncpu: usize, most: usize) -> i64 {
     i64::from(1 + ncpu.min(most).max(1).ilog2())
 }
 

@@ -16,7 +16,7 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
 use super::linux_domains::{Balancer, Knobs};
 use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
-use super::o1_bonus::{MAX_BONUS, Past, Sleeping};
+use super::o1_bonus::{Past, Sleeping};
 use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
@@ -363,7 +363,8 @@ impl Policy for O1 {
         match how {
             How::Wakeup => {
                 let disk = w.thread(t).sleep_kind == SleepKind::Disk;
-                self.task(t).woken = if disk { Woken::FromDisk } else { Woken::No };
+                // By whom, `check_preempt` is told.
+                self.task(t).woken = if disk { Woken::FromDisk } else { Woken::ByInterrupt };
                 let slept = w.thread(t).slept;
                 self.credit_sleep(w, t, slept);
             }
@@ -390,12 +391,9 @@ impl Policy for O1 {
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake) {
-        if self.threads[t as usize].woken != Woken::FromDisk {
-            self.task(t).woken = if wake.waker.is_some() {
-                Woken::ByThread
-            } else {
-                Woken::ByInterrupt
-            };
+        // A new thread was not woken: its first wait earns nothing.
+        if self.threads[t as usize].woken == Woken::ByInterrupt && wake.waker.is_some() {
+            self.task(t).woken = Woken::ByThread;
         }
         // A waker about to sleep is left alone, but never by a real-time thread
         // (the original trusted the waker's word even then).
@@ -538,13 +536,9 @@ impl O1 {
             return;
         }
         // Interactive threads of one priority take turns more often.
-        let left = (MAX_BONUS - self.bonus(t)).max(1);
-        let turn = (self.rules.min_slice << (left - 1)) * self.ncpu / self.rules.jiffy;
-        let used = full - slice;
         if class != Class::RoundRobin
             && self.is_interactive(w, t)
-            && used % turn.max(1) == 0
-            && slice >= turn
+            && self.rules.is_turn(&self.threads[t as usize].past, full, slice, self.ncpu)
         {
             self.renew(w, t);
             w.resched(cpu, Why::SliceEnd);

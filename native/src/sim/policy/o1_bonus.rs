@@ -66,6 +66,14 @@ impl Sleeping {
         (ns / self.jiffy).max(1)
     }
 
+    /// Whether an interactive thread with `slice` ticks of `full` left is to let others of its
+    /// priority run: the more often, the higher its bonus.
+    pub(crate) fn is_turn(&self, past: &Past, full: i64, slice: i64, ncpu: i64) -> bool {
+        let left = (MAX_BONUS - self.bonus(past)).max(1);
+        let turn = (self.min_slice << (left - 1)) * ncpu / self.jiffy;
+        (full - slice) % turn.max(1) == 0 && slice >= turn
+    }
+
     /// The bonus that makes a thread interactive, less 5.
     fn delta_of(&self, fixed: i64) -> i64 {
         (fixed - 120) * MAX_BONUS / 40 + self.delta

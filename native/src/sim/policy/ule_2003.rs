@@ -15,6 +15,7 @@ use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
 use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
+use super::ule_2003_score::{History, Scale};
 use super::{
     Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
 };
@@ -161,23 +162,17 @@ const MAX_TIMESHARE: i64 = 223;
 const IDLE_PRIO: i64 = 240;
 /// The width of the nice window that gets slices.
 const NICE_WINDOW: i64 = 19;
-const SHIFT: i64 = 10;
 const BALANCE: u32 = 0;
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let hz = s.int("hz");
     let or = |given: i64, auto: i64| if given == 0 { auto.max(1) } else { given };
-    let ticks = |name: &str| (s.ns(name) * hz / 1_000_000_000).max(1) << SHIFT;
     let ncpu = machine.ncpu();
     let min = or(s.int("slice_min"), hz / 100);
     Ok(Box::new(Ule2003 {
-        hz,
-        stathz: s.int("stathz") as u32,
+        scale: Scale::new(s),
         min,
         max: or(s.int("slice_max"), hz / 7).max(min),
-        interact: s.int("interact"),
-        history: ticks("slp_run_max"),
-        inherited: ticks("slp_run_fork"),
         later: s.is_on("rules_2005"),
         steals: s.is_on("steal"),
         interval: s.ns("balance_interval"),
@@ -198,8 +193,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
 
 #[derive(Debug, Clone, Default)]
 struct Ke {
-    run: i64,
-    sleep: i64,
+    past: History,
     prio: i64,
     slice: i64,
     row: usize,
@@ -229,13 +223,9 @@ impl Kseq {
 }
 
 struct Ule2003 {
-    hz: i64,
-    stathz: u32,
+    scale: Scale,
     min: i64,
     max: i64,
-    interact: i64,
-    history: i64,
-    inherited: i64,
     later: bool,
     steals: bool,
     interval: i64,
@@ -250,36 +240,11 @@ impl Ule2003 {
     }
 
     fn score(&self, t: Tid) -> i64 {
-        let Ke { run, sleep, .. } = self.threads[t as usize];
-        if run > sleep {
-            let part = (run / 50).max(1);
-            50 + (50 - sleep / part)
-        } else if sleep > run {
-            let part = (sleep / 50).max(1);
-            run / part
-        } else {
-            0
-        }
+        self.scale.score(&self.threads[t as usize].past)
     }
 
     fn is_timeshare(w: &World, t: Tid) -> bool {
         matches!(w.thread(t).class, Class::Fair | Class::Batch)
-    }
-
-    fn limit(&mut self, t: Tid) {
-        let (max, later) = (self.history, self.later);
-        let ke = self.ke(t);
-        let sum = ke.run + ke.sleep;
-        if sum < max {
-            return;
-        }
-        if later && sum <= max / 5 * 6 {
-            ke.run = ke.run / 5 * 4;
-            ke.sleep = ke.sleep / 5 * 4;
-        } else {
-            ke.run /= 2;
-            ke.sleep /= 2;
-        }
     }
 
     fn renew(&mut self, w: &mut World, t: Tid) {
@@ -300,7 +265,7 @@ impl Ule2003 {
     }
 
     fn is_interactive(&self, t: Tid) -> bool {
-        self.score(t) < self.interact
+        self.scale.is_interactive(self.score(t))
     }
 
     /// The slice of `t` on `c`; 0 is "not now".
@@ -444,7 +409,7 @@ impl Ule2003 {
 impl Policy for Ule2003 {
     fn clocks(&self) -> Clocks {
         Clocks {
-            stathz: self.stathz,
+            stathz: self.scale.stathz as u32,
             ..Clocks::default()
         }
     }
@@ -458,20 +423,7 @@ impl Policy for Ule2003 {
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
         self.ke(child).slice = 1;
         if let Some(p) = parent {
-            let (mut run, mut sleep) = {
-                let ke = &self.threads[p as usize];
-                (ke.run, ke.sleep)
-            };
-            let sum = run + sleep;
-            if sum > self.inherited {
-                let ratio = sum / self.inherited;
-                run /= ratio;
-                sleep /= ratio;
-            }
-            let ke = self.ke(child);
-            (ke.run, ke.sleep) = (run, sleep);
-            self.ke(p).run += 1 << SHIFT;
-            self.limit(p);
+            self.ke(child).past = self.scale.fork(&mut self.threads[p as usize].past);
         }
         self.renew(w, child);
     }
@@ -491,16 +443,8 @@ impl Policy for Ule2003 {
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
         if how == How::Wakeup {
             let from = w.thread(t).since - w.thread(t).slept;
-            let ticks = |ns: i64| (i128::from(ns) * i128::from(self.hz) / 1_000_000_000) as i64;
-            let slept = (ticks(w.now()) - ticks(from)) << SHIFT;
-            if slept >= self.history {
-                let max = self.history;
-                let ke = self.ke(t);
-                (ke.run, ke.sleep) = (1, max);
-            } else if slept > 0 {
-                self.ke(t).sleep += slept;
-                self.limit(t);
-            }
+            let slept = self.scale.ticks_at(w.now()) - self.scale.ticks_at(from);
+            self.scale.add_sleep(&mut self.threads[t as usize].past, slept);
             self.renew(w, t);
         }
         self.count(w, cpu, t, true);
@@ -531,8 +475,8 @@ impl Policy for Ule2003 {
             if left == Left::Exited
                 && let Some(p) = w.thread(t).parent
             {
-                self.ke(p).run += self.threads[t as usize].run;
-                self.limit(p);
+                let run = self.threads[t as usize].past.run;
+                self.scale.add_run(&mut self.threads[p as usize].past, run);
             }
             return;
         }
@@ -561,9 +505,7 @@ impl Policy for Ule2003 {
             return;
         }
         if Self::is_timeshare(w, t) {
-            let tick = (self.hz / i64::from(self.stathz)).max(1) << SHIFT;
-            self.ke(t).run += tick;
-            self.limit(t);
+            self.scale.charge_tick(&mut self.threads[t as usize].past);
         }
         self.ke(t).slice -= 1;
         if self.threads[t as usize].slice > 0 {

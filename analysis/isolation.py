@@ -1,0 +1,125 @@
+"""Who ran where its mask, or an isolation of CPUs, should have kept it away?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.residency import masked, time_spent
+from schedscope.analysis.topology import cpu_list, cpu_text, cpus_of
+from schedscope.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
+    """One row per thread and CPU that its recorded mask does not allow, but where it ran.
+
+    * `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: the thread and its mask; `cpu`;
+    * `running` (ns), `runs`; `ts_first`, `ts_last`: when the first and the last of them began.
+
+    A mask is recorded once, and threads change theirs: a run before the change is here, too, and
+    no error. Threads without a recorded mask are not here. Longest first.
+    """
+    spent = masked(trace, time_spent(trace, where, times=True)).filter("outside")
+    threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()
+    return (
+        spent.join(threads, on="utid", how="left")
+        .sort(["running", "utid", "cpu"], descending=[True, False, False])
+        .select(
+            *("utid", "tid", "pid", "comm", "kernel", "affinity", "cpu"),
+            *("running", "runs", "ts_first", "ts_last"),
+        )
+    )
+
+
+def isolation_leaks(
+    trace: Trace, isolated: str | Sequence[int] | None = None, *, where: pl.Expr | None = None
+) -> pl.DataFrame:
+    """One row per thread and isolated CPU on which it ran: who was where nobody should be?
+
+    `isolated` are the CPUs, as numbers or as a list ("2-3"); without it what the capture says
+    (`isolated_cpus`).
+
+    * `cpu`, `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: where, who, and its mask;
+    * `leak`: false if the mask holds isolated CPUs only: somebody put it there, or it is the
+      kernel's own thread of that CPU; true if the thread could have run elsewhere; null
+      if its mask is not known;
+    * `running` (ns), `runs`, `cpu_frac`: of the window; `ts_first`, `ts_last`: begin of
+      the first and the last run.
+
+    Leaks first, longest first. Empty if no CPU is isolated. Raises `UsageError` if
+    neither the caller nor the capture says which are, or a CPU is not the trace's.
+    """
+    chosen = isolated_cpus(trace) if isolated is None else _chosen(isolated)
+    if chosen is None:
+        raise UsageError(
+            "the capture does not say which CPUs were isolated",
+            "the CPUs that are",
+            'name them, as in isolated="2-3"',
+        )
+    strange = sorted(set(chosen) - set(cpus_of(trace)))
+    if strange and isolated is not None:
+        raise UsageError(
+            f"isolated={isolated!r} has CPU {strange[0]}",
+            "CPUs of this trace",
+            f"one of {cpu_text(cpus_of(trace))}",
+        )
+    spent = masked(trace, time_spent(trace, where, times=True)).filter(pl.col("cpu").is_in(chosen))
+    masks = spent["affinity"].unique().drop_nulls()
+    bound = [mask for mask in masks if set(cpu_list(mask)) <= set(chosen)]
+    threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()
+    length = trace.duration
+    return (
+        spent.join(threads, on="utid", how="left")
+        .with_columns(
+            leak=pl.when(pl.col("affinity").is_not_null()).then(~pl.col("affinity").is_in(bound)),
+            cpu_frac=pl.col("running") / length,
+        )
+        .sort(
+            ["leak", "running", "utid", "cpu"],
+            descending=[True, True, False, False],
+            nulls_last=[True, False, False, False],
+        )
+        .select(
+            *("cpu", "utid", "tid", "pid", "comm", "kernel", "affinity", "leak"),
+            *("running", "runs", "cpu_frac", "ts_first", "ts_last"),
+        )
+    )
+
+
+def isolated_cpus(trace: Trace) -> list[int] | None:
+    """The CPUs that the capture says were isolated; None if it does not say.
+
+    From what Linux tells in /sys/devices/system/cpu/isolated (`isolcpus=`, and isolated cpusets of
+    newer kernels) and nohz_full there, and from the command line where that was recorded.
+    """
+    known = trace.fact("scheduler", "tunables")
+    if not isinstance(known, dict):
+        return None
+    lists = [
+        str(known[f"/sys/devices/system/cpu/{name}"])
+        for name in ("isolated", "nohz_full")
+        if f"/sys/devices/system/cpu/{name}" in known
+    ]
+    for word in str(known.get("/proc/cmdline", "")).split():
+        name, _, value = word.partition("=")
+        if name in ("isolcpus", "nohz_full"):
+            # isolcpus=managed_irq,domain,2-3: flags come first.
+            lists.append(",".join(part for part in value.split(",") if part[:1].isdecimal()))
+    if not lists and "/proc/cmdline" not in known:
+        return None
+    # nohz_full reads "(null)" where it is built in and not used.
+    return sorted({cpu for text in lists if text != "(null)" for cpu in cpu_list(text)})
+
+
+def _chosen(isolated: str | Sequence[int]) -> list[int]:
+    if not isinstance(isolated, str):
+        return sorted(set(isolated))
+    try:
+        return cpu_list(isolated)
+    except FormatError:
+        raise UsageError(f"isolated={isolated!r}", "a list of CPUs", "as in 2-3,8") from None

@@ -1,0 +1,138 @@
+"""How long did threads run on each CPU, cache or node?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.topology import cpu_list, places
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+GROUPS = ("utid", *THREAD_COLUMNS)
+"""What threads may be grouped by."""
+
+
+def residency(
+    trace: Trace,
+    by: str | Sequence[str] = "comm",
+    *,
+    over: str = "cpu",
+    where: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """One row per group of threads and place in the machine: how long they ran there.
+
+    `by` is one or more of `GROUPS`, or nothing for all threads together; `over` is "cpu", "core",
+    "llc", "package" or "numa_node". Idle threads are left out.
+
+    * the column named as `over`: the place; null where the trace does not know it;
+    * `running`: time, ns; `running_frac`: its share of the group's running time;
+    * `runs`: intervals of running, those that the window cuts included.
+
+    `running` sums up to the running time of the threads. Largest groups first.
+
+    Definition: docs/definitions/affinity.md. Raises `UsageError` for another `by` or `over`.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 30, 0], "dur": [30, 10, 20], "utid": [2, 2, 3],
+    ...     "state": ["running"] * 3, "cpu": [0, 1, 1],
+    ... })
+    >>> trace = Trace.from_tables({"states": states}, {"ncpu": 2, "window": [0, 40]})
+    >>> residency(trace, by="utid")
+    shape: (3, 5)
+    ┌──────┬─────┬─────────┬──────────────┬──────┐
+    │ utid ┆ cpu ┆ running ┆ running_frac ┆ runs │
+    │ ---  ┆ --- ┆ ---     ┆ ---          ┆ ---  │
+    │ u32  ┆ u16 ┆ i64     ┆ f64          ┆ u32  │
+    ╞══════╪═════╪═════════╪══════════════╪══════╡
+    │ 2    ┆ 0   ┆ 30      ┆ 0.75         ┆ 1    │
+    │ 2    ┆ 1   ┆ 10      ┆ 0.25         ┆ 1    │
+    │ 3    ┆ 1   ┆ 20      ┆ 1.0          ┆ 1    │
+    └──────┴─────┴─────────┴──────────────┴──────┘
+    """
+    keys = group_keys(by)
+    known = places(trace, over)  # refuses another `over`
+    spent = with_threads(trace, time_spent(trace, where), keys)
+    # A CPU that the trace lists nowhere is still a CPU.
+    place = pl.col("cpu") if over == "cpu" else place_of(known, "cpu")
+    total = pl.col("running").sum()
+    whole = total.over(keys) if keys else total
+    return (
+        spent.group_by([*keys, place.alias(over)])
+        .agg(pl.col("running", "runs").sum())
+        .with_columns(group=whole)
+        .sort(["group", *keys, over], descending=[True, *[False] * (len(keys) + 1)])
+        .select(
+            *keys, over, "running",
+            running_frac=pl.col("running") / pl.col("group"), runs=pl.col("runs").cast(pl.UInt32),
+        )
+    )  # fmt: skip
+
+
+def group_keys(by: str | Sequence[str]) -> list[str]:
+    """`by` as a list of different names of `GROUPS`; raises `UsageError` otherwise."""
+    keys = [by] if isinstance(by, str) else list(by)
+    for name in keys:
+        if name not in GROUPS:
+            raise UsageError(f"by={name!r}", "what a thread has", "one of " + ", ".join(GROUPS))
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"by={keys} names a column twice", "each column once")
+    return keys
+
+
+def time_spent(trace: Trace, where: pl.Expr | None, *, times: bool = False) -> pl.DataFrame:
+    """Running time and runs of each thread on each CPU, within the window; when, with `times`."""
+    begin, end = trace.window
+    ts = pl.col("ts").clip(lower_bound=begin)
+    when = {"ts_first": pl.col("ts").min(), "ts_last": pl.col("ts").max()} if times else {}
+    ran = (pl.col("ts") + pl.col("dur")).clip(upper_bound=end) - ts
+    spent = (
+        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+        .group_by(pl.col("utid").cast(pl.UInt32), pl.col("cpu").cast(pl.UInt16))
+        .agg(running=ran.clip(lower_bound=0).sum(), runs=(ran > 0).sum().cast(pl.UInt32), **when)
+        .filter(pl.col("runs") > 0)
+        .collect()
+    )
+    if where is None:
+        return spent
+    names = [name for name in where.meta.root_names() if name in THREAD_COLUMNS]
+    for name in where.meta.root_names():
+        if name not in (*GROUPS, "cpu"):
+            raise UsageError(
+                f"no column {name!r} in where", "a column of threads, or cpu",
+                "one of " + ", ".join([*GROUPS, "cpu"]),
+            )  # fmt: skip
+    return with_threads(trace, spent, names).filter(where).select(spent.columns)
+
+
+def with_threads(trace: Trace, frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """`frame` with those columns of each row's thread that it does not have yet."""
+    wanted = [name for name in names if name not in frame.columns]
+    if not wanted:
+        return frame
+    return frame.join(trace.threads.select("utid", *wanted).collect(), on="utid", how="left")
+
+
+def masked(trace: Trace, spent: pl.DataFrame) -> pl.DataFrame:
+    """`spent` with the thread's mask, and whether the CPU is `outside` of it."""
+    spent = with_threads(trace, spent, ["affinity"])
+    masks = spent["affinity"].unique().drop_nulls().to_list()
+    rows = [(mask, cpu, False) for mask in masks for cpu in cpu_list(mask)]
+    schema = {"affinity": pl.String, "cpu": pl.UInt16, "outside": pl.Boolean}
+    inside = pl.DataFrame(rows, schema=schema, orient="row")
+    known = pl.col("affinity").is_not_null()
+    return spent.join(inside, on=["affinity", "cpu"], how="left").with_columns(
+        outside=pl.when(known).then(pl.col("outside").fill_null(True)).otherwise(False)
+    )
+
+
+def place_of(known: dict[int, int | None], column: str) -> pl.Expr:
+    """The core, cache, package or node that `places` gives for the CPU in a column."""
+    numbers = list(known.values())
+    return pl.col(column).replace_strict(list(known), numbers, default=None, return_dtype=pl.UInt16)

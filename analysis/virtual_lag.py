@@ -1,0 +1,240 @@
+"""What would EEVDF or CFS, by their own account, owe to each thread?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from schedscope import units
+from schedscope.analysis.interactivity import setting_text
+from schedscope.analysis.weights import BASIS, EQUAL_LEVEL, TABLE, Levels
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import STATE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.trace import Trace
+
+LAG_SCHEDULERS: Mapping[str, str] = {
+    "eevdf": "eevdf-6.17",
+    "eevdf-6.17": "eevdf-6.17",
+    "eevdf-6.12": "eevdf-6.12",
+    "eevdf-6.6": "eevdf-6.6",
+    "cfs": "cfs-2.6.32",
+    "cfs-2.6.32": "cfs-2.6.32",
+    "cfs-2.6.31": "cfs-2.6.31",
+}
+"""Names for `scheduler`, and the simulator's policy whose arithmetic each stands for."""
+
+TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
+"""What happened to a thread when its lag is told; see `virtual_lag_series`."""
+
+# Not of the class that shares by weight.
+_FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
+_NOWHERE = (1 << 16) - 1
+
+
+def virtual_lag(
+    trace: Trace,
+    scheduler: str = "eevdf",
+    *,
+    set: Mapping[str, Any] | None = None,
+    where: pl.Expr | None = None,
+    tick_phase: int = 0,
+) -> pl.DataFrame:
+    """One row per thread: what `scheduler` would have owed to it, by its own account.
+
+    The trace may be of any scheduler. It tells who was on which CPU's queue and who ran; from that
+    and the weights follow the virtual times that EEVDF or CFS would have kept, and each thread's
+    lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the thread is
+    owed, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag` this
+    account is per queue, and forgets as the kernel does.
+
+    * `scheduler`; `utid`, `comm`, `pid`, `tid`;
+    * `weight`: as last known (1024 is nice 0), null for threads that never competed in
+      the fair class; `basis`: where it is from, see `weights`;
+    * `lag`, `ts_lag`: the last lag known, at the end or when it last left a queue, and when that
+      was (ns); `lag_max`, `ts_lag_max`, `lag_min`, `ts_lag_min`: the most and the least;
+    * `picks`: how often it began to run, `picks_eligible`: with a lag not below zero;
+    * `competed`: time on a queue, running or not; `unplaced`: runnable on no known queue (ns);
+    * `ts_settled`: from when on its lag rests on nothing from before the trace, null if
+      never: then the lag it had at the begin, taken to be 0, may still be in it;
+    * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
+      end not seen; `n_excluded`: waits on no known queue, and gaps.
+
+    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves.
+    `where` selects threads by the columns of `threads`, never whom they competed with. `set`
+    gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
+    the kernel's clock ticked. `weight_notes` says what the weights rest on.
+
+    Definition: docs/definitions/virtual-lag.md. Raises `UsageError` for another scheduler
+    or a tunable it does not have, `FormatError` for states that contradict themselves.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 0, 6, 6], "dur": [6, 6, 4, 4], "utid": [1, 2, 2, 1], "cpu": [0] * 4,
+    ...     "state": ["running", "runnable", "running", "runnable"], "prio": [120] * 4,
+    ...     "end": ["preempted", "switched", "window", "window"],
+    ... })
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"], "pid": [0, 7, 8],
+    ...     "tid": [0, 7, 8], "prio": [None, 120, 120], "sched_class": ["idle", "fair", "fair"]})
+    >>> trace = Trace.from_tables({"states": states, "threads": threads},
+    ...     {"ncpu": 1, "window": [0, 10], "os": "Linux"})
+    >>> virtual_lag(trace).select("comm", "weight", "lag", "lag_max", "ts_lag_max", "picks")
+    shape: (2, 6)
+    ┌──────┬────────┬─────┬─────────┬────────────┬───────┐
+    │ comm ┆ weight ┆ lag ┆ lag_max ┆ ts_lag_max ┆ picks │
+    │ ---  ┆ ---    ┆ --- ┆ ---     ┆ ---        ┆ ---   │
+    │ str  ┆ i64    ┆ i64 ┆ i64     ┆ i64        ┆ u32   │
+    ╞══════╪════════╪═════╪═════════╪════════════╪═══════╡
+    │ a    ┆ 1024   ┆ -1  ┆ 0       ┆ 0          ┆ 1     │
+    │ b    ┆ 1024   ┆ 1   ┆ 3       ┆ 6          ┆ 1     │
+    └──────┴────────┴─────┴─────────┴────────────┴───────┘
+    """
+    rows, _, basis = _replayed(trace, scheduler, set, where, tick_phase, series=False)
+    return (
+        _named(trace, rows, "comm", "pid", "tid")
+        .with_columns(scheduler=pl.lit(scheduler))
+        .join(basis, on="utid", how="left")
+        .select("scheduler", "utid", "comm", "pid", "tid", "weight", "basis", *rows.columns[2:])
+        .sort("utid")
+    )
+
+
+def virtual_lag_series(
+    trace: Trace,
+    scheduler: str = "eevdf",
+    *,
+    set: Mapping[str, Any] | None = None,
+    where: pl.Expr | None = None,
+    tick_phase: int = 0,
+) -> pl.DataFrame:
+    """One row per turn of a thread: its lag when it joined, ran, stopped, moved or left.
+
+    * `ts`, `utid`, `comm`, `tid`, `cpu`: when, who, whose queue;
+    * `turn`: "joined" a queue, "began" to run, "stopped" and stays, "left" (lag before it
+      did), "moved" to this queue, or the "end" of the window;
+    * `weight`; `lag`: CPU time owed to it, `vlag`: the same in virtual time (ns);
+    * `eligible`: EEVDF would let it run; `settled`: it rests on nothing from before the trace.
+
+    In order of `utid` and `ts`. Arguments and what is raised: see `virtual_lag`.
+    """
+    _, points, _ = _replayed(trace, scheduler, set, where, tick_phase, series=True)
+    turns = pl.Series(TURN.categories, dtype=TURN)
+    return (
+        _named(trace, points, "comm", "tid")
+        .with_columns(turn=pl.lit(turns).gather(pl.col("turn")))
+        .sort("utid", "ts", maintain_order=True)
+        .select("ts", "utid", "comm", "tid", *points.columns[2:])
+    )
+
+
+def virtual_lag_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str]:
+    """One sentence for each row of `virtual_lag`, its times in s after `origin`.
+
+    >>> frame = pl.DataFrame({
+    ...     "scheduler": "eevdf", "comm": "cc1", "tid": 812, "weight": 1024, "lag": -1_500_000,
+    ...     "lag_max": 2_100_000, "ts_lag_max": 3_200_000_000, "picks": 40, "picks_eligible": 39,
+    ... })
+    >>> print(*virtual_lag_sentences(frame))
+    EEVDF owes cc1 812 2.10 ms at 3.200000 s, its most; of its 40 runs 1 began when it was not \
+eligible; at last it is 1.50 ms ahead
+    """
+    return [_sentence(row, origin) for row in frame.iter_rows(named=True)]
+
+
+def _sentence(row: Mapping[str, Any], origin: int) -> str:
+    who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
+    name = str(row["scheduler"]).upper()
+    if row["weight"] is None or row["lag_max"] is None:
+        return f"{name} has no account of {who}: it never competed in the fair class"
+    if row["lag_max"] > 0:
+        at = units.instant(row["ts_lag_max"], origin)
+        parts = [f"{name} owes {who} {units.duration(row['lag_max'])} at {at}, its most"]
+    else:
+        parts = [f"{name} never owes {who} anything"]
+    early = row["picks"] - row["picks_eligible"]
+    # CFS has no such rule: it picks who has the least virtual time, and its buddies.
+    if early and name.startswith("EEVDF"):
+        parts.append(
+            f"of its {units.count(row['picks'])} runs {units.count(early)} began when it was"
+            " not eligible"
+        )
+    if row["lag"]:
+        side = "behind" if row["lag"] > 0 else "ahead"
+        parts.append(f"at last it is {units.duration(abs(row['lag']))} {side}")
+    return "; ".join(parts)
+
+
+def _replayed(
+    trace: Trace,
+    scheduler: str,
+    given: Mapping[str, Any] | None,
+    where: pl.Expr | None,
+    tick_phase: int,
+    *,
+    series: bool,
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    from schedscope import _native
+
+    policy = LAG_SCHEDULERS.get(scheduler)
+    if policy is None:
+        raise UsageError(
+            f"scheduler {scheduler!r}",
+            "one that keeps virtual times",
+            "one of " + ", ".join(LAG_SCHEDULERS),
+        )
+    settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
+    states, basis = _states(trace)
+    wanted = pl.lit(True) if where is None else where.fill_null(False)
+    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
+        pl.col("utid").cast(pl.UInt32),
+        pl.col("start_ts").cast(pl.Int64),
+        pl.col("parent_utid").cast(pl.UInt32),
+        wanted=wanted.cast(pl.UInt8),
+    )
+    frames = {"states": states, "threads": threads.collect()}
+    rows, points = _native.virtual_lag(
+        policy, settings, frames, trace.window, trace.ncpu, tick_phase, series
+    )
+    return pl.DataFrame(rows), pl.DataFrame(points), basis
+
+
+def _states(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """States in order of their end with weights, 0 for other classes; and whence each weight is."""
+    frame = (
+        trace.states.filter(pl.col("utid") >= trace.ncpu)
+        .select(
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("ts", "dur").cast(pl.Int64),
+            pl.col("prio").cast(pl.Int16),
+            state=pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
+            open=(pl.col("end").cast(pl.String) == "window").fill_null(False).cast(pl.UInt8),
+            cpu=pl.col("cpu").cast(pl.UInt16).fill_null(_NOWHERE),
+        )
+        .collect()
+    )
+    if not (frame["ts"] + frame["dur"]).is_sorted():
+        # A break in a chain made an interval known late.
+        frame = frame.sort(pl.col("ts") + pl.col("dur"), maintain_order=True)
+    levels = Levels(trace)
+    cls, level = levels.of(frame["utid"].to_numpy(), frame["prio"])
+    fair = np.array([name not in _FIXED for name in levels.classes])[cls]
+    weight = np.where(fair, TABLE[level], 0)
+    basis = _basis(frame["utid"], level == EQUAL_LEVEL)
+    return frame.drop("prio").with_columns(weight=pl.Series(weight).cast(pl.UInt32)), basis
+
+
+def _basis(utid: pl.Series, equal: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    threads = pl.DataFrame({"utid": utid, "equal": equal}).group_by("utid")
+    name = pl.when(pl.col("equal").any()).then(pl.lit("equal")).otherwise(pl.lit("kernel table"))
+    return threads.agg(basis=name.cast(BASIS))
+
+
+def _named(trace: Trace, frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), *names).collect()
+    return frame.join(threads, on="utid", how="left", maintain_order="left")

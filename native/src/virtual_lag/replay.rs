@@ -1,0 +1,610 @@
+//! Follows recorded threads from queue to queue.
+use super::queue::{Place, Queue, Queues};
+use super::rules::{Eevdf, Rules};
+use super::{Doing, Known, Point, Row, Tally, Turn};
+use crate::sim::policy::eevdf_lag::lag_limit;
+use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
+
+// A run longer than this is charged at one blow: whose request ended when no
+// longer matters, and the loop over requests must end.
+const LONG_RUN: i64 = 100_000_000_000;
+
+pub struct Replay<'a> {
+    rules: Rules,
+    known: &'a [Known],
+    all: Queues,
+    tallies: Vec<Tally>,
+    points: Option<Vec<Point>>,
+    now: i64,
+    /// When the interval ends that each thread is in; if it leaves its queue then, whether to sleep.
+    ends: Vec<(i64, Option<bool>)>,
+}
+
+impl<'a> Replay<'a> {
+    pub fn new(rules: Rules, known: &'a [Known], series: bool) -> Self {
+        Self {
+            rules,
+            known,
+            all: Queues::new(known.len()),
+            tallies: vec![Tally::default(); known.len()],
+            points: series.then(Vec::new),
+            now: i64::MIN,
+            ends: vec![(i64::MIN, None); known.len()],
+        }
+    }
+
+    fn tally(&mut self, t: u32) -> &mut Tally {
+        &mut self.tallies[t as usize]
+    }
+
+    fn eevdf(&self) -> Option<Eevdf> {
+        match self.rules {
+            Rules::Eevdf(k) => Some(k),
+            Rules::Cfs(_) => None,
+        }
+    }
+
+    /// Time that a row is about, for the thread's account.
+    pub fn count(&mut self, row: &Row, window: (i64, i64)) {
+        let dur = (row.end.min(window.1) - row.ts.max(window.0)).max(0);
+        let tally = self.tally(row.utid);
+        tally.seen = true;
+        match row.doing {
+            Doing::Running { weight, .. } | Doing::Waiting { weight, .. } => {
+                tally.competed += dur;
+                tally.weight = Some(weight);
+            }
+            Doing::Unplaced => {
+                tally.unplaced += dur;
+                tally.n_excluded += 1;
+            }
+            Doing::Unknown => tally.n_excluded += 1,
+            _ => {}
+        }
+    }
+
+    /// The interval that thread `t` begins ends then. `leaves`: it is off its queue
+    /// afterwards, asleep or not.
+    pub fn announce(&mut self, t: u32, end: i64, leaves: Option<bool>) {
+        self.ends[t as usize] = (end, leaves);
+    }
+
+    /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before.
+    pub fn turn(&mut self, at: i64, t: u32, to: Doing, first: bool) {
+        self.now = self.now.max(at);
+        match to {
+            Doing::Waiting { cpu, weight } => {
+                self.be_on(t, cpu, weight, first);
+                if self.all.of(t).place == Place::Running {
+                    self.stop(cpu, t);
+                }
+            }
+            Doing::Running { cpu, weight } => {
+                self.be_on(t, cpu, weight, first);
+                if self.all.of(t).place != Place::Running {
+                    self.begin(cpu, t);
+                }
+            }
+            Doing::Asleep => self.leave(t, true),
+            Doing::Unknown => {
+                self.leave(t, false);
+                let e = self.all.entity(t);
+                (e.lag, e.settled) = (0, false);
+            }
+            Doing::Off | Doing::Elsewhere | Doing::Unplaced => self.leave(t, false),
+        }
+    }
+
+    /// Have `t` on the queue of `c`, with that weight.
+    fn be_on(&mut self, t: u32, c: u16, weight: i64, first: bool) {
+        let e = self.all.of(t);
+        match (e.place, e.home) {
+            (Place::Running | Place::Queued, Some(from)) if from == c => {
+                if e.weight != weight {
+                    self.reweigh(c, t, weight);
+                }
+            }
+            (Place::Running | Place::Queued, Some(from)) => self.transfer(from, c, t, weight),
+            (Place::Delayed, Some(from)) if from == c && e.weight == weight => {
+                self.reinstate(c, t);
+            }
+            (Place::Delayed, Some(from)) => {
+                self.update(from, self.now);
+                self.finish_delayed(t);
+                self.join(c, t, weight, false);
+            }
+            _ => self.join(c, t, weight, first),
+        }
+    }
+
+    // -- time passes ---------------------------------------------------------------------
+
+    /// Charge whoever runs on `c` up to `to`.
+    fn update(&mut self, c: u16, to: i64) {
+        let rules = self.rules;
+        let q = self.all.queue(c);
+        let from = q.at;
+        if to <= from {
+            return;
+        }
+        q.at = to;
+        let Some(t) = q.curr else {
+            // It looked for work before it idled.
+            if q.delayed > 0 && q.delayed == q.members.len() {
+                self.drop_delayed(c);
+            }
+            return;
+        };
+        if q.chooses {
+            self.choose_again(c, t);
+        }
+        match rules {
+            Rules::Eevdf(k) if k.delay && to - from < LONG_RUN => self.run_on(c, t, from, to, k),
+            Rules::Eevdf(_) => self.all.charge(c, t, to - from),
+            Rules::Cfs(_) => {
+                self.all.charge(c, t, to - from);
+                self.raise_min(c);
+            }
+        }
+        self.look(c);
+    }
+
+    /// As `update`, request by request: each ends at a tick.
+    fn run_on(&mut self, c: u16, t: u32, from: i64, to: i64, k: Eevdf) {
+        let mut at = from;
+        while at < to {
+            let e = self.all.of(t);
+            let left = i128::from(e.deadline - e.v) * i128::from(e.weight);
+            let need = (left + i128::from(NICE_0) - 1).div_euclid(i128::from(NICE_0));
+            let done = i128::from(at) + need.max(1);
+            let until = match i64::try_from(done) {
+                Ok(done) if done <= to => k.clock.from(done).min(to),
+                _ => to,
+            };
+            self.all.charge(c, t, until - at);
+            at = until;
+            let e = self.all.entity(t);
+            if e.v >= e.deadline {
+                e.deadline = e.v + virtual_ns(k.slice, e.weight);
+                self.all.queue(c).chooses = true;
+                if at < to {
+                    self.choose_again(c, t);
+                }
+            }
+        }
+    }
+
+    /// A request is done and the CPU chooses anew; no switch tells of it if the choice is the same.
+    fn choose_again(&mut self, c: u16, t: u32) {
+        let q = self.all.queue(c);
+        q.chooses = false;
+        if q.delayed > 0 {
+            q.prev = Some(t);
+            self.all.put_back(t);
+            self.drop_delayed(c);
+            self.all.queue(c).prev = None;
+        }
+    }
+
+    fn raise_min(&mut self, c: u16) {
+        if let Some(least) = self.all.least(c) {
+            let q = self.all.queue(c);
+            q.min = q.min.max(least);
+        }
+    }
+
+    /// Who is alone is owed nothing, whatever was before.
+    fn look(&mut self, c: u16) {
+        let cfs = matches!(self.rules, Rules::Cfs(_));
+        let q = self.all.queue(c);
+        if q.clean || q.members.len() > 1 {
+            return;
+        }
+        let min = q.min;
+        let Some(t) = q.members.first().copied() else { return };
+        // CFS's queue must have caught up with it, too.
+        if !cfs || self.all.of(t).v == min {
+            self.all.queue(c).clean = true;
+        }
+    }
+
+    // -- CFS: virtual time of a queue -----------------------------------------------------
+
+    /// Bring the queue's own time up to its last tick: what other CPUs see of it.
+    fn refresh(&mut self, c: u16) {
+        if let Rules::Cfs(k) = self.rules {
+            self.update(c, k.clock.before(self.now));
+        }
+    }
+
+    /// Carry the virtual time of `t` over to that of `c`.
+    fn rebase(&mut self, c: u16, t: u32) {
+        let Some(home) = self.all.of(t).home else { return };
+        if home != c {
+            self.refresh(home);
+            let by = self.all.queue(c).min - self.all.queue(home).min;
+            self.all.entity(t).v += by;
+        }
+    }
+
+    // -- joining and leaving -----------------------------------------------------------------
+
+    fn join(&mut self, c: u16, t: u32, weight: i64, first: bool) {
+        self.update(c, self.now);
+        let first = first || self.all.of(t).home.is_none();
+        let born = first && self.known[t as usize].start == Some(self.now);
+        let parent = self.known[t as usize].parent.filter(|p| self.is_known(*p));
+        let e = self.all.entity(t);
+        if e.weight != weight && e.weight > 0 {
+            e.lag = scaled(e.lag, e.weight, weight);
+        }
+        e.weight = weight;
+        match self.rules {
+            Rules::Eevdf(k) => {
+                if first {
+                    (e.lag, e.settled) = (0, born);
+                }
+                self.place(c, t, k, born && parent.is_some());
+            }
+            Rules::Cfs(k) => {
+                if first {
+                    self.inherit(c, t, parent.filter(|_| born));
+                } else {
+                    self.rebase(c, t);
+                }
+                let q = self.all.queue(c);
+                let (min, others) = (q.min, (q.members.len() as i64, q.sum.weight));
+                let e = self.all.entity(t);
+                e.v = if first {
+                    k.placing.born(e.v, min, born && parent.is_some(), others, weight)
+                } else {
+                    k.placing.woken(e.v, min)
+                };
+                if born && k.placing.child_first {
+                    self.swap_with_parent(c, t, parent);
+                }
+            }
+        }
+        let open = !self.all.of(t).settled;
+        self.counted(c, t);
+        let tally = self.tally(t);
+        tally.n += 1;
+        tally.n_censored += u32::from(open);
+        self.note(c, t, Turn::Joined);
+    }
+
+    /// EEVDF: where `t`, which is counted nowhere, comes on `c`.
+    fn place(&mut self, c: u16, t: u32, k: Eevdf, new: bool) {
+        let sum = self.all.queue(c).sum;
+        let e = self.all.entity(t);
+        e.v = sum.placed(if k.place_lag { e.lag } else { 0 }, e.weight);
+        let slice = virtual_ns(k.slice, e.weight);
+        let request = if new && k.initial { slice / 2 } else { slice };
+        e.deadline = e.v + e.rest.take().unwrap_or(request);
+    }
+
+    /// CFS: a thread begins at its parent's distance from the parent's queue.
+    fn inherit(&mut self, c: u16, t: u32, parent: Option<u32>) {
+        let mut ahead = 0;
+        let mut settled = false;
+        if let Some(p) = parent
+            && let Some(home) = self.all.of(p).home
+        {
+            self.update(home, self.now);
+            settled = self.is_settled(p);
+            ahead = self.all.of(p).v - self.all.queue(home).min;
+        }
+        let min = self.all.queue(c).min;
+        let e = self.all.entity(t);
+        (e.v, e.settled) = (min + ahead, settled);
+    }
+
+    /// CFS of old: the child runs first, if its parent runs where it begins.
+    fn swap_with_parent(&mut self, c: u16, t: u32, parent: Option<u32>) {
+        let Some(p) = parent.filter(|p| self.all.queue(c).curr == Some(*p)) else { return };
+        let (pv, cv) = (self.all.of(p).v, self.all.of(t).v);
+        if pv < cv {
+            self.all.shift(c, p, cv);
+            self.all.entity(t).v = pv;
+        }
+    }
+
+    fn is_known(&self, t: u32) -> bool {
+        self.known.get(t as usize).is_some_and(|known| known.listed)
+    }
+
+    fn is_settled(&self, t: u32) -> bool {
+        let e = self.all.of(t);
+        match (e.place, e.home) {
+            (Place::Away, _) | (_, None) => e.settled,
+            (_, Some(c)) => self.all.queues[usize::from(c)].clean,
+        }
+    }
+
+    /// `t` is counted on `c` from now on.
+    fn counted(&mut self, c: u16, t: u32) {
+        let settled = self.all.of(t).settled;
+        self.all.insert(c, t);
+        self.all.entity(t).place = Place::Queued;
+        let eevdf = self.eevdf().is_some();
+        let q = self.all.queue(c);
+        // On an empty queue EEVDF forgets a thread's lag.
+        q.clean = (q.clean && settled) || (eevdf && q.members.len() == 1);
+    }
+
+    /// `t` is counted on `c` no longer.
+    fn uncounted(&mut self, c: u16, t: u32) {
+        self.all.entity(t).settled = self.all.queue(c).clean;
+        self.all.take_out(c, t);
+        self.all.entity(t).place = Place::Away;
+        self.look(c);
+    }
+
+    /// The lag with which `t` would leave `c` now.
+    fn keep_lag(&mut self, c: u16, t: u32) {
+        if let Some(k) = self.eevdf() {
+            let (_, behind) = self.all.lag(c, t);
+            let e = self.all.entity(t);
+            let most = lag_limit(k.slice, k.clock.jiffy(), e.weight);
+            e.lag = behind.clamp(-most, most);
+        }
+    }
+
+    fn leave(&mut self, t: u32, asleep: bool) {
+        let e = self.all.of(t);
+        let Some(c) = e.home else { return };
+        match e.place {
+            Place::Away => return,
+            Place::Delayed => {
+                if !asleep {
+                    self.update(c, self.now);
+                    self.finish_delayed(t);
+                }
+                return;
+            }
+            Place::Queued | Place::Running => {}
+        }
+        self.update(c, self.now);
+        let running = self.all.queue(c).curr == Some(t);
+        self.note(c, t, Turn::Left);
+        self.keep_lag(c, t);
+        self.all.entity(t).rest = None;
+        if running {
+            let q = self.all.queue(c);
+            (q.curr, q.chooses) = (None, false);
+        }
+        let delay = self.eevdf().is_some_and(|k| k.delay);
+        if asleep && running && delay && !self.all.is_eligible(c, t) {
+            self.all.put_back(t);
+            self.all.entity(t).place = Place::Delayed;
+            self.all.queue(c).delayed += 1;
+        } else {
+            self.uncounted(c, t);
+        }
+        if matches!(self.rules, Rules::Cfs(_)) {
+            self.raise_min(c);
+        }
+        self.hand_over(c);
+    }
+
+    /// From queue to queue while runnable.
+    fn transfer(&mut self, from: u16, to: u16, t: u32, weight: i64) {
+        // A CPU about to idle pulls: whoever ran there has left, though a trace tells that
+        // with the switch, which comes after.
+        if let Some(p) = self.all.queue(to).curr
+            && p != t
+            && let (end, Some(asleep)) = self.ends[p as usize]
+            && end == self.now
+        {
+            self.leave(p, asleep);
+        }
+        let q = self.all.queue(to);
+        if q.curr.is_none() && q.delayed == q.members.len() {
+            self.drop_delayed(to);
+        }
+        self.update(from, self.now);
+        self.update(to, self.now);
+        self.keep_lag(from, t);
+        let q = self.all.queue(from);
+        if q.curr == Some(t) {
+            (q.curr, q.chooses) = (None, false);
+        }
+        let relative = self.eevdf().is_some_and(|k| k.relative);
+        let e = self.all.entity(t);
+        e.rest = relative.then_some(e.deadline - e.v);
+        self.uncounted(from, t);
+        let e = self.all.entity(t);
+        if e.weight != weight {
+            e.lag = scaled(e.lag, e.weight, weight);
+            e.weight = weight;
+        }
+        match self.rules {
+            Rules::Eevdf(k) => self.place(to, t, k, false),
+            Rules::Cfs(_) => self.rebase(to, t),
+        }
+        self.counted(to, t);
+        self.note(to, t, Turn::Moved);
+        self.hand_over(from);
+    }
+
+    /// Its nice value changed while it was on `c`.
+    fn reweigh(&mut self, c: u16, t: u32, weight: i64) {
+        self.update(c, self.now);
+        self.keep_lag(c, t);
+        let place = self.all.of(t).place;
+        let next = self.all.queue(c).next == Some(t);
+        let clean = self.all.queue(c).clean;
+        self.all.take_out(c, t);
+        let e = self.all.entity(t);
+        let old = e.weight;
+        e.lag = scaled(e.lag, old, weight);
+        e.rest = Some(scaled(e.deadline - e.v, old, weight));
+        e.weight = weight;
+        if let Rules::Eevdf(k) = self.rules {
+            self.place(c, t, k, false);
+        }
+        self.all.insert(c, t);
+        self.all.entity(t).place = place;
+        let q = self.all.queue(c);
+        q.clean = clean;
+        if next {
+            q.next = Some(t);
+        }
+    }
+
+    // -- delayed sleepers --------------------------------------------------------------------
+
+    fn finish_delayed(&mut self, t: u32) {
+        let e = self.all.of(t);
+        let (Place::Delayed, Some(c)) = (e.place, e.home) else { return };
+        self.keep_lag(c, t);
+        if self.eevdf().is_some_and(|k| k.zero) {
+            let e = self.all.entity(t);
+            e.lag = e.lag.min(0);
+        }
+        self.all.queue(c).delayed -= 1;
+        self.uncounted(c, t);
+    }
+
+    /// A delayed sleeper wakes where it is.
+    fn reinstate(&mut self, c: u16, t: u32) {
+        self.update(c, self.now);
+        if self.all.of(t).place != Place::Delayed {
+            // The CPU idled meanwhile, and let it go.
+            let weight = self.all.of(t).weight;
+            self.join(c, t, weight, false);
+            return;
+        }
+        self.all.queue(c).delayed -= 1;
+        self.all.entity(t).place = Place::Queued;
+        if let Some(k) = self.eevdf()
+            && k.zero
+        {
+            self.keep_lag(c, t);
+            if self.all.of(t).lag > 0 {
+                let clean = self.all.queue(c).clean;
+                self.all.take_out(c, t);
+                self.all.entity(t).lag = 0;
+                self.place(c, t, k, false);
+                self.all.insert(c, t);
+                self.all.queue(c).clean = clean;
+            }
+        }
+        self.tally(t).n += 1;
+        self.note(c, t, Turn::Joined);
+    }
+
+    /// The CPU chooses: delayed sleepers that would be chosen go away instead.
+    fn drop_delayed(&mut self, c: u16) {
+        let Some(k) = self.eevdf() else { return };
+        while self.all.queue(c).delayed > 0
+            && let Some(t) = self.all.best(c, k.parity)
+            && self.all.of(t).place == Place::Delayed
+        {
+            self.finish_delayed(t);
+        }
+    }
+
+    // -- running -----------------------------------------------------------------------------
+
+    /// `t`, which is queued on `c`, is switched in.
+    fn begin(&mut self, c: u16, t: u32) {
+        self.update(c, self.now);
+        if self.all.queue(c).curr.is_some() {
+            self.all.queue(c).next = Some(t);
+            return;
+        }
+        self.drop_delayed(c);
+        let eligible = self.all.is_eligible(c, t);
+        self.note(c, t, Turn::Began);
+        let tally = self.tally(t);
+        tally.picks += 1;
+        tally.eligible += u32::from(eligible);
+        let again = self.all.queue(c).prev == Some(t);
+        let e = self.all.entity(t);
+        e.place = Place::Running;
+        if !again {
+            e.protected = Some(e.deadline);
+        }
+        let q: &mut Queue = self.all.queue(c);
+        (q.curr, q.prev, q.next) = (Some(t), None, None);
+    }
+
+    /// `t` is put back into the queue of `c`.
+    fn stop(&mut self, c: u16, t: u32) {
+        self.update(c, self.now);
+        self.note(c, t, Turn::Stopped);
+        self.all.put_back(t);
+        self.all.entity(t).place = Place::Queued;
+        let q = self.all.queue(c);
+        (q.curr, q.prev, q.chooses) = (None, Some(t), false);
+        self.hand_over(c);
+    }
+
+    /// The one that was switched in at the same instant takes over.
+    fn hand_over(&mut self, c: u16) {
+        let q = self.all.queue(c);
+        if q.curr.is_none()
+            && let Some(next) = q.next.take()
+        {
+            self.begin(c, next);
+        }
+    }
+
+    // -- what is told --------------------------------------------------------------------------
+
+    fn note(&mut self, c: u16, t: u32, turn: Turn) {
+        let (lag, vlag) = self.all.lag(c, t);
+        let clean = self.all.queue(c).clean;
+        let now = self.now;
+        let tally = self.tally(t);
+        tally.last = Some((now, lag));
+        if tally.most.is_none_or(|(_, most)| lag > most) {
+            tally.most = Some((now, lag));
+        }
+        if tally.least.is_none_or(|(_, least)| lag < least) {
+            tally.least = Some((now, lag));
+        }
+        if !clean {
+            tally.settled = None;
+        } else if tally.settled.is_none() {
+            tally.settled = Some(now);
+        }
+        if let Some(points) = &mut self.points
+            && self.known[t as usize].wanted
+        {
+            points.push(Point {
+                ts: now,
+                utid: t,
+                cpu: c,
+                turn,
+                weight: self.all.of(t).weight,
+                lag,
+                vlag,
+                eligible: self.all.is_eligible(c, t),
+                settled: clean,
+            });
+        }
+    }
+
+    /// The window ends: what is owed to those who are still there.
+    pub fn finish(mut self, end: i64) -> (Vec<Tally>, Vec<Point>) {
+        self.now = self.now.max(end);
+        for c in 0..self.all.queues.len() {
+            let c = c as u16;
+            self.update(c, self.now);
+            for t in self.all.queue(c).members.clone() {
+                if self.all.of(t).place != Place::Delayed {
+                    self.note(c, t, Turn::End);
+                    self.tally(t).n_censored += 1;
+                }
+            }
+        }
+        (self.tallies, self.points.unwrap_or_default())
+    }
+}
+
+/// Virtual time of a thread of weight `old` in terms of another.
+fn scaled(x: i64, old: i64, new: i64) -> i64 {
+    (i128::from(x) * i128::from(old) / i128::from(new.max(1))) as i64
+}
