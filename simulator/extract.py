@@ -36,17 +36,21 @@ The rules, each counted in the extraction report:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from schedscope.errors import UsageError
+from schedscope.simulator.bystanders import bystanders
+from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
 CUT = ("park", "extend")
+OTHERS = ("drop", "occupy")
 
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
@@ -69,6 +73,7 @@ def extract(
     external: str = "relative",
     cut: str = "park",
     where: pl.Expr | None = None,
+    others: str = "drop",
 ) -> Workload:
     """The workload of `trace`: one thread for each thread that did something.
 
@@ -78,7 +83,9 @@ def extract(
     use in all, ns.
 
     With `where`, an expression over the columns of `threads`, only those threads
-    are taken; a wake by another one counts as external.
+    are taken; a wake by another one counts as external. `others`: what becomes
+    of the rest, "drop" (nothing), or "occupy": they take the CPU times that they
+    took (`schedscope.simulator.bystanders`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """
@@ -88,6 +95,8 @@ def extract(
         raise UsageError(f"external={external!r}", f"one of {', '.join(EXTERNAL)}")
     if cut not in CUT:
         raise UsageError(f"cut={cut!r}", f"one of {', '.join(CUT)}")
+    if others not in OTHERS:
+        raise UsageError(f"others={others!r}", f"one of {', '.join(OTHERS)}")
     switches, wakeups, yields = pl.collect_all([trace.switches, trace.wakeups, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
@@ -114,17 +123,25 @@ def extract(
     report["bound_by_name"] = int(threads["bound"].sum())
     report["kernel_classes_guessed"] = not linux
     steps = _steps(pl.DataFrame(made))
+    threads = threads.select(THREADS.names()).cast(THREADS)
+    if others == "occupy" and drop:
+        more = bystanders(trace, drop, threads.height)
+        threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
     report["steps"] = steps.height
+    clock = measured_clock(trace)
+    report["clock_hz"] = None if clock is None else clock.hz
+    report["tick_phase"] = 0 if clock is None else clock.phase
     return Workload(
-        threads.select(THREADS.names()).cast(THREADS),
+        threads,
         steps,
-        machine_of(trace),
+        replace(machine_of(trace), tick_phase=report["tick_phase"]),
         {
             "source": trace.name,
             "window": list(trace.window),
             "external": external,
             "cut": cut,
             "threads_left_out": len([u for u in drop if u >= trace.ncpu]),
+            "others": others,
             "extraction": report,
         },
     )

@@ -36,6 +36,8 @@ mod _native {
     };
 
     #[pymodule_export]
+    use crate::sim::agreement::discordance;
+    #[pymodule_export]
     use crate::sim::python::{extract, policies, simulate};
 
     /// The version of the table schemas; caches of another version are rebuilt.

@@ -113,6 +113,7 @@ def interactivity(
     phase: int | None = None,
     series: bool = False,
 ) -> tuple[ArrowTable, ArrowTable]: ...
+def discordance(first: list[int], second: list[int], apart: int) -> tuple[int, int]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,

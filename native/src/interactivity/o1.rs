@@ -18,7 +18,9 @@ pub struct Memory {
 
 impl O1 {
     pub fn new(settings: &Settings) -> Self {
-        Self { rules: Sleeping::new(settings) }
+        Self {
+            rules: Sleeping::new(settings),
+        }
     }
 }
 
@@ -37,12 +39,7 @@ impl Rule for O1 {
         self.rules.child_gone(&mut parent.past, &child.past);
     }
 
-    fn pass(
-        &self,
-        memory: &mut Memory,
-        part: &Part,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         let fixed = 120 + part.nice;
         match part.doing {
             Doing::Running => {
@@ -50,12 +47,18 @@ impl Rule for O1 {
                     && let Some(by_thread) = memory.woken.take()
                 {
                     let waited = std::mem::take(&mut memory.waited);
-                    let counts = if by_thread { self.rules.of_wait(waited) } else { waited };
-                    self.rules.credit_sleep(&mut memory.past, fixed, counts, false);
+                    let counts = if by_thread {
+                        self.rules.of_wait(waited)
+                    } else {
+                        waited
+                    };
+                    self.rules
+                        .credit_sleep(&mut memory.past, fixed, counts, false);
                     changed(part.from, memory);
                 }
                 if part.closed.is_some() {
-                    self.rules.charge_run(&mut memory.past, part.to - part.begin);
+                    self.rules
+                        .charge_run(&mut memory.past, part.to - part.begin);
                     changed(part.to, memory);
                 }
             }
@@ -68,7 +71,8 @@ impl Rule for O1 {
             doing if doing.is_asleep() && part.closed == Some(Closed::Seen) => {
                 let from_disk = doing == Doing::Blocked;
                 let slept = part.to - part.begin;
-                self.rules.credit_sleep(&mut memory.past, fixed, slept, from_disk);
+                self.rules
+                    .credit_sleep(&mut memory.past, fixed, slept, from_disk);
                 memory.woken = (!from_disk).then_some(false);
                 memory.waited = 0;
                 changed(part.to, memory);
@@ -80,6 +84,9 @@ impl Rule for O1 {
     fn score(&self, memory: &Memory, nice: i64) -> (i64, bool) {
         let fixed = 120 + nice;
         let prio = self.rules.priority(&memory.past, fixed);
-        (self.rules.bonus(&memory.past), self.rules.is_interactive(prio, fixed))
+        (
+            self.rules.bonus(&memory.past),
+            self.rules.is_interactive(prio, fixed),
+        )
     }
 }

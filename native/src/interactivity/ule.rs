@@ -22,7 +22,10 @@ pub struct Memory {
 
 impl Ule {
     pub fn new(settings: &Settings, phase: Option<i64>) -> Self {
-        Self { scale: Scale::new(settings), phase }
+        Self {
+            scale: Scale::new(settings),
+            phase,
+        }
     }
 
     /// The ticks in `(from, to]`: one at the instant of a switch has charged the
@@ -37,13 +40,7 @@ impl Ule {
         (k..).map(instant).take_while(move |at| *at <= to)
     }
 
-    fn run(
-        &self,
-        memory: &mut Memory,
-        from: i64,
-        to: i64,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn run(&self, memory: &mut Memory, from: i64, to: i64, changed: &mut dyn FnMut(i64, &Memory)) {
         let tick = self.scale.per_stat_tick();
         if let Some(phase) = self.phase {
             for at in self.grid(phase, from, to) {
@@ -82,19 +79,15 @@ impl Rule for Ule {
         child.history = parent.history.clone();
         self.scale.inherit(&mut child.history);
         // The work of the fork is charged as one tick.
-        self.scale.add_run(&mut parent.history, self.scale.per_stat_tick());
+        self.scale
+            .add_run(&mut parent.history, self.scale.per_stat_tick());
     }
 
     fn exit(&self, child: &Memory, parent: &mut Memory) {
         self.scale.add_run(&mut parent.history, child.history.run);
     }
 
-    fn pass(
-        &self,
-        memory: &mut Memory,
-        part: &Part,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         match part.doing {
             Doing::Running => self.run(memory, part.from, part.to, changed),
             doing if doing.is_asleep() && part.closed == Some(super::Closed::Seen) => {

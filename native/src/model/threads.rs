@@ -79,7 +79,10 @@ impl Identity {
     #[inline]
     fn find(&self, tid: u32) -> Option<u32> {
         if tid < DIRECT {
-            self.direct.get(tid as usize).copied().filter(|&utid| utid != NONE)
+            self.direct
+                .get(tid as usize)
+                .copied()
+                .filter(|&utid| utid != NONE)
         } else {
             self.sparse.get(&tid).copied()
         }
@@ -102,7 +105,10 @@ impl Identity {
     /// A new incarnation of `tid`.
     fn make(&mut self, tid: u32) -> u32 {
         let utid = self.records.len() as u32;
-        self.records.push(Record { tid: Some(tid), ..Record::default() });
+        self.records.push(Record {
+            tid: Some(tid),
+            ..Record::default()
+        });
         self.set(tid, utid);
         utid
     }
@@ -120,7 +126,11 @@ impl Identity {
         let record = &mut self.records[utid as usize];
         if record.comm != who.comm && !who.comm.is_empty() {
             if record.seen && !record.comm.is_empty() {
-                self.renames.push(Rename { ts, utid, comm: who.comm.to_text() });
+                self.renames.push(Rename {
+                    ts,
+                    utid,
+                    comm: who.comm.to_text(),
+                });
             } else {
                 record.comm_first = who.comm;
             }
@@ -199,7 +209,11 @@ impl Identity {
             record.pid = if same { parent_pid } else { Some(child.tid) };
         }
         record.pid = record.pid.or(child.pid);
-        record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
+        record.kernel = record.kernel.or(if parent.tid == 2 {
+            Some(true)
+        } else {
+            parent_kernel
+        });
         record.prio = record.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
     }
@@ -245,7 +259,11 @@ impl Identity {
         }
         if record.comm != comm {
             record.comm = comm;
-            self.renames.push(Rename { ts, utid, comm: comm.to_text() });
+            self.renames.push(Rename {
+                ts,
+                utid,
+                comm: comm.to_text(),
+            });
         }
     }
 

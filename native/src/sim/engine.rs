@@ -481,11 +481,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next tick after now on the grid k / hz + skew.
+    /// The next tick after now on the grid k / hz + phase + skew.
     pub(super) fn arm_clock(&mut self, c: Cpu, kind: u32, hz: u32) {
         let n = self.world.cpus.len() as u32;
         let skew = i128::from(self.clocks.skew_ns) * i128::from(c);
         let hz = i128::from(hz);
+        let skew = skew + i128::from(self.world.machine.costs.tick_phase_ns);
         let since = i128::from(self.world.now) - skew;
         // ceil(k * 1e9 / hz) is the instant of tick k.
         let mut k = (since * hz).div_euclid(1_000_000_000) + 1;

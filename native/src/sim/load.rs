@@ -233,6 +233,10 @@ impl Input {
     ) -> Result<Step> {
         let s = &self.steps;
         let ns = || s.need::<i64>("step", "ns", row);
+        let cost = || {
+            s.get("ns", row)
+                .map_or(Ok(0), |_| s.need("step", "ns", row))
+        };
         let flag = |column: &str| s.get(column, row).unwrap_or(0) != 0;
         let thread = || s.need::<u32>("step", "thread", row);
         let of = || s.get("thread", row).map_or(Ok(SELF), |_| thread());
@@ -253,6 +257,7 @@ impl Input {
                     count: s
                         .get("count", row)
                         .map_or(Ok(0), |_| s.need("step", "count", row))?,
+                    cost: cost()?,
                     disk: flag("disk"),
                 }
             }
@@ -261,6 +266,7 @@ impl Input {
                 Step::Signal {
                     to,
                     pair: pairs.get(&(me, to)).copied().unwrap_or(NO_CHANNEL),
+                    cost: cost()?,
                     sync: flag("sync"),
                     meet: flag("meet"),
                 }

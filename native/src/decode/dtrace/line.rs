@@ -59,7 +59,11 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn maybe<T: TryFrom<i64>>(&mut self) -> Option<Option<T>> {
         let value = self.int()?;
-        if value < 0 { Some(None) } else { T::try_from(value).ok().map(Some) }
+        if value < 0 {
+            Some(None)
+        } else {
+            T::try_from(value).ok().map(Some)
+        }
     }
 
     /// A hexadecimal integer without 0x.
@@ -87,7 +91,10 @@ impl<'a> Fields<'a> {
     /// Text without tabs, up to the next tab or newline.
     pub fn word(&mut self) -> Option<&'a [u8]> {
         let rest = self.bytes.get(self.at..)?;
-        let length = rest.iter().take(LONGEST).position(|&b| b == b'\t' || b == b'\n')?;
+        let length = rest
+            .iter()
+            .take(LONGEST)
+            .position(|&b| b == b'\t' || b == b'\n')?;
         self.at += length + 1;
         Some(&rest[..length])
     }
@@ -131,13 +138,20 @@ pub fn newline(bytes: &[u8], from: usize) -> Option<usize> {
         }
         at += 8;
     }
-    chunks.remainder().iter().position(|&b| b == b'\n').map(|offset| at + offset)
+    chunks
+        .remainder()
+        .iter()
+        .position(|&b| b == b'\n')
+        .map(|offset| at + offset)
 }
 
 /// Is this the letter of an event line?
 #[inline]
 pub fn is_letter(byte: u8) -> bool {
-    matches!(byte, b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X')
+    matches!(
+        byte,
+        b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X'
+    )
 }
 
 /// The two ends of a switch, as the S line tells them.
@@ -208,7 +222,16 @@ impl<'a> SwitchLine<'a> {
         if next.comm.is_empty() {
             next.comm = process;
         }
-        fields.ended().then_some(Self { how, prev, state, inhibitors, nvcsw, nivcsw, next, why })
+        fields.ended().then_some(Self {
+            how,
+            prev,
+            state,
+            inhibitors,
+            nvcsw,
+            nivcsw,
+            next,
+            why,
+        })
     }
 }
 
@@ -233,8 +256,21 @@ impl EnqueueLine {
         let (class, kind) = (fields.int()?, fields.small()?);
         let length = fields.small()?;
         let comm = fields.name(length)?;
-        let who = Thread { tid, pid, prio, class, kind, last_cpu, comm };
-        fields.ended().then_some(Self { waker, interrupts, who, target_cpu })
+        let who = Thread {
+            tid,
+            pid,
+            prio,
+            class,
+            kind,
+            last_cpu,
+            comm,
+        };
+        fields.ended().then_some(Self {
+            waker,
+            interrupts,
+            who,
+            target_cpu,
+        })
     }
 }
 
@@ -268,7 +304,15 @@ pub fn read_successor(fields: &mut Fields<'_>) -> Option<Thread> {
     let process = fields.name(lengths.0)?;
     let name = fields.name(lengths.1)?;
     let comm = if name.is_empty() { process } else { name };
-    fields.ended().then_some(Thread { tid, pid, prio, class, kind, last_cpu, comm })
+    fields.ended().then_some(Thread {
+        tid,
+        pid,
+        prio,
+        class,
+        kind,
+        last_cpu,
+        comm,
+    })
 }
 
 /// X: a thread is on its way out: tid, pid, name.
@@ -300,7 +344,15 @@ mod tests {
         assert_eq!(fields.int(), Some(-3));
         assert_eq!(fields.int(), Some(i64::MAX));
         assert!(fields.ended());
-        for wrong in [&b"12"[..], b"x\t", b"-\t", b"1x\t", b"\t", b"9223372036854775808\t", b""] {
+        for wrong in [
+            &b"12"[..],
+            b"x\t",
+            b"-\t",
+            b"1x\t",
+            b"\t",
+            b"9223372036854775808\t",
+            b"",
+        ] {
             assert_eq!(Fields::new(wrong, 0).int(), None, "{wrong:?}");
         }
     }
@@ -326,11 +378,16 @@ mod tests {
         for length in 0..64 {
             let mut bytes = vec![0u8; length];
             for byte in &mut bytes {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 *byte = [b'\n', 0x0b, 0x8a, b'a', 0x09][(state >> 40) as usize % 5];
             }
             for from in 0..=length {
-                let plain = bytes[from..].iter().position(|&b| b == b'\n').map(|at| at + from);
+                let plain = bytes[from..]
+                    .iter()
+                    .position(|&b| b == b'\n')
+                    .map(|at| at + from);
                 assert_eq!(newline(&bytes, from), plain, "{bytes:?} from {from}");
             }
         }

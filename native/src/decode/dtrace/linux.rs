@@ -5,9 +5,7 @@ use super::line::{
     read_ints,
 };
 use crate::error::Result;
-use crate::model::event::{
-    Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
-};
+use crate::model::event::{Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind};
 
 /// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
 /// `prev_state` of the raw tracepoint carries them.
@@ -69,7 +67,11 @@ fn party(thread: &Thread) -> Party {
 }
 
 fn known_by_tid(tid: u32, prio: Option<i16>) -> Party {
-    Party { tid, prio, ..Party::default() }
+    Party {
+        tid,
+        prio,
+        ..Party::default()
+    }
 }
 
 /// Sends the events of one line; `false` if it is not of the grammar.
@@ -85,14 +87,28 @@ pub fn line(
             // Preempted in the kernel: still runnable, whatever state it was
             // about to sleep in. R without it is a preemption on the way to
             // user mode or a sched_yield: the trace does not tell.
-            let prev_state = if line.how == 1 { State::Runnable } else { state(line.state) };
+            let prev_state = if line.how == 1 {
+                State::Runnable
+            } else {
+                state(line.state)
+            };
             let preempted = match (line.how, prev_state) {
                 (1, _) => Some(true),
                 (_, State::Runnable) => None,
                 _ => Some(false),
             };
-            let prev = Party { class: None, ..party(&line.prev) };
-            Event::Switch { ts, cpu, prev, prev_state, preempted, next: party(&line.next) }
+            let prev = Party {
+                class: None,
+                ..party(&line.prev)
+            };
+            Event::Switch {
+                ts,
+                cpu,
+                prev,
+                prev_state,
+                preempted,
+                next: party(&line.next),
+            }
         }),
         b'W' => WakingLine::read(fields).map(|line| Event::Wakeup {
             ts,
@@ -111,14 +127,23 @@ pub fn line(
                 if new {
                     let parent = known_by_tid(line.waker, None);
                     let same_process = None;
-                    sink.event(&Event::Fork { ts, parent, child: who, same_process })?;
+                    sink.event(&Event::Fork {
+                        ts,
+                        parent,
+                        child: who,
+                        same_process,
+                    })?;
                 }
                 Some(Event::Wakeup {
                     ts,
                     cpu,
-                    kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+                    kind: if new {
+                        WakeKind::New
+                    } else {
+                        WakeKind::Enqueued
+                    },
                     waker: (line.interrupts <= 0).then_some(line.waker),
-            current: Some(line.waker),
+                    current: Some(line.waker),
                     who,
                     target_cpu: line.target_cpu,
                 })
@@ -133,7 +158,12 @@ pub fn line(
         }),
         b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
             ts,
-            who: Party { tid, pid: Some(pid), comm, ..Party::default() },
+            who: Party {
+                tid,
+                pid: Some(pid),
+                comm,
+                ..Party::default()
+            },
         }),
         b'C' => read_ints::<5>(fields).map(|[_, tid, _, prio, _]| Event::Priority {
             ts,

@@ -86,11 +86,14 @@ impl RunStream {
         self.at = 0;
         let room = (self.buffer.len() - self.filled) as u64;
         let wanted = room.min(self.run.end - self.behind) as usize;
-        let got = shared
-            .input
-            .read_at(&mut self.buffer[self.filled..self.filled + wanted], self.behind)?;
+        let got = shared.input.read_at(
+            &mut self.buffer[self.filled..self.filled + wanted],
+            self.behind,
+        )?;
         if got < wanted {
-            return Err(shared.input.ends_early(self.behind, wanted as u64, "a run of lines"));
+            return Err(shared
+                .input
+                .ends_early(self.behind, wanted as u64, "a run of lines"));
         }
         self.filled += got;
         self.behind += got as u64;
@@ -119,7 +122,13 @@ impl RunStream {
                     && cpu < shared.ncpu
                 {
                     let fields = fields.position();
-                    self.line = Some(Line { letter: bytes[start], ts, cpu, start, fields });
+                    self.line = Some(Line {
+                        letter: bytes[start],
+                        ts,
+                        cpu,
+                        start,
+                        fields,
+                    });
                     return Ok(());
                 }
                 self.spoilt(start, shared);
@@ -149,9 +158,15 @@ impl Stream for RunStream {
     fn head(&self) -> Option<Head> {
         if !self.opened {
             // The scan knows where a run begins: nothing is read yet.
-            return Some(Head { ts: self.run.ts, rank: rank(self.run.letter) });
+            return Some(Head {
+                ts: self.run.ts,
+                rank: rank(self.run.letter),
+            });
         }
-        self.line.map(|line| Head { ts: line.ts, rank: rank(line.letter) })
+        self.line.map(|line| Head {
+            ts: line.ts,
+            rank: rank(line.letter),
+        })
     }
 
     fn pop(&mut self, shared: &mut Shared, sink: &mut dyn EventSink) -> Result<()> {
@@ -162,7 +177,13 @@ impl Stream for RunStream {
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];
         let mut fields = Fields::new(bytes, line.fields);
-        let Line { letter, ts, cpu, start, .. } = line;
+        let Line {
+            letter,
+            ts,
+            cpu,
+            start,
+            ..
+        } = line;
         let known = match &mut shared.freebsd {
             Some(freebsd) => freebsd.line(letter, ts, cpu, &mut fields, sink)?,
             None => super::linux::line(letter, ts, cpu, &mut fields, sink)?,
