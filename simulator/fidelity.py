@@ -9,6 +9,8 @@ of the same workload, with the real trace:
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
   `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
+* `elapsed_ratio`: the time from the first run of a thread to the last block or end
+  of one: how long the workload took;
 * `depth_ratio`: mean number of threads waiting for a CPU;
 * `order`: Kendall's tau over the instants at which threads blocked, matched as
   the k-th block of a thread: 1 if every pair came in the same order. Pairs closer
@@ -51,6 +53,7 @@ SCHEMA = pl.Schema(
         "switches_ratio": pl.Float64(),
         "preemptions_ratio": pl.Float64(),
         "migrations_ratio": pl.Float64(),
+        "elapsed_ratio": pl.Float64(),
         "depth_ratio": pl.Float64(),
         "order": pl.Float64(),
         "shift": pl.Int64(),
@@ -210,6 +213,10 @@ class _Figures:
                 blocked.select(utid="prev_utid", ts=pl.col("ts") - begin),
             ]
         )
+        first, last = running["ts"].min(), frames[2]["ts"].max()
+        self.elapsed = (
+            last + begin - first if isinstance(first, int) and isinstance(last, int) else None
+        )
         self.switches = frames[0].item()
         self.preemptions = frames[1].item()
         runs = running.sort("utid", "ts")
@@ -253,6 +260,7 @@ class _Figures:
             "switches_ratio": _ratio(self.switches, real.switches),
             "preemptions_ratio": _ratio(self.preemptions, real.preemptions),
             "migrations_ratio": _ratio(self.migrations, real.migrations),
+            "elapsed_ratio": _ratio(self.elapsed, real.elapsed),
             "depth_ratio": _ratio(self.depth, real.depth),
             "order": order,
             "shift": shift,

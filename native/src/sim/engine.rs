@@ -137,7 +137,8 @@ impl<'a> Engine<'a> {
                     mask: spec.mask,
                     work: 0,
                     owed: 0,
-                    pc: 0,
+                    pc: spec.first,
+                    end: spec.first + spec.len,
                     yielding: false,
                 }
             })
@@ -360,8 +361,8 @@ impl<'a> Engine<'a> {
             .filter_map(|c| c.curr)
             .map(|t| {
                 let th = &self.world.threads[t as usize];
-                let name = &self.load.threads[t as usize].name;
-                format!("{t} ({name:?}) at step {}", th.pc)
+                let spec = &self.load.threads[t as usize];
+                format!("{t} ({:?}) at step {}", spec.name, th.pc - spec.first)
             })
             .collect();
         at.truncate(6);

@@ -15,11 +15,10 @@ impl Engine<'_> {
 
     /// If the next step is a `run`, begin it: saves an event of no length.
     pub(super) fn fetch_run(&mut self, t: Tid) {
-        let spec = &self.load.threads[t as usize];
         let th = &mut self.world.threads[t as usize];
         if th.work == 0
-            && th.pc < spec.len
-            && let Step::Run(ns) = self.load.steps[(spec.first + th.pc) as usize]
+            && th.pc < th.end
+            && let Step::Run(ns) = self.load.steps[th.pc as usize]
         {
             th.work = ns * 1024;
             th.pc += 1;
@@ -31,8 +30,6 @@ impl Engine<'_> {
         let Some(t) = self.world.cpus[c as usize].curr else {
             return;
         };
-        let spec = &self.load.threads[t as usize];
-        let (first, len) = (spec.first, spec.len);
         loop {
             self.standstill += 1;
             if self.standstill > self.standstill_limit {
@@ -40,11 +37,11 @@ impl Engine<'_> {
             }
             let now = self.world.now;
             let th = &mut self.world.threads[t as usize];
-            if th.pc >= len {
+            if th.pc >= th.end {
                 self.exit(c, t);
                 return;
             }
-            let step = self.load.steps[(first + th.pc) as usize];
+            let step = self.load.steps[th.pc as usize];
             th.pc += 1;
             match step {
                 Step::Run(ns) => {
@@ -153,7 +150,7 @@ impl Engine<'_> {
                         _ => {
                             // An endless loop may go round more often than u32 counts.
                             *done = done.saturating_add(u32::from(times.is_some()));
-                            th.pc = to;
+                            th.pc = self.load.threads[t as usize].first + to;
                         }
                     }
                 }

@@ -31,7 +31,7 @@ impl Engine<'_> {
                     count: u64::from(*count),
                 };
                 if self.receive(wait) {
-                    self.world.threads[t as usize].pc = 1;
+                    self.world.threads[t as usize].pc += 1;
                     return false;
                 }
                 after = *cost;
@@ -44,7 +44,7 @@ impl Engine<'_> {
         self.world.sink.start(now, t, None);
         self.policy.on_fork(&mut self.world, None, t);
         let th = &mut self.world.threads[t as usize];
-        th.pc = 1;
+        th.pc += 1;
         th.state = State::Sleeping;
         th.since = now;
         if disk {

@@ -62,7 +62,9 @@ pub struct Thread {
     pub(super) work: i64,
     /// Wall ns of costs to pay before work goes on.
     pub(super) owed: i64,
+    /// The next step of its program, and the end of that: places in the workload's steps.
     pub(super) pc: u32,
+    pub(super) end: u32,
     pub(super) yielding: bool,
 }
 

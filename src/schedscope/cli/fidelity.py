@@ -124,6 +124,7 @@ COLUMNS = [
     Column("switches_ratio", "switches", kind="number"),
     Column("preemptions_ratio", "preempted", kind="number", rank=1),
     Column("migrations_ratio", "migrations", kind="number"),
+    Column("elapsed_ratio", "elapsed", kind="number", rank=1),
     Column("depth_ratio", "depth", kind="number", rank=1),
     Column("order", kind="number"),
     Column("shift", kind="time", rank=1),
