@@ -31,7 +31,9 @@ The rules, each counted in the extraction report:
   again counts as a sleep (`gaps`).
 * A changed Linux priority is a `set_priority` of the thread itself.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
-  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`).
+  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
+  that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
+  see `schedscope.simulator.binding`).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import UsageError
+from schedscope.simulator.binding import bound_by_waiting
 from schedscope.simulator.bystanders import bystanders
 from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.machine import machine_of
@@ -118,9 +121,11 @@ def extract(
         wakeups["kind"].cast(pl.String).eq("waking").any(),
         drop,
     )
-    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux)
+    waited = bound_by_waiting(trace)
+    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux, waited)
     report["threads"] = threads.height
-    report["bound_by_name"] = int(threads["bound"].sum())
+    report["bound_by_name"] = int(threads["named"].sum())
+    report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
     report["kernel_classes_guessed"] = not linux
     steps = _steps(pl.DataFrame(made))
     threads = threads.select(THREADS.names()).cast(THREADS)
@@ -169,8 +174,13 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
     ).select(STEPS.names())
 
 
-def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -> pl.DataFrame:
-    """The workload's threads, with a column `bound` for those bound by name."""
+def _threads(
+    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool, waited: dict[int, int]
+) -> pl.DataFrame:
+    """The workload's threads, with a column `bound`, and one for those bound by `name`.
+
+    `waited`: the CPUs of those known to be bound to one.
+    """
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
     )
@@ -194,10 +204,14 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
     )
     realtime = realtime.fill_null(False)
     named = pl.col("comm").str.extract(r"/(\d+)(?:[:\-].*)?$").cast(pl.Int64, strict=False)
-    bound = (
+    by_name = (
         pl.col("affinity").is_null()
         & pl.col("kernel").fill_null(False)
         & (named == pl.col("only_cpu")).fill_null(False)
+    )
+    home = pl.coalesce(
+        pl.col("utid").replace_strict(waited, default=None, return_dtype=pl.Int64),
+        pl.when(by_name).then(pl.col("only_cpu")),
     )
     everywhere = "0" if ncpu == 1 else f"0-{ncpu - 1}"
     return joined.with_row_index("program").select(
@@ -212,8 +226,8 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
             .fill_null(0)
         ),
         rt_prio=pl.when(realtime).then(rt_prio).otherwise(0).fill_null(0),
-        cpus=pl.when(bound)
-        .then(pl.col("only_cpu").cast(pl.String))
+        cpus=pl.when(home.is_not_null())
+        .then(home.cast(pl.String))
         .otherwise(
             pl.when(pl.col("affinity") == everywhere).then(None).otherwise(pl.col("affinity"))
         ),
@@ -221,5 +235,6 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
         asleep=pl.col("asleep") != 0,
         cpu="cpu",
         program="program",
-        bound=bound,
+        bound=home.is_not_null(),
+        named=by_name,
     )

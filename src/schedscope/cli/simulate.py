@@ -288,6 +288,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("wakes_before_sleep", "sleeps that a wake overtook"),
             n("gaps", "gaps slept through"),
             n("bound_by_name", "kernel threads bound by their name"),
+            n("bound_by_waiting", "threads bound to where they waited"),
             t("sleep_cost", "for a sleep"),
             f"a clock of {hz} Hz" if hz else "no clock",
         ],
