@@ -19,14 +19,10 @@ ENOUGH = 20_000_000
 """A thread waited at least so long in all while another CPU idled, ns."""
 
 
-ALONE = 0.99
-"""Of its running time, a bound thread has this much on its CPU: it may begin elsewhere."""
-
-
 def bound_by_waiting(trace: Trace) -> dict[int, int]:
     """The CPU of each utid that ran on one alone, and waited there while another one idled.
 
-    They waited so for `ENOUGH` in waits of at least `LONG`, and for half of the
+    They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
     time of these waits.
     """
     states = trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
@@ -40,13 +36,8 @@ def bound_by_waiting(trace: Trace) -> dict[int, int]:
             .sort("cpu", "ts"),
         ]
     )
-    ran = own.filter(pl.col("state") == "running")
-    alone = (
-        ran.group_by("utid", "cpu")
-        .agg(pl.col("dur").sum())
-        .filter(pl.col("dur") >= ALONE * pl.col("dur").sum().over("utid"))
-        .select("utid", home="cpu")
-    )
+    ran = own.filter(pl.col("state") == "running").group_by("utid").agg(pl.col("cpu").unique())
+    alone = ran.filter(pl.col("cpu").list.len() == 1).select("utid", home=pl.col("cpu").list[0])
     waits = own.filter(pl.col("state") == "runnable").join(alone, on="utid")
     if waits.is_empty() or idle.is_empty():
         return {}
@@ -64,6 +55,6 @@ def bound_by_waiting(trace: Trace) -> dict[int, int]:
         waits.with_columns(idle=pl.Series(most))
         .group_by("utid", "home")
         .agg(pl.col("idle").sum(), pl.col("dur").sum())
-        .filter((pl.col("idle") >= ENOUGH) & (2 * pl.col("idle") >= pl.col("dur")))
+        .filter((pl.col("idle") >= ENOUGH) & (4 * pl.col("idle") >= pl.col("dur")))
     )
     return dict(totals.select("utid", "home").sort("utid").iter_rows())
