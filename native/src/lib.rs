@@ -37,6 +37,9 @@ mod _native {
     };
 
     #[pymodule_export]
+    use crate::sim::agreement::discordance;
+
+    #[pymodule_export]
     use crate::virtual_lag::python::virtual_lag;
 
     #[pymodule_export]

@@ -123,6 +123,7 @@ def virtual_lag(
     phase: int = 0,
     series: bool = False,
 ) -> tuple[ArrowTable, ArrowTable]: ...
+def discordance(first: list[int], second: list[int], apart: int) -> tuple[int, int]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,

@@ -36,7 +36,11 @@ impl Comm {
             let word = u64::from_le_bytes(*word) & mask;
             comm[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
-        if Self(comm).len() < length { Self::new(&bytes[..length]) } else { Self(comm) }
+        if Self(comm).len() < length {
+            Self::new(&bytes[..length])
+        } else {
+            Self(comm)
+        }
     }
 
     /// Bytes before the first NUL.
@@ -63,8 +67,16 @@ impl Comm {
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101_0101_0101_0101_0101)
             & !word
             & 0x8080_8080_8080_8080_8080_8080_8080_8080;
-        let keep = if zeros == 0 { 128 } else { zeros.trailing_zeros() - 7 };
-        let word = if keep == 128 { word } else { word & ((1u128 << keep) - 1) };
+        let keep = if zeros == 0 {
+            128
+        } else {
+            zeros.trailing_zeros() - 7
+        };
+        let word = if keep == 128 {
+            word
+        } else {
+            word & ((1u128 << keep) - 1)
+        };
         let mut comm = [0; 24];
         comm[..16].copy_from_slice(&word.to_le_bytes());
         Self(comm)
@@ -248,7 +260,11 @@ pub const UNKNOWN_TID: u32 = u32::MAX;
 
 impl Party {
     pub fn unknown() -> Self {
-        Self { tid: UNKNOWN_TID, comm: Comm::new(b"<unknown>"), ..Self::default() }
+        Self {
+            tid: UNKNOWN_TID,
+            comm: Comm::new(b"<unknown>"),
+            ..Self::default()
+        }
     }
 }
 
@@ -288,22 +304,68 @@ pub enum Event {
         to_cpu: Option<u16>,
     },
     /// `parent` made `child`; `same_process` when the clone flags tell.
-    Fork { ts: i64, parent: Party, child: Party, same_process: Option<bool> },
+    Fork {
+        ts: i64,
+        parent: Party,
+        child: Party,
+        same_process: Option<bool>,
+    },
     /// `old_tid` became `tid` (differs only if a non-leader called exec).
-    Exec { ts: i64, tid: u32, old_tid: u32 },
-    Exit { ts: i64, who: Party },
-    Rename { ts: i64, tid: u32, comm: Comm },
+    Exec {
+        ts: i64,
+        tid: u32,
+        old_tid: u32,
+    },
+    Exit {
+        ts: i64,
+        who: Party,
+    },
+    Rename {
+        ts: i64,
+        tid: u32,
+        comm: Comm,
+    },
     /// Why `tid`, just switched out, waits (FreeBSD's td_wmesg, td_lockname).
-    Sleep { ts: i64, cpu: u16, tid: u32, kind: SleepKind, reason: Comm },
+    Sleep {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        kind: SleepKind,
+        reason: Comm,
+    },
     /// The thread called sched_yield.
-    Yield { ts: i64, tid: u32 },
-    Priority { ts: i64, who: Party, prio: i16, cause: PriorityCause },
+    Yield {
+        ts: i64,
+        tid: u32,
+    },
+    Priority {
+        ts: i64,
+        who: Party,
+        prio: i16,
+        cause: PriorityCause,
+    },
     /// The kernel's own queue length.
-    QueueLoad { ts: i64, cpu: Option<u16>, load: i32 },
-    Irq { ts: i64, cpu: u16, kind: IrqKind, id: u32, dur: i64 },
+    QueueLoad {
+        ts: i64,
+        cpu: Option<u16>,
+        load: i32,
+    },
+    Irq {
+        ts: i64,
+        cpu: u16,
+        kind: IrqKind,
+        id: u32,
+        dur: i64,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
-    Loss { cpu: Option<u16>, ts_begin: i64, ts_end: i64, count: Option<u64>, reason: LossReason },
+    Loss {
+        cpu: Option<u16>,
+        ts_begin: i64,
+        ts_end: i64,
+        count: Option<u64>,
+        reason: LossReason,
+    },
 }
 
 impl Event {

@@ -81,7 +81,10 @@ impl Identity {
     #[inline]
     fn find(&self, tid: u32) -> Option<u32> {
         if tid < DIRECT {
-            self.direct.get(tid as usize).copied().filter(|&utid| utid != NONE)
+            self.direct
+                .get(tid as usize)
+                .copied()
+                .filter(|&utid| utid != NONE)
         } else {
             self.sparse.get(&tid).copied()
         }
@@ -104,7 +107,10 @@ impl Identity {
     /// A new incarnation of `tid`.
     fn make(&mut self, tid: u32) -> u32 {
         let utid = self.records.len() as u32;
-        self.records.push(Record { tid: Some(tid), ..Record::default() });
+        self.records.push(Record {
+            tid: Some(tid),
+            ..Record::default()
+        });
         self.set(tid, utid);
         utid
     }
@@ -122,7 +128,11 @@ impl Identity {
         let record = &mut self.records[utid as usize];
         if record.comm != who.comm && !who.comm.is_empty() {
             if record.seen && !record.comm.is_empty() {
-                self.renames.push(Rename { ts, utid, comm: who.comm.to_text() });
+                self.renames.push(Rename {
+                    ts,
+                    utid,
+                    comm: who.comm.to_text(),
+                });
             } else {
                 record.comm_first = who.comm;
             }
@@ -186,7 +196,12 @@ impl Identity {
         let (parent_pid, parent_kernel, parent_affinity, parent_class) = parent_utid
             .map(|utid| {
                 let record = &self.records[utid as usize];
-                (record.pid, record.kernel, record.affinity.clone(), record.known_class)
+                (
+                    record.pid,
+                    record.kernel,
+                    record.affinity.clone(),
+                    record.known_class,
+                )
             })
             .unwrap_or_default();
         let record = &mut self.records[utid as usize];
@@ -201,7 +216,11 @@ impl Identity {
             record.pid = if same { parent_pid } else { Some(child.tid) };
         }
         record.pid = record.pid.or(child.pid);
-        record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
+        record.kernel = record.kernel.or(if parent.tid == 2 {
+            Some(true)
+        } else {
+            parent_kernel
+        });
         record.prio = record.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
         record.known_class = record.known_class.or(parent_class);
@@ -248,7 +267,11 @@ impl Identity {
         }
         if record.comm != comm {
             record.comm = comm;
-            self.renames.push(Rename { ts, utid, comm: comm.to_text() });
+            self.renames.push(Rename {
+                ts,
+                utid,
+                comm: comm.to_text(),
+            });
         }
     }
 
@@ -325,6 +348,9 @@ mod tests {
         assert_eq!(class(49, Some(SchedClass::Batch)), SchedClass::Realtime);
         assert_eq!(class(120, Some(SchedClass::Realtime)), SchedClass::Fair);
         let stop = Comm::new(b"migration/0");
-        assert_eq!(linux_class(0, &stop, Some(SchedClass::Realtime)), SchedClass::Stop);
+        assert_eq!(
+            linux_class(0, &stop, Some(SchedClass::Realtime)),
+            SchedClass::Stop
+        );
     }
 }

@@ -103,7 +103,11 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     pub fn maybe<T: TryFrom<i64>>(&mut self) -> Option<Option<T>> {
         let value = self.int()?;
-        if value < 0 { Some(None) } else { T::try_from(value).ok().map(Some) }
+        if value < 0 {
+            Some(None)
+        } else {
+            T::try_from(value).ok().map(Some)
+        }
     }
 
     /// A hexadecimal integer without 0x.
@@ -131,7 +135,10 @@ impl<'a> Fields<'a> {
     /// Text without tabs, up to the next tab or newline.
     pub fn word(&mut self) -> Option<&'a [u8]> {
         let rest = self.bytes.get(self.at..)?;
-        let length = rest.iter().take(LONGEST).position(|&b| b == b'\t' || b == b'\n')?;
+        let length = rest
+            .iter()
+            .take(LONGEST)
+            .position(|&b| b == b'\t' || b == b'\n')?;
         self.at += length + 1;
         Some(&rest[..length])
     }
@@ -176,13 +183,20 @@ pub fn newline(bytes: &[u8], from: usize) -> Option<usize> {
         }
         at += 8;
     }
-    chunks.remainder().iter().position(|&b| b == b'\n').map(|offset| at + offset)
+    chunks
+        .remainder()
+        .iter()
+        .position(|&b| b == b'\n')
+        .map(|offset| at + offset)
 }
 
 /// Is this the letter of an event line?
 #[inline]
 pub fn is_letter(byte: u8) -> bool {
-    matches!(byte, b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X' | b'Y')
+    matches!(
+        byte,
+        b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X' | b'Y'
+    )
 }
 
 /// The two ends of a switch, as the S line tells them.
@@ -255,7 +269,16 @@ impl<'a> SwitchLine<'a> {
             next.comm = process;
         }
         *all = fields;
-        fields.ended().then_some(Self { how, prev, state, inhibitors, nvcsw, nivcsw, next, why })
+        fields.ended().then_some(Self {
+            how,
+            prev,
+            state,
+            inhibitors,
+            nvcsw,
+            nivcsw,
+            next,
+            why,
+        })
     }
 }
 
@@ -280,9 +303,22 @@ impl EnqueueLine {
         let (class, kind) = (fields.int()?, fields.small()?);
         let length = fields.small()?;
         let comm = fields.name(length)?;
-        let who = Thread { tid, pid, prio, class, kind, last_cpu, comm };
+        let who = Thread {
+            tid,
+            pid,
+            prio,
+            class,
+            kind,
+            last_cpu,
+            comm,
+        };
         *all = fields;
-        fields.ended().then_some(Self { waker, interrupts, who, target_cpu })
+        fields.ended().then_some(Self {
+            waker,
+            interrupts,
+            who,
+            target_cpu,
+        })
     }
 }
 
@@ -316,7 +352,15 @@ pub fn read_successor(fields: &mut Fields<'_>) -> Option<Thread> {
     let process = fields.name(lengths.0)?;
     let name = fields.name(lengths.1)?;
     let comm = if name.is_empty() { process } else { name };
-    fields.ended().then_some(Thread { tid, pid, prio, class, kind, last_cpu, comm })
+    fields.ended().then_some(Thread {
+        tid,
+        pid,
+        prio,
+        class,
+        kind,
+        last_cpu,
+        comm,
+    })
 }
 
 /// X: a thread is on its way out: tid, pid, name.
@@ -348,7 +392,15 @@ mod tests {
         assert_eq!(fields.int(), Some(-3));
         assert_eq!(fields.int(), Some(i64::MAX));
         assert!(fields.ended());
-        for wrong in [&b"12"[..], b"x\t", b"-\t", b"1x\t", b"\t", b"9223372036854775808\t", b""] {
+        for wrong in [
+            &b"12"[..],
+            b"x\t",
+            b"-\t",
+            b"1x\t",
+            b"\t",
+            b"9223372036854775808\t",
+            b"",
+        ] {
             assert_eq!(Fields::new(wrong, 0).int(), None, "{wrong:?}");
         }
     }
@@ -357,8 +409,9 @@ mod tests {
     fn integers_and_times_agree_with_the_standard_library() {
         for digits in 1..=20 {
             for first in 1..=9u64 {
-                let text: String =
-                    (0..digits).map(|n| char::from(b'0' + ((first + 7 * n) % 10) as u8)).collect();
+                let text: String = (0..digits)
+                    .map(|n| char::from(b'0' + ((first + 7 * n) % 10) as u8))
+                    .collect();
                 for sign in ["", "-"] {
                     for rest in ["", "5\t6", "abcdefghijklmnop", "\t\n0123456789"] {
                         let line = format!("{sign}{text}\t{rest}");
@@ -420,11 +473,16 @@ mod tests {
         for length in 0..64 {
             let mut bytes = vec![0u8; length];
             for byte in &mut bytes {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 *byte = [b'\n', 0x0b, 0x8a, b'a', 0x09][(state >> 40) as usize % 5];
             }
             for from in 0..=length {
-                let plain = bytes[from..].iter().position(|&b| b == b'\n').map(|at| at + from);
+                let plain = bytes[from..]
+                    .iter()
+                    .position(|&b| b == b'\n')
+                    .map(|at| at + from);
                 assert_eq!(newline(&bytes, from), plain, "{bytes:?} from {from}");
             }
         }

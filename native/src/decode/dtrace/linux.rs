@@ -7,9 +7,7 @@ use super::line::{
     read_ints,
 };
 use crate::error::Result;
-use crate::model::event::{
-    Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
-};
+use crate::model::event::{Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind};
 
 /// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
 /// `prev_state` of the raw tracepoint carries them.
@@ -71,7 +69,11 @@ fn party(thread: &Thread) -> Party {
 }
 
 fn known_by_tid(tid: u32, prio: Option<i16>) -> Party {
-    Party { tid, prio, ..Party::default() }
+    Party {
+        tid,
+        prio,
+        ..Party::default()
+    }
 }
 
 /// The reader of Linux's lines.
@@ -84,7 +86,10 @@ pub struct Linux {
 impl Linux {
     /// `yields_recorded`: yield.d ran beside sched.d.
     pub fn new(ncpu: usize, yields_recorded: bool) -> Self {
-        Self { yielding: vec![None; ncpu], yields_recorded }
+        Self {
+            yielding: vec![None; ncpu],
+            yields_recorded,
+        }
     }
 
     /// Sends the events of one line; `false` if it is not of the grammar.
@@ -100,7 +105,10 @@ impl Linux {
             b'S' => SwitchLine::read(fields).map(|line| self.switch(ts, cpu, &line)),
             b'Y' => read_ints::<1>(fields).map(|[tid]| {
                 self.yielding[usize::from(cpu)] = Some(tid as u32);
-                Event::Yield { ts, tid: tid as u32 }
+                Event::Yield {
+                    ts,
+                    tid: tid as u32,
+                }
             }),
             _ => other(letter, ts, cpu, fields, sink)?,
         };
@@ -116,7 +124,11 @@ impl Linux {
         // Preempted in the kernel: still runnable, whatever state it was about
         // to sleep in. R without it is a preemption on the way to user mode or
         // a sched_yield.
-        let prev_state = if line.how == 1 { State::Runnable } else { state(line.state) };
+        let prev_state = if line.how == 1 {
+            State::Runnable
+        } else {
+            state(line.state)
+        };
         let preempted = match (line.how, prev_state) {
             (1, _) => Some(true),
             // The idle thread always leaves in R, without being asked.
@@ -124,8 +136,18 @@ impl Linux {
             (_, State::Runnable) => self.yields_recorded.then_some(!yielded),
             _ => Some(false),
         };
-        let prev = Party { class: None, ..party(&line.prev) };
-        Event::Switch { ts, cpu, prev, prev_state, preempted, next: party(&line.next) }
+        let prev = Party {
+            class: None,
+            ..party(&line.prev)
+        };
+        Event::Switch {
+            ts,
+            cpu,
+            prev,
+            prev_state,
+            preempted,
+            next: party(&line.next),
+        }
     }
 }
 
@@ -155,12 +177,21 @@ fn other(
                 if new {
                     let parent = known_by_tid(line.waker, None);
                     let same_process = None;
-                    sink.event(&Event::Fork { ts, parent, child: who, same_process })?;
+                    sink.event(&Event::Fork {
+                        ts,
+                        parent,
+                        child: who,
+                        same_process,
+                    })?;
                 }
                 Some(Event::Wakeup {
                     ts,
                     cpu,
-                    kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+                    kind: if new {
+                        WakeKind::New
+                    } else {
+                        WakeKind::Enqueued
+                    },
                     waker: (line.interrupts <= 0).then_some(line.waker),
                     current: Some(line.waker),
                     who,
@@ -177,7 +208,12 @@ fn other(
         }),
         b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
             ts,
-            who: Party { tid, pid: Some(pid), comm, ..Party::default() },
+            who: Party {
+                tid,
+                pid: Some(pid),
+                comm,
+                ..Party::default()
+            },
         }),
         b'C' => read_ints::<5>(fields).map(|[_, tid, _, prio, _]| Event::Priority {
             ts,

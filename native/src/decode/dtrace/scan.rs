@@ -69,7 +69,11 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     if !line.starts_with(b"#sched\t") {
         return Ok(None);
     }
-    let shown = || String::from_utf8_lossy(&line[..line.len().min(120)]).trim_end().to_string();
+    let shown = || {
+        String::from_utf8_lossy(&line[..line.len().min(120)])
+            .trim_end()
+            .to_string()
+    };
     let wrong = |expected: &str| {
         Error::format(
             format!("{name}, line 1: {:?}", shown()),
@@ -79,7 +83,9 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     };
     let mut fields = Fields::new(line, 7);
     if fields.int() != Some(1) {
-        return Err(wrong("version 1 of the line grammar (docs/dtrace-grammar.md)"));
+        return Err(wrong(
+            "version 1 of the line grammar (docs/dtrace-grammar.md)",
+        ));
     }
     let os = match fields.word() {
         Some(b"freebsd") => Os::FreeBsd,
@@ -95,7 +101,8 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
             ncpu: fields.small()?,
         })
     })();
-    rest.map(Some).ok_or_else(|| wrong("#sched, version, system, time, wall time, release, ncpu"))
+    rest.map(Some)
+        .ok_or_else(|| wrong("#sched, version, system, time, wall time, release, ncpu"))
 }
 
 impl Scan {
@@ -145,11 +152,15 @@ impl Scan {
             && let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
         {
             // No newline can stand before where the fields have been read to.
-            let Some(end) = newline(window, fields.position() - 1) else { return Ok(None) };
+            let Some(end) = newline(window, fields.position() - 1) else {
+                return Ok(None);
+            };
             self.event(window[line], ts, cpu, at + line as u64, name)?;
             return Ok(Some(end + 1));
         }
-        let Some(end) = newline(window, line) else { return Ok(None) };
+        let Some(end) = newline(window, line) else {
+            return Ok(None);
+        };
         let text = &window[line..=end];
         if text[0] == b'#' {
             self.comment(text, name)?;
@@ -165,7 +176,12 @@ impl Scan {
             if let Some(run) = self.runs.last_mut() {
                 run.end = at;
             }
-            self.runs.push(Run { begin: at, end: at, ts, letter });
+            self.runs.push(Run {
+                begin: at,
+                end: at,
+                ts,
+                letter,
+            });
             if self.runs.len() > MOST_RUNS {
                 return Err(Error::format(
                     format!("{name}: time goes back {MOST_RUNS} times by byte {at}"),
@@ -206,7 +222,9 @@ impl Scan {
 pub fn drop_report(line: &[u8]) -> Option<(u16, u64)> {
     let text = std::str::from_utf8(line).ok()?.trim_end();
     let (count, rest) = text.strip_prefix("dtrace: ")?.split_once(' ')?;
-    let cpu = rest.strip_prefix("drops on CPU ").or_else(|| rest.strip_prefix("drop on CPU "))?;
+    let cpu = rest
+        .strip_prefix("drops on CPU ")
+        .or_else(|| rest.strip_prefix("drop on CPU "))?;
     Some((cpu.parse().ok()?, count.parse().ok()?))
 }
 
@@ -217,15 +235,23 @@ mod tests {
     #[test]
     fn drops_are_read_in_singular_and_plural_and_of_buffers_only() {
         assert_eq!(drop_report(b"dtrace: 1 drop on CPU 0\n"), Some((0, 1)));
-        assert_eq!(drop_report(b"dtrace: 353101 drops on CPU 12"), Some((12, 353_101)));
+        assert_eq!(
+            drop_report(b"dtrace: 353101 drops on CPU 12"),
+            Some((12, 353_101))
+        );
         assert_eq!(drop_report(b"dtrace: 7 aggregation drops on CPU 0"), None);
         assert_eq!(drop_report(b"dtrace: 7 dynamic variable drops"), None);
     }
 
     #[test]
     fn an_unknown_version_is_an_error_that_names_it() {
-        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x").unwrap_err().to_string();
-        assert!(error.contains("line 1") && error.contains("version 1"), "{error}");
+        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("line 1") && error.contains("version 1"),
+            "{error}"
+        );
         assert!(header(b"#other\n", "x").unwrap().is_none());
     }
 }
