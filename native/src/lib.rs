@@ -16,6 +16,7 @@ pub mod reconstruct;
 pub mod sim;
 pub mod store;
 mod summary;
+pub mod sweep;
 
 use pyo3::prelude::*;
 
@@ -34,6 +35,9 @@ mod _native {
     use crate::python::{
         as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
     };
+
+    #[pymodule_export]
+    use crate::sweep::python::{Occupancy, tiling};
 
     #[pymodule_export]
     use crate::sim::python::{extract, policies, simulate};

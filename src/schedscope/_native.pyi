@@ -123,3 +123,41 @@ def extract(
     has_waking: bool,
     drop: list[int],
 ) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
+
+class Occupancy:
+    """Who ran on each CPU and who waited for it, read once (analysis/occupancy.py)."""
+
+    def __init__(
+        self,
+        states: _ArrowStream,
+        window: tuple[int, int],
+        idle: int,
+        weights: tuple[_ArrowStream, list[int], bool, int, int] | None = None,
+    ) -> None: ...
+    @property
+    def cpus(self) -> list[int]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def waiting(self) -> tuple[int, int]: ...
+    def levels(self, numbers: list[int], machine: bool) -> ArrowTable: ...
+    def idle(
+        self, allowed: Mapping[str, object]
+    ) -> tuple[dict[str, int], ArrowTable, ArrowTable]: ...
+    def episodes(
+        self, allowed: Mapping[str, object], least: int, top: int | None, waits: _ArrowStream
+    ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+    def blame(
+        self,
+        asked: _ArrowStream,
+        by_cpu: bool,
+        group: list[int],
+        ngroups: int,
+        numbers: list[int],
+        waits: _ArrowStream,
+    ) -> tuple[ArrowTable, ArrowTable]: ...
+    def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
+
+def tiling(
+    states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
+) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
