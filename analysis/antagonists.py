@@ -139,8 +139,16 @@ def _charged(
         asked, "cpu" in asked.columns, group, _ngroups(threads), sorted(recorded_cpus(trace)),
         coded_waits(trace),
     )  # fmt: skip
-    causes = {str(number): name for number, name in enumerate(_CAUSES.values())}
-    return pl.DataFrame(totals), pl.DataFrame(found).rename(causes)
+    time = pl.col("time")
+    cells = pl.DataFrame(found).group_by("victim", "group").agg(
+        time.sum(),
+        pl.col("n").sum(),
+        **{
+            name: time.filter(pl.col("cause") == code).sum()
+            for code, name in enumerate(_CAUSES.values())
+        },
+    )
+    return pl.DataFrame(totals), cells
 
 
 def _ngroups(threads: pl.DataFrame) -> int:

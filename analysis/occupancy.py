@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
 from schedscope.analysis.weights import TABLE, Levels
-from schedscope.parsers.schema import CAUSE, STATE
+from schedscope.parsers.schema import CAUSE, END, STATE
 
 if TYPE_CHECKING:
     from schedscope._native import Occupancy
@@ -17,12 +20,35 @@ RUNNING = STATE.categories.to_list().index("running")
 """Its code in `coded_states`."""
 
 
+_readings: WeakKeyDictionary[Trace, Occupancy] = WeakKeyDictionary()
+
+
+@contextmanager
+def reading_once(trace: Trace) -> Iterator[None]:
+    """Within it all questions about this trace share one reading, which is let go at the end.
+
+    It takes 16 bytes for each row of `states`: not to be kept for long.
+    """
+    if trace in _readings:
+        yield
+        return
+    _readings[trace] = _read(trace, Levels(trace))
+    try:
+        yield
+    finally:
+        del _readings[trace]
+
+
 def occupancy(trace: Trace, *, weights: Levels | None = None) -> Occupancy:
     """The changes of what threads do on CPUs, in order of time, within the window.
 
-    Takes 16 bytes for each row of `states` beside the table; any number of questions may be
-    asked of it. With `weights` it knows every thread's class and weight, too.
+    Any number of questions may be asked of it. With `weights`, those of the trace, it knows every
+    thread's class and weight, too.
     """
+    return _readings[trace] if trace in _readings else _read(trace, weights)
+
+
+def _read(trace: Trace, weights: Levels | None) -> Occupancy:
     from schedscope import _native
 
     if weights is None:
@@ -35,8 +61,10 @@ def occupancy(trace: Trace, *, weights: Levels | None = None) -> Occupancy:
     )
 
 
-def coded_states(trace: Trace, *, prio: bool = False) -> pl.DataFrame:
-    """`states` in the order of the table, with codes for words."""
+def coded_states(
+    trace: Trace, *, prio: bool = False, end: bool = False, states: pl.LazyFrame | None = None
+) -> pl.DataFrame:
+    """`states` (or what was selected of them) in the order of the table, with codes for words."""
     columns = [
         pl.col("ts", "dur").cast(pl.Int64),
         pl.col("utid").cast(pl.UInt32),
@@ -45,7 +73,9 @@ def coded_states(trace: Trace, *, prio: bool = False) -> pl.DataFrame:
     ]
     if prio:
         columns.append(pl.col("prio").cast(pl.Int16))
-    return trace.states.select(columns).collect()
+    if end:
+        columns.append(pl.col("end").cast(END).to_physical().cast(pl.UInt8))
+    return (trace.states if states is None else states).select(columns).collect()
 
 
 def coded_waits(trace: Trace) -> pl.DataFrame:

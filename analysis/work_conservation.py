@@ -53,7 +53,8 @@ def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = Non
     * `capacity`: the window times the CPUs; `idle`, `unknown`: known to idle, and not known;
     * `dispatch`: CPUs' time idle with a thread on their own queue;
     * `wasted`; `wasted_frac`, its share of the time that is known; `wasted_idle_frac`, of `idle`;
-    * `wasted_any`: wall time in which anything was wasted;
+    * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
+      of it, which began at `ts_longest` (null if nothing was);
     * `unplaced`: the part of `wasted` that is there only because of threads on no known queue;
     * `waiting`: all threads' time in state runnable;
     * `pinned`, `n_pinned`: such time of threads with one allowed CPU while another was spare,
@@ -211,6 +212,8 @@ def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
         "wasted_frac": wasted / (capacity - unknown) if capacity > unknown else None,
         "wasted_idle_frac": wasted / idle if idle else None,
         "wasted_any": sums["wasted_any"],
+        "longest": sums["longest"],
+        "ts_longest": sums.get("ts_longest"),
         "unplaced": sums["unplaced"],
         "waiting": waiting,
         "pinned": sums["pinned"],

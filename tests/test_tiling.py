@@ -90,7 +90,7 @@ def test_the_order_of_the_table_changes_nothing(world: World) -> None:
 
 
 def test_batches_carry_over() -> None:
-    """The same, one row in a batch."""
+    """The same in two batches, wherever they part."""
     trace = played(
         """
         0   cpu0: idle -> A
@@ -102,8 +102,9 @@ def test_batches_carry_over() -> None:
     )
     whole = facts(tiling(trace))
     states = trace.states.collect()
-    single = pl.concat([states[i] for i in range(states.height)], rechunk=False)
-    assert single.n_chunks() == states.height > 4
     info = {"ncpu": trace.ncpu, "window": list(WINDOW)}
-    tables = {"states": single, "threads": trace.threads.collect()}
-    assert facts(tiling(ss.Trace.from_tables(tables, info))) == whole
+    for cut in range(1, states.height):
+        parted = pl.concat([states.head(cut), states.tail(-cut)], rechunk=False)
+        assert parted.n_chunks() == 2
+        tables = {"states": parted, "threads": trace.threads.collect()}
+        assert facts(tiling(ss.Trace.from_tables(tables, info))) == whole

@@ -37,7 +37,7 @@ mod _native {
     };
 
     #[pymodule_export]
-    use crate::sweep::python::{Occupancy, tiling};
+    use crate::sweep::python::{Occupancy, critical_path, culprits_of, run_lengths, sleeps_before, tiling};
 
     #[pymodule_export]
     use crate::sim::python::{extract, policies, simulate};

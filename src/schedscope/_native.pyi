@@ -141,6 +141,7 @@ class Occupancy:
     @property
     def waiting(self) -> tuple[int, int]: ...
     def levels(self, numbers: list[int], machine: bool) -> ArrowTable: ...
+    def parts(self, numbers: list[int], parts: int) -> ArrowTable: ...
     def idle(
         self, allowed: Mapping[str, object]
     ) -> tuple[dict[str, int], ArrowTable, ArrowTable]: ...
@@ -161,3 +162,26 @@ class Occupancy:
 def tiling(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
+def culprits_of(
+    states: _ArrowStream,
+    window: tuple[int, int],
+    idle: int,
+    strict_to: int,
+    episodes: list[tuple[int, int, int, list[int]]],
+) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+def critical_path(
+    states: _ArrowStream,
+    waits: _ArrowStream,
+    interval: tuple[int, int],
+    utid: int,
+    idle: int,
+    parents: list[int | None],
+) -> ArrowTable: ...
+def sleeps_before(states: _ArrowStream, asked: _ArrowStream) -> ArrowTable: ...
+def run_lengths(
+    states: _ArrowStream,
+    ins: _ArrowStream,
+    window: tuple[int, int],
+    idle: int,
+    grouping: Mapping[str, object],
+) -> ArrowTable: ...

@@ -23,11 +23,10 @@ pub struct Question {
     pub ledger: Ledger,
 }
 
+/// Of a victim, one cause and a group: time (ns), and waits in which it ran.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cell {
-    /// By the cause of the wait, ns.
-    pub time: [i64; CAUSES],
-    /// Waits.
+    pub time: i64,
     pub n: u32,
 }
 
@@ -37,11 +36,14 @@ pub struct Total {
     pub n: u32,
 }
 
+#[derive(Clone, Copy)]
 struct Waiter {
-    utid: u32,
-    victim: u32,
-    cause: u8,
     begin: i64,
+    /// Victim and cause as one number: a column of the table of cells.
+    column: u32,
+    utid: u32,
+    /// Some groups were counted already, on another queue.
+    again: bool,
 }
 
 #[derive(Default)]
@@ -59,58 +61,72 @@ struct Cpu {
 #[derive(Default, Clone)]
 struct Life {
     number: Option<u32>,
-    /// Groups counted in it.
+    /// Groups counted in it, on queues that it left.
     seen: Vec<u32>,
+    /// `seen` is complete.
+    kept: bool,
 }
 
 struct Blame<'a> {
     question: &'a mut Question,
     cpus: Vec<Cpu>,
     lives: Vec<Life>,
-    dense: Vec<Cell>,
-    sparse: FxHashMap<u64, Cell>,
+    cells: Cells,
     totals: FxHashMap<u32, Total>,
-    width: usize,
+    /// Keep what was seen of every wait, for one may be told in parts; else of those only
+    /// that end without a run.
+    careful: bool,
+    /// That was not enough.
+    missed: bool,
 }
 
-/// Cells of a table, up to which there is one: 48 MB.
-const DENSE: usize = 1 << 20;
+/// A row for each group, a column for each victim and cause.
+struct Cells {
+    columns: usize,
+    dense: Vec<Cell>,
+    sparse: FxHashMap<(u32, u32), Cell>,
+}
+
+/// Cells of a table, up to which there is one: 64 MB.
+const DENSE: usize = 1 << 22;
+const EARLIEST: i64 = i64::MIN;
+
+impl Cells {
+    fn new(columns: usize, groups: usize) -> Self {
+        let size = columns.saturating_mul(groups);
+        let dense = vec![Cell::default(); if size <= DENSE { size } else { 0 }];
+        Self { columns, dense, sparse: FxHashMap::default() }
+    }
+
+    /// Charges each wait what the group ran of it in `[since, t)`; `before`: when the group's run
+    /// before this one ended, so that it is counted once.
+    #[inline]
+    fn charge(&mut self, waiters: &[Waiter], lives: &[Life], group: u32, (since, t): (i64, i64), before: i64) {
+        let row = group as usize * self.columns;
+        let mut dense = self.dense.get_mut(row..row + self.columns);
+        for waiter in waiters {
+            let time = t - since.max(waiter.begin);
+            let fresh = time > 0
+                && before <= waiter.begin
+                && !(waiter.again && lives[waiter.utid as usize].seen.contains(&group));
+            let cell = match &mut dense {
+                Some(cells) => &mut cells[waiter.column as usize],
+                None => self.sparse.entry((group, waiter.column)).or_default(),
+            };
+            cell.time += time;
+            cell.n += u32::from(fresh);
+        }
+    }
+}
 
 impl Blame<'_> {
-    fn cell(&mut self, victim: u32, group: u32) -> &mut Cell {
-        let at = victim as usize * self.width + group as usize;
-        if self.dense.is_empty() { self.sparse.entry(at as u64).or_default() } else { &mut self.dense[at] }
-    }
-
-    fn charge(&mut self, waiter: &Waiter, group: u32, time: i64, first: bool) {
-        let counts = first && {
-            let seen = &mut self.lives[waiter.utid as usize].seen;
-            let fresh = !seen.contains(&group);
-            if fresh {
-                seen.push(group);
-            }
-            fresh
-        };
-        let cause = usize::from(waiter.cause).min(CAUSES - 1);
-        let cell = self.cell(waiter.victim, group);
-        cell.time[cause] += time;
-        cell.n += u32::from(counts);
-    }
-
     /// A group had the CPU in `[since, t)`: so much did everybody wait for it who still waits.
     fn over(&mut self, lane: usize, group: u32, since: i64, t: i64) {
-        if t <= since {
-            return;
+        if t > since {
+            let cpu = &mut self.cpus[lane];
+            let before = cpu.ended.insert(group, t).unwrap_or(EARLIEST);
+            self.cells.charge(&cpu.waiters, &self.lives, group, (since, t), before);
         }
-        let waiters = std::mem::take(&mut self.cpus[lane].waiters);
-        let before = self.cpus[lane].ended.insert(group, t).unwrap_or(i64::MIN);
-        for waiter in &waiters {
-            let time = t - since.max(waiter.begin);
-            if time > 0 {
-                self.charge(waiter, group, time, before <= waiter.begin);
-            }
-        }
-        self.cpus[lane].waiters = waiters;
     }
 
     fn runs(&mut self, t: i64, lane: usize, group: u32, begins: bool) {
@@ -130,67 +146,92 @@ impl Blame<'_> {
         self.over(lane, group, since, t);
     }
 
-    fn waits(&mut self, t: i64, utid: u32, cpu: u16, begins: bool) {
-        let Some(victim) = self.question.victim.get(utid as usize).copied().flatten() else { return };
-        let lane = self.question.lanes.of(cpu);
-        if begins {
-            if let Some(only) = &self.question.only {
-                if !only.contains(&(utid, self.question.lanes.number(lane))) {
-                    return;
-                }
+    fn begins(&mut self, t: i64, utid: u32, victim: u32, lane: usize) {
+        if let Some(only) = &self.question.only {
+            if !only.contains(&(utid, self.question.lanes.number(lane))) {
+                return;
             }
-            let wait = self.question.ledger.next(utid, t);
-            let life = &mut self.lives[utid as usize];
-            let number = wait.map(|wait| wait.number);
-            let total = self.totals.entry(victim).or_default();
-            if number.is_none() || number != life.number {
-                // A stretch without a wait is one of its own.
-                life.number = number;
-                life.seen.clear();
-                total.n += 1;
-            }
-            let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause);
-            self.cpus[lane].waiters.push(Waiter { utid, victim, cause, begin: t });
-            return;
         }
-        let waiters = &mut self.cpus[lane].waiters;
-        let Some(at) = waiters.iter().position(|waiter| waiter.utid == utid) else { return };
-        let waiter = waiters.swap_remove(at);
+        let wait = self.question.ledger.next(utid, t);
+        let life = &mut self.lives[utid as usize];
+        let number = wait.map(|wait| wait.number);
+        let total = self.totals.entry(victim).or_default();
+        if number.is_none() || number != life.number {
+            // A stretch without a wait is one of its own.
+            life.number = number;
+            life.seen.clear();
+            total.n += 1;
+        } else {
+            self.missed |= !life.kept;
+        }
+        life.kept = false;
+        let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause.min(UNKNOWN_CAUSE));
+        let column = victim * CAUSES as u32 + u32::from(cause);
+        let again = !life.seen.is_empty();
+        self.cpus[lane].waiters.push(Waiter { begin: t, column, utid, again });
+    }
+
+    fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
+        let ngroups = self.question.ngroups;
+        let Self { cpus, cells, lives, .. } = self;
+        let cpu = &mut cpus[lane];
+        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else { return };
+        let waiter = cpu.waiters.swap_remove(at);
         self.totals.entry(victim).or_default().wait += t - waiter.begin;
-        if lane == self.question.lanes.nowhere() {
-            self.charge(&waiter, self.question.ngroups + 2, t - waiter.begin, true);
-            return;
+        let mut now = |group, since| {
+            let before = cpu.ended.get(&group).copied().unwrap_or(EARLIEST);
+            cells.charge(&[waiter], lives, group, (i64::min(since, t), t), before);
+        };
+        let nowhere = lane == self.question.lanes.nowhere();
+        if nowhere {
+            now(ngroups + 2, waiter.begin);
+        } else if cpu.on.is_empty() {
+            now(ngroups + 1, cpu.unknown.max(waiter.begin));
         }
-        let mut now = std::mem::take(&mut self.cpus[lane].on);
-        if now.is_empty() {
-            now.push((self.question.ngroups + 1, self.cpus[lane].unknown));
+        for (group, since) in &cpu.on {
+            now(*group, (*since).max(waiter.begin));
         }
-        for (group, since) in &now {
-            let time = t - waiter.begin.max(*since);
-            if time > 0 {
-                let before = self.cpus[lane].ended.get(group).copied().unwrap_or(i64::MIN);
-                self.charge(&waiter, *group, time, before <= waiter.begin);
+        let life = &mut lives[utid as usize];
+        if self.careful || to != Doing::Running {
+            life.kept = true;
+            let ran = cpu.ended.iter().filter(|(_, end)| **end > waiter.begin).map(|(group, _)| *group);
+            let on = cpu.on.iter().filter(|(_, since)| *since < t).map(|(group, _)| *group);
+            life.seen.extend(ran.chain(on));
+            if nowhere {
+                life.seen.push(ngroups + 2);
+            } else if cpu.on.is_empty() && cpu.unknown < t {
+                life.seen.push(ngroups + 1);
             }
-        }
-        if now[0].0 != self.question.ngroups + 1 {
-            self.cpus[lane].on = now;
         }
     }
 
     fn group(&self, utid: u32) -> u32 {
         self.question.group.get(utid as usize).copied().unwrap_or(0)
     }
+
+    fn victim(&self, utid: u32) -> Option<u32> {
+        self.question.victim.get(utid as usize).copied().flatten()
+    }
 }
 
 impl Sweep for Blame<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
-        for (place, begins) in [(from, false), (to, true)] {
-            match place.doing {
-                Doing::Away => {}
-                Doing::Waiting => self.waits(t, utid, place.cpu, begins),
-                Doing::Running => {
-                    let lane = self.question.lanes.of(place.cpu);
-                    self.runs(t, lane, self.group(utid), begins);
+        let lanes = [self.question.lanes.of(from.cpu), self.question.lanes.of(to.cpu)];
+        match from.doing {
+            Doing::Away => {}
+            Doing::Running => self.runs(t, lanes[0], self.group(utid), false),
+            Doing::Waiting => {
+                if let Some(victim) = self.victim(utid) {
+                    self.ends(t, utid, victim, lanes[0], to.doing);
+                }
+            }
+        }
+        match to.doing {
+            Doing::Away => {}
+            Doing::Running => self.runs(t, lanes[1], self.group(utid), true),
+            Doing::Waiting => {
+                if let Some(victim) = self.victim(utid) {
+                    self.begins(t, utid, victim, lanes[1]);
                 }
             }
         }
@@ -204,31 +245,46 @@ impl Sweep for Blame<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found: of each victim (in no order) its waiting, and who had the CPU meanwhile:
-/// `ngroups` stands for idle, and the next two for not known, and for no known queue.
+/// What was found: of each victim (in no order) its waiting; and by victim, group and cause who
+/// had the CPU meanwhile: `ngroups` stands for idle, and the next two for not known, and for
+/// no known queue.
 pub struct Found {
     pub totals: Vec<(u32, Total)>,
-    pub cells: Vec<(u32, u32, Cell)>,
+    pub cells: Vec<(u32, u32, u8, Cell)>,
 }
 
 pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
-    let width = question.ngroups as usize + 3;
     let victims = question.victim.iter().flatten().max().map_or(0, |most| *most as usize + 1);
-    let size = victims.saturating_mul(width);
-    let mut sweep = Blame {
-        cpus: (0..question.lanes.len()).map(|_| Cpu::default()).collect(),
-        lives: vec![Life::default(); changes.threads],
-        dense: vec![Cell::default(); if size <= DENSE { size } else { 0 }],
-        sparse: FxHashMap::default(),
-        totals: FxHashMap::default(),
-        width,
-        question,
+    let (columns, groups) = (victims * CAUSES, question.ngroups as usize + 3);
+    let mut careful = false;
+    let (cells, totals) = loop {
+        let mut sweep = Blame {
+            cpus: (0..question.lanes.len()).map(|_| Cpu::default()).collect(),
+            lives: vec![Life::default(); changes.threads],
+            cells: Cells::new(columns, groups),
+            totals: FxHashMap::default(),
+            careful,
+            missed: false,
+            question,
+        };
+        changes.tell(&mut sweep)?;
+        if !sweep.missed || careful {
+            break (sweep.cells, sweep.totals);
+        }
+        careful = true;
+        question.ledger.rewind();
     };
-    changes.tell(&mut sweep)?;
-    let Blame { dense, sparse, totals, .. } = sweep;
-    let told = |at: usize, cell: Cell| ((at / width) as u32, (at % width) as u32, cell);
-    let mut cells: Vec<(u32, u32, Cell)> = sparse.into_iter().map(|(at, c)| told(at as usize, c)).collect();
-    cells.extend(dense.into_iter().enumerate().map(|(at, c)| told(at, c)).filter(|(_, _, c)| c.n > 0 || c.time.iter().any(|t| *t > 0)));
-    cells.sort_unstable_by_key(|(victim, group, _)| (*victim, *group));
-    Ok(Found { totals: totals.into_iter().collect(), cells })
+    let mut found: Vec<(u32, u32, u8, Cell)> = Vec::new();
+    let mut tell = |group: usize, column: usize, cell: Cell| {
+        if cell.time > 0 {
+            found.push(((column / CAUSES) as u32, group as u32, (column % CAUSES) as u8, cell));
+        }
+    };
+    for (at, cell) in cells.dense.iter().enumerate() {
+        tell(at / columns, at % columns, *cell);
+    }
+    for ((group, column), cell) in &cells.sparse {
+        tell(*group as usize, *column as usize, *cell);
+    }
+    Ok(Found { totals: totals.into_iter().collect(), cells: found })
 }

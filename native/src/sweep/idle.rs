@@ -76,6 +76,9 @@ pub struct Sums {
     pub unplaced: i64,
     pub pinned: i64,
     pub n_pinned: u32,
+    /// The longest stretch in which anything was wasted all along, the first of that length.
+    pub longest: i64,
+    pub longest_begin: Option<i64>,
 }
 
 pub struct IdleSweep<'a> {
@@ -101,6 +104,8 @@ pub struct IdleSweep<'a> {
     matching: Matching,
     wasted: u32,
     unplaced: u32,
+    /// Since when anything is wasted.
+    wasting: Option<i64>,
     since: i64,
     touched: Vec<usize>,
 }
@@ -149,6 +154,7 @@ impl<'a> IdleSweep<'a> {
             matching: Matching::default(),
             wasted: 0,
             unplaced: 0,
+            wasting: None,
             since: 0,
             touched: Vec::new(),
         }
@@ -307,8 +313,20 @@ impl<'a> IdleSweep<'a> {
         }
     }
 
+    /// A stretch of wasting begins at `t`, goes on or ends.
+    fn stretch(&mut self, t: i64, wasting: bool) {
+        if wasting {
+            self.wasting.get_or_insert(t);
+        } else if let Some(begin) = self.wasting.take() {
+            if t - begin > self.sums.longest {
+                (self.sums.longest, self.sums.longest_begin) = (t - begin, Some(begin));
+            }
+        }
+    }
+
     fn finish(&mut self, t: i64) {
         self.gather(t);
+        self.stretch(t, false);
         if let Some(mut watch) = self.watch.take() {
             watch.finish(t, self);
             self.watch = Some(watch);
@@ -379,6 +397,7 @@ impl Sweep for IdleSweep<'_> {
             0
         };
         self.wasted = wasted;
+        self.stretch(t, wasted > 0);
         if let Some(mut watch) = self.watch.take() {
             watch.instant(t, wasted > 0, self);
             self.watch = Some(watch);

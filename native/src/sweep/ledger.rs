@@ -69,4 +69,9 @@ impl Ledger {
         }
         past.checked_sub(1).map(|last| waits[last])
     }
+
+    /// Begins anew with `next`.
+    pub fn rewind(&mut self) {
+        self.past.fill(0);
+    }
 }

@@ -65,6 +65,60 @@ struct Lane {
     known: u32,
     since: i64,
     held: Histogram,
+    parts: Option<Box<Parts>>,
+}
+
+/// Sums over equal parts of the window: how long what was so, and the most of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part {
+    pub unknown: i64,
+    /// Threads' time waiting and running while it is known what the CPU does, and waiting
+    /// while it is not, ns.
+    pub waiting: i64,
+    pub running: i64,
+    pub waiting_unknown: i64,
+    pub most_waiting: u32,
+    pub most: u32,
+}
+
+struct Parts {
+    length: i64,
+    all: Vec<Part>,
+    /// The one that the lane is in.
+    at: usize,
+}
+
+/// Begin of the n-th of so many equal parts.
+pub fn edge(length: i64, n: usize, parts: usize) -> i64 {
+    (i128::from(length) * n as i128 / parts.max(1) as i128) as i64
+}
+
+impl Parts {
+    fn add(&mut self, (waiting, running): Level, mut since: i64, t: i64) {
+        while since < t && self.at < self.all.len() {
+            let end = edge(self.length, self.at + 1, self.all.len());
+            let dur = t.min(end) - since;
+            let part = &mut self.all[self.at];
+            match running {
+                None => {
+                    part.unknown += dur;
+                    part.waiting_unknown += dur * i64::from(waiting);
+                }
+                Some(running) => {
+                    part.waiting += dur * i64::from(waiting);
+                    part.running += dur * i64::from(running);
+                    if dur > 0 {
+                        part.most_waiting = part.most_waiting.max(waiting);
+                        part.most = part.most.max(waiting + running);
+                    }
+                }
+            }
+            since += dur;
+            if since >= end {
+                self.at += 1;
+            }
+        }
+    }
 }
 
 impl Lane {
@@ -72,7 +126,10 @@ impl Lane {
     fn flush(&mut self, t: i64, enough: u32) {
         if t > self.since {
             let running = (self.known >= enough).then_some(self.running);
-            self.held.add((self.waiting, running), self.since, t);
+            match &mut self.parts {
+                Some(parts) => parts.add((self.waiting, running), self.since, t),
+                None => self.held.add((self.waiting, running), self.since, t),
+            }
             self.since = t;
         }
     }
@@ -141,38 +198,67 @@ impl Sweep for Depths {
     fn instant(&mut self, _: i64) {}
 }
 
-/// A row of the answer: the CPU (none: no known queue), threads waiting, threads running
+/// A row of `depths`: the CPU (none: no known queue), threads waiting, threads running
 /// (none: not known), how long, when first.
 pub type Row = (Option<u16>, u32, Option<u32>, Held);
 
-/// Of each CPU the levels it had; or of the `whole` machine.
-pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>> {
+/// Goes over all changes, with each CPU's window in so many equal parts, if any.
+fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result<Depths> {
     let lanes = Lanes::new(cpus);
     let ncpu = lanes.cpus.len() as u32;
+    let lane = || Lane {
+        parts: (parts > 0).then(|| {
+            Box::new(Parts { length: changes.length, all: vec![Part::default(); parts], at: 0 })
+        }),
+        ..Lane::default()
+    };
     let mut sweep = Depths {
-        of: (0..lanes.len()).map(|_| Lane::default()).collect(),
+        of: (0..lanes.len()).map(|_| lane()).collect(),
         lanes,
         machine: Lane::default(),
         ncpu,
         whole,
     };
     changes.tell(&mut sweep)?;
-    let Depths { lanes, mut of, mut machine, .. } = sweep;
-    let mut rows = Vec::new();
-    if whole {
-        machine.flush(changes.length, ncpu);
-        rows.extend(machine.held.levels().into_iter().map(|((w, r), held)| (None, w, r, held)));
-        return Ok(rows);
-    }
-    let nowhere = lanes.nowhere();
-    for (number, lane) in of.iter_mut().enumerate() {
+    sweep.machine.flush(changes.length, ncpu);
+    for lane in &mut sweep.of {
         lane.flush(changes.length, 1);
+    }
+    Ok(sweep)
+}
+
+/// Of each CPU the levels it had; or of the `whole` machine.
+pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>> {
+    let Depths { lanes, of, machine, .. } = swept(changes, cpus, whole, 0)?;
+    if whole {
+        let levels = machine.held.levels().into_iter();
+        return Ok(levels.map(|((w, r), held)| (None, w, r, held)).collect());
+    }
+    let mut rows = Vec::new();
+    for (number, lane) in of.iter().enumerate() {
         let levels = lane.held.levels();
+        let nobody = |(waiting, running): &Level| *waiting == 0 && running.unwrap_or(0) == 0;
         // Nobody ever waited on no queue: that is no row.
-        if number == nowhere && levels.iter().all(|((waiting, running), _)| *waiting == 0 && running.unwrap_or(0) == 0) {
-            continue;
+        if number < lanes.nowhere() || !levels.iter().all(|(level, _)| nobody(level)) {
+            let cpu = lanes.number(number);
+            rows.extend(levels.into_iter().map(|((w, r), held)| (cpu, w, r, held)));
         }
-        rows.extend(levels.into_iter().map(|((w, r), held)| (lanes.number(number), w, r, held)));
     }
     Ok(rows)
+}
+
+/// Of each CPU so many equal parts of the window.
+pub fn parts(
+    changes: &Changes,
+    cpus: Vec<u16>,
+    parts: usize,
+) -> Result<Vec<(Option<u16>, Vec<Part>)>> {
+    let Depths { lanes, of, .. } = swept(changes, cpus, false, parts)?;
+    let nowhere = lanes.nowhere();
+    let told = of.into_iter().enumerate().filter_map(|(number, lane)| {
+        let all = lane.parts?.all;
+        let anybody = all.iter().any(|part| part.waiting_unknown > 0);
+        (number < nowhere || anybody).then(|| (lanes.number(number), all))
+    });
+    Ok(told.collect())
 }

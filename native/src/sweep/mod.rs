@@ -6,16 +6,20 @@
 mod blame;
 mod changes;
 mod clock;
+mod culprits;
 mod due;
 mod episodes;
 mod idle;
 mod lanes;
 mod ledger;
+mod lengths;
 mod levels;
 mod matching;
+mod path;
 pub mod python;
 mod rows;
 mod shortfall;
+mod sleeps;
 mod tiles;
 mod weights;
 

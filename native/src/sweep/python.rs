@@ -2,9 +2,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::types::{Int16Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, UInt8Array,
+    Array, ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, UInt8Array,
     UInt16Array, UInt32Array,
 };
 use arrow_schema::{Field, Schema};
@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::matching::Masks;
 use super::rows::{NOWHERE, column, full};
 use super::weights::{CLASSES, LEVELS, Weights};
-use super::{blame, due, levels, tiles};
+use super::{blame, culprits, due, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::error::{Error, Result};
 
@@ -97,7 +97,7 @@ fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
 /// Classes of threads by the CPUs they may use, as analysis/idle_steps.py makes them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Allowed {
+pub struct Allowed {
     /// Of each class the groups of CPUs that it may use.
     atoms: Vec<Vec<usize>>,
     /// The group of each CPU.
@@ -124,7 +124,7 @@ impl Allowed {
 /// Options of `Occupancy.due`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Sharing {
+pub struct Sharing {
     machine: bool,
     capacity: Option<i64>,
     by_cpu: bool,
@@ -192,6 +192,27 @@ impl Occupancy {
         ])?)
     }
 
+    /// The same over so many equal parts of the window: sums of time, and the most.
+    fn parts(&self, py: Python<'_>, numbers: Vec<u16>, parts: usize) -> PyResult<ArrowTable> {
+        let all = [numbers, self.changes.cpus.clone()].concat();
+        let found = py.detach(|| levels::parts(&self.changes, all, parts))?;
+        let rows = || {
+            found.iter().flat_map(|(cpu, of)| of.iter().enumerate().map(move |(n, part)| (*cpu, n, part)))
+        };
+        let edge = |n| levels::edge(self.changes.length, n, parts);
+        Ok(table(vec![
+            ("cpu", cpus(rows().map(|(cpu, _, _)| cpu))),
+            ("ts", ints(rows().map(|(_, n, _)| edge(n) + self.begin))),
+            ("dur", ints(rows().map(|(_, n, _)| edge(n + 1) - edge(n)))),
+            ("unknown", ints(rows().map(|(_, _, part)| part.unknown))),
+            ("waiting", ints(rows().map(|(_, _, part)| part.waiting))),
+            ("running", ints(rows().map(|(_, _, part)| part.running))),
+            ("waiting_unknown", ints(rows().map(|(_, _, part)| part.waiting_unknown))),
+            ("waiting_max", counts(rows().map(|(_, _, part)| part.most_waiting))),
+            ("depth_max", counts(rows().map(|(_, _, part)| part.most))),
+        ])?)
+    }
+
     /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
     fn idle(
         &self,
@@ -204,13 +225,17 @@ impl Occupancy {
         py.detach(|| sweep.run(&self.changes))?;
         let of_cpus = sweep.of_cpus(self.changes.length);
         let sums = &sweep.sums;
-        let machine = HashMap::from([
+        let mut machine = HashMap::from([
             ("wasted", sums.wasted),
             ("wasted_any", sums.wasted_any),
             ("unplaced", sums.unplaced),
             ("pinned", sums.pinned),
             ("n_pinned", i64::from(sums.n_pinned)),
+            ("longest", sums.longest),
         ]);
+        if let Some(begin) = sums.longest_begin {
+            machine.insert("ts_longest", begin + self.begin);
+        }
         let by_cpu = table(vec![
             ("cpu", cpus(of_cpus.iter().map(|row| row.cpu))),
             ("idle", ints(of_cpus.iter().map(|row| row.idle))),
@@ -351,17 +376,17 @@ impl Occupancy {
             ("wait", ints(found.totals.iter().map(|(_, total)| total.wait))),
             ("n_waits", counts(found.totals.iter().map(|(_, total)| total.n))),
         ])?;
-        const NAMES: [&str; blame::CAUSES] = ["0", "1", "2", "3", "4"];
-        let mut columns = vec![
-            ("victim", counts(found.cells.iter().map(|(victim, _, _)| *victim))),
-            ("group", counts(found.cells.iter().map(|(_, group, _)| *group))),
-            ("time", ints(found.cells.iter().map(|(_, _, cell)| cell.time.iter().sum()))),
-            ("n", counts(found.cells.iter().map(|(_, _, cell)| cell.n))),
-        ];
-        for (cause, name) in NAMES.iter().enumerate() {
-            columns.push((*name, ints(found.cells.iter().map(|(_, _, cell)| cell.time[cause]))));
-        }
-        Ok((totals, table(columns)?))
+        let cells = table(vec![
+            ("victim", counts(found.cells.iter().map(|(victim, _, _, _)| *victim))),
+            ("group", counts(found.cells.iter().map(|(_, group, _, _)| *group))),
+            (
+                "cause",
+                Arc::new(UInt8Array::from_iter_values(found.cells.iter().map(|(_, _, cause, _)| *cause))),
+            ),
+            ("time", ints(found.cells.iter().map(|(_, _, _, cell)| cell.time))),
+            ("n", counts(found.cells.iter().map(|(_, _, _, cell)| cell.n))),
+        ])?;
+        Ok((totals, cells))
     }
 
     /// Service due to each thread and received, by class (and CPU); and the windows in
@@ -435,4 +460,167 @@ pub fn tiling(
     ])?;
     let per_cpu = found.per_cpu.iter().map(|(cpu, (run, idle))| (*cpu, *run, *idle)).collect();
     Ok((per_cpu, found.own, found.intervals, ends, found.ordered, found.disjoint))
+}
+
+/// Where the time of some episodes went: the stretches of waiting in each, who ran on the
+/// queues meanwhile, and how long other CPUs idled that the thread may run on.
+///
+/// `episodes`: utid, begin, end, and the CPUs that the thread may run on.
+#[pyfunction]
+pub fn culprits_of(
+    py: Python<'_>,
+    states: &Bound<'_, PyAny>,
+    window: (i64, i64),
+    idle: u32,
+    strict_to: i16,
+    episodes: Vec<(u32, i64, i64, Vec<u16>)>,
+) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
+    let rows = read_stream(states)?.1;
+    let begin = window.0;
+    let asked: Vec<culprits::Episode> = episodes
+        .into_iter()
+        .map(|(utid, ts, until, allowed)| culprits::Episode {
+            utid,
+            ts: ts.saturating_sub(begin),
+            until: until.saturating_sub(begin),
+            allowed,
+        })
+        .collect();
+    let found = py.detach(|| culprits::culprits(&rows, window, idle, strict_to, &asked))?;
+    let (pieces, shares) = (&found.pieces, &found.shares);
+    let prio = |values: Vec<Option<i16>>| -> ArrayRef { Arc::new(Int16Array::from(values)) };
+    let stretches = table(vec![
+        ("episode", counts(pieces.iter().map(|piece| piece.episode))),
+        ("ts", ints(pieces.iter().map(|piece| piece.ts + begin))),
+        ("until", ints(pieces.iter().map(|piece| piece.until + begin))),
+        ("cpu", cpus(pieces.iter().map(|piece| (piece.cpu != NOWHERE).then_some(piece.cpu)))),
+        ("prio", prio(pieces.iter().map(|piece| piece.prio).collect())),
+    ])?;
+    let ran = table(vec![
+        ("episode", counts(shares.iter().map(|share| share.episode))),
+        ("utid", counts(shares.iter().map(|share| share.utid))),
+        ("n", ints(shares.iter().map(|share| i64::from(share.n)))),
+        ("time", ints(shares.iter().map(|share| share.time))),
+        ("worse", ints(shares.iter().map(|share| share.worse))),
+        ("strict", ints(shares.iter().map(|share| share.strict))),
+        ("prio", prio(shares.iter().map(|share| share.prio).collect())),
+    ])?;
+    let idled = table(vec![
+        ("episode", counts(found.idle.iter().map(|(episode, _, _)| *episode))),
+        ("cpu", cpus(found.idle.iter().map(|(_, cpu, _)| Some(*cpu)))),
+        ("time", ints(found.idle.iter().map(|(_, _, time)| *time))),
+    ])?;
+    Ok((stretches, ran, idled))
+}
+
+/// The steps of the path that led thread `utid` to the end of the `interval`, in order of time.
+///
+/// `states` has ts, dur, utid, state, cpu and end, `waits` utid, ts_ready, ts_run,
+/// ts_enqueued, cause and waker_utid; `idle`: the number of idle threads; `parents` by utid.
+#[pyfunction]
+pub fn critical_path(
+    py: Python<'_>,
+    states: &Bound<'_, PyAny>,
+    waits: &Bound<'_, PyAny>,
+    interval: (i64, i64),
+    utid: u32,
+    idle: u32,
+    parents: Vec<Option<u32>>,
+) -> PyResult<ArrowTable> {
+    let (states, waits) = (read_stream(states)?.1, read_stream(waits)?.1);
+    let mut steps = py.detach(|| -> Result<_> {
+        let lives = path::Lives::new(&states, &waits, interval)?;
+        path::walk(&lives, interval, utid, idle, &parents)
+    })?;
+    steps.reverse();
+    Ok(table(vec![
+        ("ts", ints(steps.iter().map(|step| step.ts))),
+        ("dur", ints(steps.iter().map(|step| step.until - step.ts))),
+        ("kind", Arc::new(UInt8Array::from_iter_values(steps.iter().map(|step| step.kind as u8)))),
+        ("utid", counts(steps.iter().map(|step| step.utid))),
+        ("cpu", cpus(steps.iter().map(|step| step.cpu))),
+        ("ended", Arc::new(UInt8Array::from_iter_values(steps.iter().map(|step| step.ended as u8)))),
+        ("other_utid", Arc::new(steps.iter().map(|step| step.other).collect::<UInt32Array>())),
+    ])?)
+}
+
+/// The sleep that each wakeup ended: its begin `ts` and `state`, null where none ended then.
+///
+/// `states` has ts, dur, utid, state and end, `asked` utid and ts_ready.
+#[pyfunction]
+pub fn sleeps_before(
+    py: Python<'_>,
+    states: &Bound<'_, PyAny>,
+    asked: &Bound<'_, PyAny>,
+) -> PyResult<ArrowTable> {
+    let (states, asked) = (read_stream(states)?.1, read_stream(asked)?.1);
+    let found = py.detach(|| sleeps::sleeps(&states, &asked))?;
+    let ts: Int64Array = found.iter().map(|sleep| sleep.map(|(ts, _)| ts)).collect();
+    let state: UInt8Array = found.iter().map(|sleep| sleep.map(|(_, state)| state)).collect();
+    Ok(table(vec![("ts", Arc::new(ts)), ("state", Arc::new(state))])?)
+}
+
+/// Options of `run_lengths`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Grouping {
+    group: Vec<Option<u32>>,
+    by_cpu: bool,
+    by_end: bool,
+    sure: i64,
+    shares: Vec<(u64, u64)>,
+}
+
+/// How long threads ran, by group (and CPU, and end): `states` has ts, dur, utid, state, cpu
+/// and end; `ins` the switch-ins (ts, cpu, utid) up to `sure`, after which each run has one.
+#[pyfunction]
+pub fn run_lengths(
+    py: Python<'_>,
+    states: &Bound<'_, PyAny>,
+    ins: &Bound<'_, PyAny>,
+    window: (i64, i64),
+    idle: u32,
+    grouping: Grouping,
+) -> PyResult<ArrowTable> {
+    let (states, switches) = (read_stream(states)?.1, read_stream(ins)?.1);
+    let Grouping { group, by_cpu, by_end, sure, shares } = grouping;
+    if shares.iter().any(|(part, whole)| *part == 0 || part > whole) {
+        return Err(Error::usage("a quantile outside of (0, 1]", "part and whole", "").into());
+    }
+    let found = py.detach(|| -> Result<_> {
+        let mut ins = FxHashSet::default();
+        for batch in &switches {
+            let (ts, cpu) = (full::<Int64Type>(batch, "ts")?, full::<UInt16Type>(batch, "cpu")?);
+            let utid = full::<UInt32Type>(batch, "utid")?;
+            ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
+        }
+        let question =
+            lengths::Question { window, idle, group, by_cpu, by_end, ins, sure, shares };
+        let mut found = lengths::lengths(&states, &question)?;
+        let told: Vec<_> =
+            found.iter_mut().map(|(_, runs)| runs.quantiles(&question.shares)).collect();
+        Ok((found, told, question.shares.len()))
+    });
+    let (found, told, shares) = found?;
+    let runs = || found.iter().map(|(_, runs)| runs);
+    let mut columns = vec![
+        ("group", counts(found.iter().map(|((group, _, _), _)| *group))),
+        ("cpu", cpus(found.iter().map(|((_, cpu, _), _)| *cpu))),
+        ("end", Arc::new(found.iter().map(|((_, _, end), _)| *end).collect::<UInt8Array>()) as ArrayRef),
+        ("n", ints(runs().map(|runs| runs.n() as i64))),
+        ("n_censored", ints(runs().map(|runs| runs.n_censored as i64))),
+        ("total", ints(runs().map(super::lengths::Runs::total))),
+        ("total_censored", ints(runs().map(|runs| runs.total_censored))),
+        (
+            "max",
+            Arc::new(told.iter().map(|told| told.as_ref().map(|(max, _)| *max)).collect::<Int64Array>()),
+        ),
+    ];
+    let names: Vec<String> = (0..shares).map(|share| format!("q{share}")).collect();
+    for (share, name) in names.iter().enumerate() {
+        let values: Int64Array =
+            told.iter().map(|told| told.as_ref().map(|(_, values)| values[share])).collect();
+        columns.push((name, Arc::new(values)));
+    }
+    Ok(table(columns)?)
 }
