@@ -95,13 +95,24 @@ impl Cells {
     fn new(columns: usize, groups: usize) -> Self {
         let size = columns.saturating_mul(groups);
         let dense = vec![Cell::default(); if size <= DENSE { size } else { 0 }];
-        Self { columns, dense, sparse: FxHashMap::default() }
+        Self {
+            columns,
+            dense,
+            sparse: FxHashMap::default(),
+        }
     }
 
     /// Charges each wait what the group ran of it in `[since, t)`; `before`: when the group's run
     /// before this one ended, so that it is counted once.
     #[inline]
-    fn charge(&mut self, waiters: &[Waiter], lives: &[Life], group: u32, (since, t): (i64, i64), before: i64) {
+    fn charge(
+        &mut self,
+        waiters: &[Waiter],
+        lives: &[Life],
+        group: u32,
+        (since, t): (i64, i64),
+        before: i64,
+    ) {
         let row = group as usize * self.columns;
         let mut dense = self.dense.get_mut(row..row + self.columns);
         for waiter in waiters {
@@ -125,7 +136,8 @@ impl Blame<'_> {
         if t > since {
             let cpu = &mut self.cpus[lane];
             let before = cpu.ended.insert(group, t).unwrap_or(EARLIEST);
-            self.cells.charge(&cpu.waiters, &self.lives, group, (since, t), before);
+            self.cells
+                .charge(&cpu.waiters, &self.lives, group, (since, t), before);
         }
     }
 
@@ -138,7 +150,9 @@ impl Blame<'_> {
             return;
         }
         let on = &mut self.cpus[lane].on;
-        let Some(at) = on.iter().position(|(running, _)| *running == group) else { return };
+        let Some(at) = on.iter().position(|(running, _)| *running == group) else {
+            return;
+        };
         let (_, since) = on.swap_remove(at);
         if on.is_empty() {
             self.cpus[lane].unknown = t;
@@ -168,14 +182,23 @@ impl Blame<'_> {
         let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause.min(UNKNOWN_CAUSE));
         let column = victim * CAUSES as u32 + u32::from(cause);
         let again = !life.seen.is_empty();
-        self.cpus[lane].waiters.push(Waiter { begin: t, column, utid, again });
+        self.cpus[lane].waiters.push(Waiter {
+            begin: t,
+            column,
+            utid,
+            again,
+        });
     }
 
     fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
         let ngroups = self.question.ngroups;
-        let Self { cpus, cells, lives, .. } = self;
+        let Self {
+            cpus, cells, lives, ..
+        } = self;
         let cpu = &mut cpus[lane];
-        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else { return };
+        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else {
+            return;
+        };
         let waiter = cpu.waiters.swap_remove(at);
         self.totals.entry(victim).or_default().wait += t - waiter.begin;
         let mut now = |group, since| {
@@ -194,8 +217,16 @@ impl Blame<'_> {
         let life = &mut lives[utid as usize];
         if self.careful || to != Doing::Running {
             life.kept = true;
-            let ran = cpu.ended.iter().filter(|(_, end)| **end > waiter.begin).map(|(group, _)| *group);
-            let on = cpu.on.iter().filter(|(_, since)| *since < t).map(|(group, _)| *group);
+            let ran = cpu
+                .ended
+                .iter()
+                .filter(|(_, end)| **end > waiter.begin)
+                .map(|(group, _)| *group);
+            let on = cpu
+                .on
+                .iter()
+                .filter(|(_, since)| *since < t)
+                .map(|(group, _)| *group);
             life.seen.extend(ran.chain(on));
             if nowhere {
                 life.seen.push(ngroups + 2);
@@ -216,7 +247,10 @@ impl Blame<'_> {
 
 impl Sweep for Blame<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
-        let lanes = [self.question.lanes.of(from.cpu), self.question.lanes.of(to.cpu)];
+        let lanes = [
+            self.question.lanes.of(from.cpu),
+            self.question.lanes.of(to.cpu),
+        ];
         match from.doing {
             Doing::Away => {}
             Doing::Running => self.runs(t, lanes[0], self.group(utid), false),
@@ -254,7 +288,12 @@ pub struct Found {
 }
 
 pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
-    let victims = question.victim.iter().flatten().max().map_or(0, |most| *most as usize + 1);
+    let victims = question
+        .victim
+        .iter()
+        .flatten()
+        .max()
+        .map_or(0, |most| *most as usize + 1);
     let (columns, groups) = (victims * CAUSES, question.ngroups as usize + 3);
     let mut careful = false;
     let (cells, totals) = loop {
@@ -277,7 +316,12 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
     let mut found: Vec<(u32, u32, u8, Cell)> = Vec::new();
     let mut tell = |group: usize, column: usize, cell: Cell| {
         if cell.time > 0 {
-            found.push(((column / CAUSES) as u32, group as u32, (column % CAUSES) as u8, cell));
+            found.push((
+                (column / CAUSES) as u32,
+                group as u32,
+                (column % CAUSES) as u8,
+                cell,
+            ));
         }
     };
     for (at, cell) in cells.dense.iter().enumerate() {
@@ -286,5 +330,8 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
     for ((group, column), cell) in &cells.sparse {
         tell(*group as usize, *column as usize, *cell);
     }
-    Ok(Found { totals: totals.into_iter().collect(), cells: found })
+    Ok(Found {
+        totals: totals.into_iter().collect(),
+        cells: found,
+    })
 }

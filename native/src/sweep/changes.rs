@@ -29,7 +29,11 @@ pub struct Place {
     pub tag: u16,
 }
 
-const AWAY_PLACE: Place = Place { doing: Doing::Away, cpu: NOWHERE, tag: 0 };
+const AWAY_PLACE: Place = Place {
+    doing: Doing::Away,
+    cpu: NOWHERE,
+    tag: 0,
+};
 
 /// Tags have 13 bits.
 pub const TAGS: u16 = 1 << 13;
@@ -55,7 +59,11 @@ impl Place {
             RUNS => Doing::Running,
             _ => Doing::Away,
         };
-        Self { doing, cpu: (word >> 2) as u16, tag: (word >> 18) as u16 % TAGS }
+        Self {
+            doing,
+            cpu: (word >> 2) as u16,
+            tag: (word >> 18) as u16 % TAGS,
+        }
     }
 }
 
@@ -102,7 +110,10 @@ struct Last {
     at: usize,
 }
 
-const NEVER: Last = Last { until: i64::MIN, at: 0 };
+const NEVER: Last = Last {
+    until: i64::MIN,
+    at: 0,
+};
 
 impl Changes {
     /// `idle`: the number of idle threads; `tag` of thread and priority.
@@ -138,7 +149,13 @@ impl Changes {
             }
             ordered &= latest <= until;
             latest = until;
-            let tag = tag.map_or(0, |tag| if row.state <= RUNNABLE { tag(row.utid, row.prio) } else { 0 });
+            let tag = tag.map_or(0, |tag| {
+                if row.state <= RUNNABLE {
+                    tag(row.utid, row.prio)
+                } else {
+                    0
+                }
+            });
             all.add(Row { ts, until, ..row }, tag, &mut lives, &mut runs);
             Ok(())
         })?;
@@ -147,12 +164,22 @@ impl Changes {
         }
         all.begins.sort_by_key(|change| change.t);
         all.threads = lives.len();
-        all.cpus = (0..NOWHERE).zip(&runs).filter_map(|(cpu, run)| run.map(|_| cpu)).collect();
+        all.cpus = (0..NOWHERE)
+            .zip(&runs)
+            .filter_map(|(cpu, run)| run.map(|_| cpu))
+            .collect();
         Ok(all)
     }
 
     fn add(&mut self, row: Row, tag: u16, lives: &mut Vec<Last>, runs: &mut Vec<Option<Last>>) {
-        let Row { ts, until, utid, state, cpu, .. } = row;
+        let Row {
+            ts,
+            until,
+            utid,
+            state,
+            cpu,
+            ..
+        } = row;
         let (at, who) = (self.list.len(), utid as usize);
         let runs_here = state == RUNNING;
         let doing = match state {
@@ -160,7 +187,11 @@ impl Changes {
             RUNNABLE => Doing::Waiting,
             _ => Doing::Away,
         };
-        let now = Place { doing, cpu: if doing == Doing::Away { NOWHERE } else { cpu }, tag };
+        let now = Place {
+            doing,
+            cpu: if doing == Doing::Away { NOWHERE } else { cpu },
+            tag,
+        };
         if lives.len() <= who {
             lives.resize(who + 1, NEVER);
         }
@@ -178,22 +209,45 @@ impl Changes {
             if before.until == ts {
                 self.list[before.at].to |= IDLES;
             } else {
-                self.begins.push(Change { t: ts, utid, to: now.pack() });
+                self.begins.push(Change {
+                    t: ts,
+                    utid,
+                    to: now.pack(),
+                });
             }
-            let stops = Place { doing: Doing::Away, ..now };
-            self.list.push(Change { t: until, utid, to: stops.pack() });
+            let stops = Place {
+                doing: Doing::Away,
+                ..now
+            };
+            self.list.push(Change {
+                t: until,
+                utid,
+                to: stops.pack(),
+            });
         } else {
             if doing == Doing::Waiting {
-                *(if cpu == NOWHERE { &mut self.unplaced } else { &mut self.placed }) += until - ts;
+                *(if cpu == NOWHERE {
+                    &mut self.unplaced
+                } else {
+                    &mut self.placed
+                }) += until - ts;
             }
             let before = lives[who];
             if before.until == ts {
                 let link = &mut self.list[before.at].to;
                 *link = *link & IDLES | now.pack();
             } else if doing != Doing::Away {
-                self.begins.push(Change { t: ts, utid, to: now.pack() });
+                self.begins.push(Change {
+                    t: ts,
+                    utid,
+                    to: now.pack(),
+                });
             }
-            self.list.push(Change { t: until, utid, to: AWAY_PLACE.pack() });
+            self.list.push(Change {
+                t: until,
+                utid,
+                to: AWAY_PLACE.pack(),
+            });
         }
         lives[who] = Last { until, at };
         if runs_here && cpu != NOWHERE {
@@ -203,7 +257,11 @@ impl Changes {
 
     /// Tells `sweep` of every change.
     pub fn tell(&self, sweep: &mut impl Sweep) -> Result<()> {
-        let mut told = Told { now: None, doing: vec![AWAY_PLACE; self.threads], idle: self.idle };
+        let mut told = Told {
+            now: None,
+            doing: vec![AWAY_PLACE; self.threads],
+            idle: self.idle,
+        };
         let mut begins = self.begins.iter().peekable();
         for part in self.list.chunks(PULSE) {
             pulse()?;

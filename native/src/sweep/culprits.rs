@@ -95,19 +95,39 @@ impl Near {
         idle: u32,
         episodes: &[Episode],
     ) -> Result<Self> {
-        let top = episodes.iter().map(|e| e.utid as usize + 1).max().unwrap_or(0);
+        let top = episodes
+            .iter()
+            .map(|e| e.utid as usize + 1)
+            .max()
+            .unwrap_or(0);
         let mut asked = vec![false; top];
         for episode in episodes {
             asked[episode.utid as usize] = true;
         }
         let spans = union(episodes);
-        let mut near = Self { runs: Vec::new(), idle: Vec::new(), waits: vec![Vec::new(); top] };
+        let mut near = Self {
+            runs: Vec::new(),
+            idle: Vec::new(),
+            waits: vec![Vec::new(); top],
+        };
         rows::each(batches, window.0, true, |row| {
-            let Row { ts, until, utid, state, cpu, prio } = row;
+            let Row {
+                ts,
+                until,
+                utid,
+                state,
+                cpu,
+                prio,
+            } = row;
             if state == RUNNABLE && asked.get(utid as usize) == Some(&true) {
                 let (ts, until) = (ts.max(0), until.min(window.1 - window.0));
                 if ts < until {
-                    near.waits[utid as usize].push(Wait { ts, until, cpu, prio });
+                    near.waits[utid as usize].push(Wait {
+                        ts,
+                        until,
+                        cpu,
+                        prio,
+                    });
                 }
             } else if state == RUNNING && cpu != NOWHERE {
                 // The first stretch that ends after the row begins: does it begin before the row ends?
@@ -116,7 +136,12 @@ impl Near {
                     if near.runs.len() <= usize::from(cpu) {
                         near.runs.resize_with(usize::from(cpu) + 1, Vec::new);
                     }
-                    near.runs[usize::from(cpu)].push(Run { ts, until, utid, prio });
+                    near.runs[usize::from(cpu)].push(Run {
+                        ts,
+                        until,
+                        utid,
+                        prio,
+                    });
                 }
             }
             Ok(())
@@ -178,19 +203,35 @@ pub fn culprits(
         let waits = &near.waits[episode.utid as usize];
         let first = waits.partition_point(|wait| wait.until <= episode.ts);
         let from = found.pieces.len();
-        for wait in waits[first..].iter().take_while(|wait| wait.ts < episode.until) {
+        for wait in waits[first..]
+            .iter()
+            .take_while(|wait| wait.ts < episode.until)
+        {
             let (ts, until) = (wait.ts.max(episode.ts), wait.until.min(episode.until));
             let (cpu, prio) = (wait.cpu, wait.prio);
-            found.pieces.push(Piece { episode: number, ts, until, cpu, prio });
+            found.pieces.push(Piece {
+                episode: number,
+                ts,
+                until,
+                cpu,
+                prio,
+            });
         }
         let pieces = &found.pieces[from..];
         let n = episode.allowed.len() as u32;
         let mut looked: Vec<usize> = vec![0; near.runs.len()];
         // Those on queues of their own, then those on one that several CPUs share.
         for shared in [false, true] {
-            for piece in pieces.iter().filter(|piece| (piece.cpu == NOWHERE) == shared) {
+            for piece in pieces
+                .iter()
+                .filter(|piece| (piece.cpu == NOWHERE) == shared)
+            {
                 let one = [piece.cpu];
-                for cpu in if shared { episode.allowed.as_slice() } else { &one } {
+                for cpu in if shared {
+                    episode.allowed.as_slice()
+                } else {
+                    &one
+                } {
                     let cpu = usize::from(*cpu);
                     if let Some(runs) = near.runs.get(cpu) {
                         charge(&mut sums, runs, &mut looked[cpu], piece, strict_to);
@@ -200,14 +241,24 @@ pub fn culprits(
             looked.fill(0);
             for (utid, share) in (0..).zip(&mut sums).filter(|(_, share)| share.time > 0) {
                 let n = if shared { n } else { 1 };
-                found.shares.push(Share { episode: number, utid, n, ..*share });
+                found.shares.push(Share {
+                    episode: number,
+                    utid,
+                    n,
+                    ..*share
+                });
                 *share = Share::default();
             }
         }
         for cpu in &episode.allowed {
-            let Some(rests) = near.idle.get(usize::from(*cpu)) else { continue };
+            let Some(rests) = near.idle.get(usize::from(*cpu)) else {
+                continue;
+            };
             let (mut at, mut time) = (0, 0);
-            for piece in pieces.iter().filter(|piece| piece.cpu != NOWHERE && piece.cpu != *cpu) {
+            for piece in pieces
+                .iter()
+                .filter(|piece| piece.cpu != NOWHERE && piece.cpu != *cpu)
+            {
                 let before = idle_before(rests, &mut at, piece.ts);
                 time += idle_before(rests, &mut at, piece.until) - before;
             }
@@ -222,7 +273,10 @@ pub fn culprits(
 /// Adds to each run what it has in common with a piece.
 fn charge(sums: &mut Vec<Share>, runs: &[Run], looked: &mut usize, piece: &Piece, strict_to: i16) {
     *looked = gallop(runs, *looked, |run| run.until <= piece.ts);
-    for run in runs[*looked..].iter().take_while(|run| run.ts < piece.until) {
+    for run in runs[*looked..]
+        .iter()
+        .take_while(|run| run.ts < piece.until)
+    {
         let time = run.until.min(piece.until) - run.ts.max(piece.ts);
         let who = run.utid as usize;
         if sums.len() <= who {
@@ -253,7 +307,11 @@ mod tests {
         for at in 0..=items.len() {
             for wanted in 0..14 {
                 let all = items.partition_point(|item| *item < wanted);
-                assert_eq!(gallop(&items, at, |item| *item < wanted), all.max(at), "{at} {wanted}");
+                assert_eq!(
+                    gallop(&items, at, |item| *item < wanted),
+                    all.max(at),
+                    "{at} {wanted}"
+                );
             }
         }
     }
@@ -262,8 +320,10 @@ mod tests {
     fn idle_time_is_counted_up_to_the_instant() {
         let rests = [(10, 20, 0), (30, 35, 10)];
         let mut at = 0;
-        let told: Vec<i64> =
-            [5, 10, 12, 20, 25, 31, 50].iter().map(|t| idle_before(&rests, &mut at, *t)).collect();
+        let told: Vec<i64> = [5, 10, 12, 20, 25, 31, 50]
+            .iter()
+            .map(|t| idle_before(&rests, &mut at, *t))
+            .collect();
         assert_eq!(told, [0, 0, 2, 10, 10, 11, 15]);
     }
 }

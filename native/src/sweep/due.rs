@@ -80,7 +80,9 @@ impl Set {
     fn advance(&mut self, t: i64, question: &Question) {
         let dur = t - self.at;
         self.at = t;
-        let giving = question.capacity.map_or(self.serving, |most| self.members.min(most));
+        let giving = question
+            .capacity
+            .map_or(self.serving, |most| self.members.min(most));
         if dur <= 0 || giving == 0 {
             return;
         }
@@ -91,10 +93,16 @@ impl Set {
         let rate = giving as f64 / self.weight as f64;
         if question.machine {
             let levels = || (0..LEVELS).filter(|level| self.present[*level] > 0);
-            let heaviest = levels().map(|level| question.table[level]).max().unwrap_or(0);
+            let heaviest = levels()
+                .map(|level| question.table[level])
+                .max()
+                .unwrap_or(0);
             if rate * heaviest as f64 > ONE {
                 let rate = filled(rate, giving, self.weight, &self.present, &question.table);
-                let mut capped = self.capped.take().unwrap_or_else(|| Box::new([0.0; LEVELS]));
+                let mut capped = self
+                    .capped
+                    .take()
+                    .unwrap_or_else(|| Box::new([0.0; LEVELS]));
                 for level in levels() {
                     capped[level] += dur as f64 * (question.table[level] as f64 * rate).min(1.0);
                 }
@@ -107,7 +115,10 @@ impl Set {
 
     /// Service due to a weight of this level so far, had it been here from the begin on.
     fn due(&self, level: usize, table: &[i64; LEVELS]) -> (f64, f64) {
-        (self.due * table[level] as f64, self.capped.as_ref().map_or(0.0, |capped| capped[level]))
+        (
+            self.due * table[level] as f64,
+            self.capped.as_ref().map_or(0.0, |capped| capped[level]),
+        )
     }
 }
 
@@ -139,7 +150,11 @@ fn filled(
             rest -= i64::from(present[level]) * table[level];
         }
         // Nobody is left who is due less than a CPU.
-        rate = if rest > 0 { left.max(0) as f64 / rest as f64 } else { 1.0 };
+        rate = if rest > 0 {
+            left.max(0) as f64 / rest as f64
+        } else {
+            1.0
+        };
     }
 }
 
@@ -186,7 +201,11 @@ impl Due<'_> {
     }
 
     fn sum(&mut self, utid: u32, place: Place) -> usize {
-        let cpu = if self.question.by_cpu { place.cpu } else { NOWHERE };
+        let cpu = if self.question.by_cpu {
+            place.cpu
+        } else {
+            NOWHERE
+        };
         let class = class_of(place.tag);
         let Self { of, sums, .. } = self;
         *of.entry((utid, class as u8, cpu)).or_insert_with(|| {
@@ -246,7 +265,10 @@ impl Sweep for Due<'_> {
         for set in [before, after].into_iter().flatten() {
             self.sets[set].advance(t, self.question);
         }
-        let mut path = self.paths.as_mut().map(|paths| std::mem::take(&mut paths[who]));
+        let mut path = self
+            .paths
+            .as_mut()
+            .map(|paths| std::mem::take(&mut paths[who]));
         let mut due = 0.0;
         let mut sum = None;
         if self.stints[who].here {
@@ -291,12 +313,21 @@ impl Sweep for Due<'_> {
         self.since[who] = t;
         if let (Some(mut path), Some(paths)) = (path, &mut self.paths) {
             if before.is_some() || after.is_some() {
-                let bound = self.question.shortfall.as_ref().map_or(0.0, |(bound, _)| *bound);
-                let asked = self.question.shortfall.as_ref().is_some_and(|(_, chosen)| {
-                    chosen.get(who).copied().unwrap_or(false)
-                });
+                let bound = self
+                    .question
+                    .shortfall
+                    .as_ref()
+                    .map_or(0.0, |(bound, _)| *bound);
+                let asked = self
+                    .question
+                    .shortfall
+                    .as_ref()
+                    .is_some_and(|(_, chosen)| chosen.get(who).copied().unwrap_or(false));
                 if asked {
-                    self.found.extend(path.point(t, bound).map(|found| Shortfall { utid, ..found }));
+                    self.found.extend(
+                        path.point(t, bound)
+                            .map(|found| Shortfall { utid, ..found }),
+                    );
                 }
             }
             paths[who] = path;
@@ -316,14 +347,19 @@ pub fn due(changes: &Changes, question: &Question) -> Result<(Vec<Sum>, Vec<Shor
         since: vec![0; changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),
-        paths: question.shortfall.as_ref().map(|_| vec![Path::default(); changes.threads]),
+        paths: question
+            .shortfall
+            .as_ref()
+            .map(|_| vec![Path::default(); changes.threads]),
         found: Vec::new(),
         question,
     };
     changes.tell(&mut sweep)?;
     if let (Some(paths), Some((bound, _))) = (&mut sweep.paths, &question.shortfall) {
         for (utid, path) in (0..).zip(paths) {
-            sweep.found.extend(path.last(*bound).map(|found| Shortfall { utid, ..found }));
+            sweep
+                .found
+                .extend(path.last(*bound).map(|found| Shortfall { utid, ..found }));
         }
     }
     Ok((sweep.sums, sweep.found))

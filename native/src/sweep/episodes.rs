@@ -25,7 +25,11 @@ pub struct Participant {
 /// What the sweep is to look for.
 pub enum Watch {
     /// The stretches of some length and more.
-    Find { least: i64, open: Option<(i64, i64)>, found: Vec<Episode> },
+    Find {
+        least: i64,
+        open: Option<(i64, i64)>,
+        found: Vec<Episode>,
+    },
     /// Those who took part in stretches that were found, in order of time.
     Follow(Follow),
 }
@@ -51,7 +55,11 @@ pub struct Follow {
 
 impl Watch {
     pub fn find(least: i64) -> Self {
-        Self::Find { least: least.max(1), open: None, found: Vec::new() }
+        Self::Find {
+            least: least.max(1),
+            open: None,
+            found: Vec::new(),
+        }
     }
 
     pub fn follow(episodes: Vec<Episode>, threads: usize, classes: usize) -> Self {
@@ -63,7 +71,15 @@ impl Watch {
         })
     }
 
-    pub fn wait(&mut self, t: i64, utid: u32, lane: usize, class: usize, reading: i64, begins: bool) {
+    pub fn wait(
+        &mut self,
+        t: i64,
+        utid: u32,
+        lane: usize,
+        class: usize,
+        reading: i64,
+        begins: bool,
+    ) {
         let Self::Follow(follow) = self else { return };
         let slot = &mut follow.at[utid as usize];
         if begins {
@@ -82,7 +98,14 @@ impl Watch {
         if follow.open && reading > from {
             let waited = reading - from;
             let episode = follow.next;
-            follow.participants.push(Participant { episode, utid, class, lane, begin, waited });
+            follow.participants.push(Participant {
+                episode,
+                utid,
+                class,
+                lane,
+                begin,
+                waited,
+            });
         }
     }
 
@@ -100,7 +123,11 @@ impl Watch {
                 Some((begin, before)) if !wasting => {
                     *open = None;
                     if t - begin >= *least {
-                        found.push(Episode { begin, end: t, wasted: sweep.sums.wasted - before });
+                        found.push(Episode {
+                            begin,
+                            end: t,
+                            wasted: sweep.sums.wasted - before,
+                        });
                     }
                 }
                 _ => {}
@@ -121,7 +148,14 @@ impl Follow {
             for &(utid, class, lane, begin, from) in &self.waiting {
                 let waited = sweep.behind(lane, class, t) - from;
                 if waited > 0 {
-                    self.participants.push(Participant { episode, utid, class, lane, begin, waited });
+                    self.participants.push(Participant {
+                        episode,
+                        utid,
+                        class,
+                        lane,
+                        begin,
+                        waited,
+                    });
                 }
             }
             for (lane, from) in self.spare_from.iter().enumerate() {
@@ -133,13 +167,19 @@ impl Follow {
             self.open = false;
             self.next += 1;
         }
-        if !self.open && self.episodes.get(self.next).is_some_and(|next| next.begin <= t) {
+        if !self.open
+            && self
+                .episodes
+                .get(self.next)
+                .is_some_and(|next| next.begin <= t)
+        {
             self.open = true;
             for (_, class, lane, _, from) in &mut self.waiting {
                 *from = sweep.behind(*lane, *class, t);
             }
             self.spare_from.clear();
-            self.spare_from.extend(sweep.lanes.iter().map(|lane| lane.spare.read(t)));
+            self.spare_from
+                .extend(sweep.lanes.iter().map(|lane| lane.spare.read(t)));
         }
     }
 

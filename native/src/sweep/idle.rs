@@ -167,8 +167,15 @@ impl<'a> IdleSweep<'a> {
     /// Time up to `t` in which this CPU was busy and another one usable by the class.
     #[inline]
     pub fn behind(&self, lane: usize, class: usize, t: i64) -> i64 {
-        let Lane { busy, behind, from, .. } = &self.lanes[lane];
-        behind[class] + if *busy { self.usable[class].read(t) - from[class] } else { 0 }
+        let Lane {
+            busy, behind, from, ..
+        } = &self.lanes[lane];
+        behind[class]
+            + if *busy {
+                self.usable[class].read(t) - from[class]
+            } else {
+                0
+            }
     }
 
     fn touch(&mut self, lane: usize) {
@@ -186,7 +193,8 @@ impl<'a> IdleSweep<'a> {
             self.sums.n_pinned += u32::from(!std::mem::replace(&mut thread.is_pinned, true));
         } else {
             let class = usize::from(class);
-            self.lanes[lane].waiting[class] = self.lanes[lane].waiting[class].wrapping_add_signed(by);
+            self.lanes[lane].waiting[class] =
+                self.lanes[lane].waiting[class].wrapping_add_signed(by);
             self.lanes[lane].all = self.lanes[lane].all.wrapping_add_signed(by);
             let reading = self.behind(lane, class, t);
             let thread = &mut self.threads[utid as usize];
@@ -213,7 +221,9 @@ impl<'a> IdleSweep<'a> {
     /// What follows from the changes of an instant for one CPU.
     fn settle(&mut self, t: i64, number: usize) {
         let nclasses = self.nclasses();
-        let Self { lanes, question, .. } = self;
+        let Self {
+            lanes, question, ..
+        } = self;
         let lane = &mut lanes[number];
         lane.touched = false;
         let atom = question.atom[number];
@@ -260,7 +270,11 @@ impl<'a> IdleSweep<'a> {
             lane.waited_from[class] = reading;
             lane.extra[class] = extra;
             let was = self.placed[class] + self.nowhere[class] > 0;
-            let sum = if atom.is_some() { &mut self.placed[class] } else { &mut self.nowhere[class] };
+            let sum = if atom.is_some() {
+                &mut self.placed[class]
+            } else {
+                &mut self.nowhere[class]
+            };
             *sum = *sum + extra - before;
             let is = self.placed[class] + self.nowhere[class] > 0;
             if was != is {
@@ -388,7 +402,15 @@ impl Sweep for IdleSweep<'_> {
         for (clock, classes) in self.wanted.iter_mut().zip(&self.wanted_classes) {
             clock.set(t, *classes > 0);
         }
-        let Self { matching, question, spare, placed, nowhere, picked, .. } = self;
+        let Self {
+            matching,
+            question,
+            spare,
+            placed,
+            nowhere,
+            picked,
+            ..
+        } = self;
         let masks = &question.masks;
         let wasted = matching.most(masks, spare, |k| placed[k] + nowhere[k], picked);
         self.unplaced = if nowhere.iter().any(|n| *n > 0) {
@@ -436,6 +458,7 @@ impl IdleSweep<'_> {
             waiting: lane.waits,
             waited: lane.waited,
         });
-        rows.filter(|row| row.cpu.is_some() || row.waiting > 0).collect()
+        rows.filter(|row| row.cpu.is_some() || row.waiting > 0)
+            .collect()
     }
 }

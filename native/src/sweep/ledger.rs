@@ -22,16 +22,15 @@ pub struct Ledger {
 
 impl Ledger {
     /// Those whose begin was seen; of threads that are `wanted`.
-    pub fn read(
-        batches: &[RecordBatch],
-        begin: i64,
-        wanted: impl Fn(u32) -> bool,
-    ) -> Result<Self> {
+    pub fn read(batches: &[RecordBatch], begin: i64, wanted: impl Fn(u32) -> bool) -> Result<Self> {
         let mut of: Vec<Vec<Wait>> = Vec::new();
         let mut number = 0;
         for batch in batches {
             super::pulse()?;
-            let (utid, cause) = (full::<UInt32Type>(batch, "utid")?, full::<UInt8Type>(batch, "cause")?);
+            let (utid, cause) = (
+                full::<UInt32Type>(batch, "utid")?,
+                full::<UInt8Type>(batch, "cause")?,
+            );
             let ready = column::<Int64Type>(batch, "ts_ready")?;
             for i in 0..batch.num_rows() {
                 if ready.is_valid(i) && wanted(utid[i]) {
@@ -40,7 +39,11 @@ impl Ledger {
                         of.resize_with(who + 1, Vec::new);
                     }
                     let ready = ready.value(i).saturating_sub(begin);
-                    of[who].push(Wait { ready, number, cause: cause[i] });
+                    of[who].push(Wait {
+                        ready,
+                        number,
+                        cause: cause[i],
+                    });
                 }
                 number += 1;
             }
@@ -50,7 +53,10 @@ impl Ledger {
                 waits.sort_by_key(|wait| wait.ready);
             }
         }
-        Ok(Self { past: vec![0; of.len()], of })
+        Ok(Self {
+            past: vec![0; of.len()],
+            of,
+        })
     }
 
     /// The last wait of the thread to begin at `t` or before.
@@ -63,7 +69,10 @@ impl Ledger {
     /// The same for instants that are asked for in order of time.
     #[inline]
     pub fn next(&mut self, utid: u32, t: i64) -> Option<Wait> {
-        let (waits, past) = (self.of.get(utid as usize)?, self.past.get_mut(utid as usize)?);
+        let (waits, past) = (
+            self.of.get(utid as usize)?,
+            self.past.get_mut(utid as usize)?,
+        );
         while waits.get(*past).is_some_and(|wait| wait.ready <= t) {
             *past += 1;
         }

@@ -70,9 +70,15 @@ pub fn lengths(states: &[RecordBatch], question: &Question) -> Result<Vec<(Key, 
     let mut places: Vec<usize> = Vec::new();
     for batch in states {
         pulse()?;
-        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
         let utid = full::<UInt32Type>(batch, "utid")?;
-        let (state, ended) = (full::<UInt8Type>(batch, "state")?, full::<UInt8Type>(batch, "end")?);
+        let (state, ended) = (
+            full::<UInt8Type>(batch, "state")?,
+            full::<UInt8Type>(batch, "end")?,
+        );
         let cpu = column::<UInt16Type>(batch, "cpu")?;
         for i in 0..ts.len() {
             if state[i] != RUNNING || utid[i] < question.idle {
@@ -92,7 +98,11 @@ pub fn lengths(states: &[RecordBatch], question: &Question) -> Result<Vec<(Key, 
                 number.filter(|_| question.by_cpu),
                 question.by_end.then_some(ended[i]),
             );
-            let at = if plain && places.get(group as usize).is_some_and(|at| *at != usize::MAX) {
+            let at = if plain
+                && places
+                    .get(group as usize)
+                    .is_some_and(|at| *at != usize::MAX)
+            {
                 places[group as usize]
             } else {
                 let at = *of.entry(key).or_insert_with(|| {

@@ -22,7 +22,10 @@ struct Histogram {
     rest: FxHashMap<Level, Held>,
 }
 
-const NEVER: Held = Held { dur: 0, first: i64::MAX };
+const NEVER: Held = Held {
+    dur: 0,
+    first: i64::MAX,
+};
 const COMMON: u32 = 1 << 20;
 
 impl Histogram {
@@ -43,8 +46,11 @@ impl Histogram {
     }
 
     fn levels(&self) -> Vec<(Level, Held)> {
-        let mut found: Vec<(Level, Held)> =
-            self.rest.iter().map(|(level, held)| (*level, *held)).collect();
+        let mut found: Vec<(Level, Held)> = self
+            .rest
+            .iter()
+            .map(|(level, held)| (*level, *held))
+            .collect();
         for (waiting, row) in (0..).zip(&self.common) {
             for (running, held) in [None, Some(0), Some(1)].into_iter().zip(row) {
                 if held.dur > 0 {
@@ -163,7 +169,11 @@ impl Depths {
             return;
         }
         self.machine.flush(t, self.ncpu);
-        let before = if by > 0 { lane.known.wrapping_sub(1) } else { lane.known.wrapping_add(1) };
+        let before = if by > 0 {
+            lane.known.wrapping_sub(1)
+        } else {
+            lane.known.wrapping_add(1)
+        };
         match place {
             Doing::Waiting => {
                 self.machine.waiting = self.machine.waiting.wrapping_add_signed(by);
@@ -208,7 +218,11 @@ fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result
     let ncpu = lanes.cpus.len() as u32;
     let lane = || Lane {
         parts: (parts > 0).then(|| {
-            Box::new(Parts { length: changes.length, all: vec![Part::default(); parts], at: 0 })
+            Box::new(Parts {
+                length: changes.length,
+                all: vec![Part::default(); parts],
+                at: 0,
+            })
         }),
         ..Lane::default()
     };
@@ -229,7 +243,9 @@ fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result
 
 /// Of each CPU the levels it had; or of the `whole` machine.
 pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>> {
-    let Depths { lanes, of, machine, .. } = swept(changes, cpus, whole, 0)?;
+    let Depths {
+        lanes, of, machine, ..
+    } = swept(changes, cpus, whole, 0)?;
     if whole {
         let levels = machine.held.levels().into_iter();
         return Ok(levels.map(|((w, r), held)| (None, w, r, held)).collect());

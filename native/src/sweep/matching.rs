@@ -37,7 +37,9 @@ impl Matching {
         let hard = nclasses > 1
             && total > 0
             && ((1..nclasses).any(|k| surplus(k) > 0)
-                || picked.chunks(nclasses).any(|atom| atom[1..].iter().any(|n| *n > 0)));
+                || picked
+                    .chunks(nclasses)
+                    .any(|atom| atom[1..].iter().any(|n| *n > 0)));
         if !hard {
             return plain;
         }
@@ -63,8 +65,9 @@ fn largest(masks: &Masks, row: &[u32]) -> u32 {
     let (natoms, nclasses) = (masks.natoms, masks.nclasses());
     let (spare, rest) = row.split_at(natoms);
     let (surplus, picked) = rest.split_at(nclasses);
-    let mut free: Vec<u32> =
-        (0..natoms).map(|a| spare[a] + picked[a * nclasses..][..nclasses].iter().sum::<u32>()).collect();
+    let mut free: Vec<u32> = (0..natoms)
+        .map(|a| spare[a] + picked[a * nclasses..][..nclasses].iter().sum::<u32>())
+        .collect();
     let mut waiting: Vec<u32> = (0..nclasses)
         .map(|k| surplus[k] + (0..natoms).map(|a| picked[a * nclasses + k]).sum::<u32>())
         .collect();
@@ -74,7 +77,11 @@ fn largest(masks: &Masks, row: &[u32]) -> u32 {
         // From the atom with room back to the class with somebody left.
         let by = path.limit(&waiting, &free, &flow);
         for &(class, atom, adds) in &path.edges {
-            if adds { flow[class][atom] += by } else { flow[class][atom] -= by }
+            if adds {
+                flow[class][atom] += by
+            } else {
+                flow[class][atom] -= by
+            }
         }
         waiting[path.class] -= by;
         free[path.atom] -= by;
@@ -94,10 +101,9 @@ struct Path {
 impl Path {
     fn limit(&self, waiting: &[u32], free: &[u32], flow: &[Vec<u32>]) -> u32 {
         let turned = self.edges.iter().filter(|(_, _, adds)| !adds);
-        turned.map(|(class, atom, _)| flow[*class][*atom]).fold(
-            waiting[self.class].min(free[self.atom]),
-            u32::min,
-        )
+        turned
+            .map(|(class, atom, _)| flow[*class][*atom])
+            .fold(waiting[self.class].min(free[self.atom]), u32::min)
     }
 }
 
@@ -114,11 +120,16 @@ fn augmenting(masks: &Masks, waiting: &[u32], free: &[u32], flow: &[Vec<u32>]) -
         let node = queue[at];
         at += 1;
         let following: Vec<usize> = if node < nclasses {
-            masks.atoms[node].iter().map(|atom| nclasses + atom).collect()
+            masks.atoms[node]
+                .iter()
+                .map(|atom| nclasses + atom)
+                .collect()
         } else if free[node - nclasses] > 0 {
             return Some(back(&came, node, nclasses));
         } else {
-            (0..nclasses).filter(|k| flow[*k][node - nclasses] > 0).collect()
+            (0..nclasses)
+                .filter(|k| flow[*k][node - nclasses] > 0)
+                .collect()
         };
         for other in following {
             if came[other].is_none() {
@@ -140,7 +151,11 @@ fn back(came: &[Option<usize>], goal: usize, nclasses: usize) -> Path {
         }
         node = before;
     }
-    Path { class: node, atom: goal - nclasses, edges }
+    Path {
+        class: node,
+        atom: goal - nclasses,
+        edges,
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +164,9 @@ mod tests {
 
     /// All assignments of threads to CPUs, one after the other.
     fn tried(masks: &Masks, cpus: &[usize], threads: &[usize]) -> u32 {
-        let Some((class, rest)) = threads.split_first() else { return 0 };
+        let Some((class, rest)) = threads.split_first() else {
+            return 0;
+        };
         let mut best = tried(masks, cpus, rest);
         for (at, atom) in cpus.iter().enumerate() {
             if masks.atoms[*class].contains(atom) {
@@ -163,7 +180,10 @@ mod tests {
 
     #[test]
     fn finds_as_many_as_trying_all() {
-        let masks = Masks { atoms: vec![vec![0, 1, 2], vec![0], vec![0, 1], vec![2]], natoms: 3 };
+        let masks = Masks {
+            atoms: vec![vec![0, 1, 2], vec![0], vec![0, 1], vec![2]],
+            natoms: 3,
+        };
         let mut seed = 7u32;
         let mut random = |n: u32| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -172,12 +192,18 @@ mod tests {
         for _ in 0..300 {
             let spare: Vec<u32> = (0..3).map(|_| random(3)).collect();
             let surplus: Vec<u32> = (0..4).map(|_| random(3)).collect();
-            let cpus: Vec<usize> =
-                (0..3).flat_map(|a| std::iter::repeat_n(a, spare[a] as usize)).collect();
-            let threads: Vec<usize> =
-                (0..4).flat_map(|k| std::iter::repeat_n(k, surplus[k] as usize)).collect();
+            let cpus: Vec<usize> = (0..3)
+                .flat_map(|a| std::iter::repeat_n(a, spare[a] as usize))
+                .collect();
+            let threads: Vec<usize> = (0..4)
+                .flat_map(|k| std::iter::repeat_n(k, surplus[k] as usize))
+                .collect();
             let most = Matching::default().most(&masks, &spare, |k| surplus[k], &[0; 12]);
-            assert_eq!(most, tried(&masks, &cpus, &threads), "{spare:?} {surplus:?}");
+            assert_eq!(
+                most,
+                tried(&masks, &cpus, &threads),
+                "{spare:?} {surplus:?}"
+            );
         }
     }
 }

@@ -30,5 +30,7 @@ const PULSE: usize = 1 << 20;
 
 /// Raises what a signal handler of Python's raised.
 fn pulse() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+    pyo3::Python::try_attach(|py| py.check_signals())
+        .unwrap_or(Ok(()))
+        .map_err(Error::Python)
 }

@@ -86,9 +86,17 @@ impl Index {
     fn new(utids: &[&[u32]], ts: impl Fn(usize, usize) -> Option<i64>) -> Result<Self> {
         let rows: usize = utids.iter().map(|part| part.len()).sum();
         if u32::try_from(rows).is_err() {
-            return Err(Error::usage(format!("{rows} rows"), "fewer than 2^32", "cut the trace with --since and --until"));
+            return Err(Error::usage(
+                format!("{rows} rows"),
+                "fewer than 2^32",
+                "cut the trace with --since and --until",
+            ));
         }
-        let top = utids.iter().flat_map(|part| part.iter()).max().map_or(0, |most| *most as usize + 1);
+        let top = utids
+            .iter()
+            .flat_map(|part| part.iter())
+            .max()
+            .map_or(0, |most| *most as usize + 1);
         let mut first = vec![0; top + 1];
         let mut begins = Vec::new();
         let mut row = 0;
@@ -122,7 +130,11 @@ impl Index {
                 row += 1;
             }
         }
-        let mut index = Self { begins, order, first };
+        let mut index = Self {
+            begins,
+            order,
+            first,
+        };
         if !ordered {
             for who in 0..top {
                 let span = index.first[who]..index.first[who + 1];
@@ -144,7 +156,10 @@ impl Index {
 
     /// Batch and row in it.
     fn place(&self, row: u32) -> Option<(usize, usize)> {
-        let batch = self.begins.partition_point(|begin| *begin <= row as usize).checked_sub(1)?;
+        let batch = self
+            .begins
+            .partition_point(|begin| *begin <= row as usize)
+            .checked_sub(1)?;
         Some((batch, row as usize - self.begins[batch]))
     }
 }
@@ -182,7 +197,10 @@ impl<'a> Lives<'a> {
         (begin, end): (i64, i64),
     ) -> Result<Self> {
         let utids = |batches: &'a [RecordBatch]| -> Result<Vec<&'a [u32]>> {
-            batches.iter().map(|batch| full::<UInt32Type>(batch, "utid")).collect()
+            batches
+                .iter()
+                .map(|batch| full::<UInt32Type>(batch, "utid"))
+                .collect()
         };
         let lives = states
             .iter()
@@ -215,7 +233,12 @@ impl<'a> Lives<'a> {
             let ready = value(ready, at).filter(|ready| *ready <= end)?;
             (value(run, at).unwrap_or(end) >= begin).then_some(ready)
         })?;
-        Ok(Self { states: lives, of_state, waits: ledger, of_wait })
+        Ok(Self {
+            states: lives,
+            of_state,
+            waits: ledger,
+            of_wait,
+        })
     }
 
     /// What the thread did just before `t`.
@@ -248,7 +271,9 @@ impl<'a> Lives<'a> {
             let (batch, at) = place(*row);
             self.waits[batch].ready.value(at)
         };
-        let last = rows.partition_point(|row| begins(row) <= t).checked_sub(1)?;
+        let last = rows
+            .partition_point(|row| begins(row) <= t)
+            .checked_sub(1)?;
         let (batch, at) = place(rows[last]);
         let columns = &self.waits[batch];
         Some(Wait {
@@ -289,22 +314,45 @@ pub fn walk(
         let Some(life) = lives.at(at, t) else { break };
         let ts = life.ts.max(begin);
         if life.state == RUNNING {
-            steps.push(Step { ts, until: t, kind: Kind::Run, utid: at, cpu: life.cpu, ended, other });
+            steps.push(Step {
+                ts,
+                until: t,
+                kind: Kind::Run,
+                utid: at,
+                cpu: life.cpu,
+                ended,
+                other,
+            });
             (ended, other, external) = (Ended::Ran, None, false);
         } else if is_asleep(life.state) {
             if !external || (life.lost && life.until == t) {
                 // Somebody woke it, and it woke the next one at once: in a simulation that may
                 // take no time. Else its wakeup was not recorded.
-                let wait = if life.lost || life.until > t { None } else { lives.wait(at, t) };
-                let waker = wait.filter(|wait| wait.ready == t).and_then(|wait| wait.waker);
-                let Some(waker) = waker.filter(|waker| *waker >= idle && !met.contains(waker)) else {
+                let wait = if life.lost || life.until > t {
+                    None
+                } else {
+                    lives.wait(at, t)
+                };
+                let waker = wait
+                    .filter(|wait| wait.ready == t)
+                    .and_then(|wait| wait.waker);
+                let Some(waker) = waker.filter(|waker| *waker >= idle && !met.contains(waker))
+                else {
                     break;
                 };
                 (ended, other, at) = (Ended::Woke, Some(at), waker);
                 met.insert(at);
                 continue;
             }
-            steps.push(Step { ts, until: t, kind: Kind::Sleep, utid: at, cpu: None, ended, other: None });
+            steps.push(Step {
+                ts,
+                until: t,
+                kind: Kind::Sleep,
+                utid: at,
+                cpu: None,
+                ended,
+                other: None,
+            });
             (ended, other, external) = (Ended::Slept, None, false);
         } else if life.state == RUNNABLE {
             let wait = lives.wait(at, life.ts);
@@ -317,7 +365,15 @@ pub fn walk(
             {
                 cut = enqueued.max(ts).min(t);
             }
-            let step = |ts, until, kind, ended| Step { ts, until, kind, utid: at, cpu: life.cpu, ended, other: None };
+            let step = |ts, until, kind, ended| Step {
+                ts,
+                until,
+                kind,
+                utid: at,
+                cpu: life.cpu,
+                ended,
+                other: None,
+            };
             if cut < t {
                 steps.push(step(cut, t, Kind::Wait, ended));
                 ended = Ended::Enqueued;
@@ -325,8 +381,15 @@ pub fn walk(
             if ts < cut {
                 // Without the instant of the queue, all of it is waiting. A thread that had not
                 // come onto a queue by `t`, and did later, was being placed.
-                let placing = wait.as_ref().and_then(|wait| wait.enqueued).is_some_and(|at| at >= t);
-                let kind = if cut < t || placing { Kind::Wake } else { Kind::Wait };
+                let placing = wait
+                    .as_ref()
+                    .and_then(|wait| wait.enqueued)
+                    .is_some_and(|at| at >= t);
+                let kind = if cut < t || placing {
+                    Kind::Wake
+                } else {
+                    Kind::Wait
+                };
                 steps.push(step(ts, cut, kind, ended));
             }
             (other, external) = (None, false);
@@ -339,7 +402,10 @@ pub fn walk(
                     if waker.is_none() && wait.cause == NEW {
                         waker = parents.get(at as usize).copied().flatten();
                     }
-                    if lives.at(at, ts).is_some_and(|before| before.state == RUNNING) {
+                    if lives
+                        .at(at, ts)
+                        .is_some_and(|before| before.state == RUNNING)
+                    {
                         ended = Ended::Slept; // woken again before it was off its CPU
                     } else if let Some(waker) = waker.filter(|waker| *waker >= idle) {
                         (ended, other) = (Ended::Woke, Some(at));
@@ -364,7 +430,15 @@ pub fn walk(
         t = ts;
     }
     if t > begin {
-        steps.push(Step { ts: begin, until: t, kind: Kind::Unknown, utid: at, cpu: None, ended: Ended::Unknown, other: None });
+        steps.push(Step {
+            ts: begin,
+            until: t,
+            kind: Kind::Unknown,
+            utid: at,
+            cpu: None,
+            ended: Ended::Unknown,
+            other: None,
+        });
     }
     Ok(steps)
 }

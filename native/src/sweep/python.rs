@@ -77,19 +77,45 @@ fn weights(
     for batch in threads {
         class.extend_from_slice(full::<UInt8Type>(batch, "class")?);
         prio.extend(column::<Int16Type>(batch, "prio")?.iter());
-        is_idle.extend(full::<UInt8Type>(batch, "idle")?.iter().map(|flag| *flag != 0));
+        is_idle.extend(
+            full::<UInt8Type>(batch, "idle")?
+                .iter()
+                .map(|flag| *flag != 0),
+        );
     }
-    let most = class.iter().max().copied().unwrap_or(0).max(fair).max(realtime);
+    let most = class
+        .iter()
+        .max()
+        .copied()
+        .unwrap_or(0)
+        .max(fair)
+        .max(realtime);
     if class.is_empty() || usize::from(most) >= CLASSES {
-        return Err(Error::usage(format!("{most} scheduling classes"), "1 to 127", ""));
+        return Err(Error::usage(
+            format!("{most} scheduling classes"),
+            "1 to 127",
+            "",
+        ));
     }
-    Ok(Weights { table, linux, class, prio, is_idle, fair, realtime })
+    Ok(Weights {
+        table,
+        linux,
+        class,
+        prio,
+        is_idle,
+        fair,
+        realtime,
+    })
 }
 
 fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
     let natoms = atom.values().max().map_or(1, |most| most + 1);
     if atoms.is_empty() || atoms.iter().flatten().any(|atom| *atom >= natoms) {
-        return Err(Error::usage("a class that may use no group of CPUs", "groups that exist", ""));
+        return Err(Error::usage(
+            "a class that may use no group of CPUs",
+            "groups that exist",
+            "",
+        ));
     }
     Ok(Masks { atoms, natoms })
 }
@@ -115,9 +141,15 @@ impl Allowed {
             Err(_) => idle::PINNED,
         });
         let lanes = Lanes::new(self.atom.keys().copied().collect());
-        let atom =
-            (0..lanes.len()).map(|lane| Some(*self.atom.get(&lanes.number(lane)?)?)).collect();
-        Ok(idle::Question { masks, class: class.collect(), lanes, atom })
+        let atom = (0..lanes.len())
+            .map(|lane| Some(*self.atom.get(&lanes.number(lane)?)?))
+            .collect();
+        Ok(idle::Question {
+            masks,
+            class: class.collect(),
+            lanes,
+            atom,
+        })
     }
 }
 
@@ -157,7 +189,11 @@ impl Occupancy {
             }
             None => Changes::read(&rows, window, idle, None),
         })?;
-        Ok(Self { changes, begin: window.0, weights })
+        Ok(Self {
+            changes,
+            begin: window.0,
+            weights,
+        })
     }
 
     /// CPUs on which anybody ran or waited.
@@ -182,7 +218,10 @@ impl Occupancy {
     fn levels(&self, py: Python<'_>, numbers: Vec<u16>, machine: bool) -> PyResult<ArrowTable> {
         let all = [numbers, self.changes.cpus.clone()].concat();
         let rows = py.detach(|| levels::depths(&self.changes, all, machine))?;
-        let running = rows.iter().map(|(_, _, running, _)| *running).collect::<UInt32Array>();
+        let running = rows
+            .iter()
+            .map(|(_, _, running, _)| *running)
+            .collect::<UInt32Array>();
         Ok(table(vec![
             ("cpu", cpus(rows.iter().map(|row| row.0))),
             ("waiting", counts(rows.iter().map(|row| row.1))),
@@ -197,7 +236,9 @@ impl Occupancy {
         let all = [numbers, self.changes.cpus.clone()].concat();
         let found = py.detach(|| levels::parts(&self.changes, all, parts))?;
         let rows = || {
-            found.iter().flat_map(|(cpu, of)| of.iter().enumerate().map(move |(n, part)| (*cpu, n, part)))
+            found
+                .iter()
+                .flat_map(|(cpu, of)| of.iter().enumerate().map(move |(n, part)| (*cpu, n, part)))
         };
         let edge = |n| levels::edge(self.changes.length, n, parts);
         Ok(table(vec![
@@ -207,8 +248,14 @@ impl Occupancy {
             ("unknown", ints(rows().map(|(_, _, part)| part.unknown))),
             ("waiting", ints(rows().map(|(_, _, part)| part.waiting))),
             ("running", ints(rows().map(|(_, _, part)| part.running))),
-            ("waiting_unknown", ints(rows().map(|(_, _, part)| part.waiting_unknown))),
-            ("waiting_max", counts(rows().map(|(_, _, part)| part.most_waiting))),
+            (
+                "waiting_unknown",
+                ints(rows().map(|(_, _, part)| part.waiting_unknown)),
+            ),
+            (
+                "waiting_max",
+                counts(rows().map(|(_, _, part)| part.most_waiting)),
+            ),
             ("depth_max", counts(rows().map(|(_, _, part)| part.most))),
         ])?)
     }
@@ -245,11 +292,18 @@ impl Occupancy {
             ("waiting", ints(of_cpus.iter().map(|row| row.waiting))),
             ("waited", ints(of_cpus.iter().map(|row| row.waited))),
         ])?;
-        let waited = || (0..).zip(&sweep.threads).filter(|(_, thread)| thread.waiting > 0);
+        let waited = || {
+            (0..)
+                .zip(&sweep.threads)
+                .filter(|(_, thread)| thread.waiting > 0)
+        };
         let by_thread = table(vec![
             ("utid", counts(waited().map(|(utid, _)| utid))),
             ("waiting", ints(waited().map(|(_, thread)| thread.waiting))),
-            ("avoidable", ints(waited().map(|(_, thread)| thread.avoidable))),
+            (
+                "avoidable",
+                ints(waited().map(|(_, thread)| thread.avoidable)),
+            ),
             ("n", counts(waited().map(|(_, thread)| thread.n))),
         ])?;
         Ok((machine, by_cpu, by_thread))
@@ -271,41 +325,68 @@ impl Occupancy {
         let question = allowed.question(nclasses)?;
         let waits = read_stream(waits)?.1;
         let changes = &self.changes;
-        let (ranks, follow, ledger) = py.detach(|| -> Result<_> {
-            let mut sweep = IdleSweep::new(&question, changes.threads, Some(Watch::find(least)));
-            sweep.run(changes)?;
-            let Some(Watch::Find { mut found, .. }) = sweep.watch else { return Ok(None) };
-            found.sort_by_key(|episode: &Episode| (-episode.wasted, episode.begin));
-            found.truncate(top.unwrap_or(usize::MAX));
-            let mut ranked: Vec<(usize, Episode)> = found.into_iter().enumerate().collect();
-            ranked.sort_by_key(|(_, episode)| episode.begin);
-            let (ranks, in_order): (Vec<usize>, Vec<Episode>) = ranked.into_iter().unzip();
-            let watch = Watch::follow(in_order, changes.threads, nclasses);
-            let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
-            sweep.run(changes)?;
-            let Some(Watch::Follow(follow)) = sweep.watch else { return Ok(None) };
-            let mut wanted = vec![false; changes.threads];
-            for participant in &follow.participants {
-                wanted[participant.utid as usize] = true;
-            }
-            let ledger = Ledger::read(&waits, self.begin, |utid| {
-                wanted.get(utid as usize).copied().unwrap_or(false)
-            })?;
-            Ok(Some((ranks, follow, ledger)))
-        })?
-        .ok_or_else(|| Error::usage("a sweep that lost what it found", "", "report this"))?;
+        let (ranks, follow, ledger) = py
+            .detach(|| -> Result<_> {
+                let mut sweep =
+                    IdleSweep::new(&question, changes.threads, Some(Watch::find(least)));
+                sweep.run(changes)?;
+                let Some(Watch::Find { mut found, .. }) = sweep.watch else {
+                    return Ok(None);
+                };
+                found.sort_by_key(|episode: &Episode| (-episode.wasted, episode.begin));
+                found.truncate(top.unwrap_or(usize::MAX));
+                let mut ranked: Vec<(usize, Episode)> = found.into_iter().enumerate().collect();
+                ranked.sort_by_key(|(_, episode)| episode.begin);
+                let (ranks, in_order): (Vec<usize>, Vec<Episode>) = ranked.into_iter().unzip();
+                let watch = Watch::follow(in_order, changes.threads, nclasses);
+                let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
+                sweep.run(changes)?;
+                let Some(Watch::Follow(follow)) = sweep.watch else {
+                    return Ok(None);
+                };
+                let mut wanted = vec![false; changes.threads];
+                for participant in &follow.participants {
+                    wanted[participant.utid as usize] = true;
+                }
+                let ledger = Ledger::read(&waits, self.begin, |utid| {
+                    wanted.get(utid as usize).copied().unwrap_or(false)
+                })?;
+                Ok(Some((ranks, follow, ledger)))
+            })?
+            .ok_or_else(|| Error::usage("a sweep that lost what it found", "", "report this"))?;
         let rank = |episode: usize| ranks[episode] as u32 + 1;
         let found = table(vec![
             ("episode", counts((0..ranks.len()).map(rank))),
-            ("ts", ints(follow.episodes.iter().map(|episode| episode.begin + self.begin))),
-            ("dur", ints(follow.episodes.iter().map(|episode| episode.end - episode.begin))),
-            ("wasted", ints(follow.episodes.iter().map(|episode| episode.wasted))),
+            (
+                "ts",
+                ints(
+                    follow
+                        .episodes
+                        .iter()
+                        .map(|episode| episode.begin + self.begin),
+                ),
+            ),
+            (
+                "dur",
+                ints(
+                    follow
+                        .episodes
+                        .iter()
+                        .map(|episode| episode.end - episode.begin),
+                ),
+            ),
+            (
+                "wasted",
+                ints(follow.episodes.iter().map(|episode| episode.wasted)),
+            ),
         ])?;
         let rows = &follow.participants;
         let began: Vec<Option<(u8, bool)>> = rows
             .iter()
             .map(|row| {
-                let wait = ledger.at(row.utid, row.begin).filter(|wait| wait.ready >= 0)?;
+                let wait = ledger
+                    .at(row.utid, row.begin)
+                    .filter(|wait| wait.ready >= 0)?;
                 Some((wait.cause, follow.was_usable(row.class, wait.ready)))
             })
             .collect();
@@ -319,16 +400,32 @@ impl Occupancy {
             ("waited", ints(rows.iter().map(|row| row.waited))),
             (
                 "began",
-                Arc::new(began.iter().map(|began| began.map(|(cause, _)| cause)).collect::<UInt8Array>()),
+                Arc::new(
+                    began
+                        .iter()
+                        .map(|began| began.map(|(cause, _)| cause))
+                        .collect::<UInt8Array>(),
+                ),
             ),
             (
                 "usable",
-                Arc::new(began.iter().map(|began| began.map(|(_, usable)| usable)).collect::<BooleanArray>()),
+                Arc::new(
+                    began
+                        .iter()
+                        .map(|began| began.map(|(_, usable)| usable))
+                        .collect::<BooleanArray>(),
+                ),
             ),
         ])?;
         let spare = table(vec![
-            ("episode", counts(follow.spare.iter().map(|(episode, _, _)| rank(*episode)))),
-            ("cpu", cpus(follow.spare.iter().map(|(_, lane, _)| number(*lane)))),
+            (
+                "episode",
+                counts(follow.spare.iter().map(|(episode, _, _)| rank(*episode))),
+            ),
+            (
+                "cpu",
+                cpus(follow.spare.iter().map(|(_, lane, _)| number(*lane))),
+            ),
             ("idle", ints(follow.spare.iter().map(|(_, _, time)| *time))),
         ])?;
         Ok((found, who, spare))
@@ -351,9 +448,15 @@ impl Occupancy {
         let mut victim: Vec<Option<u32>> = vec![None; self.changes.threads];
         let mut only = by_cpu.then(FxHashSet::default);
         for batch in &asked {
-            let (utid, victims) =
-                (full::<UInt32Type>(batch, "utid")?, full::<UInt32Type>(batch, "victim")?);
-            let cpu = if by_cpu { Some(column::<UInt16Type>(batch, "cpu")?) } else { None };
+            let (utid, victims) = (
+                full::<UInt32Type>(batch, "utid")?,
+                full::<UInt32Type>(batch, "victim")?,
+            );
+            let cpu = if by_cpu {
+                Some(column::<UInt16Type>(batch, "cpu")?)
+            } else {
+                None
+            };
             for i in 0..batch.num_rows() {
                 if let Some(slot) = victim.get_mut(utid[i] as usize) {
                     *slot = Some(victims[i]);
@@ -368,23 +471,53 @@ impl Occupancy {
             let ledger = Ledger::read(&waits, self.begin, |utid| {
                 victim.get(utid as usize).copied().flatten().is_some()
             })?;
-            let mut question = blame::Question { victim, only, group, ngroups, lanes, ledger };
+            let mut question = blame::Question {
+                victim,
+                only,
+                group,
+                ngroups,
+                lanes,
+                ledger,
+            };
             blame::blame(&self.changes, &mut question)
         })?;
         let totals = table(vec![
-            ("victim", counts(found.totals.iter().map(|(victim, _)| *victim))),
-            ("wait", ints(found.totals.iter().map(|(_, total)| total.wait))),
-            ("n_waits", counts(found.totals.iter().map(|(_, total)| total.n))),
+            (
+                "victim",
+                counts(found.totals.iter().map(|(victim, _)| *victim)),
+            ),
+            (
+                "wait",
+                ints(found.totals.iter().map(|(_, total)| total.wait)),
+            ),
+            (
+                "n_waits",
+                counts(found.totals.iter().map(|(_, total)| total.n)),
+            ),
         ])?;
         let cells = table(vec![
-            ("victim", counts(found.cells.iter().map(|(victim, _, _, _)| *victim))),
-            ("group", counts(found.cells.iter().map(|(_, group, _, _)| *group))),
+            (
+                "victim",
+                counts(found.cells.iter().map(|(victim, _, _, _)| *victim)),
+            ),
+            (
+                "group",
+                counts(found.cells.iter().map(|(_, group, _, _)| *group)),
+            ),
             (
                 "cause",
-                Arc::new(UInt8Array::from_iter_values(found.cells.iter().map(|(_, _, cause, _)| *cause))),
+                Arc::new(UInt8Array::from_iter_values(
+                    found.cells.iter().map(|(_, _, cause, _)| *cause),
+                )),
             ),
-            ("time", ints(found.cells.iter().map(|(_, _, _, cell)| cell.time))),
-            ("n", counts(found.cells.iter().map(|(_, _, _, cell)| cell.n))),
+            (
+                "time",
+                ints(found.cells.iter().map(|(_, _, _, cell)| cell.time)),
+            ),
+            (
+                "n",
+                counts(found.cells.iter().map(|(_, _, _, cell)| cell.n)),
+            ),
         ])?;
         Ok((totals, cells))
     }
@@ -408,16 +541,36 @@ impl Occupancy {
         let sums = table(vec![
             ("utid", counts(sums.iter().map(|sum| sum.utid))),
             ("class", counts(sums.iter().map(|sum| sum.class as u32))),
-            ("cpu", cpus(sums.iter().map(|sum| (sum.cpu != NOWHERE).then_some(sum.cpu)))),
+            (
+                "cpu",
+                cpus(
+                    sums.iter()
+                        .map(|sum| (sum.cpu != NOWHERE).then_some(sum.cpu)),
+                ),
+            ),
             ("running", ints(sums.iter().map(|sum| sum.running))),
             ("waiting", ints(sums.iter().map(|sum| sum.waiting))),
             ("unplaced", ints(sums.iter().map(|sum| sum.unplaced))),
             ("due", floats(sums.iter().map(|sum| sum.due))),
             ("served", ints(sums.iter().map(|sum| sum.served))),
-            ("competed", Arc::new(sums.iter().map(|sum| Some(sum.competed)).collect::<BooleanArray>())),
+            (
+                "competed",
+                Arc::new(
+                    sums.iter()
+                        .map(|sum| Some(sum.competed))
+                        .collect::<BooleanArray>(),
+                ),
+            ),
             ("heaviest", ints(sums.iter().map(|sum| sum.heaviest))),
             ("lightest", ints(sums.iter().map(|sum| sum.lightest))),
-            ("equal", Arc::new(sums.iter().map(|sum| Some(sum.equal)).collect::<BooleanArray>())),
+            (
+                "equal",
+                Arc::new(
+                    sums.iter()
+                        .map(|sum| Some(sum.equal))
+                        .collect::<BooleanArray>(),
+                ),
+            ),
         ])?;
         let begin = self.begin;
         let short = table(vec![
@@ -443,7 +596,14 @@ pub fn tiling(
     window: (i64, i64),
     idle: u32,
     own: Vec<u32>,
-) -> PyResult<(Vec<(Option<u16>, i64, i64)>, i64, u64, ArrowTable, bool, bool)> {
+) -> PyResult<(
+    Vec<(Option<u16>, i64, i64)>,
+    i64,
+    u64,
+    ArrowTable,
+    bool,
+    bool,
+)> {
     let rows = read_stream(states)?.1;
     let mut is_own = vec![false; own.iter().max().map_or(0, |most| *most as usize + 1)];
     for utid in own {
@@ -455,11 +615,28 @@ pub fn tiling(
         ("until", ints(found.ends.iter().map(|end| end.until))),
         (
             "following",
-            Arc::new(found.ends.iter().map(|end| end.following).collect::<Int64Array>()),
+            Arc::new(
+                found
+                    .ends
+                    .iter()
+                    .map(|end| end.following)
+                    .collect::<Int64Array>(),
+            ),
         ),
     ])?;
-    let per_cpu = found.per_cpu.iter().map(|(cpu, (run, idle))| (*cpu, *run, *idle)).collect();
-    Ok((per_cpu, found.own, found.intervals, ends, found.ordered, found.disjoint))
+    let per_cpu = found
+        .per_cpu
+        .iter()
+        .map(|(cpu, (run, idle))| (*cpu, *run, *idle))
+        .collect();
+    Ok((
+        per_cpu,
+        found.own,
+        found.intervals,
+        ends,
+        found.ordered,
+        found.disjoint,
+    ))
 }
 
 /// Where the time of some episodes went: the stretches of waiting in each, who ran on the
@@ -492,9 +669,22 @@ pub fn culprits_of(
     let stretches = table(vec![
         ("episode", counts(pieces.iter().map(|piece| piece.episode))),
         ("ts", ints(pieces.iter().map(|piece| piece.ts + begin))),
-        ("until", ints(pieces.iter().map(|piece| piece.until + begin))),
-        ("cpu", cpus(pieces.iter().map(|piece| (piece.cpu != NOWHERE).then_some(piece.cpu)))),
-        ("prio", prio(pieces.iter().map(|piece| piece.prio).collect())),
+        (
+            "until",
+            ints(pieces.iter().map(|piece| piece.until + begin)),
+        ),
+        (
+            "cpu",
+            cpus(
+                pieces
+                    .iter()
+                    .map(|piece| (piece.cpu != NOWHERE).then_some(piece.cpu)),
+            ),
+        ),
+        (
+            "prio",
+            prio(pieces.iter().map(|piece| piece.prio).collect()),
+        ),
     ])?;
     let ran = table(vec![
         ("episode", counts(shares.iter().map(|share| share.episode))),
@@ -503,10 +693,16 @@ pub fn culprits_of(
         ("time", ints(shares.iter().map(|share| share.time))),
         ("worse", ints(shares.iter().map(|share| share.worse))),
         ("strict", ints(shares.iter().map(|share| share.strict))),
-        ("prio", prio(shares.iter().map(|share| share.prio).collect())),
+        (
+            "prio",
+            prio(shares.iter().map(|share| share.prio).collect()),
+        ),
     ])?;
     let idled = table(vec![
-        ("episode", counts(found.idle.iter().map(|(episode, _, _)| *episode))),
+        (
+            "episode",
+            counts(found.idle.iter().map(|(episode, _, _)| *episode)),
+        ),
         ("cpu", cpus(found.idle.iter().map(|(_, cpu, _)| Some(*cpu)))),
         ("time", ints(found.idle.iter().map(|(_, _, time)| *time))),
     ])?;
@@ -536,11 +732,24 @@ pub fn critical_path(
     Ok(table(vec![
         ("ts", ints(steps.iter().map(|step| step.ts))),
         ("dur", ints(steps.iter().map(|step| step.until - step.ts))),
-        ("kind", Arc::new(UInt8Array::from_iter_values(steps.iter().map(|step| step.kind as u8)))),
+        (
+            "kind",
+            Arc::new(UInt8Array::from_iter_values(
+                steps.iter().map(|step| step.kind as u8),
+            )),
+        ),
         ("utid", counts(steps.iter().map(|step| step.utid))),
         ("cpu", cpus(steps.iter().map(|step| step.cpu))),
-        ("ended", Arc::new(UInt8Array::from_iter_values(steps.iter().map(|step| step.ended as u8)))),
-        ("other_utid", Arc::new(steps.iter().map(|step| step.other).collect::<UInt32Array>())),
+        (
+            "ended",
+            Arc::new(UInt8Array::from_iter_values(
+                steps.iter().map(|step| step.ended as u8),
+            )),
+        ),
+        (
+            "other_utid",
+            Arc::new(steps.iter().map(|step| step.other).collect::<UInt32Array>()),
+        ),
     ])?)
 }
 
@@ -556,8 +765,14 @@ pub fn sleeps_before(
     let (states, asked) = (read_stream(states)?.1, read_stream(asked)?.1);
     let found = py.detach(|| sleeps::sleeps(&states, &asked))?;
     let ts: Int64Array = found.iter().map(|sleep| sleep.map(|(ts, _)| ts)).collect();
-    let state: UInt8Array = found.iter().map(|sleep| sleep.map(|(_, state)| state)).collect();
-    Ok(table(vec![("ts", Arc::new(ts)), ("state", Arc::new(state))])?)
+    let state: UInt8Array = found
+        .iter()
+        .map(|sleep| sleep.map(|(_, state)| state))
+        .collect();
+    Ok(table(vec![
+        ("ts", Arc::new(ts)),
+        ("state", Arc::new(state)),
+    ])?)
 }
 
 /// Options of `run_lengths`.
@@ -583,43 +798,88 @@ pub fn run_lengths(
     grouping: Grouping,
 ) -> PyResult<ArrowTable> {
     let (states, switches) = (read_stream(states)?.1, read_stream(ins)?.1);
-    let Grouping { group, by_cpu, by_end, sure, shares } = grouping;
-    if shares.iter().any(|(part, whole)| *part == 0 || part > whole) {
+    let Grouping {
+        group,
+        by_cpu,
+        by_end,
+        sure,
+        shares,
+    } = grouping;
+    if shares
+        .iter()
+        .any(|(part, whole)| *part == 0 || part > whole)
+    {
         return Err(Error::usage("a quantile outside of (0, 1]", "part and whole", "").into());
     }
     let found = py.detach(|| -> Result<_> {
         let mut ins = FxHashSet::default();
         for batch in &switches {
-            let (ts, cpu) = (full::<Int64Type>(batch, "ts")?, full::<UInt16Type>(batch, "cpu")?);
+            let (ts, cpu) = (
+                full::<Int64Type>(batch, "ts")?,
+                full::<UInt16Type>(batch, "cpu")?,
+            );
             let utid = full::<UInt32Type>(batch, "utid")?;
             ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
         }
-        let question =
-            lengths::Question { window, idle, group, by_cpu, by_end, ins, sure, shares };
+        let question = lengths::Question {
+            window,
+            idle,
+            group,
+            by_cpu,
+            by_end,
+            ins,
+            sure,
+            shares,
+        };
         let mut found = lengths::lengths(&states, &question)?;
-        let told: Vec<_> =
-            found.iter_mut().map(|(_, runs)| runs.quantiles(&question.shares)).collect();
+        let told: Vec<_> = found
+            .iter_mut()
+            .map(|(_, runs)| runs.quantiles(&question.shares))
+            .collect();
         Ok((found, told, question.shares.len()))
     });
     let (found, told, shares) = found?;
     let runs = || found.iter().map(|(_, runs)| runs);
     let mut columns = vec![
-        ("group", counts(found.iter().map(|((group, _, _), _)| *group))),
+        (
+            "group",
+            counts(found.iter().map(|((group, _, _), _)| *group)),
+        ),
         ("cpu", cpus(found.iter().map(|((_, cpu, _), _)| *cpu))),
-        ("end", Arc::new(found.iter().map(|((_, _, end), _)| *end).collect::<UInt8Array>()) as ArrayRef),
+        (
+            "end",
+            Arc::new(
+                found
+                    .iter()
+                    .map(|((_, _, end), _)| *end)
+                    .collect::<UInt8Array>(),
+            ) as ArrayRef,
+        ),
         ("n", ints(runs().map(|runs| runs.n() as i64))),
-        ("n_censored", ints(runs().map(|runs| runs.n_censored as i64))),
+        (
+            "n_censored",
+            ints(runs().map(|runs| runs.n_censored as i64)),
+        ),
         ("total", ints(runs().map(super::lengths::Runs::total))),
-        ("total_censored", ints(runs().map(|runs| runs.total_censored))),
+        (
+            "total_censored",
+            ints(runs().map(|runs| runs.total_censored)),
+        ),
         (
             "max",
-            Arc::new(told.iter().map(|told| told.as_ref().map(|(max, _)| *max)).collect::<Int64Array>()),
+            Arc::new(
+                told.iter()
+                    .map(|told| told.as_ref().map(|(max, _)| *max))
+                    .collect::<Int64Array>(),
+            ),
         ),
     ];
     let names: Vec<String> = (0..shares).map(|share| format!("q{share}")).collect();
     for (share, name) in names.iter().enumerate() {
-        let values: Int64Array =
-            told.iter().map(|told| told.as_ref().map(|(_, values)| values[share])).collect();
+        let values: Int64Array = told
+            .iter()
+            .map(|told| told.as_ref().map(|(_, values)| values[share]))
+            .collect();
         columns.push((name, Arc::new(values)));
     }
     Ok(table(columns)?)

@@ -28,9 +28,16 @@ pub fn column<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
     name: &str,
 ) -> Result<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name).and_then(|array| array.as_primitive_opt::<T>()).ok_or_else(|| {
-        Error::usage(format!("no column {name} of type {}", T::DATA_TYPE), "the column", "")
-    })
+    batch
+        .column_by_name(name)
+        .and_then(|array| array.as_primitive_opt::<T>())
+        .ok_or_else(|| {
+            Error::usage(
+                format!("no column {name} of type {}", T::DATA_TYPE),
+                "the column",
+                "",
+            )
+        })
 }
 
 /// A column in which every row has a value.
@@ -58,11 +65,21 @@ pub fn each(
 ) -> Result<()> {
     for batch in batches {
         pulse()?;
-        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
-        let (utid, state) = (full::<UInt32Type>(batch, "utid")?, full::<UInt8Type>(batch, "state")?);
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let (utid, state) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt8Type>(batch, "state")?,
+        );
         let cpu = column::<UInt16Type>(batch, "cpu")?;
         let (cpus, placed) = (cpu.values(), cpu.nulls());
-        let prios = if prio { Some(column::<Int16Type>(batch, "prio")?) } else { None };
+        let prios = if prio {
+            Some(column::<Int16Type>(batch, "prio")?)
+        } else {
+            None
+        };
         for i in 0..batch.num_rows() {
             let since = ts[i].checked_sub(begin);
             let until = since.and_then(|since| since.checked_add(dur[i]));
@@ -78,7 +95,11 @@ pub fn each(
                 until,
                 utid: utid[i],
                 state: state[i],
-                cpu: if placed.is_none_or(|valid| valid.is_valid(i)) { cpus[i] } else { NOWHERE },
+                cpu: if placed.is_none_or(|valid| valid.is_valid(i)) {
+                    cpus[i]
+                } else {
+                    NOWHERE
+                },
                 prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
             })?;
         }

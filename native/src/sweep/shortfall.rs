@@ -44,7 +44,11 @@ impl Path {
     /// An interval of its life, and what was due in it.
     pub fn pass(&mut self, runs: bool, dur: i64, due: f64) {
         self.now.due += due;
-        *(if runs { &mut self.now.received } else { &mut self.now.waited }) += dur;
+        *(if runs {
+            &mut self.now.received
+        } else {
+            &mut self.now.waited
+        }) += dur;
     }
 
     /// At `t` it began or ended to run or wait; an excursion that this ends, if it is one.

@@ -12,19 +12,23 @@ const WOKEN: u8 = 1;
 /// interval that a wakeup ended at that instant, in the order of the rows; and the state in it.
 ///
 /// `states` has ts, dur, utid, state and end.
-pub fn sleeps(
-    states: &[RecordBatch],
-    asked: &[RecordBatch],
-) -> Result<Vec<Option<(i64, u8)>>> {
+pub fn sleeps(states: &[RecordBatch], asked: &[RecordBatch]) -> Result<Vec<Option<(i64, u8)>>> {
     let rows: usize = asked.iter().map(RecordBatch::num_rows).sum();
     if u32::try_from(rows).is_err() {
-        return Err(Error::usage(format!("{rows} rows"), "fewer than 2^32", "cut the trace"));
+        return Err(Error::usage(
+            format!("{rows} rows"),
+            "fewer than 2^32",
+            "cut the trace",
+        ));
     }
     // By utid the instants asked for and the row of each, in order of time.
     let mut of: Vec<Vec<(i64, u32)>> = Vec::new();
     let mut row = 0;
     for batch in asked {
-        let (utid, ready) = (full::<UInt32Type>(batch, "utid")?, column::<Int64Type>(batch, "ts_ready")?);
+        let (utid, ready) = (
+            full::<UInt32Type>(batch, "utid")?,
+            column::<Int64Type>(batch, "ts_ready")?,
+        );
         for (i, utid) in utid.iter().enumerate() {
             if ready.is_valid(i) {
                 if of.len() <= *utid as usize {
@@ -46,9 +50,15 @@ pub fn sleeps(
     let mut found = vec![None; rows];
     for batch in states {
         pulse()?;
-        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
         let utid = full::<UInt32Type>(batch, "utid")?;
-        let (state, end) = (full::<UInt8Type>(batch, "state")?, full::<UInt8Type>(batch, "end")?);
+        let (state, end) = (
+            full::<UInt8Type>(batch, "state")?,
+            full::<UInt8Type>(batch, "end")?,
+        );
         for i in 0..ts.len() {
             if end[i] != WOKEN {
                 continue;

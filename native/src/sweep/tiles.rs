@@ -48,14 +48,24 @@ pub fn tiles(
     idle: u32,
     own: &[bool],
 ) -> Result<Tiles> {
-    let mut found = Tiles { ordered: true, disjoint: true, ..Tiles::default() };
+    let mut found = Tiles {
+        ordered: true,
+        disjoint: true,
+        ..Tiles::default()
+    };
     let (mut threads, mut cpus): (Vec<Last>, Vec<Last>) = (Vec::new(), Vec::new());
     let mut sums: Vec<(i64, i64)> = Vec::new();
     let mut nowhere = (0, 0);
     for batch in batches {
         super::pulse()?;
-        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
-        let (utid, state) = (full::<UInt32Type>(batch, "utid")?, full::<UInt8Type>(batch, "state")?);
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let (utid, state) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt8Type>(batch, "state")?,
+        );
         let cpu = column::<UInt16Type>(batch, "cpu")?;
         let (numbers, placed) = (cpu.values(), cpu.nulls());
         for i in 0..batch.num_rows() {
@@ -67,7 +77,11 @@ pub fn tiles(
                 if let Some((earlier, ended)) = *last {
                     found.ordered &= since > earlier;
                     if since != ended {
-                        found.ends.push(End { utid: who, until: ended, following: Some(since) });
+                        found.ends.push(End {
+                            utid: who,
+                            until: ended,
+                            following: Some(since),
+                        });
                     }
                 }
                 *last = Some((since, until));
@@ -99,7 +113,11 @@ pub fn tiles(
     }
     for (utid, last) in (0..).zip(&threads) {
         if let Some((_, until)) = *last {
-            found.ends.push(End { utid, until, following: None });
+            found.ends.push(End {
+                utid,
+                until,
+                following: None,
+            });
         }
     }
     for (cpu, (sum, last)) in (0..).zip(sums.iter().zip(&cpus)) {

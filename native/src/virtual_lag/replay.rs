@@ -201,7 +201,9 @@ impl<'a> Replay<'a> {
             return;
         }
         let min = q.min;
-        let Some(t) = q.members.first().copied() else { return };
+        let Some(t) = q.members.first().copied() else {
+            return;
+        };
         // CFS's queue must have caught up with it, too.
         if !cfs || self.all.of(t).v == min {
             self.all.queue(c).clean = true;
@@ -219,7 +221,9 @@ impl<'a> Replay<'a> {
 
     /// Carry the virtual time of `t` over to that of `c`.
     fn rebase(&mut self, c: u16, t: u32) {
-        let Some(home) = self.all.of(t).home else { return };
+        let Some(home) = self.all.of(t).home else {
+            return;
+        };
         if home != c {
             self.refresh(home);
             let by = self.all.queue(c).min - self.all.queue(home).min;
@@ -256,7 +260,8 @@ impl<'a> Replay<'a> {
                 let (min, others) = (q.min, (q.members.len() as i64, q.sum.weight));
                 let e = self.all.entity(t);
                 e.v = if first {
-                    k.placing.born(e.v, min, born && parent.is_some(), others, weight)
+                    k.placing
+                        .born(e.v, min, born && parent.is_some(), others, weight)
                 } else {
                     k.placing.woken(e.v, min)
                 };
@@ -301,7 +306,9 @@ impl<'a> Replay<'a> {
 
     /// CFS of old: the child runs first, if its parent runs where it begins.
     fn swap_with_parent(&mut self, c: u16, t: u32, parent: Option<u32>) {
-        let Some(p) = parent.filter(|p| self.all.queue(c).curr == Some(*p)) else { return };
+        let Some(p) = parent.filter(|p| self.all.queue(c).curr == Some(*p)) else {
+            return;
+        };
         let (pv, cv) = (self.all.of(p).v, self.all.of(t).v);
         if pv < cv {
             self.all.shift(c, p, cv);
@@ -456,7 +463,9 @@ impl<'a> Replay<'a> {
 
     fn finish_delayed(&mut self, t: u32) {
         let e = self.all.of(t);
-        let (Place::Delayed, Some(c)) = (e.place, e.home) else { return };
+        let (Place::Delayed, Some(c)) = (e.place, e.home) else {
+            return;
+        };
         self.keep_lag(c, t);
         if self.eevdf().is_some_and(|k| k.zero) {
             let e = self.all.entity(t);
