@@ -9,6 +9,7 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.plot import style
+from schedscope.simulator.policy import series as series_of
 from schedscope.simulator.run import internals
 from schedscope.trace import Trace
 
@@ -16,35 +17,76 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axes:
-    """Share of waits longer than x, one curve for each policy, both axes logarithmic.
+FEW = 7
+"""More curves than this in one figure cannot be told apart."""
 
-    Waits of less than 1 us, most of them of no length at all, are left of the
-    axis: a curve begins at the share of waits that are longer.
+
+def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axes:
+    """Waits for a CPU under each policy, on a logarithmic axis.
+
+    Up to `FEW` policies: the share of waits longer than x, a curve for each,
+    which begins at 1 us with the share of waits that are longer. More: a row for
+    each with its median, p99 and longest wait, best p99 on top; what is less
+    than 1 us stands at the left edge.
     """
     if not traces:
         raise UsageError("no traces", "at least one policy's trace")
-    with style.canvas(ax, height=5) as ax:
-        dashes = ("-", "--", ":", "-.")
-        for i, (name, trace) in enumerate(traces.items()):
-            waits = trace.waits.select("wait").drop_nulls().collect()["wait"].sort()
-            long = waits.filter(waits >= 1000)
-            if long.is_empty():
-                ax.plot([], [], label=f"{name} (none over 1 µs)")
-                continue
-            share = pl.int_range(long.len(), 0, -1, eager=True) / waits.len()
-            color = style.COLORS[i % len(style.COLORS)]
-            dash = dashes[i // len(style.COLORS) % len(dashes)]
-            ax.step(long.to_list(), share.to_list(), where="post", label=name, color=color, ls=dash)
-        if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
+    waits = {
+        name: trace.waits.select("wait").drop_nulls().collect()["wait"].sort()
+        for name, trace in traces.items()
+    }
+    with style.canvas(ax, height=5 if len(waits) <= FEW else 1.4 + 0.25 * len(waits)) as ax:
+        if not any(len(w) and w[-1] >= SHORTEST for w in waits.values()):
             ax.text(0.5, 0.5, "no wait of 1 µs or more", transform=ax.transAxes, ha="center")
+        elif len(waits) <= FEW:
+            _survival(ax, waits)
         else:
-            ax.set(xscale="log", yscale="log")
-        ax.set(xlabel="wait for a CPU", ylabel="share of longer waits")
+            _ranges(ax, waits)
+        ax.set_xlabel("wait for a CPU")
         ax.set_title("Waits under each policy")
-        style.time_axis(ax.xaxis, log=ax.get_xscale() == "log")
-        ax.legend(loc="lower left", ncols=2, fontsize=8)
     return ax
+
+
+SHORTEST = 1000
+
+
+def _survival(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
+    for (name, all_of_them), color in zip(waits.items(), style.COLORS, strict=False):
+        long = all_of_them.filter(all_of_them >= SHORTEST)
+        if long.is_empty():
+            ax.plot([], [], label=f"{name} (none over 1 µs)", color=color)
+            continue
+        share = pl.int_range(long.len(), 0, -1, eager=True) / all_of_them.len()
+        ax.step(long.to_list(), share.to_list(), where="post", label=name, color=color)
+    ax.set(xscale="log", yscale="log", ylabel="share of longer waits")
+    style.time_axis(ax.xaxis, log=True)
+    ax.legend(loc="lower left", ncols=2, fontsize=8)
+
+
+def _ranges(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
+    marks = (("median", 0.5, "o"), ("p99", 0.99, "D"), ("longest", 1.0, ">"))
+    points = {
+        name: [max(SHORTEST, w.quantile(q, "lower") or 0) for _, q, _ in marks]
+        for name, w in waits.items()
+    }
+    order = sorted(points, key=lambda name: points[name][1:], reverse=True)
+    ax.hlines(
+        range(len(order)),
+        [points[name][0] for name in order],
+        [points[name][2] for name in order],
+        color=style.FAINT,
+        lw=3,
+        zorder=1,
+    )
+    for i, (label, _, marker) in enumerate(marks):
+        values = [points[name][i] for name in order]
+        color = style.COLORS[i]
+        ax.scatter(values, range(len(order)), marker=marker, color=color, s=26, label=label)
+    ax.set(xscale="log", yticks=range(len(order)), ylim=(-0.7, len(order) - 0.3))
+    ax.set_yticklabels(order)
+    ax.grid(visible=False, axis="y")
+    style.time_axis(ax.xaxis, log=True)
+    ax.legend(loc="lower right", ncols=3, fontsize=8, bbox_to_anchor=(1, 1))
 
 
 def plot_internals(
@@ -82,6 +124,8 @@ def plot_internals(
             raise UsageError(f"thread {name!r}", "a thread with points in this series")
     colors = dict(zip(who, style.COLORS * (1 + len(who) // len(style.COLORS)), strict=False))
     begin, end = trace.window
+    policy = (trace.info.get("scheduler") or {}).get("name") or "a policy"
+    units = _units(policy)
     with style.canvas(ax, height=1.4 + 0.25 * trace.ncpu + 2.1 * len(wanted)) as first:
         panels = [first]
         if ax is None:
@@ -102,15 +146,29 @@ def plot_internals(
                 values = [*one["value"].to_list(), one["value"][-1]]
                 panel.step(ts, values, where="post", label=label, color=colors[label], lw=1.2)
             panel.set_ylabel(name)
+            if units.get(name) == "ns":
+                style.time_axis(panel.yaxis)
         panels[-1].set_xlabel("time")
         style.time_axis(panels[-1].xaxis)
-        handles, labels = panels[-1].get_legend_handles_labels()
+        curves = {line.get_label(): line for panel in panels for line in panel.lines}
         panels[0].legend(
-            handles, labels, fontsize=8, ncols=7, loc="lower right", bbox_to_anchor=(1, 1)
+            [curves[name] for name in who if name in curves],
+            [name for name in who if name in curves],
+            fontsize=8,
+            ncols=7,
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
         )
-        policy = (trace.info.get("scheduler") or {}).get("name")
-        panels[0].set_title(f"{policy}, its own view" if policy else "A policy's own view")
+        panels[0].set_title(f"{policy}, its own view")
     return panels[0]
+
+
+def _units(policy: str) -> dict[str, str]:
+    """The unit of each series of a policy that is not one's own."""
+    try:
+        return dict(series_of(policy).select("name", "unit").iter_rows())
+    except UsageError:
+        return {}
 
 
 def _lanes(ax: Axes, trace: Trace, colors: Mapping[str, str]) -> None:

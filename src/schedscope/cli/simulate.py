@@ -294,9 +294,8 @@ def _extraction(report: dict[str, Any]) -> list[str]:
         ],
     }
     return [
-        f"  {word:<8} {', '.join(found)}"
+        f"  {word:<8} {', '.join(part for part in parts if part) or 'nothing'}"
         for word, parts in lines.items()
-        if (found := [part for part in parts if part])
     ]
 
 

@@ -1,0 +1,105 @@
+"""Figures of simulations, and the table that `--policy all` prints."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from schedscope import workload as w
+from schedscope.cli import main
+from schedscope.errors import UsageError
+from schedscope.simulator.figures import plot_internals, plot_policies
+from schedscope.simulator.run import simulate
+
+
+def mixed_classes() -> w.Workload:
+    b = w.Builder()
+    for i in range(3):
+        b.thread(f"hog-{i}").run("20ms")
+    b.thread("rt", sched="fifo", rt_prio=5, start="1ms").run("1ms").sleep("3ms").repeat(4)
+    return b.workload()
+
+
+def test_few_policies_are_curves_and_many_are_rows() -> None:
+    load = mixed_classes()
+    names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
+    traces = {name: simulate(load, policy=name, machine=2) for name in names}
+    few = plot_policies({name: traces[name] for name in names[:3]})
+    assert [t.get_text() for t in few.get_legend().get_texts()] == names[:3]  # type: ignore[union-attr]
+    assert few.get_yscale() == "log"
+    many = plot_policies(traces)
+    rows = [label.get_text() for label in many.get_yticklabels()]
+    assert sorted(rows) == sorted(names)
+    # Best p99 on top, which is the last row of an axis that counts upwards.
+    p99 = dict(zip(rows, many.collections[2].get_offsets()[:, 0], strict=True))  # type: ignore[index]
+    assert list(p99.values()) == sorted(p99.values(), reverse=True)
+
+
+def test_no_wait_is_said() -> None:
+    ax = plot_policies({"fifo": simulate(w.hogs(1), policy="fifo", machine=1)})
+    assert "no wait" in ax.texts[0].get_text()
+
+
+@pytest.mark.parametrize(
+    ("policy", "series"),
+    [
+        ("eevdf-6.17", ["vruntime", "deadline", "lag"]),
+        ("ule-14", ["score", "priority", "queue_index"]),
+        ("4bsd", ["priority", "estcpu"]),
+        ("o1", ["sleep_avg", "bonus", "priority"]),
+    ],
+)
+def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[str]) -> None:
+    trace = simulate(w.nice_hogs(), policy=policy, machine=2, record=True, until="400ms")
+    lanes = plot_internals(trace)
+    panels = lanes.get_figure(root=True).axes  # type: ignore[union-attr]
+    assert [panel.get_ylabel() for panel in panels] == ["", *series]
+    # All of the time of both CPUs is drawn: nobody idles under four hogs.
+    drawn = sum(path.get_extents().width for c in lanes.collections for path in c.get_paths())
+    assert drawn == pytest.approx(2 * trace.duration)
+    legend = [text.get_text() for text in lanes.get_legend().get_texts()]  # type: ignore[union-attr]
+    assert legend == ["nice0", "nice5", "nice10", "nice19"]
+    one = plot_internals(trace, series[0], threads=["nice5"])
+    assert len(one.get_figure(root=True).axes) == 2  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="series"):
+        plot_internals(trace, "mood")
+    with pytest.raises(UsageError, match="thread"):
+        plot_internals(trace, series[0], threads=["nobody"])
+
+
+def test_one_table_has_each_policy_and_class(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    saved = tmp_path / "m.workload"
+    mixed_classes().save(saved)
+    figure = tmp_path / "f.svg"
+    command = ["simulate", str(saved), "--cpus", "2", "--policy", "fifo,rr"]
+    assert main([*command, "--figure", str(figure), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(r["policy"], r["sched_class"]) for r in rows] == [
+        (name, sched) for name in ("fifo", "rr") for sched in ("", "fair", "realtime")
+    ]
+    fifo = {r["sched_class"]: r for r in rows[:3]}
+    assert int(fifo[""]["n_waits"]) == sum(int(fifo[c]["n_waits"]) for c in ("fair", "realtime"))
+    assert fifo["realtime"]["wait_max"] == "0"
+    assert fifo["fair"]["completion"] == ""
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-6:]] == [
+        "fifo", "fair", "realtime", "rr", "fair", "realtime",
+    ]  # fmt: skip
+    out = tmp_path / "view.svg"
+    assert main([*command[:-1], "o1", "--record", "--figure", str(out)]) == 0
+    assert out.stat().st_size > 10_000
+    # A clip path for each panel: the lanes and the three series of o1.
+    assert out.read_text().count("<clipPath") == 4
+
+
+def test_the_extraction_is_reported(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    out = str(tmp_path / "a.sched")
+    assert main(["simulate", "requests:3,requests=20", "--policy", "rr", "-o", out]) == 0
+    capsys.readouterr()
+    assert main(["simulate", out, "--policy", "rr"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["kept", "cut", "guessed"]
+    assert "wakes by threads" in lines[1]
