@@ -7,6 +7,8 @@ while another CPU idles, unless the thread may not go there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
@@ -19,28 +21,31 @@ ENOUGH = 20_000_000
 """A thread waited at least so long in all while another CPU idled, ns."""
 
 
-def bound_by_waiting(trace: Trace) -> dict[int, int]:
-    """The CPU of each utid that ran on one alone, and waited there while another one idled.
+def bound_by_waiting(trace: Trace, homes: Mapping[int, int]) -> dict[int, int]:
+    """Those of `homes` (utid to the only CPU it ran on) that waited while another CPU idled.
 
     They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
     time of these waits.
     """
-    states = trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
-    own, idle = pl.collect_all(
-        [
-            states.filter(pl.col("utid") >= trace.ncpu)
-            .filter((pl.col("state") == "running") | (pl.col("dur") >= LONG))
-            .select("utid", "cpu", "state", "ts", "dur"),
-            states.filter((pl.col("utid") < trace.ncpu) & (pl.col("state") == "running"))
-            .select("cpu", "ts", "dur")
-            .sort("cpu", "ts"),
-        ]
+    home = pl.DataFrame(
+        {"utid": list(homes.keys()), "home": list(homes.values())},
+        schema={"utid": pl.UInt32, "home": pl.Int64},
     )
-    ran = own.filter(pl.col("state") == "running").group_by("utid").agg(pl.col("cpu").unique())
-    alone = ran.filter(pl.col("cpu").list.len() == 1).select("utid", home=pl.col("cpu").list[0])
-    waits = own.filter(pl.col("state") == "runnable").join(alone, on="utid")
-    if waits.is_empty() or idle.is_empty():
+    waits = (
+        trace.states.filter((pl.col("state") == "runnable") & (pl.col("dur") >= LONG))
+        .join(home.lazy(), on="utid")
+        .filter(pl.col("dur").sum().over("utid") >= ENOUGH)
+        .select("utid", "home", "ts", "dur")
+        .collect()
+    )
+    if waits.is_empty():
         return {}
+    idle = (
+        trace.states.filter((pl.col("utid") < trace.ncpu) & (pl.col("state") == "running"))
+        .select("cpu", "ts", "dur")
+        .sort("cpu", "ts")
+        .collect()
+    )
     begins = waits["ts"].to_numpy()
     ends = begins + waits["dur"].to_numpy()
     # How much of each wait the idlest other CPU could have taken.

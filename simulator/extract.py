@@ -121,8 +121,10 @@ def extract(
         wakeups["kind"].cast(pl.String).eq("waking").any(),
         drop,
     )
-    waited = bound_by_waiting(trace)
-    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux, waited)
+    found = pl.DataFrame(columns)
+    alone = found.filter(pl.col("only_cpu").is_not_null())
+    waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
+    threads = _threads(found, known, trace.ncpu, linux, waited)
     report["threads"] = threads.height
     report["bound_by_name"] = int(threads["named"].sum())
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())

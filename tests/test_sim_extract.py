@@ -12,7 +12,6 @@ from schedscope import _native
 from schedscope import open as open_trace
 from schedscope import workload as w
 from schedscope.errors import UsageError
-from schedscope.simulator.binding import bound_by_waiting
 from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import machine
@@ -230,13 +229,13 @@ def test_the_clock_of_a_real_host() -> None:
 def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
     """Recorded masks are those at fork: two hogs were bound to CPU 1 later, and CPU 0 idled."""
     trace = open_trace(FIXTURES / "linux-slice-default-1.capture")
-    names = trace.threads.filter(pl.col("utid").is_in(list(bound_by_waiting(trace))))
-    assert sorted(names.collect()["comm"]) == ["beat", "hog-1", "hog-2"]
     load = extract(trace)
+    assert report(load)["bound_by_waiting"] == 3
     cpus = load.threads.filter(pl.col("name").is_in(["beat", "hog-1", "hog-2"]))["cpus"]
     assert cpus.to_list() == ["1", "1", "1"]
     # Hogs that share CPUs without need to are not bound: each could go elsewhere.
-    assert bound_by_waiting(simulate(w.hogs(5), policy="eevdf-6.17", machine=2)) == {}
+    shared = extract(simulate(w.hogs(5), policy="eevdf-6.17", machine=2))
+    assert report(shared)["bound_by_waiting"] == 0
 
 
 def test_rtapp_says_costs_and_waits_for_anyone() -> None:

@@ -1,20 +1,16 @@
 //! What Python calls: `policies` and `simulate`.
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int8Array, Int64Array, RecordBatch, UInt8Array, UInt32Array,
-};
-use arrow_schema::{Field, Schema};
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
 
 use super::engine::{Counts, Engine, Limits, Progress};
 use super::error::{Error, Result};
-use super::extract::{Enters, Extractor, Rules, ThreadOut, linux_priority};
-use super::load::{Input, Numbers, op};
+use super::extract::{Enters, Extractor, Rules, ThreadOut, steps_of};
+use super::load::{Input, Numbers};
 use super::machine::{Costs, Cpu, CpuInfo, Machine};
 use super::policy::tunables::Kind;
 use super::policy::{Policy, registry};
@@ -405,62 +401,4 @@ pub fn extract<'py>(
         report.set_item(name, value)?;
     }
     Ok((steps, threads, report))
-}
-
-fn steps_of(out: &Extractor) -> Result<ArrowTable> {
-    let n = out.threads.iter().map(|t| t.steps.len()).sum();
-    let mut program = Vec::with_capacity(n);
-    let mut ops = Vec::with_capacity(n);
-    let mut ns = Vec::with_capacity(n);
-    let mut thread = Vec::with_capacity(n);
-    let mut count = Vec::with_capacity(n);
-    let mut disk = Vec::with_capacity(n);
-    let mut meet = Vec::with_capacity(n);
-    let mut class = Vec::with_capacity(n);
-    let mut nice = Vec::with_capacity(n);
-    let mut rt_prio = Vec::with_capacity(n);
-    for (i, t) in out.threads.iter().enumerate() {
-        for s in &t.steps {
-            let costs = matches!(s.op, op::SIGNAL | op::WAIT_FOR) && s.ns > 0;
-            let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
-            let named = (s.thread != u32::MAX).then_some(s.thread);
-            let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
-            program.push(i as u32);
-            ops.push(s.op);
-            ns.push(timed.then_some(s.ns));
-            thread.push(named);
-            // Of anyone, it waits for the next signal not yet taken.
-            count.push((s.op == op::WAIT_FOR && named.is_some()).then_some(s.count as i64));
-            disk.push(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
-            meet.push((s.op == op::SIGNAL).then_some(s.meet));
-            class.push(priority.map(|p| p.0));
-            nice.push(priority.map(|p| p.1));
-            rt_prio.push(priority.map(|p| p.2));
-        }
-    }
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("program", Arc::new(UInt32Array::from(program))),
-        ("op", Arc::new(UInt8Array::from(ops))),
-        ("ns", Arc::new(Int64Array::from(ns))),
-        ("thread", Arc::new(UInt32Array::from(thread))),
-        ("count", Arc::new(Int64Array::from(count))),
-        ("disk", Arc::new(BooleanArray::from(disk))),
-        ("meet", Arc::new(BooleanArray::from(meet))),
-        ("class", Arc::new(UInt8Array::from(class))),
-        ("nice", Arc::new(Int8Array::from(nice))),
-        ("rt_prio", Arc::new(UInt8Array::from(rt_prio))),
-    ];
-    let fields = columns
-        .iter()
-        .map(|(name, a)| Field::new(*name, a.data_type().clone(), true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let arrays = columns.into_iter().map(|(_, a)| a).collect();
-    let batch = RecordBatch::try_new(schema.clone(), arrays).map_err(|e| {
-        Error::usage(
-            format!("steps that do not fit a table: {e}"),
-            "",
-            "report it",
-        )
-    })?;
-    Ok(ArrowTable::new(schema, vec![batch]))
 }

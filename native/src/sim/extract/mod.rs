@@ -9,6 +9,7 @@
 mod charges;
 mod conversations;
 mod report;
+mod table;
 
 use std::collections::HashMap;
 
@@ -17,6 +18,7 @@ use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
 pub use report::Report;
+pub use table::steps_of;
 
 /// One extracted step; the meaning of the numbers depends on `op`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -609,7 +611,7 @@ fn gap(th: &mut ThreadOut, report: &mut Report, since: i64, t: i64, absolute: bo
 }
 
 /// Class (its number), nice value and real-time priority of a Linux priority.
-pub fn linux_priority(prio: i16) -> (u8, i8, u8) {
+pub(super) fn linux_priority(prio: i16) -> (u8, i8, u8) {
     match prio {
         // Deadline and stop threads: above every real-time priority.
         ..0 => (FIFO, 0, 99),

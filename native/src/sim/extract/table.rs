@@ -1,0 +1,99 @@
+//! Extracted steps as a table.
+use std::sync::Arc;
+
+use arrow_array::builder::BooleanBuilder;
+use arrow_array::types::{Int8Type, Int64Type, UInt8Type, UInt32Type};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch, UInt8Array, UInt32Array,
+};
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use arrow_schema::{Field, Schema};
+
+use super::super::error::{Error, Result};
+use super::super::load::op;
+use super::{Extractor, linux_priority};
+use crate::arrow_ffi::ArrowTable;
+
+/// A column as it grows, with places for what is missing.
+struct Sparse<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    valid: BooleanBufferBuilder,
+}
+
+impl<T: ArrowPrimitiveType> Sparse<T> {
+    fn with_capacity(n: usize) -> Self {
+        Self {
+            values: Vec::with_capacity(n),
+            valid: BooleanBufferBuilder::new(n),
+        }
+    }
+
+    fn push(&mut self, value: Option<T::Native>) {
+        self.valid.append(value.is_some());
+        self.values.push(value.unwrap_or_default());
+    }
+
+    fn finish(mut self) -> ArrayRef {
+        let nulls = NullBuffer::new(self.valid.finish());
+        Arc::new(PrimitiveArray::<T>::new(self.values.into(), Some(nulls)))
+    }
+}
+
+/// The steps of all threads, those of one together, as Python takes them.
+pub fn steps_of(out: &Extractor) -> Result<ArrowTable> {
+    let n = out.threads.iter().map(|t| t.steps.len()).sum();
+    let mut program = Vec::with_capacity(n);
+    let mut ops = Vec::with_capacity(n);
+    let mut ns = Sparse::<Int64Type>::with_capacity(n);
+    let mut thread = Sparse::<UInt32Type>::with_capacity(n);
+    let mut count = Sparse::<Int64Type>::with_capacity(n);
+    let mut disk = BooleanBuilder::with_capacity(n);
+    let mut meet = BooleanBuilder::with_capacity(n);
+    let mut class = Sparse::<UInt8Type>::with_capacity(n);
+    let mut nice = Sparse::<Int8Type>::with_capacity(n);
+    let mut rt_prio = Sparse::<UInt8Type>::with_capacity(n);
+    for (i, t) in out.threads.iter().enumerate() {
+        for s in &t.steps {
+            let costs = matches!(s.op, op::SIGNAL | op::WAIT_FOR) && s.ns > 0;
+            let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
+            let named = (s.thread != u32::MAX).then_some(s.thread);
+            let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
+            program.push(i as u32);
+            ops.push(s.op);
+            ns.push(timed.then_some(s.ns));
+            thread.push(named);
+            // Of anyone, it waits for the next signal not yet taken.
+            count.push((s.op == op::WAIT_FOR && named.is_some()).then_some(s.count as i64));
+            disk.append_option(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
+            meet.append_option((s.op == op::SIGNAL).then_some(s.meet));
+            class.push(priority.map(|p| p.0));
+            nice.push(priority.map(|p| p.1));
+            rt_prio.push(priority.map(|p| p.2));
+        }
+    }
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("program", Arc::new(UInt32Array::from(program))),
+        ("op", Arc::new(UInt8Array::from(ops))),
+        ("ns", ns.finish()),
+        ("thread", thread.finish()),
+        ("count", count.finish()),
+        ("disk", Arc::new(disk.finish())),
+        ("meet", Arc::new(meet.finish())),
+        ("class", class.finish()),
+        ("nice", nice.finish()),
+        ("rt_prio", rt_prio.finish()),
+    ];
+    let fields = columns
+        .iter()
+        .map(|(name, a)| Field::new(*name, a.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let arrays = columns.into_iter().map(|(_, a)| a).collect();
+    let batch = RecordBatch::try_new(schema.clone(), arrays).map_err(|e| {
+        Error::usage(
+            format!("steps that do not fit a table: {e}"),
+            "",
+            "report it",
+        )
+    })?;
+    Ok(ArrowTable::new(schema, vec![batch]))
+}
