@@ -14,14 +14,23 @@ The rules, each counted in the extraction report:
   the thread it just woke finds the answer there when it goes on, and the trace
   shows neither its need for it nor a wake; without this rule it would run ahead
   of its answers under any policy that does not preempt it.
+* A thread that several wake, none of them in conversation with it, waits for
+  whoever comes (`waits_for_anyone`): which child ends first, which writer writes,
+  is the scheduler's doing. It waits as often as it was woken.
+* CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is
+  part of the `signal`, and what a sleep costs is part of the `wait_for`: used
+  only if somebody is woken, and does sleep (`wake_time`, `sleep_time`). A sleep
+  costs twice what a wake does in the median, since it goes through the scheduler
+  twice, but no more than the shortest bursts took in all (`sleep_cost`).
 * A wake from an idle CPU or an interrupt is a `sleep` of the length seen
   (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
 * A wake whose waker cannot have been running there counts as external
   (`wakes_unknown_waker`). So does a switch-in of a sleeper whose wake is not in
   the trace (`wakes_missing`): it slept until it ran.
-* A wake raised while the wakee was still on its way off the CPU comes before
-  the wait, which is then over at once (`wakes_before_sleep`); if it did not
-  sleep at all the wake is spurious (`wakes_spurious`).
+* Only a thread that has decided to sleep is woken. If the wake comes while it is
+  still on its way off the CPU, its wait began before the wake, and the rest of its
+  burst is what the sleep costs (`wakes_before_sleep`); if it did not sleep at all
+  the wake is spurious (`wakes_spurious`).
 * A thread already running when the window begins has run since its begin; one
   first seen waking was asleep since. One that lives at the end of the window
   sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
@@ -34,6 +43,8 @@ The rules, each counted in the extraction report:
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
   see `schedscope.simulator.binding`).
+* Clock ticks fall when those of the host fell, where its preemptions show them
+  (`clock_hz`, `tick_phase`, see `schedscope.simulator.clock`).
 """
 
 from __future__ import annotations
