@@ -79,7 +79,10 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
                 if step["op"] not in ("exit", "park"):
                     lost[step["op"]] = lost.get(step["op"], 0) + 1
             else:
-                phases[f"p{n}"] = {"loop": 1, **phase}
+                # A cost is plain running time there, in a phase of its own.
+                for part in (phase, _cost(step)):
+                    if part:
+                        phases[f"p{len(phases)}"] = {"loop": 1, **part}
         if phases:
             task["phases"] = phases
         if thread["start"] is None:
@@ -112,13 +115,13 @@ def _phase(
         case "sleep":
             return {"sleep": max(1, round(step["ns"] / 1000))}
         case "signal" if step["thread"] in hear_anyone:
-            return {"resume": names[step["thread"]], **_cost(step)}
+            return {"resume": names[step["thread"]]}
         case "signal":
-            return {"resume": f"{names[me]}->{names[step['thread']]}", **_cost(step)}
+            return {"resume": f"{names[me]}->{names[step['thread']]}"}
         case "wait_for" if step["thread"] is None:
-            return {"suspend": names[me], **_cost(step)}
+            return {"suspend": names[me]}
         case "wait_for" if me not in hear_anyone:
-            return {"suspend": f"{names[step['thread']]}->{names[me]}", **_cost(step)}
+            return {"suspend": f"{names[step['thread']]}->{names[me]}"}
         case "yield":
             return {"yield": ""}
         case "fork":
@@ -127,7 +130,10 @@ def _phase(
 
 
 def _cost(step: Mapping[str, Any]) -> dict[str, int]:
-    return {"runtime": max(1, round(step["ns"] / 1000))} if step["ns"] else {}
+    """What a signal or a wait takes beside, as rt-app can say it: always."""
+    if step["op"] not in ("signal", "wait_for") or not step["ns"]:
+        return {}
+    return {"runtime": max(1, round(step["ns"] / 1000))}
 
 
 def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
@@ -178,9 +184,13 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
         for program in made[name]:
             for suspend in dict.fromkeys(_events(task, "suspend")):
                 channels.setdefault(suspend or name, []).append(program)
+    resumers: dict[str, list[Program]] = {}
+    for name, task in tasks.items():
+        for resumed in dict.fromkeys(_events(task, "resume")):
+            resumers.setdefault(resumed, []).extend(made[name])
     for name, task in tasks.items():
         for program in made[name]:
-            _fill(program, name, task, made, channels)
+            _fill(program, name, task, made, channels, resumers)
     return b.workload(source="rt-app")
 
 
@@ -218,6 +228,7 @@ def _fill(
     task: Mapping[str, Any],
     made: Mapping[str, list[Program]],
     channels: Mapping[str, list[Program]],
+    resumers: Mapping[str, list[Program]],
 ) -> None:
     phases = task.get("phases")
     loop = int(task.get("loop", -1 if phases is None else 1))
@@ -239,7 +250,10 @@ def _fill(
                     program.sleep(max(0, period - used))
                     used = 0
                 case "suspend":
-                    program.wait_for()
+                    # Under a name that one thread alone resumes it waits for that thread.
+                    senders = resumers.get(str(value) or name, [])
+                    alone = str(value) not in ("", name) and len(senders) == 1
+                    program.wait_for(senders[0] if alone else None)
                 case "resume":
                     waiting = channels.get(str(value)) or made.get(str(value))
                     if not waiting:

@@ -243,7 +243,7 @@ def test_rtapp_says_costs_and_waits_for_anyone() -> None:
     document, lost = w.to_rtapp(load)
     assert lost == {}
     phases = document["tasks"]["t3"]["phases"].values()
-    assert [list(p)[1:] for p in phases][1] == ["suspend", "runtime"]
+    assert [list(p)[1] for p in phases][:3] == ["runtime", "suspend", "runtime"]
     b = w.Builder()
     boss, helper = b.thread("boss"), b.thread("helper")
     boss.wait_for().run("1ms")
@@ -255,3 +255,18 @@ def test_rtapp_says_costs_and_waits_for_anyone() -> None:
         simulate(x, policy="rr", machine=2) for x in (b.workload(), w.from_rtapp(document))
     )
     assert first.switches.collect().equals(second.switches.collect())
+
+
+@pytest.mark.parametrize("name", ["linux-slice-default-1", "linux-ftrace-starved"])
+def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
+    load = extract(open_trace(FIXTURES / f"{name}.capture"))
+    document, lost = w.to_rtapp(load)
+    assert set(lost) <= {"set_priority"}
+    back = w.from_rtapp(document)
+    assert w.to_rtapp(back) == (document, {})
+    # Waits are for whom they were for.
+    waits = [
+        f.filter(pl.col("op") == "wait_for").sort("program", maintain_order=True)["thread"]
+        for f in (load.steps, back.steps)
+    ]
+    assert waits[0].equals(waits[1])

@@ -7,28 +7,44 @@
 /// When an event is due, and its place among those due at the same instant.
 pub type Key = (i64, u64);
 
+/// A key as one number of the same order: which of four children is least is a
+/// matter of chance to a branch predictor, and one comparison needs no branch.
+fn pack(key: Key) -> u128 {
+    // The sign bit is turned over: negative instants come first.
+    let at = (key.0 as u64) ^ (1 << 63);
+    (u128::from(at) << 64) | u128::from(key.1)
+}
+
+fn unpack(packed: u128) -> Key {
+    let at = ((packed >> 64) as u64) ^ (1 << 63);
+    (at as i64, packed as u64)
+}
+
 const ABSENT: u32 = u32::MAX;
 
+/// Keys and slots lie apart, so that the keys of four children fill a cache line.
 #[derive(Debug, Clone, Default)]
 pub struct SlotHeap {
-    entries: Vec<(Key, u32)>,
+    keys: Vec<u128>,
+    slots: Vec<u32>,
     place: Vec<u32>,
 }
 
 impl SlotHeap {
     pub fn with_slots(n: usize) -> Self {
         Self {
-            entries: Vec::with_capacity(n.min(1 << 16)),
+            keys: Vec::with_capacity(n.min(1 << 16)),
+            slots: Vec::with_capacity(n.min(1 << 16)),
             place: vec![ABSENT; n],
         }
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.keys.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.keys.is_empty()
     }
 
     /// Make slots `0..n` exist.
@@ -39,7 +55,7 @@ impl SlotHeap {
     }
 
     pub fn peek(&self) -> Option<(Key, u32)> {
-        self.entries.first().copied()
+        Some((unpack(*self.keys.first()?), *self.slots.first()?))
     }
 
     pub fn is_armed(&self, slot: u32) -> bool {
@@ -49,23 +65,23 @@ impl SlotHeap {
     /// When `slot` is due, if it is armed.
     pub fn due(&self, slot: u32) -> Option<i64> {
         let at = self.place[slot as usize];
-        (at != ABSENT).then(|| self.entries[at as usize].0.0)
+        (at != ABSENT).then(|| unpack(self.keys[at as usize]).0)
     }
 
     /// Set `slot`'s appointment, replacing the one it had.
     pub fn arm(&mut self, slot: u32, key: Key) {
+        let key = pack(key);
         let at = self.place[slot as usize];
         if at == ABSENT {
-            self.entries.push((key, slot));
-            self.up(self.entries.len() - 1);
+            self.keys.push(key);
+            self.slots.push(slot);
+            self.up(self.keys.len() - 1, key, slot);
         } else {
             let at = at as usize;
-            let sooner = key < self.entries[at].0;
-            self.entries[at].0 = key;
-            if sooner {
-                self.up(at);
+            if key < self.keys[at] {
+                self.up(at, key, slot);
             } else {
-                self.down(at);
+                self.down(at, key, slot);
             }
         }
     }
@@ -78,59 +94,62 @@ impl SlotHeap {
         }
         let at = at as usize;
         self.place[slot as usize] = ABSENT;
-        let last = self.entries.len() - 1;
-        if at == last {
-            self.entries.pop();
+        let old = self.keys[at];
+        let (Some(key), Some(last)) = (self.keys.pop(), self.slots.pop()) else {
+            return;
+        };
+        if at == self.keys.len() {
             return;
         }
-        let old = self.entries[at].0;
-        self.entries.swap_remove(at);
-        self.place[self.entries[at].1 as usize] = at as u32;
-        if self.entries[at].0 < old {
-            self.up(at);
+        if key < old {
+            self.up(at, key, last);
         } else {
-            self.down(at);
+            self.down(at, key, last);
         }
     }
 
-    fn up(&mut self, mut at: usize) {
-        let moving = self.entries[at];
+    fn put(&mut self, at: usize, key: u128, slot: u32) {
+        self.keys[at] = key;
+        self.slots[at] = slot;
+        self.place[slot as usize] = at as u32;
+    }
+
+    /// Put `slot` in the hole at `at`, or above it.
+    fn up(&mut self, mut at: usize, key: u128, slot: u32) {
         while at > 0 {
             let parent = (at - 1) / 4;
-            if self.entries[parent].0 <= moving.0 {
+            if self.keys[parent] <= key {
                 break;
             }
-            self.entries[at] = self.entries[parent];
-            self.place[self.entries[at].1 as usize] = at as u32;
+            self.put(at, self.keys[parent], self.slots[parent]);
             at = parent;
         }
-        self.entries[at] = moving;
-        self.place[moving.1 as usize] = at as u32;
+        self.put(at, key, slot);
     }
 
-    fn down(&mut self, mut at: usize) {
-        let moving = self.entries[at];
-        let n = self.entries.len();
+    /// Put `slot` in the hole at `at`, or below it.
+    fn down(&mut self, mut at: usize, key: u128, slot: u32) {
         loop {
             let first = at * 4 + 1;
-            if first >= n {
+            let Some(children) = self.keys.get(first..(first + 4).min(self.keys.len())) else {
+                break;
+            };
+            let Some(&one) = children.first() else {
+                break;
+            };
+            let (mut best, mut least) = (0, one);
+            for (i, &child) in children.iter().enumerate().skip(1) {
+                let less = child < least;
+                best = if less { i } else { best };
+                least = if less { child } else { least };
+            }
+            if key <= least {
                 break;
             }
-            let mut best = first;
-            for child in first + 1..(first + 4).min(n) {
-                if self.entries[child].0 < self.entries[best].0 {
-                    best = child;
-                }
-            }
-            if moving.0 <= self.entries[best].0 {
-                break;
-            }
-            self.entries[at] = self.entries[best];
-            self.place[self.entries[at].1 as usize] = at as u32;
-            at = best;
+            self.put(at, least, self.slots[first + best]);
+            at = first + best;
         }
-        self.entries[at] = moving;
-        self.place[moving.1 as usize] = at as u32;
+        self.put(at, key, slot);
     }
 }
 
