@@ -66,7 +66,8 @@ def virtual_lag(
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
       end not seen; `n_excluded`: waits on no known queue, and gaps.
 
-    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves.
+    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
+    before another one that comes or goes shifts the average.
     `where` selects threads by the columns of `threads`, never whom they competed with. `set`
     gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
     the kernel's clock ticked. `weight_notes` says what the weights rest on.
