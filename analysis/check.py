@@ -181,12 +181,15 @@ def _spurious_wakeups(trace: Trace) -> Finding:
 
 def _wakeups_without_enqueue(trace: Trace) -> Finding:
     """Waits with the first step of a wakeup and without the second, though recorded."""
-    waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
-    total = _number(waits)
     if not trace.info.get("has_enqueued", True):
         text = "the trace has no `enqueued` wakeups: placement and queue are null"
         return unanswered("unmatched wakeups", "rows", text)
-    found = _number(waits.filter(pl.col("ts_enqueued").is_null()))
+    woken = pl.col("ts_waking").is_not_null() & pl.col("ts_run").is_not_null()
+    found, total = (
+        trace.waits.select((woken & pl.col("ts_enqueued").is_null()).sum(), woken.sum().alias("n"))
+        .collect()
+        .row(0)
+    )
     text = of(found, total, "waits with a waking have no enqueue")
     return part("unmatched wakeups", found, total, text)
 
@@ -198,10 +201,20 @@ def _clock_inversions(trace: Trace) -> Finding:
     """
     waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
     total = _number(waits)
-    suspects = waits.filter(pl.col("ts_enqueued").is_null()).select("utid", "ts_run").sort("ts_run")
-    following = trace.wakeups.select("utid", "ts", "kind").sort("ts")
+    suspects = (
+        waits.filter(pl.col("ts_enqueued").is_null())
+        .select("utid", "ts_run")
+        .sort("ts_run")
+        .collect()
+    )
+    # Mostly there are few of them, or none: the wakeups of others need no sort.
+    whose = suspects["utid"].unique().implode()
+    following = (
+        trace.wakeups.filter(pl.col("utid").is_in(whose)).select("utid", "ts", "kind").sort("ts")
+    )
     late = (
-        suspects.join_asof(
+        suspects.lazy()
+        .join_asof(
             following,
             left_on="ts_run",
             right_on="ts",

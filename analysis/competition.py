@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.occupancy import occupancy
 from schedscope.analysis.weights import TABLE, Levels
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
@@ -24,6 +25,7 @@ from schedscope.parsers.schema import STATE
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from schedscope._native import Occupancy
     from schedscope.trace import Trace
 
     # Of several widths: the narrow ones are a matter of memory.
@@ -110,6 +112,19 @@ class Competition:
     `running`, `waiting` in a competing set, and `unplaced`: runnable on no known queue (ns)."""
 
 
+def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[Occupancy, Per]:
+    """What native sweeps read, and which threads compete: as asked for, or as the queues are."""
+    _check(per)
+    read = occupancy(trace, weights=levels)
+    placed, nowhere = read.waiting
+    return read, per or ("machine" if nowhere > placed else "cpu")
+
+
+def _check(per: str | None) -> None:
+    if per not in (None, "cpu", "machine"):
+        raise UsageError(f"per={per!r}", '"cpu" or "machine"')
+
+
 def due_between(
     trace: Trace, found: Competition, rows: pl.DataFrame, ts: Ints, until: Ints
 ) -> Numbers:
@@ -148,8 +163,7 @@ def competition(
     share, the service that the class got ("class"), or all that a CPU could give
     while somebody competed for it ("cpu"). `by_cpu`: `totals` by CPU, too.
     """
-    if per not in (None, "cpu", "machine"):
-        raise UsageError(f"per={per!r}", '"cpu" or "machine"')
+    _check(per)
     rows = _rows(trace)
     levels = Levels(trace)
     cls, level = levels.of(rows.utid, rows.prio)

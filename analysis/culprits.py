@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.occupancy import coded_states, recorded_cpus
 from schedscope.analysis.topology import cpu_list
 from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
 from schedscope.errors import UsageError
@@ -36,9 +36,7 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "strict": pl.Int64,
     "prio": pl.Int16,
 }
-_RUNNING, _RUNNABLE = (STATE.categories.to_list().index(s) for s in ("running", "runnable"))
-# Overlaps of waits and runs in memory at a time: some 300 MB.
-_CHUNK = 1 << 22
+_RUNNABLE = STATE.categories.to_list().index("runnable")
 
 
 def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
@@ -106,31 +104,44 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
             f"the episodes have no column {', '.join(missing)}",
             "what schedscope.starvation returns",
         )
-    states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
-    parts = pieces(trace, episodes, states)
-    runs = _Runs(trace, parts, states)
-    del states
-    spread = _spread(trace, parts, runs.cpus)
-    shares = [pl.DataFrame(schema=_SCHEMA).with_columns(n=pl.lit(1, pl.Int64))]
-    shares += list(_overlaps(trace, spread, runs))
-    found = _divided(_known(shares))
-    rows = _rest(found, episodes)
-    return Account(_named(trace, rows, episodes), parts, _idle(trace, parts, runs))
+    from schedscope import _native
+
+    begin, end = trace.window
+    cpus = sorted(recorded_cpus(trace))
+    masks = dict(trace.threads.select("utid", "affinity").collect().iter_rows())
+    asked = [
+        (utid, ts, ts + dur, allowed(masks.get(utid), cpus))
+        for utid, ts, dur in episodes.select("utid", "ts", "dur").iter_rows()
+    ]
+    strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
+    states = coded_states(trace, prio=True)
+    parts, shares, idle = (
+        _numbered(pl.DataFrame(table), episodes)
+        for table in _native.culprits_of(states, (begin, end), trace.ncpu, strict_to, asked)
+    )
+    is_idle = pl.col("utid") < trace.ncpu
+    found = shares.with_columns(
+        kind=pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("thread")).cast(KIND),
+        utid=pl.when(~is_idle).then(pl.col("utid")),
+    )
+    rows = _rest(_divided(_known(found)), episodes)
+    idle = idle.sort("episode", "time", "cpu", descending=[False, True, False])
+    return Account(_named(trace, rows, episodes), parts, idle)
 
 
-def pieces(
-    trace: Trace, episodes: pl.DataFrame, states: pl.DataFrame | None = None
-) -> pl.DataFrame:
-    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`.
+def _numbered(rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    """With the episode's own number, for its place in the frame."""
+    number = episodes["episode"].cast(pl.UInt32).gather(rows["episode"])
+    return rows.with_columns(episode=number)
 
-    `states` is the table of that name, where it was read already.
-    """
+
+def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
+    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`."""
     begin, end = trace.window
     who = episodes["utid"].cast(pl.Int64)
     known = np.zeros(int(who.to_numpy().max(initial=0)) + 2, dtype=bool)
     known[who.to_numpy()] = True
-    if states is None:
-        states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
+    states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
     utid = np.minimum(states["utid"].to_numpy(), len(known) - 1)
     mine = known[utid]
     mine &= _state(states) == _RUNNABLE
@@ -192,115 +203,10 @@ def _state(states: pl.DataFrame) -> npt.NDArray[np.uint8]:
     return numbers
 
 
-class _Runs:
-    """What each CPU ran while anybody waited, idle threads included, in order of time."""
-
-    def __init__(self, trace: Trace, parts: pl.DataFrame, states: pl.DataFrame) -> None:
-        running = np.flatnonzero(_state(states) == _RUNNING)
-        ts = states["ts"].to_numpy()[running]
-        until = ts + states["dur"].to_numpy()[running]
-        since, to = _union(parts["ts"].to_numpy(), parts["until"].to_numpy())
-        # The first stretch that ends after the row begins: does it begin before the row ends?
-        near = np.searchsorted(to, ts, side="right")
-        seen = np.append(since, np.iinfo(np.int64).max)[near] < until
-        rows = states[running[seen]].select(
-            "ts",
-            pl.col("utid").cast(pl.UInt32),
-            pl.col("cpu").cast(pl.Int64),
-            pl.col("prio").cast(pl.Int16),
-            until=until[seen],
-        )
-        self.of: dict[int, pl.DataFrame] = {}
-        for (cpu,), part in rows.partition_by("cpu", as_dict=True).items():
-            self.of[cpu] = part if part["ts"].is_sorted() else part.sort("ts")
-        recorded = {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []}
-        self.cpus = sorted(recorded or range(trace.ncpu))
-
-
-def _union(ts: Ints, until: Ints) -> tuple[Ints, Ints]:
-    """Intervals as few that do not overlap, in order."""
-    order = np.argsort(ts, kind="stable")
-    ts, reach = ts[order], np.maximum.accumulate(until[order])
-    first = np.ones(len(ts), dtype=bool)
-    first[1:] = ts[1:] > reach[:-1]
-    return ts[first], reach[np.append(first[1:], True)] if len(ts) else reach
-
-
-def _spread(trace: Trace, parts: pl.DataFrame, cpus: list[int]) -> pl.DataFrame:
-    """`pieces`, those on no known queue once for each allowed CPU; `n`: how many those are."""
-    placed = parts.drop_nulls("cpu").with_columns(
-        pl.col("cpu").cast(pl.Int64), n=pl.lit(1, pl.Int64)
-    )
-    nowhere = parts.filter(pl.col("cpu").is_null())
-    if not nowhere.height:
-        return placed
-    masks = _masks(trace, nowhere["utid"].unique(), cpus)
-    counted = masks.with_columns(n=pl.len().over("utid").cast(pl.Int64))
-    several = nowhere.drop("cpu").join(counted, on="utid").select(placed.columns)
-    return pl.concat([placed, several])
-
-
-def _masks(trace: Trace, utids: pl.Series, cpus: list[int]) -> pl.DataFrame:
-    """One row per thread and CPU that it may run on."""
-    known = trace.threads.filter(pl.col("utid").is_in(utids.implode()))
-    rows = known.select("utid", "affinity").collect().rows()
-    lists = {utid: allowed(text, cpus) for utid, text in rows}
-    return pl.DataFrame(
-        [(utid, cpu) for utid in utids for cpu in lists.get(utid, cpus)],
-        schema={"utid": pl.UInt32, "cpu": pl.Int64},
-        orient="row",
-    )
-
-
-def _overlaps(trace: Trace, spread: pl.DataFrame, runs: _Runs) -> Iterator[pl.DataFrame]:
-    """Sums of who ran during the pieces, not yet divided by `n`, chunk by chunk."""
-    strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
-    for (cpu,), part in spread.partition_by("cpu", as_dict=True).items():
-        ran = runs.of.get(cpu)
-        if ran is None:
-            continue
-        begins, ends = ran["ts"].to_numpy(), ran["until"].to_numpy()
-        since, until = part["ts"].to_numpy(), part["until"].to_numpy()
-        first = np.searchsorted(ends, since, side="right")
-        last = np.searchsorted(begins, until, side="left")
-        grown = np.cumsum(last - first)
-        cuts = np.searchsorted(grown, np.arange(_CHUNK, int(grown[-1]), _CHUNK))
-        for chunk in np.split(np.arange(len(since)), np.unique(cuts)):
-            of, row = expand(first[chunk], last[chunk])
-            of = chunk[of]
-            time = np.minimum(until[of], ends[row]) - np.maximum(since[of], begins[row])
-            yield (
-                pl.DataFrame(
-                    {
-                        "episode": part["episode"].gather(of),
-                        "utid": ran["utid"].gather(row),
-                        "n": part["n"].gather(of),
-                        "time": time,
-                        "prio": ran["prio"].gather(row),
-                        "own": part["prio"].gather(of),
-                    }
-                )
-                .with_columns(
-                    kind=pl.when(pl.col("utid") < trace.ncpu)
-                    .then(pl.lit("idle"))
-                    .otherwise(pl.lit("thread"))
-                    .cast(KIND),
-                    # Of both systems a larger number is worse.
-                    worse=(pl.col("prio") > pl.col("own")).fill_null(False) * pl.col("time"),
-                )
-                .with_columns(strict=(pl.col("own") < strict_to).fill_null(False) * pl.col("worse"))
-                .with_columns(utid=pl.when(pl.col("kind") == "thread").then(pl.col("utid")))
-                .group_by("episode", "kind", "utid", "n")
-                .agg(pl.col("time", "worse", "strict").sum(), pl.col("prio").last())
-            )
-
-
-def _known(shares: list[pl.DataFrame]) -> pl.DataFrame:
-    columns = [*_SCHEMA, "n"]
-    return (
-        pl.concat([share.select(columns) for share in shares])
-        .group_by("episode", "kind", "utid", "n")
-        .agg(pl.col("time", "worse", "strict").sum(), pl.col("prio").last())
+def _known(shares: pl.DataFrame) -> pl.DataFrame:
+    """Sums of who ran; the idle threads of several CPUs are one culprit."""
+    return shares.group_by("episode", "kind", "utid", "n").agg(
+        pl.col("time", "worse", "strict").sum(), pl.col("prio").last()
     )
 
 
@@ -367,40 +273,4 @@ def _named(trace: Trace, rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataF
             "worse",
             "strict",
         )
-    )
-
-
-def _idle(trace: Trace, parts: pl.DataFrame, runs: _Runs) -> pl.DataFrame:
-    """How long each allowed CPU idled while the thread waited on another one's queue."""
-    frames = [pl.DataFrame(schema={"episode": pl.UInt32, "cpu": pl.Int64, "time": pl.Int64})]
-    placed = parts.drop_nulls("cpu")
-    masks = _masks(trace, placed["utid"].unique(), runs.cpus)
-    for cpu, ran in runs.of.items():
-        may = masks.filter(cpu=cpu)["utid"]
-        there = placed.filter(pl.col("utid").is_in(may.implode()), pl.col("cpu") != cpu)
-        idle = ran.filter(pl.col("utid") < trace.ncpu)
-        if not there.height or not idle.height:
-            continue
-        begins, ends = idle["ts"].to_numpy(), idle["until"].to_numpy()
-        sums = np.concatenate([[0], np.cumsum(ends - begins)])
-
-        def until(at: Ints, begins: Ints = begins, ends: Ints = ends, sums: Ints = sums) -> Ints:
-            """Idle time before each instant."""
-            row = np.searchsorted(begins, at, side="right")
-            over = np.where(row > 0, np.maximum(ends[row - 1] - at, 0), 0)
-            answer: Ints = sums[row] - over
-            return answer
-
-        time = until(there["until"].to_numpy()) - until(there["ts"].to_numpy())
-        frames.append(
-            pl.DataFrame(
-                {"episode": there["episode"], "cpu": np.full(there.height, cpu), "time": time}
-            )
-        )
-    return (
-        pl.concat(frames)
-        .group_by("episode", "cpu")
-        .agg(pl.col("time").sum())
-        .filter(pl.col("time") > 0)
-        .sort("episode", "time", "cpu", descending=[False, True, False])
     )

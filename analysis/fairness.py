@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 
-from schedscope.analysis.competition import Competition, Per, competition
+from schedscope.analysis.competition import Per, competitors
 from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.weights import BASIS, EQUAL_LEVEL, TABLE
+from schedscope.analysis.weights import BASIS, Levels
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -80,14 +79,8 @@ def fairness(
     if by not in _KEYS:
         raise UsageError(f"by={by!r}", " or ".join(f'"{name}"' for name in _KEYS))
     by_cpu = where is not None and "cpu" in where.meta.root_names()
-    found = competition(trace, per=per, by_cpu=by_cpu)
-    if by_cpu and found.per == "machine":
-        raise UsageError(
-            "a selection by CPU where all CPUs are shared by one set of threads",
-            "a selection of threads",
-            "per='cpu' looks at each CPU apart",
-        )
-    return summed(selected(trace, _by_thread(trace, found, by_cpu), where), by)
+    rows = _by_thread(trace, per, by_cpu)
+    return summed(selected(trace, rows, where), by)
 
 
 def jain_index(
@@ -158,59 +151,37 @@ def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.Dat
     return wide.filter(where).select(frame.columns)
 
 
-def _by_thread(trace: Trace, found: Competition, by_cpu: bool) -> pl.DataFrame:
+def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     """One row per thread, class (and CPU), in no order."""
-    stints = found.stints
-    # Numbers of the competing sets are few, those of threads small: one table of both.
-    top = int(stints.utid.max(initial=0)) + 1
-    key = stints.place * top + stints.utid
-    used = np.zeros(len(found.sets) * top, dtype=bool)
-    used[key] = True
-    part = np.flatnonzero(used)
-    number = (np.cumsum(used) - 1)[key]
-    size = len(part)
-    heaviest, lightest = np.zeros(size, dtype=np.int64), np.full(size, 1 << 62)
-    table = np.bincount(number * len(TABLE) + stints.level, minlength=size * len(TABLE))
-    for level, here in enumerate((table.reshape(size, len(TABLE)) > 0).T):
-        heaviest[here] = np.maximum(heaviest[here], TABLE[level])
-        lightest[here] = np.minimum(lightest[here], TABLE[level])
-    equal = table.reshape(size, len(TABLE))[:, EQUAL_LEVEL] > 0
-    of_set = found.sets
-    frame = pl.DataFrame(
-        {
-            "utid": pl.Series(part % top, dtype=pl.UInt32),
-            "sharing": pl.Series([of_set[i].name for i in (part // top).tolist()], dtype=pl.String),
-            "cpu": pl.Series([of_set[i].cpu for i in (part // top).tolist()], dtype=pl.UInt16),
-            "heaviest": heaviest,
-            "lightest": lightest,
-            "equal": equal,
-            "due": np.bincount(number, stints.due, size),
-            "served": np.bincount(number, stints.served, size).astype(np.int64),
-        }
-    )
-    if not by_cpu:
-        frame = frame.with_columns(cpu=pl.lit(None, pl.UInt16))
-    keys = ["utid", "sharing", "cpu"]
-    sums = frame.group_by(keys).agg(
-        pl.col("due", "served").sum(),
-        pl.col("heaviest").max(),
-        pl.col("lightest").min(),
-        pl.col("equal").any(),
-    )
+    levels = Levels(trace)
+    read, how = competitors(trace, levels, per)
+    if by_cpu and how == "machine":
+        raise UsageError(
+            "a selection by CPU where all CPUs are shared by one set of threads",
+            "a selection of threads",
+            "per='cpu' looks at each CPU apart",
+        )
+    sharing = {"machine": how == "machine", "capacity": None, "by_cpu": by_cpu, "shortfall": None}
+    sums = pl.DataFrame(read.due(sharing)[0])
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
+    one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
+    if how == "machine":
+        # The queue of all is that of each.
+        sums = sums.with_columns(
+            waiting=pl.col("waiting") + pl.col("unplaced"), unplaced=pl.lit(0, pl.Int64)
+        )
     return (
-        found.totals.join(sums, on=keys, how="left", nulls_equal=True)
-        .join(names, on="utid", how="left")
-        .with_columns(pl.col("due", "served").fill_null(0))
+        sums.join(names, on="utid", how="left")
         .with_columns(
-            weight=pl.when(pl.col("heaviest") == pl.col("lightest")).then(pl.col("heaviest")),
+            sharing=pl.col("class").replace_strict(dict(enumerate(levels.classes)), return_dtype=pl.String),
+            weight=pl.when(one).then(pl.col("heaviest")),
             basis=pl.when(pl.col("equal"))
             .then(pl.lit("equal"))
             .otherwise(pl.lit("kernel table"))
             .cast(BASIS),
             lag=pl.col("due") - pl.col("running"),
         )
-        .drop("heaviest", "lightest", "equal")
+        .drop("class", "competed", "heaviest", "lightest", "equal")
     )
 
 

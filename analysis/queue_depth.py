@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.occupancy import occupancy, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -138,8 +139,12 @@ def queue_depth_summary(
         "waiting": pl.Int64,
         "waiting_unknown": pl.Int64,
     }
-    ncpu = len(_cpus(trace)) if by == "machine" else 1
-    rows = [_summary(steps, running, shares, ncpu) for steps in _functions(trace, by)]
+    _check(by)
+    ncpu = len(recorded_cpus(trace)) if by == "machine" else 1
+    rows = [
+        _summary(levels, running, shares, ncpu)
+        for levels in _levels_held(trace, by).partition_by("cpu", maintain_order=True)
+    ]
     frame = pl.DataFrame(rows, schema=schema)
     counts = _counts(trace, by)
     how: Literal["left", "full"] = "left" if by == "machine" else "full"
@@ -200,14 +205,22 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
     return pl.DataFrame(rows, schema=schema)
 
 
-def _cpus(trace: Trace) -> set[int]:
-    """Numbers of the CPUs that were recorded; they may have gaps."""
-    return {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []} or set(range(trace.ncpu))
+def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
+    """One row per CPU and pair of numbers `waiting` and `running`: time held `dur`, first at `ts`."""
+    begin, end = trace.window
+    if begin == end:
+        return pl.DataFrame(schema={name: _STEPS[name] for name in ("cpu", "ts")})
+    numbers = sorted(recorded_cpus(trace))
+    return pl.DataFrame(occupancy(trace).levels(numbers, by == "machine"))
+
+
+def _check(by: str) -> None:
+    if by not in ("cpu", "machine"):
+        raise UsageError(f"by={by!r}", '"cpu" or "machine"')
 
 
 def _functions(trace: Trace, by: str) -> Iterator[pl.DataFrame]:
-    if by not in ("cpu", "machine"):
-        raise UsageError(f"by={by!r}", '"cpu" or "machine"')
+    _check(by)
     if by == "cpu":
         yield from _steps(trace)
     elif parts := list(_steps(trace)):
@@ -283,7 +296,7 @@ def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
     window = _window_edges(begin, end)
     found = _edges(trace)
     for cpu in [
-        *sorted(_cpus(trace) | (found.keys() - {None})),  # type: ignore[type-var]
+        *sorted(recorded_cpus(trace) | (found.keys() - {None})),  # type: ignore[type-var]
         *([None] if None in found else []),
     ]:
         edges = found.pop(cpu) if cpu in found else window
@@ -352,16 +365,14 @@ def _together(trace: Trace, parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _summary(
-    steps: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int
+    pairs: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int
 ) -> dict[str, Any]:
+    cpu = pairs["cpu"][0]
     depth = "depth" if running else "waiting"
-    # Of a CPU that was known all the time, which most are, nothing is copied.
-    nulls = steps["running"].null_count()
-    known = steps.filter(pl.col("running").is_not_null()) if nulls else steps
-    unknown = steps.filter(pl.col("running").is_null()) if nulls else steps.clear()
-    # Few pairs of numbers, many steps: what is asked of steps is asked of the pairs.
-    pairs = known.group_by("waiting", "running").agg(pl.col("dur").sum(), pl.col("ts").min())
-    pairs = pairs.with_columns(depth=pl.col("waiting") + pl.col("running"))
+    unknown = pairs.filter(pl.col("running").is_null())
+    pairs = pairs.filter(pl.col("running").is_not_null()).with_columns(
+        depth=pl.col("waiting") + pl.col("running")
+    )
     levels = (
         pairs.group_by(pl.col(depth).alias("level").cast(pl.Int64))
         .agg(pl.col("dur").sum(), pl.col("ts").min())
@@ -372,7 +383,7 @@ def _summary(
     held = (pl.col("waiting").cast(pl.Int64) * pl.col("dur")).sum()
     overload = int(pairs.filter(pl.col("depth") > ncpu)["dur"].sum())
     row: dict[str, Any] = {
-        "cpu": steps["cpu"][0],
+        "cpu": cpu,
         "observed": time,
         "unknown": int(unknown["dur"].sum()),
         "overload": overload,

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.occupancy import coded_states
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import END
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99)
 OWN_COLUMNS = ("utid", "cpu", "end")
@@ -79,39 +75,22 @@ def run_lengths(
         if not 0 < q <= 1:
             raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
     shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
-    frame = _runs(trace, keys, where)
-    names = frame.select(keys).unique(maintain_order=True) if keys else pl.DataFrame(height=1)
-    groups = names.height
-    if keys:
-        numbered = names.with_row_index("#group")
-        number = (
-            frame.select(keys)
-            .join(numbered, on=keys, how="left", nulls_equal=True, maintain_order="left")["#group"]
-            .to_numpy()
+    found, groups = _grouped(trace, keys, where, shares)
+    quantile = {f"q{number}": _name(share) for number, share in enumerate(shares)}
+    total, cut = pl.col("total"), pl.col("total_censored")
+    table = (
+        found.join(groups, on="group", how="left")
+        .with_columns(mean=total / pl.when(pl.col("n") > 0).then(pl.col("n")))
+        .select(
+            *keys, "n", "n_censored", "mean",
+            *(pl.col(name).alias(quantile[name]) for name in quantile),
+            "max", "total", "total_censored",
         )
-    else:
-        number = np.zeros(frame.height, dtype=np.uint32)
-    whole, dur = frame["whole"].to_numpy(), frame["dur"].to_numpy()
-    cut = pl.DataFrame({"g": number[~whole], "dur": dur[~whole]})
-    rest = {g: (n, ns) for g, n, ns in
-            cut.group_by("g").agg(pl.len(), pl.col("dur").sum()).iter_rows()}  # fmt: skip
-    rows = []
-    for group, lengths in enumerate(_by_group(number[whole], dur[whole], groups)):
-        n_censored, total_censored = rest.get(group, (0, 0))
-        rows.append(_row(lengths, shares) | {
-            "n_censored": n_censored, "total_censored": total_censored})  # fmt: skip
-    schema: dict[str, type[pl.DataType]] = {
-        "n": pl.Int64,
-        "n_censored": pl.Int64,
-        "mean": pl.Float64,
-        **{_name(share): pl.Int64 for share in shares},
-        "max": pl.Int64,
-        "total": pl.Int64,
-        "total_censored": pl.Int64,
-    }
-    table = pl.concat([names, pl.DataFrame(rows, schema=schema)], how="horizontal")
-    order = (pl.col("total") + pl.col("total_censored")).alias("#time")
-    return table.sort(order, *keys, descending=[True, *[False] * len(keys)])
+    )  # fmt: skip
+    if not keys and not table.height:
+        zero = ("n", "n_censored", "total", "total_censored")
+        table = table.clear(1).with_columns(pl.col(zero).fill_null(0))
+    return table.sort((total + cut).alias("#time"), *keys, descending=[True, *[False] * len(keys)])
 
 
 def _check(keys: list[str], where: pl.Expr | None) -> None:
@@ -127,74 +106,76 @@ def _check(keys: list[str], where: pl.Expr | None) -> None:
         raise UsageError(f"by={keys} names a column twice", "each column once")
 
 
-def _runs(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
-    """Every run, within the window: its `dur`, the keys, and whether it is `whole`."""
-    begin, end = trace.window
-    since = pl.col("ts").clip(lower_bound=begin)
-    until = (pl.col("ts") + pl.col("dur")).clip(upper_bound=end)
-    used = {*keys, *(where.meta.root_names() if where is not None else ())}
-    inside = (pl.col("ts") >= begin) & (pl.col("ts") + pl.col("dur") <= end)
-    seen = ~pl.col("end").cast(pl.String).is_in(["lost", "window"])
-    runs = trace.states.filter(
-        pl.col("state") == "running", pl.col("utid") >= trace.ncpu
-    ).with_columns(pl.col("cpu").cast(pl.UInt16))
-    runs = _with_begins(trace, runs)
-    of_thread = [name for name in THREAD_COLUMNS if name in used]
-    if of_thread:
-        runs = runs.join(
-            trace.threads.select(pl.col("utid").cast(pl.UInt32), *of_thread), on="utid", how="left"
-        )
-    if where is not None:
-        runs = runs.filter(where)
-    return (
-        runs.select(*keys, "ts", dur=until - since, whole=inside & seen & pl.col("begun"))
-        .filter(pl.col("dur") > 0)
+def _grouped(
+    trace: Trace, keys: list[str], where: pl.Expr | None, shares: list[Fraction]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Sums and quantiles of each `group` of threads, and what `keys` of threads a group has.
+
+    With `cpu` and `end` where `keys` names them.
+    """
+    from schedscope import _native
+
+    names = set(where.meta.root_names()) if where is not None else set()
+    known = [name for name in THREAD_COLUMNS if name in {*keys, *names}]
+    states = trace.states
+    if names & {"cpu", "end"}:
+        # The threads of runs, and only then the runs of threads.
+        states = states.join(trace.threads.select("utid", *known), on="utid", how="left")
+        states = states.filter(where)
+    frame = coded_states(trace, end=True, states=states)
+    top = max(int(frame["utid"].max() or 0) + 1, trace.ncpu)  # type: ignore[arg-type]
+    threads = (
+        pl.LazyFrame({"utid": pl.arange(top, eager=True, dtype=pl.UInt32)})
+        .join(trace.threads.select(pl.col("utid").cast(pl.UInt32), *known), on="utid", how="left")
         .collect()
     )
-
-
-def _with_begins(trace: Trace, runs: pl.LazyFrame) -> pl.LazyFrame:
-    """With `begun`: did a switch-in begin the run, or was it found going on?"""
-    runs = runs.with_columns(pl.col("utid").cast(pl.UInt32))
-    ins = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
-        pl.col("cpu").cast(pl.UInt16), "ts", utid=pl.col("next_utid").cast(pl.UInt32), begun=True
+    of_thread = [name for name in keys if name not in ("cpu", "end")]
+    groups = threads.select(of_thread).unique() if of_thread else pl.DataFrame({"#": [0]})
+    groups = groups.with_row_index("group")
+    mine = threads if where is None or names & {"cpu", "end"} else threads.filter(where)
+    if of_thread:
+        mine = mine.join(groups, on=of_thread, how="left", nulls_equal=True)
+    else:
+        mine = mine.with_columns(group=pl.lit(0, pl.UInt32))
+    numbers = threads.select("utid").join(mine.select("utid", "group"), on="utid", how="left")
+    ins, sure = _switch_ins(trace)
+    found = _native.run_lengths(
+        frame,
+        ins,
+        trace.window,
+        trace.ncpu,
+        {
+            "group": numbers.sort("utid")["group"].to_list(),
+            "by_cpu": "cpu" in keys,
+            "by_end": "end" in keys,
+            "sure": sure,
+            "shares": [(share.numerator, share.denominator) for share in shares],
+        },
     )
+    ends = dict(enumerate(END.categories))
+    end = pl.col("end").replace_strict(ends, return_dtype=END)
+    return pl.DataFrame(found).with_columns(end), groups
+
+
+def _switch_ins(trace: Trace) -> tuple[pl.DataFrame, int]:
+    """Switch-ins up to some instant; each run that begins later is known to have one.
+
+    A run without one was found going on.
+    """
+    ins = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
+        pl.col("ts").cast(pl.Int64),
+        pl.col("cpu").cast(pl.UInt16),
+        utid=pl.col("next_utid").cast(pl.UInt32),
+    )
+    sure = (1 << 63) - 1
     contradictions = (trace.info.get("reconstruction") or {}).get("contradictions")
     if contradictions == 0 and trace.losses.select(pl.len()).collect().item() == 0:
         # With an unbroken chain only the first run of each CPU can have been found:
         # the others need not be looked up.
-        first = trace.switches.group_by("cpu").agg(first=pl.col("ts").min()).collect()
-        starts = dict(first.iter_rows())
-        last = max(starts.values(), default=trace.window[1])
-        found = runs.filter(pl.col("ts") <= last).join(
-            ins.filter(pl.col("ts") <= last), on=["cpu", "ts", "utid"], how="left"
-        )
-        runs = pl.concat([found, runs.filter(pl.col("ts") > last).with_columns(begun=True)])
-    else:
-        runs = runs.join(ins, on=["cpu", "ts", "utid"], how="left")
-    return runs.with_columns(pl.col("begun").fill_null(False))
-
-
-def _by_group(group: npt.NDArray[np.uint32], dur: Ints, groups: int) -> list[Ints]:
-    """The lengths of each group, ascending."""
-    if groups <= 1 << 16:
-        order = np.argsort(group.astype(np.uint16), kind="stable")  # by radix
-    else:
-        order = np.argsort(group, kind="stable")
-    dur = dur[order]
-    edges = np.searchsorted(group[order], np.arange(groups + 1))
-    return [np.sort(dur[a:b]) for a, b in pairwise(edges)]
-
-
-def _row(lengths: Ints, shares: list[Fraction]) -> dict[str, Any]:
-    n, total = len(lengths), int(lengths.sum())
-    row: dict[str, Any] = {"n": n, "total": total}
-    if n:
-        row |= {"mean": total / n, "max": int(lengths[-1])}
-        for share in shares:
-            rank = -(-n * share.numerator // share.denominator)
-            row[_name(share)] = int(lengths[rank - 1])
-    return row
+        first = trace.switches.group_by("cpu").agg(first=pl.col("ts").min()).collect()["first"]
+        sure = int(first.max() if len(first) else trace.window[1])  # type: ignore[arg-type]
+        ins = ins.filter(pl.col("ts") <= sure)
+    return ins.collect(), sure
 
 
 def _name(share: Fraction) -> str:

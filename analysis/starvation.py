@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 
-from schedscope.analysis.competition import competition, due_between
+from schedscope.analysis.competition import competition, competitors, due_between
 from schedscope.analysis.culprits import Account, account, pieces
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.lag import Path
 from schedscope.analysis.ledger import waits
 from schedscope.analysis.stories import stories
+from schedscope.analysis.weights import Levels
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
@@ -277,47 +276,30 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
     lowest it ever had before (Page's cumulative sum). From a lowest point to the next
     is one excursion; the window is from its begin to where the shortfall is largest.
     """
-    end = trace.window[1]
-    utids = None
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32)).collect()
     if where is not None:
         on_cpu = "cpu" in where.meta.root_names()
         source = trace.waits.select("utid", pl.coalesce("cpu", "queue_cpu").alias("cpu")).unique()
-        threads = source.collect() if on_cpu else trace.threads.select("utid").collect()
-        utids = selected(trace, threads, where)["utid"].unique()
-    path = Path(trace, competition(trace, capacity="cpu"), utids)
-    rows = []
-    for (utid,), part in path.turns().partition_by("utid", as_dict=True).items():
-        lag, ts = part["lag"].to_numpy(), part["ts"].to_numpy()
-        lowest = np.minimum.accumulate(lag)
-        short = lag - lowest
-        if short.max(initial=0) < bound:
-            continue
-        # A row at its lowest is a begin; the last of several in a row is the one.
-        begins = np.flatnonzero(short == 0)
-        of = np.searchsorted(begins, np.arange(len(lag)), side="right") - 1
-        starts = np.flatnonzero(np.diff(of, prepend=-1))
-        worst = np.maximum.reduceat(short, starts)
-        for number in np.flatnonzero(worst >= bound):
-            first = int(starts[number])
-            last = int(starts[number + 1]) if number + 1 < len(starts) else len(lag)
-            top = first + int(np.argmax(short[first:last]))
-            rows.append(
-                {
-                    "utid": utid,
-                    "ts": int(ts[first]),
-                    "dur": int(ts[top] - ts[first]),
-                    "censored": "right" if ts[top] >= end else "none",
-                    "criterion": "lag",
-                    "due": float(part["due"][top] - part["due"][first]),
-                    "received": int(part["received"][top] - part["received"][first]),
-                }
-            )
-    schema = {name: dtype for name, dtype in _CORE.items() if name != "wait"}
-    frame = pl.DataFrame(rows, schema=schema).with_row_index("episode")
-    waited = (
-        pieces(trace, frame).group_by("episode").agg(wait=(pl.col("until") - pl.col("ts")).sum())
+        threads = selected(trace, source.collect() if on_cpu else threads, where)
+    levels = Levels(trace)
+    read, how = competitors(trace, levels, None)
+    chosen = [where is None] * read.threads
+    for utid in threads["utid"]:
+        if utid < len(chosen):
+            chosen[utid] = True
+    machine = how == "machine"
+    sharing = {
+        "machine": machine,
+        "capacity": trace.ncpu if machine else 1,
+        "by_cpu": False,
+        "shortfall": (bound, chosen),
+    }
+    frame = pl.DataFrame(read.due(sharing)[1])
+    over = pl.col("ts") + pl.col("dur") >= trace.window[1]
+    return frame.with_columns(
+        censored=pl.when(over).then(pl.lit("right")).otherwise(pl.lit("none")).cast(CENSORED),
+        criterion=pl.lit("lag").cast(CRITERION),
     )
-    return frame.join(waited, on="episode", how="left").with_columns(pl.col("wait").fill_null(0))
 
 
 def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) -> pl.DataFrame:

@@ -41,6 +41,7 @@ TABLE = np.array([*LINUX_WEIGHTS, LINUX_IDLE_WEIGHT, EQUAL_WEIGHT], dtype=np.int
 """Weight by level: what `Levels.of` answers with."""
 
 _WEIGHTED = ("fair", "batch", "idle")
+_NO_PRIO = -1000
 
 
 class Levels:
@@ -60,12 +61,23 @@ class Levels:
         code = {name: number for number, name in enumerate(self.classes)}
         self._class = np.full(size, code["unknown"], dtype=np.int16)
         self._class[utid] = [code[name] for name in names]
-        self._prio = np.full(size, -1000, dtype=np.int16)
-        self._prio[utid] = threads["prio"].fill_null(-1000).to_numpy()
+        self._prio = np.full(size, _NO_PRIO, dtype=np.int16)
+        self._prio[utid] = threads["prio"].fill_null(_NO_PRIO).to_numpy()
         self._idle = np.zeros(size, dtype=bool)
         raw = threads["sched_class"].cast(pl.String)
         self._idle[utid] = (raw == "idle").fill_null(False).to_numpy()
-        self._fair, self._realtime = code["fair"], code["realtime"]
+        self.fair, self.realtime = code["fair"], code["realtime"]
+
+    def known(self) -> pl.DataFrame:
+        """By utid, and in a last row for all others: `class` (its number), `prio`, `idle`."""
+        prio = pl.Series(self._prio)
+        return pl.DataFrame(
+            {
+                "class": pl.Series(self._class).cast(pl.UInt8),
+                "prio": prio.set(prio == _NO_PRIO, None),
+                "idle": pl.Series(self._idle).cast(pl.UInt8),
+            }
+        )
 
     def of(
         self, utid: npt.NDArray[np.uint32], prio: pl.Series
@@ -79,12 +91,12 @@ class Levels:
         level = prio.to_numpy() - np.int16(FAIR_PRIOS[0])
         fair = (level >= 0) & (level < len(LINUX_WEIGHTS))
         if fair.all() and not self._idle.any():
-            return np.full(len(utid), self._fair, dtype=np.int16), level
+            return np.full(len(utid), self.fair, dtype=np.int16), level
         cls = self._class[utid]
         # A thread may be lent a real-time priority for a while, or change its class.
-        strict = np.where(cls == self._fair, np.int16(self._realtime), cls)
+        strict = np.where(cls == self.fair, np.int16(self.realtime), cls)
         known = fair | (level > -900)
-        cls = np.where(fair, np.int16(self._fair), np.where(known, strict, cls))
+        cls = np.where(fair, np.int16(self.fair), np.where(known, strict, cls))
         level = np.where(fair, level, np.int16(EQUAL_LEVEL))
         level = np.where(fair & self._idle[utid], np.int16(_IDLE_LEVEL), level)
         return cls.astype(np.int16), level.astype(np.int16)

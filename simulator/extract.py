@@ -31,22 +31,29 @@ The rules, each counted in the extraction report:
   again counts as a sleep (`gaps`).
 * A changed Linux priority is a `set_priority` of the thread itself.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
-  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`).
+  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
+  that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
+  see `schedscope.simulator.binding`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from schedscope.errors import UsageError
+from schedscope.simulator.binding import bound_by_waiting
+from schedscope.simulator.bystanders import bystanders
+from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
 CUT = ("park", "extend")
+OTHERS = ("drop", "occupy")
 
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
@@ -69,6 +76,7 @@ def extract(
     external: str = "relative",
     cut: str = "park",
     where: pl.Expr | None = None,
+    others: str = "drop",
 ) -> Workload:
     """The workload of `trace`: one thread for each thread that did something.
 
@@ -78,7 +86,9 @@ def extract(
     use in all, ns.
 
     With `where`, an expression over the columns of `threads`, only those threads
-    are taken; a wake by another one counts as external.
+    are taken; a wake by another one counts as external. `others`: what becomes
+    of the rest, "drop" (nothing), or "occupy": they take the CPU times that they
+    took (`schedscope.simulator.bystanders`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """
@@ -88,6 +98,8 @@ def extract(
         raise UsageError(f"external={external!r}", f"one of {', '.join(EXTERNAL)}")
     if cut not in CUT:
         raise UsageError(f"cut={cut!r}", f"one of {', '.join(CUT)}")
+    if others not in OTHERS:
+        raise UsageError(f"others={others!r}", f"one of {', '.join(OTHERS)}")
     switches, wakeups, yields = pl.collect_all([trace.switches, trace.wakeups, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
@@ -109,22 +121,32 @@ def extract(
         wakeups["kind"].cast(pl.String).eq("waking").any(),
         drop,
     )
-    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux)
+    waited = bound_by_waiting(trace)
+    threads = _threads(pl.DataFrame(columns), known, trace.ncpu, linux, waited)
     report["threads"] = threads.height
-    report["bound_by_name"] = int(threads["bound"].sum())
+    report["bound_by_name"] = int(threads["named"].sum())
+    report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
     report["kernel_classes_guessed"] = not linux
     steps = _steps(pl.DataFrame(made))
+    threads = threads.select(THREADS.names()).cast(THREADS)
+    if others == "occupy" and drop:
+        more = bystanders(trace, drop, threads.height)
+        threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
     report["steps"] = steps.height
+    clock = measured_clock(trace)
+    report["clock_hz"] = None if clock is None else clock.hz
+    report["tick_phase"] = 0 if clock is None else clock.phase
     return Workload(
-        threads.select(THREADS.names()).cast(THREADS),
+        threads,
         steps,
-        machine_of(trace),
+        replace(machine_of(trace), tick_phase=report["tick_phase"]),
         {
             "source": trace.name,
             "window": list(trace.window),
             "external": external,
             "cut": cut,
             "threads_left_out": len([u for u in drop if u >= trace.ncpu]),
+            "others": others,
             "extraction": report,
         },
     )
@@ -152,8 +174,13 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
     ).select(STEPS.names())
 
 
-def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -> pl.DataFrame:
-    """The workload's threads, with a column `bound` for those bound by name."""
+def _threads(
+    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool, waited: dict[int, int]
+) -> pl.DataFrame:
+    """The workload's threads, with a column `bound`, and one for those bound by `name`.
+
+    `waited`: the CPUs of those known to be bound to one.
+    """
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
     )
@@ -177,10 +204,14 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
     )
     realtime = realtime.fill_null(False)
     named = pl.col("comm").str.extract(r"/(\d+)(?:[:\-].*)?$").cast(pl.Int64, strict=False)
-    bound = (
+    by_name = (
         pl.col("affinity").is_null()
         & pl.col("kernel").fill_null(False)
         & (named == pl.col("only_cpu")).fill_null(False)
+    )
+    home = pl.coalesce(
+        pl.col("utid").replace_strict(waited, default=None, return_dtype=pl.Int64),
+        pl.when(by_name).then(pl.col("only_cpu")),
     )
     everywhere = "0" if ncpu == 1 else f"0-{ncpu - 1}"
     return joined.with_row_index("program").select(
@@ -195,8 +226,8 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
             .fill_null(0)
         ),
         rt_prio=pl.when(realtime).then(rt_prio).otherwise(0).fill_null(0),
-        cpus=pl.when(bound)
-        .then(pl.col("only_cpu").cast(pl.String))
+        cpus=pl.when(home.is_not_null())
+        .then(home.cast(pl.String))
         .otherwise(
             pl.when(pl.col("affinity") == everywhere).then(None).otherwise(pl.col("affinity"))
         ),
@@ -204,5 +235,6 @@ def _threads(found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool) -
         asleep=pl.col("asleep") != 0,
         cpu="cpu",
         program="program",
-        bound=bound,
+        bound=home.is_not_null(),
+        named=by_name,
     )

@@ -9,13 +9,18 @@ of the same workload, with the real trace:
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
   `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
+* `elapsed_ratio`: the time from the first run of a thread to the last block or end
+  of one: how long the workload took;
 * `depth_ratio`: mean number of threads waiting for a CPU;
 * `order`: Kendall's tau over the instants at which threads blocked, matched as
-  the k-th block of a thread: 1 if every pair came in the same order;
+  the k-th block of a thread: 1 if every pair came in the same order. Pairs closer
+  in the real trace than two captures are to each other have no order to keep and
+  do not count; null if none is left;
 * `shift`: median distance in time between matched blocks, ns.
 
-Ratios are null where the real figure is 0, `order` and `shift` for a second
-capture, whose threads are others.
+Ratios are null where the real figure is 0. The threads of a second capture are
+matched by name and by their place among those of that name; its `shift` is about
+the median lateness, since the captures began at different moments.
 """
 
 from __future__ import annotations
@@ -26,7 +31,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from schedscope.errors import UsageError
 from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs
 from schedscope.simulator.run import Progress, simulate
@@ -49,6 +53,7 @@ SCHEMA = pl.Schema(
         "switches_ratio": pl.Float64(),
         "preemptions_ratio": pl.Float64(),
         "migrations_ratio": pl.Float64(),
+        "elapsed_ratio": pl.Float64(),
         "depth_ratio": pl.Float64(),
         "order": pl.Float64(),
         "shift": pl.Int64(),
@@ -64,6 +69,7 @@ def fidelity(
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
     comm: Sequence[str] | None = None,
+    others: str = "occupy",
     external: str = "relative",
     cut: str = "extend",
     seed: int = 1,
@@ -75,11 +81,13 @@ def fidelity(
     `policies`: every `eevdf-*`, then the null models. `set` gives tunables by
     policy. `costs` of None are those measured in the trace (`measured_costs`).
     With `comm` only threads of these names are replayed and compared: for a host
-    on which others ran, too. `cut` as in `extract`: by default a thread that
-    wants a CPU when the window ends goes on wanting one. Columns: the module's
-    docstring.
+    on which others ran, too; `others` as in `extract`: by default they take the
+    CPU time that they took. `cut` as in `extract`: by default a thread that
+    wants a CPU when the window ends goes on wanting one. A tunable `hz` has the
+    rate of the real trace's clock, where that shows. Columns: the module's docstring.
     """
     from schedscope.simulator.policy import policies as known
+    from schedscope.simulator.policy import tunables
 
     if policies is None:
         names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
@@ -89,48 +97,76 @@ def fidelity(
         external=external,
         cut=cut,
         where=None if comm is None else pl.col("comm").is_in(list(comm)),
+        others=others,
     )
+    hz = workload.info["extraction"]["clock_hz"]
     spent = measured_costs(trace) if costs is None else costs
     real = _Figures(trace, comm)
     rows = [{"against": "real", **real.absolute()}]
+    apart = 0
     if again is not None:
-        rows.append({"against": "again", **_Figures(again, comm).against(real, matched=False)})
+        second = _Figures(again, comm).against(real, matched=False, apart=0)
+        apart = second["shift"] or 0
+        rows.append({"against": "again", **second})
     for name in policies:
+        given = dict((set or {}).get(name) or {})
+        if hz is not None and "hz" in tunables(name)["name"].to_list():
+            given.setdefault("hz", hz)
         replay = simulate(
             workload,
             policy=name,
-            set=(set or {}).get(name),
+            set=given,
             costs=spent,
             seed=seed,
             # The last rows of a trace stand at its very end, which a limit excludes.
             until=trace.duration + 1,
             progress=progress,
         )
-        rows.append({"against": name, **_Figures(replay, comm).against(real, matched=True)})
+        figures = _Figures(replay, comm).against(real, matched=True, apart=apart)
+        rows.append({"against": name, **figures})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def measured_costs(trace: Trace) -> Costs:
-    """`idle_exit`: the median wait of wakes that found the CPU they ran on idle.
+AT_ONCE = 100_000
+"""A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
 
-    Running times of a trace contain the kernel's share of a switch, so that
-    none is charged again.
+
+def measured_costs(trace: Trace) -> Costs:
+    """How long it took from a wake until the thread ran, where nothing stood in its way.
+
+    `idle_exit`: the median wait of wakes that found the CPU they ran on idle;
+    `preempt`: of those that preempted the CPU on which they were raised; `ipi`:
+    how much longer it took on another one. Running times of a trace contain the
+    kernel's share of a switch, so that none is charged again.
     """
-    onto_idle = trace.switches.filter(
-        (pl.col("prev_utid") < trace.ncpu) & (pl.col("next_utid") >= trace.ncpu)
-    ).select(ts_run="ts", utid="next_utid")
+    onto = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
+        ts_run="ts",
+        utid="next_utid",
+        idle=pl.col("prev_utid") < trace.ncpu,
+        preempts=pl.col("prev_state") == "runnable",
+    )
     waits = (
         trace.waits.filter(
             (pl.col("cause") == "wake")
             & (pl.col("censored") == "none")
             & pl.col("ts_enqueued").is_not_null()
         )
-        .join(onto_idle, on=["ts_run", "utid"], how="semi")
-        .select("wait")
-        .collect()["wait"]
+        .join(onto, on=["ts_run", "utid"])
+        .select("wait", "idle", "preempts", here=pl.col("waker_cpu") == pl.col("cpu"))
+        .collect()
     )
-    median = waits.median()
-    return Costs(idle_exit=round(median) if isinstance(median, float) else 0)
+    at_once = pl.col("preempts") & ~pl.col("idle") & (pl.col("wait") < AT_ONCE)
+
+    def median(which: pl.Expr) -> int:
+        found = waits.filter(which)["wait"].median()
+        return round(found) if isinstance(found, float) else 0
+
+    preempt = median(at_once & pl.col("here"))
+    return Costs(
+        idle_exit=median(pl.col("idle")),
+        preempt=preempt,
+        ipi=max(0, median(at_once & ~pl.col("here")) - preempt),
+    )
 
 
 class _Figures:
@@ -140,7 +176,9 @@ class _Figures:
         threads = (
             trace.threads.filter(pl.col("utid") >= trace.ncpu)
             .filter(True if comm is None else pl.col("comm").is_in(list(comm)))
-            .select("utid", "comm", "tid")
+            # Numbers of threads rise in the order of their first event.
+            .sort("utid")
+            .select("utid", "comm", "tid", rank=pl.int_range(pl.len()).over("comm"))
             .collect()
         )
         own = threads["utid"].implode()
@@ -175,6 +213,10 @@ class _Figures:
                 blocked.select(utid="prev_utid", ts=pl.col("ts") - begin),
             ]
         )
+        first, last = running["ts"].min(), frames[2]["ts"].max()
+        self.elapsed = (
+            last + begin - first if isinstance(first, int) and isinstance(last, int) else None
+        )
         self.switches = frames[0].item()
         self.preemptions = frames[1].item()
         runs = running.sort("utid", "ts")
@@ -188,7 +230,7 @@ class _Figures:
             frames[2]
             .join(threads, on="utid")
             .with_columns(k=pl.int_range(pl.len()).over("utid"))
-            .select("tid", "comm", "k", "ts")
+            .select("tid", "comm", "rank", "k", "ts")
             .unique(["tid", "comm", "k"], keep="none")
         )
 
@@ -200,9 +242,10 @@ class _Figures:
             "wait_p99": _quantile(self.waits, 0.99),
         }
 
-    def against(self, real: _Figures, *, matched: bool) -> dict[str, Any]:
-        """This trace compared with the real one."""
-        order, shift = _agreement(real.blocks, self.blocks) if matched else (None, None)
+    def against(self, real: _Figures, *, matched: bool, apart: int) -> dict[str, Any]:
+        """This trace compared with the real one; `matched`: the threads are the same."""
+        key = ("tid", "comm", "k") if matched else ("comm", "rank", "k")
+        order, shift = _agreement(real.blocks, self.blocks, key, apart)
         here = self.absolute()
         there = real.absolute()
         return {
@@ -217,6 +260,7 @@ class _Figures:
             "switches_ratio": _ratio(self.switches, real.switches),
             "preemptions_ratio": _ratio(self.preemptions, real.preemptions),
             "migrations_ratio": _ratio(self.migrations, real.migrations),
+            "elapsed_ratio": _ratio(self.elapsed, real.elapsed),
             "depth_ratio": _ratio(self.depth, real.depth),
             "order": order,
             "shift": shift,
@@ -260,40 +304,36 @@ def wasserstein(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int | None:
     return round(float(np.sum(np.abs(below_x - below_y) * widths)))
 
 
-def _agreement(real: pl.DataFrame, replay: pl.DataFrame) -> tuple[float | None, int | None]:
-    both = real.join(replay, on=["tid", "comm", "k"], suffix="_replay").sort("ts", "tid", "k")
+def _agreement(
+    real: pl.DataFrame, replay: pl.DataFrame, on: Sequence[str], apart: int
+) -> tuple[float | None, int | None]:
+    """Kendall's tau of matched blocks, and their median distance in time."""
+    both = real.join(replay, on=list(on), suffix="_other").sort("ts", *on)
     if both.height < 2:
         return None, None
-    shift = (both["ts_replay"] - both["ts"]).abs().median()
-    return kendall(both["ts_replay"].to_numpy()), round(float(shift))  # type: ignore[arg-type]
+    late = both["ts_other"] - both["ts"]
+    if "rank" in on:
+        # A second capture was begun at another moment.
+        late = late - late.median()
+    shift = late.abs().median()
+    return (
+        kendall(both["ts"].to_list(), both["ts_other"].to_list(), apart=apart),
+        round(float(shift)),  # type: ignore[arg-type]
+    )
 
 
-def kendall(values: np.ndarray[Any, Any]) -> float:
-    """Kendall's tau of a sequence against its own order: 1 if it rises throughout.
+def kendall(first: Sequence[int], second: Sequence[int], *, apart: int = 0) -> float | None:
+    """Kendall's tau: 1 if two things `apart` in `first`, which rises, keep their order.
 
-    Ties count as agreement. Merging in numpy: O(n log n log n).
+    Pairs in `first` that are not more than `apart` from each other do not count;
+    a tie in `second` counts as agreement. None if no pair is left.
 
-    >>> kendall(np.array([1, 2, 3])), kendall(np.array([3, 2, 1]))
+    >>> kendall([1, 2, 3], [4, 5, 6]), kendall([1, 2, 3], [6, 5, 4])
     (1.0, -1.0)
+    >>> kendall([1, 2, 3], [6, 5, 4], apart=2) is None
+    True
     """
-    n = len(values)
-    if n < 2:
-        raise UsageError("fewer than two values", "a sequence")
-    # Ranks; small blocks pair by pair, then merges of sorted blocks.
-    runs = np.array(values, dtype=np.int64)
-    inversions = 0
-    width = 64
-    upper = np.triu(np.ones((width, width), dtype=bool), 1)
-    for begin in range(0, n, width):
-        block = runs[begin : begin + width]
-        m = len(block)
-        inversions += int(np.sum((block[:, None] > block[None, :]) & upper[:m, :m]))
-        runs[begin : begin + width] = np.sort(block)
-    while width < n:
-        for begin in range(0, n - width, 2 * width):
-            left = runs[begin : begin + width]
-            right = runs[begin + width : begin + 2 * width]
-            inversions += int(np.sum(width - np.searchsorted(left, right, side="right")))
-            runs[begin : begin + 2 * width] = np.sort(runs[begin : begin + 2 * width])
-        width *= 2
-    return 1 - 4 * inversions / (n * (n - 1))
+    from schedscope import _native
+
+    pairs, inversions = _native.discordance(list(first), list(second), apart)
+    return 1 - 2 * inversions / pairs if pairs else None

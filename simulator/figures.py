@@ -48,29 +48,83 @@ def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axe
 
 
 def plot_internals(
-    trace: Trace, series: str, *, threads: Sequence[str] | None = None, ax: Axes | None = None
+    trace: Trace,
+    series: str | Sequence[str] | None = None,
+    *,
+    threads: Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
-    """One internal series of a policy over time, a step curve for each thread.
+    """A policy's own view of its threads over time, below the timeline of the CPUs.
 
-    `threads` picks names; without it the first seven are drawn.
+    On top a lane for each CPU shows who runs there; below, a panel for each of
+    `series` (all that were recorded if None) has a step curve for each thread, in
+    the thread's colour of the lanes. `threads` picks names; without it the first
+    seven to have a point are drawn. With `ax` there are no lanes, and one series.
+
+    Raises `UsageError` for a series or a thread that the trace does not have.
     """
-    rows = internals(trace).filter(pl.col("series").cast(pl.String) == series)
-    if rows.is_empty():
-        known = internals(trace)["series"].cast(pl.String).unique().sort().to_list()
-        raise UsageError(f"series {series!r}", f"one of {', '.join(known)}")
-    names = trace.threads.select("utid", "comm").collect()
-    rows = rows.join(names, on="utid", how="left")
-    who = list(threads) if threads else rows["comm"].unique(maintain_order=True).to_list()[:7]
-    with style.canvas(ax) as ax:
-        for i, name in enumerate(who):
-            one = rows.filter(pl.col("comm") == name)
-            if one.is_empty():
-                raise UsageError(f"thread {name!r}", "a thread with points in this series")
-            color = style.COLORS[i % len(style.COLORS)]
-            ax.step(
-                one["ts"].to_list(), one["value"].to_list(), where="post", label=name, color=color
-            )
-        ax.set(xlabel="time", ylabel=series)
-        style.time_axis(ax.xaxis)
-        ax.legend(fontsize=8)
-    return ax
+    points = internals(trace).with_columns(pl.col("series").cast(pl.String))
+    known = points["series"].unique(maintain_order=True).to_list()
+    wanted = [series] if isinstance(series, str) else list(series or known)
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"series {name!r}", f"one of {', '.join(sorted(known))}")
+    if not wanted or (ax is not None and len(wanted) > 1):
+        raise UsageError(f"{len(wanted)} series on one `ax`", "one series", "leave `ax` out")
+    points = points.join(
+        trace.threads.select("utid", "comm").collect(), on="utid", how="left"
+    ).with_columns(who=pl.coalesce("comm", pl.format("CPU {}", "cpu")))
+    shown = points.filter(pl.col("series").is_in(wanted))
+    all_of_them = shown["who"].unique(maintain_order=True).to_list()
+    who = list(threads) if threads else all_of_them[: len(style.COLORS)]
+    for name in who:
+        if name not in all_of_them:
+            raise UsageError(f"thread {name!r}", "a thread with points in this series")
+    colors = dict(zip(who, style.COLORS * (1 + len(who) // len(style.COLORS)), strict=False))
+    begin, end = trace.window
+    with style.canvas(ax, height=1.4 + 0.25 * trace.ncpu + 2.1 * len(wanted)) as first:
+        panels = [first]
+        if ax is None:
+            figure = first.get_figure(root=True)
+            assert figure is not None
+            figure.clear()
+            ratios = [0.5 + 0.25 * trace.ncpu, *[2.1] * len(wanted)]
+            panels = list(figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios))
+            _lanes(panels[0], trace, colors)
+        for panel, name in zip(panels[len(panels) - len(wanted) :], wanted, strict=True):
+            rows = shown.filter(pl.col("series") == name)
+            for label in who:
+                one = rows.filter(pl.col("who") == label)
+                if one.is_empty():
+                    continue
+                # The last value holds to the end.
+                ts = [*((one["ts"] - begin).to_list()), end - begin]
+                values = [*one["value"].to_list(), one["value"][-1]]
+                panel.step(ts, values, where="post", label=label, color=colors[label], lw=1.2)
+            panel.set_ylabel(name)
+        panels[-1].set_xlabel("time")
+        style.time_axis(panels[-1].xaxis)
+        handles, labels = panels[-1].get_legend_handles_labels()
+        panels[0].legend(
+            handles, labels, fontsize=8, ncols=7, loc="lower right", bbox_to_anchor=(1, 1)
+        )
+        policy = (trace.info.get("scheduler") or {}).get("name")
+        panels[0].set_title(f"{policy}, its own view" if policy else "A policy's own view")
+    return panels[0]
+
+
+def _lanes(ax: Axes, trace: Trace, colors: Mapping[str, str]) -> None:
+    """Who runs on each CPU: those with a colour in it, others grey."""
+    runs = (
+        trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))
+        .join(trace.threads.select("utid", "comm"), on="utid")
+        .select("comm", "cpu", ts=pl.col("ts") - trace.window[0], dur="dur")
+        .collect()
+    )
+    for (comm, cpu), spans in runs.partition_by(["comm", "cpu"], as_dict=True).items():
+        bars = list(spans.select("ts", "dur").iter_rows())
+        color = colors.get(str(comm), style.FAINT)
+        ax.broken_barh(bars, (cpu - 0.4, 0.8), color=color, lw=0)
+    ax.set(ylim=(trace.ncpu - 0.5, -0.5), yticks=range(trace.ncpu))
+    ax.set_yticklabels([f"CPU {cpu}" for cpu in range(trace.ncpu)])
+    ax.grid(visible=False)

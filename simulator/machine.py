@@ -35,8 +35,9 @@ class Costs:
     Times are ns. `switch` is added to the incoming thread at each switch,
     `migration_*` when a thread runs on another CPU than the last time, by
     distance (the refill of its cache), `ipi` before another CPU hears that it
-    should reschedule, `idle_exit` before an idle CPU does so, `tick` at each
-    clock tick of a busy CPU. `smt_speed` is the speed of a hardware thread
+    should reschedule, `idle_exit` before an idle CPU does so, `preempt` before a
+    busy one gives up its thread for another, `tick` at each clock tick of a busy
+    CPU. `smt_speed` is the speed of a hardware thread
     whose sibling is busy: 1 means that siblings do not disturb each other, 0.6
     is a usual figure.
     """
@@ -48,6 +49,7 @@ class Costs:
     migration_numa: int = 0
     ipi: int = 0
     idle_exit: int = 0
+    preempt: int = 0
     tick: int = 0
     smt_speed: float = 1.0
 
@@ -71,10 +73,15 @@ class Costs:
 
 @dataclass(frozen=True)
 class Machine:
-    """CPUs numbered by their place in `cpus`, and costs."""
+    """CPUs numbered by their place in `cpus`, and costs.
+
+    `tick_phase`: when a clock tick falls, ns after the beginning; others follow
+    at the policy's own rate.
+    """
 
     cpus: tuple[Cpu, ...]
     costs: Costs = field(default_factory=Costs)
+    tick_phase: int = 0
 
     @property
     def ncpu(self) -> int:
@@ -87,15 +94,20 @@ class Machine:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a workload file."""
-        return {"cpus": [asdict(cpu) for cpu in self.cpus], "costs": asdict(self.costs)}
+        return {
+            "cpus": [asdict(cpu) for cpu in self.cpus],
+            "costs": asdict(self.costs),
+            "tick_phase": self.tick_phase,
+        }
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Machine:
         """Back from `to_dict`."""
         try:
             cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
-            return cls(cpus, Costs.of(given.get("costs") or {}))
-        except (KeyError, TypeError) as error:
+            phase = int(given.get("tick_phase") or 0)
+            return cls(cpus, Costs.of(given.get("costs") or {}), phase)
+        except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"a machine without {error}",
                 "cpus with core, llc, package, numa_node and capacity, and costs",

@@ -20,6 +20,7 @@ STARVED_AFTER = 1_000_000_000
 SCHEMA = pl.Schema(
     {
         "policy": pl.String(),
+        "sched_class": pl.String(),
         "completion": pl.Int64(),
         "n_waits": pl.UInt32(),
         "wait_mean": pl.Int64(),
@@ -38,7 +39,7 @@ SCHEMA = pl.Schema(
 
 
 def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[str, Any]:
-    """One row: what a (simulated) trace came to.
+    """One row: what a (simulated) trace came to, all scheduling classes together.
 
     `completion`: the last exit, or the window's length if not every thread
     ended; `wait_*`: waits for a CPU, open ones at their length so far;
@@ -78,6 +79,7 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     )
     mean = wait.mean()
     return {
+        "sched_class": None,
         "completion": (exits[-1] if finished else end) - begin,
         "n_waits": wait.len(),
         "wait_mean": round(mean) if isinstance(mean, float) else None,
@@ -94,21 +96,32 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     }
 
 
-def waits_by_class(trace: Trace) -> pl.DataFrame:
-    """One row per scheduling class: `sched_class, n, p50, p99, max` of its waits, ns."""
-    return (
+def waits_by_class(
+    trace: Trace, *, starved_after: int | str = STARVED_AFTER
+) -> list[dict[str, Any]]:
+    """One row per scheduling class: the columns of `outcome` that are about waits.
+
+    Empty if all threads that waited are of one class: the row of all says it.
+    """
+    frame = (
         trace.waits.filter(pl.col("wait").is_not_null())
-        .join(trace.threads.select("utid", "sched_class"), on="utid")
-        .group_by(pl.col("sched_class").cast(pl.String))
+        .join(
+            trace.threads.select("utid", pl.col("sched_class").cast(pl.String)),
+            on="utid",
+        )
+        .group_by("sched_class")
         .agg(
-            n=pl.len(),
-            p50=pl.col("wait").quantile(0.5, "lower").cast(pl.Int64),
-            p99=pl.col("wait").quantile(0.99, "lower").cast(pl.Int64),
-            max=pl.col("wait").max(),
+            n_waits=pl.len(),
+            wait_mean=pl.col("wait").mean().round().cast(pl.Int64),
+            wait_p50=pl.col("wait").quantile(0.5, "lower").cast(pl.Int64),
+            wait_p99=pl.col("wait").quantile(0.99, "lower").cast(pl.Int64),
+            wait_max=pl.col("wait").max(),
+            n_starved=pl.col("utid").filter(pl.col("wait") > nanoseconds(starved_after)).n_unique(),
         )
         .sort("sched_class")
         .collect()
     )
+    return frame.to_dicts() if frame.height > 1 else []
 
 
 def simulate_all(
@@ -117,12 +130,14 @@ def simulate_all(
     policies: Iterable[str] | None = None,
     progress: Progress | None = None,
     keep: Mapping[str, Trace] | None = None,
+    by_class: bool = False,
     **options: Any,
 ) -> pl.DataFrame:
     """One row per policy: the workload run under each (`outcome`'s columns).
 
     `options` are those of `simulate` but `policy` and `set`. With `keep`, a
-    dict, the traces are left there by policy.
+    dict, the traces are left there by policy. With `by_class` a row for each
+    scheduling class follows (`waits_by_class`) where there are several.
 
     >>> from schedscope.simulator.generators import hogs
     >>> frame = simulate_all(hogs(3, time="10ms"), policies=["fifo", "rr"], machine=2)
@@ -135,10 +150,16 @@ def simulate_all(
     rows = []
     for name in names:
         trace = simulate(workload, policy=name, progress=progress, **options)
-        rows.append({"policy": name, **outcome(trace)})
+        rows += rows_of(name, trace, by_class=by_class)
         if isinstance(keep, dict):
             keep[name] = trace
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def rows_of(name: str, trace: Trace, *, by_class: bool = False) -> list[dict[str, Any]]:
+    """The rows of `simulate_all` for one policy's trace."""
+    classes = waits_by_class(trace) if by_class else []
+    return [{"policy": name, **row} for row in (outcome(trace), *classes)]
 
 
 def _migrations(own: pl.DataFrame) -> int:

@@ -8,6 +8,8 @@ Linux host from a JSON file; its times are microseconds. What goes over:
 | run | `runtime` (wall time spent computing), read also from `run` |
 | sleep | `sleep` |
 | signal, wait_for | `resume` and `suspend`, one name for each pair |
+| wait_for of anyone | `suspend` under the waiter's own name |
+| cost of a signal, wait_for | `runtime` after it |
 | yield | `sched_yield` (written as a phase of its own) |
 | repeat over the whole program | `loop` |
 | class, nice, rt_prio | `policy`, `priority` |
@@ -25,6 +27,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.builder import Builder, Program
@@ -49,6 +53,12 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
         ).items()
     }
     names = _names(workload)
+    waits = workload.steps.filter((pl.col("op") == "wait_for") & pl.col("thread").is_null())
+    open_programs = set(waits["program"].to_list())
+    # Threads that wait for anyone: who signals them resumes them under their own name.
+    hear_anyone = {
+        i for i, p in enumerate(workload.threads["program"].to_list()) if p in open_programs
+    }
     for i, thread in enumerate(workload.threads.to_dicts()):
         task: dict[str, Any] = {
             "policy": _POLICIES.get(thread["class"], "SCHED_OTHER"),
@@ -62,7 +72,7 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
         phases: dict[str, Any] = {}
         steps = programs.get(thread["program"], [])
         for n, step in enumerate(steps):
-            phase = _phase(step, i, names)
+            phase = _phase(step, i, names, hear_anyone)
             if step["op"] == "repeat" and step["step"] == 0 and n == len(steps) - 1:
                 task["loop"] = -1 if step["count"] is None else step["count"] + 1
             elif phase is None:
@@ -93,21 +103,31 @@ def _names(workload: Workload) -> list[str]:
     return names
 
 
-def _phase(step: Mapping[str, Any], me: int, names: list[str]) -> dict[str, Any] | None:
+def _phase(
+    step: Mapping[str, Any], me: int, names: list[str], hear_anyone: set[int]
+) -> dict[str, Any] | None:
     match step["op"]:
         case "run":
             return {"runtime": max(1, round(step["ns"] / 1000))}
         case "sleep":
             return {"sleep": max(1, round(step["ns"] / 1000))}
+        case "signal" if step["thread"] in hear_anyone:
+            return {"resume": names[step["thread"]], **_cost(step)}
         case "signal":
-            return {"resume": f"{names[me]}->{names[step['thread']]}"}
-        case "wait_for" if step["thread"] is not None:
-            return {"suspend": f"{names[step['thread']]}->{names[me]}"}
+            return {"resume": f"{names[me]}->{names[step['thread']]}", **_cost(step)}
+        case "wait_for" if step["thread"] is None:
+            return {"suspend": names[me], **_cost(step)}
+        case "wait_for" if me not in hear_anyone:
+            return {"suspend": f"{names[step['thread']]}->{names[me]}", **_cost(step)}
         case "yield":
             return {"yield": ""}
         case "fork":
             return {"fork": names[step["thread"]]}
     return None
+
+
+def _cost(step: Mapping[str, Any]) -> dict[str, int]:
+    return {"runtime": max(1, round(step["ns"] / 1000))} if step["ns"] else {}
 
 
 def from_rtapp(document: Mapping[str, Any] | str) -> Workload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,9 @@ def simulate(
     if not 0 <= seed < 2**64:
         raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")
     shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
+    if workload.machine is not None and not isinstance(machine, Machine):
+        # Another machine, but the workload's time: what came with a tick still does.
+        shape = replace(shape, tick_phase=workload.machine.tick_phase)
     if costs is not None:
         shape = shape.with_costs(costs)
     options: dict[str, Any] = {
@@ -81,6 +84,7 @@ def simulate(
         "set": [(name, _text(value)) for name, value in (set or {}).items()],
         "shape": [(c.core, c.llc, c.package, c.numa_node, c.capacity) for c in shape.cpus],
         "costs": {name: float(value) for name, value in asdict(shape.costs).items()},
+        "tick_phase": shape.tick_phase,
     }
 
     def run(folder: Path | None) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:

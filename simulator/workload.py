@@ -117,11 +117,11 @@ class Workload:
     def cpu_time(self) -> int:
         """CPU time of all steps as written, ns; a program counts once for each thread.
 
-        Steps inside a `repeat` count once.
+        Steps inside a `repeat` count once; what a signal or wait takes only if it
+        wakes or sleeps counts.
         """
-        per_program = (
-            self.steps.filter(pl.col("op") == "run").group_by("program").agg(pl.col("ns").sum())
-        )
+        uses = self.steps.filter(pl.col("op").is_in(["run", "signal", "wait_for"]))
+        per_program = uses.group_by("program").agg(pl.col("ns").sum())
         joined = self.threads.join(per_program, on="program", how="left")
         return int(joined["ns"].fill_null(0).sum())
 

@@ -57,6 +57,17 @@ def test_ctrl_c_at_a_terminal_reaches_command_and_recorder(recorder: str, tmp_pa
 
 
 @needs_ftrace
+@pytest.mark.parametrize("status", [9, 130, 200])
+def test_the_end_of_the_command_and_a_signal_at_once(status: int, tmp_path: Path) -> None:
+    for attempt in range(4):
+        command = ["sh", "-c", f"kill -s INT $PPID; exit {status}"]
+        run = Run("-o", f"x{attempt}", "--", *command, cwd=tmp_path)
+        assert run.wait() == status
+        assert meta(tmp_path / f"x{attempt}.capture")["workload"]["exit_status"] == status
+        nothing_left(run)
+
+
+@needs_ftrace
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
 def test_a_signal_without_a_command(number: signal.Signals, recorder: str, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_real_time_runs_first() -> None:
     b.thread("rt", sched="fifo", rt_prio=5, start="1ms").run("1ms")
     trace = simulate(b.workload(), policy="rr", machine=1)
     assert drawn(trace) == ["cpu0 fair 0-1", "cpu0 rt 1-2", "cpu0 fair 2-4"]
-    classes = waits_by_class(trace)["sched_class"].to_list()
+    classes = [row["sched_class"] for row in waits_by_class(trace)]
     assert classes == ["fair", "realtime"]
 
 

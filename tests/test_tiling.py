@@ -11,7 +11,6 @@ from worlds import World
 
 import schedscope as ss
 from schedscope import _native
-from schedscope.analysis import tiling as module
 from schedscope.analysis.tiling import Tiling, tiling
 
 WINDOW = (0, 100)
@@ -90,8 +89,8 @@ def test_the_order_of_the_table_changes_nothing(world: World) -> None:
     assert forth.excess == 0
 
 
-def test_batches_carry_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, one row at a time."""
+def test_batches_carry_over() -> None:
+    """The same in two batches, wherever they part."""
     trace = played(
         """
         0   cpu0: idle -> A
@@ -102,5 +101,10 @@ def test_batches_carry_over(monkeypatch: pytest.MonkeyPatch) -> None:
         window=WINDOW,
     )
     whole = facts(tiling(trace))
-    monkeypatch.setattr(module, "_ROWS", 1)
-    assert facts(tiling(trace)) == whole
+    states = trace.states.collect()
+    info = {"ncpu": trace.ncpu, "window": list(WINDOW)}
+    for cut in range(1, states.height):
+        parted = pl.concat([states.head(cut), states.tail(-cut)], rechunk=False)
+        assert parted.n_chunks() == 2
+        tables = {"states": parted, "threads": trace.threads.collect()}
+        assert facts(tiling(ss.Trace.from_tables(tables, info))) == whole

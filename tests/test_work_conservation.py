@@ -140,6 +140,8 @@ def test_the_machine(trace: ss.Trace) -> None:
         "wasted_frac": 0.2,
         "wasted_idle_frac": 400 / 610,
         "wasted_any": 400,
+        "longest": 200,
+        "ts_longest": 100,
         "unplaced": 0,
         "waiting": 810,
         "pinned": 0,

@@ -36,12 +36,24 @@ dtrace_ready() {
     [ -z "$buffer_kb" ] || dtrace_bufsize=${buffer_kb}k
 }
 
+# An absolute path also works for a dtrace that lives in another root.
+dtrace_script() {
+    dtrace_path=$(asset "$1")
+    case $dtrace_path in /*) ;; *) dtrace_path=$(pwd)/$dtrace_path ;; esac
+    printf '%s\n' "$dtrace_path"
+}
+
+# yield.d, where the kernel has the tracepoint that it hangs on. sched.d comes last so that
+# its last line is the last of all.
 dtrace_words() {
-    # An absolute path also works for a dtrace that lives in another root.
-    dtrace_script=$(asset sched.d)
-    case $dtrace_script in /*) ;; *) dtrace_script=$(pwd)/$dtrace_script ;; esac
     # shellcheck disable=SC2086
-    "$@" $dtrace_program -x "bufsize=$dtrace_bufsize" -x "switchrate=$dtrace_switchrate" \
-        -s "$dtrace_script" \
-        "$(uname -r | awk -F '[.-]' '{ print $1 * 10000 + $2 * 100 + $3 }')" "$host_ncpu"
+    set -- "$@" $dtrace_program -x "bufsize=$dtrace_bufsize" -x "switchrate=$dtrace_switchrate"
+    dtrace_yields=0
+    for dtrace_root in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+        [ ! -d "$dtrace_root/events/syscalls/sys_enter_sched_yield" ] || dtrace_yields=1
+    done
+    [ "$dtrace_yields" = 0 ] || set -- "$@" -s "$(dtrace_script yield.d)"
+    "$@" -s "$(dtrace_script sched.d)" \
+        "$(uname -r | awk -F '[.-]' '{ print $1 * 10000 + $2 * 100 + $3 }')" "$host_ncpu" \
+        "$dtrace_yields"
 }

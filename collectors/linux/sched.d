@@ -3,14 +3,16 @@
  * sched.d - every scheduling decision of a Linux host, one line each.
  *
  * USAGE
- *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt [RELEASE [NCPU]]
- *                                                          until Ctrl-C; or with
+ *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
+ *         [RELEASE [NCPU [YIELDS]]]                        until Ctrl-C; or with
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -t dtrace -d 10       the usual way: adds metadata and keeps
  *                                      dtrace's drop messages
  * RELEASE is the kernel's version as one number (6.18.3 = 61803), NCPU the number
- * of CPUs; both only travel into the first line. Buffer size and switch rate are
- * options and not in here because a #pragma would win over the command line.
+ * of CPUs; both only travel into the first line. YIELDS=1 says that yield.d runs,
+ * too, named before this script with -s: calls of sched_yield, without which a
+ * yield looks like a preemption. Buffer size and switch rate are options and not
+ * in here because a #pragma would win over the command line.
  *
  * A REAL SESSION (cut at the right)
  *     #sched  1  linux    1263274549037  1795254517141427832  61800  2
@@ -51,6 +53,13 @@ BEGIN
 {
 	printf("#sched\t1\tlinux\t%d\t%d\t%d\t%d\n",
 	    timestamp, walltimestamp, $1, $2);
+}
+
+/* That no yield was seen tells something only if one would have been. */
+BEGIN
+/$3 != 0/
+{
+	printf("#yields\n");
 }
 
 /* S: a switch. arg0 preempted inside the kernel, arg1 from, arg2 to, arg3 state. */

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
 use pyo3::prelude::*;
@@ -57,10 +57,16 @@ impl ArrowTable {
 /// `ArrowTable`) into record batches.
 pub fn read_stream(object: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let capsule = object.call_method0("__arrow_c_stream__")?;
-    let capsule = capsule
-        .cast::<PyCapsule>()
-        .map_err(|_| Error::usage("__arrow_c_stream__ gave no capsule", "an Arrow C stream", ""))?;
-    let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
+    let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
+        Error::usage(
+            "__arrow_c_stream__ gave no capsule",
+            "an Arrow C stream",
+            "",
+        )
+    })?;
+    let pointer = capsule
+        .pointer_checked(Some(STREAM))?
+        .cast::<FFI_ArrowArrayStream>();
     // SAFETY: the capsule carries the name that the Arrow PyCapsule protocol
     // reserves for a valid ArrowArrayStream; from_raw moves the stream out and
     // leaves a released one behind, so the capsule's destructor frees nothing

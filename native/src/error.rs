@@ -18,7 +18,12 @@ pub enum Kind {
 /// An error in three parts, or the Python exception that interrupted us.
 #[derive(Debug)]
 pub enum Error {
-    Report { kind: Kind, found: String, expected: String, hint: String },
+    Report {
+        kind: Kind,
+        found: String,
+        expected: String,
+        hint: String,
+    },
     /// A signal handler raised (Ctrl-C), or a Python callback failed.
     Python(PyErr),
 }
@@ -59,8 +64,12 @@ impl Error {
             found: format!("cannot {doing}: {error}"),
             expected: String::new(),
             hint: match error.kind() {
-                std::io::ErrorKind::StorageFull => "free some space, or write elsewhere with --output".into(),
-                std::io::ErrorKind::PermissionDenied => "check the permissions, or copy the file where you may read it".into(),
+                std::io::ErrorKind::StorageFull => {
+                    "free some space, or write elsewhere with --output".into()
+                }
+                std::io::ErrorKind::PermissionDenied => {
+                    "check the permissions, or copy the file where you may read it".into()
+                }
                 std::io::ErrorKind::NotFound => "check the path".into(),
                 _ => String::new(),
             },
@@ -71,7 +80,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Report { found, expected, hint, .. } => {
+            Self::Report {
+                found,
+                expected,
+                hint,
+                ..
+            } => {
                 f.write_str(found)?;
                 if !expected.is_empty() {
                     write!(f, "; expected {expected}")?;
@@ -98,7 +112,12 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         match error {
             Error::Python(error) => error,
-            Error::Report { kind, found, expected, hint } => Python::attach(|py| {
+            Error::Report {
+                kind,
+                found,
+                expected,
+                hint,
+            } => Python::attach(|py| {
                 let class = match kind {
                     Kind::Format => "FormatError",
                     Kind::Io => "StorageError",

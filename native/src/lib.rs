@@ -16,6 +16,7 @@ pub mod reconstruct;
 pub mod sim;
 pub mod store;
 mod summary;
+pub mod sweep;
 pub mod virtual_lag;
 
 use pyo3::prelude::*;
@@ -37,7 +38,15 @@ mod _native {
     };
 
     #[pymodule_export]
+    use crate::sim::agreement::discordance;
+
+    #[pymodule_export]
     use crate::virtual_lag::python::virtual_lag;
+
+    #[pymodule_export]
+    use crate::sweep::python::{
+        Occupancy, critical_path, culprits_of, run_lengths, sleeps_before, tiling,
+    };
 
     #[pymodule_export]
     use crate::sim::python::{extract, policies, simulate};

@@ -88,8 +88,9 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self.last_ts = self.last_ts.max(ts);
         self.first_ts = self.first_ts.min(ts);
         let (ncpu, begin) = (self.ncpu, self.window.0);
-        self.reconstruction
-            .get_or_insert_with(|| Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts))))
+        self.reconstruction.get_or_insert_with(|| {
+            Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
+        })
     }
 
     /// Names that only the trace's end tells.
@@ -101,8 +102,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
     pub fn finish(mut self, info: &SourceInfo) -> Result<Summary> {
         let mut window = None;
         if let Some(mut reconstruction) = self.reconstruction.take() {
-            let begin = self.window.0.map_or(self.first_ts, |begin| begin.min(self.first_ts));
-            let end = self.window.1.map_or(self.last_ts, |end| end.max(self.last_ts));
+            let begin = self
+                .window
+                .0
+                .map_or(self.first_ts, |begin| begin.min(self.first_ts));
+            let end = self
+                .window
+                .1
+                .map_or(self.last_ts, |end| end.max(self.last_ts));
             reconstruction.finish(end);
             window = Some((begin, end));
             self.reconstruction = Some(reconstruction);
@@ -115,11 +122,17 @@ impl<'a, S: Store> Pipeline<'a, S> {
         hand_on!(self.priorities, Priorities);
         hand_on!(self.queue_load, QueueLoads);
         hand_on!(self.irqs, Irqs);
-        self.store.write("threads", self.identity.finish(self.linux).take())?;
+        self.store
+            .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
         let mut cpus = Cpus::default();
         for cpu in 0..self.ncpu {
-            let row = info.cpus.iter().find(|row| row.cpu == cpu).cloned().unwrap_or_default();
+            let row = info
+                .cpus
+                .iter()
+                .find(|row| row.cpu == cpu)
+                .cloned()
+                .unwrap_or_default();
             cpus.push(Cpu {
                 cpu,
                 core: row.core,
@@ -132,12 +145,17 @@ impl<'a, S: Store> Pipeline<'a, S> {
             });
         }
         self.store.write("cpus", cpus.take())?;
-        let mut reconstruction =
-            self.reconstruction.take().unwrap_or_else(|| Reconstructor::new(self.ncpu, 0));
+        let mut reconstruction = self
+            .reconstruction
+            .take()
+            .unwrap_or_else(|| Reconstructor::new(self.ncpu, 0));
         self.store.write("states", reconstruction.states.take())?;
         self.store.write("waits", reconstruction.waits.take())?;
         self.store.write("losses", reconstruction.sorted_losses())?;
-        Ok(Summary { window, reconstruction: window.map(|_| reconstruction) })
+        Ok(Summary {
+            window,
+            reconstruction: window.map(|_| reconstruction),
+        })
     }
 
     fn loss(&mut self, loss: Loss) {
@@ -151,7 +169,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
 impl<S: Store> EventSink for Pipeline<'_, S> {
     fn event(&mut self, event: &Event) -> Result<()> {
         match *event {
-            Event::Switch { ts, cpu, ref prev, prev_state, preempted, ref next } => {
+            Event::Switch {
+                ts,
+                cpu,
+                ref prev,
+                prev_state,
+                preempted,
+                ref next,
+            } => {
                 if cpu >= self.ncpu {
                     return Ok(());
                 }
@@ -174,7 +199,15 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 }
                 flush!(self.switches, Switches);
             }
-            Event::Wakeup { ts, cpu, kind, waker, current, ref who, target_cpu } => {
+            Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                waker,
+                current,
+                ref who,
+                target_cpu,
+            } => {
                 let utid = self.identity.resolve(ts, target_cpu.unwrap_or(cpu), who);
                 let waker_utid = waker.map(|tid| self.identity.resolve_tid(cpu, tid));
                 let current_utid = if current == waker {
@@ -196,14 +229,31 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 self.wakeups.push(row);
                 flush!(self.wakeups, Wakeups);
             }
-            Event::Migrate { ts, cpu, ref who, from_cpu, to_cpu } => {
+            Event::Migrate {
+                ts,
+                cpu,
+                ref who,
+                from_cpu,
+                to_cpu,
+            } => {
                 let utid = self.identity.resolve(ts, cpu, who);
-                let row = Migration { ts, cpu, utid, from_cpu, to_cpu };
+                let row = Migration {
+                    ts,
+                    cpu,
+                    utid,
+                    from_cpu,
+                    to_cpu,
+                };
                 self.at(ts).migrate(&row);
                 self.migrations.push(row);
                 flush!(self.migrations, Migrations);
             }
-            Event::Fork { ts, ref parent, ref child, same_process } => {
+            Event::Fork {
+                ts,
+                ref parent,
+                ref child,
+                same_process,
+            } => {
                 self.at(ts);
                 self.identity.fork(ts, parent, child, same_process);
             }
@@ -220,10 +270,22 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 self.at(ts);
                 self.identity.rename(ts, tid, comm);
             }
-            Event::Sleep { ts, cpu, tid, kind, reason } => {
+            Event::Sleep {
+                ts,
+                cpu,
+                tid,
+                kind,
+                reason,
+            } => {
                 self.at(ts);
                 let utid = self.identity.resolve_tid(cpu, tid);
-                self.sleeps.push(Sleep { ts, cpu, utid, kind, reason: reason.to_text() });
+                self.sleeps.push(Sleep {
+                    ts,
+                    cpu,
+                    utid,
+                    kind,
+                    reason: reason.to_text(),
+                });
                 flush!(self.sleeps, Sleeps);
             }
             Event::Yield { ts, tid } => {
@@ -232,10 +294,20 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 self.yields.push(Yield { ts, utid });
                 flush!(self.yields, Yields);
             }
-            Event::Priority { ts, ref who, prio, cause } => {
+            Event::Priority {
+                ts,
+                ref who,
+                prio,
+                cause,
+            } => {
                 self.at(ts);
                 let utid = self.identity.resolve_known(who.tid);
-                self.priorities.push(Priority { ts, utid, prio, cause });
+                self.priorities.push(Priority {
+                    ts,
+                    utid,
+                    prio,
+                    cause,
+                });
                 flush!(self.priorities, Priorities);
             }
             Event::QueueLoad { ts, cpu, load } => {
@@ -243,13 +315,37 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 self.queue_load.push(QueueLoad { ts, cpu, load });
                 flush!(self.queue_load, QueueLoads);
             }
-            Event::Irq { ts, cpu, kind, id, dur } => {
+            Event::Irq {
+                ts,
+                cpu,
+                kind,
+                id,
+                dur,
+            } => {
                 self.at(ts);
-                self.irqs.push(Irq { ts, cpu, kind, id, dur });
+                self.irqs.push(Irq {
+                    ts,
+                    cpu,
+                    kind,
+                    id,
+                    dur,
+                });
                 flush!(self.irqs, Irqs);
             }
-            Event::Loss { cpu, ts_begin, ts_end, count, reason } => {
-                self.loss(Loss { cpu, ts_begin, ts_end, count, reason });
+            Event::Loss {
+                cpu,
+                ts_begin,
+                ts_end,
+                count,
+                reason,
+            } => {
+                self.loss(Loss {
+                    cpu,
+                    ts_begin,
+                    ts_end,
+                    count,
+                    reason,
+                });
             }
         }
         if let Some(reconstruction) = &mut self.reconstruction {

@@ -109,8 +109,17 @@ pub fn decode_path(
         Ok::<_, Error>((store, json))
     })?;
     let tables = in_memory(store);
-    let rows = tables.iter().map(|(&name, (rows, _))| (name, *rows)).collect();
-    Ok((tables.into_iter().map(|(name, (_, table))| (name, table)).collect(), json.text(&rows)))
+    let rows = tables
+        .iter()
+        .map(|(&name, (rows, _))| (name, *rows))
+        .collect();
+    Ok((
+        tables
+            .into_iter()
+            .map(|(name, (_, table))| (name, table))
+            .collect(),
+        json.text(&rows),
+    ))
 }
 
 fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)> {
@@ -144,8 +153,13 @@ pub fn reconstruct<'py>(
             None => Ok(Vec::new()),
         }
     };
-    let (switches, wakeups, migrations, yields, losses) =
-        (read("switches")?, read("wakeups")?, read("migrations")?, read("yields")?, read("losses")?);
+    let (switches, wakeups, migrations, yields, losses) = (
+        read("switches")?,
+        read("wakeups")?,
+        read("migrations")?,
+        read("yields")?,
+        read("losses")?,
+    );
     let (store, counters, cpus) = py.detach(|| -> Result<_> {
         let facts = Facts {
             switches: facts::switches(TableIn::new("switches", &switches))?,
@@ -178,7 +192,11 @@ pub fn reconstruct<'py>(
         store.write(tables::States::NAME, reconstruction.states.take())?;
         store.write(tables::Waits::NAME, reconstruction.waits.take())?;
         store.write(tables::Losses::NAME, reconstruction.sorted_losses())?;
-        Ok((store, reconstruction.counters, summary::cpus(&reconstruction)))
+        Ok((
+            store,
+            reconstruction.counters,
+            summary::cpus(&reconstruction),
+        ))
     })?;
     let result = PyDict::new(py);
     for (name, (_, table)) in in_memory(store) {
@@ -187,7 +205,10 @@ pub fn reconstruct<'py>(
         }
     }
     let json = py.import("json")?;
-    result.set_item("counters", json.call_method1("loads", (counters_text(&counters),))?)?;
+    result.set_item(
+        "counters",
+        json.call_method1("loads", (counters_text(&counters),))?,
+    )?;
     result.set_item("per_cpu", json.call_method1("loads", (cpus.to_string(),))?)?;
     Ok(result)
 }

@@ -28,9 +28,15 @@ impl TraceJson {
         };
         let mut events: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
         for (name, cpu, count) in &end.counts {
-            *events.entry(name).or_default().entry(cpu.to_string()).or_default() += count;
+            *events
+                .entry(name)
+                .or_default()
+                .entry(cpu.to_string())
+                .or_default() += count;
         }
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         let set = [
             ("schema_version", json!(SCHEMA_VERSION)),
             ("generator", json!(concat!("schedscope ", env!("CARGO_PKG_VERSION")))),

@@ -123,6 +123,7 @@ def virtual_lag(
     phase: int = 0,
     series: bool = False,
 ) -> tuple[ArrowTable, ArrowTable]: ...
+def discordance(first: list[int], second: list[int], apart: int) -> tuple[int, int]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,
@@ -133,3 +134,65 @@ def extract(
     has_waking: bool,
     drop: list[int],
 ) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
+
+class Occupancy:
+    """Who ran on each CPU and who waited for it, read once (analysis/occupancy.py)."""
+
+    def __init__(
+        self,
+        states: _ArrowStream,
+        window: tuple[int, int],
+        idle: int,
+        weights: tuple[_ArrowStream, list[int], bool, int, int] | None = None,
+    ) -> None: ...
+    @property
+    def cpus(self) -> list[int]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def waiting(self) -> tuple[int, int]: ...
+    def levels(self, numbers: list[int], machine: bool) -> ArrowTable: ...
+    def parts(self, numbers: list[int], parts: int) -> ArrowTable: ...
+    def idle(
+        self, allowed: Mapping[str, object]
+    ) -> tuple[dict[str, int], ArrowTable, ArrowTable]: ...
+    def episodes(
+        self, allowed: Mapping[str, object], least: int, top: int | None, waits: _ArrowStream
+    ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+    def blame(
+        self,
+        asked: _ArrowStream,
+        by_cpu: bool,
+        group: list[int],
+        ngroups: int,
+        numbers: list[int],
+        waits: _ArrowStream,
+    ) -> tuple[ArrowTable, ArrowTable]: ...
+    def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
+
+def tiling(
+    states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
+) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
+def culprits_of(
+    states: _ArrowStream,
+    window: tuple[int, int],
+    idle: int,
+    strict_to: int,
+    episodes: list[tuple[int, int, int, list[int]]],
+) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+def critical_path(
+    states: _ArrowStream,
+    waits: _ArrowStream,
+    interval: tuple[int, int],
+    utid: int,
+    idle: int,
+    parents: list[int | None],
+) -> ArrowTable: ...
+def sleeps_before(states: _ArrowStream, asked: _ArrowStream) -> ArrowTable: ...
+def run_lengths(
+    states: _ArrowStream,
+    ins: _ArrowStream,
+    window: tuple[int, int],
+    idle: int,
+    grouping: Mapping[str, object],
+) -> ArrowTable: ...

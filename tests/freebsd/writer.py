@@ -56,6 +56,8 @@ class Machine:
     osreldate: int = 1_402_000
     begin: int = 1_000_000
     noload: bool = False
+    # ns between the probes of one decision; 0 leaves only their order.
+    step: int = 1
     lines: list[tuple[int, int, str]] = field(default_factory=list)
     threads: dict[int, Thread] = field(default_factory=dict)
     lives: list[tuple[object, ...]] = field(default_factory=list)
@@ -132,7 +134,7 @@ class Machine:
         """The thread running on `cpu` wakes `tid`, which goes to the queue of `target`.
 
         `probe`: through a sleep queue or turnstile, whose wakeup probe fires first.
-        Takes 3 ns: wakeup at ts, enqueue at ts + 1, load at ts + 2.
+        Takes 3 steps: wakeup at ts, enqueue one later, load two later.
         """
         thread = self.threads[tid]
         waker = self.current[cpu]
@@ -142,9 +144,9 @@ class Machine:
             self._line(
                 ts, cpu, "W", self._agent(cpu), interrupts, tid, thread.prio, thread.last_cpu
             )
-        self._enqueue(ts + 1, cpu, thread, interrupts=interrupts)
-        self._load(ts + 2, cpu, target, +1)
-        ready = ts if probe and not new else ts + 1
+        self._enqueue(ts + self.step, cpu, thread, interrupts=interrupts)
+        self._load(ts + 2 * self.step, cpu, target, +1)
+        ready = ts if probe and not new else ts + self.step
         known = self.scheduler == "ULE" and not self.noload
         self._became(thread, ready, "runnable")
         thread.cpu = target if known else -1
@@ -153,7 +155,7 @@ class Machine:
             "cause": "new" if new else "wake",
             "ts_waking": ts if probe and not new else None,
             "ts_ready": ready,
-            "ts_enqueued": ts + 1,
+            "ts_enqueued": ts + self.step,
             "waker": None if interrupts else waker.tid,
             "waker_cpu": cpu,
             "queue_cpu": target if known else None,
@@ -169,7 +171,7 @@ class Machine:
     ) -> None:
         """`cpu` goes from its thread to `to` (None: the idle thread); the first leaves so.
 
-        Takes 4 ns, the switch itself being the last line at ts + 3. `move`: ULE puts the
+        Takes 4 steps, the switch itself being the last line. `move`: ULE puts the
         thread that leaves onto that CPU's queue.
         """
         old = self.current[cpu]
@@ -186,27 +188,27 @@ class Machine:
             old.nvcsw += 1
         if not idle:
             if becomes != "runnable":
-                self._load(ts + 1, cpu, cpu, -1)
+                self._load(ts + self.step, cpu, cpu, -1)
             elif self.scheduler == "4BSD":
                 # sched_add on itself: its enqueue is what the script leaves out.
-                self._load(ts + 1, cpu, cpu, -1)
-                self._load(ts + 2, cpu, cpu, +1)
+                self._load(ts + self.step, cpu, cpu, -1)
+                self._load(ts + 2 * self.step, cpu, cpu, +1)
             elif move is not None:
-                self._load(ts + 1, cpu, cpu, -1)
-                self._load(ts + 2, cpu, move, +1)
+                self._load(ts + self.step, cpu, cpu, -1)
+                self._load(ts + 2 * self.step, cpu, move, +1)
         kind = old.kind | (INTERRUPTIBLE if interruptible and not idle else 0)
         self._line(
-            ts + 3, cpu, "S", -1, old.tid, old.pid, old.prio, f"{state:x}",
+            ts + 3 * self.step, cpu, "S", -1, old.tid, old.pid, old.prio, f"{state:x}",
             f"{0 if idle else inhibitors:x}", kind, old.nvcsw, old.nivcsw,
             new.tid, new.pid, new.prio, new.pri_class, new.kind, new.last_cpu,
             len(old.name.encode()), len(new.process.encode()), len(new.name.encode()),
             why, old.name, new.process, new.name,
         )  # fmt: skip
-        self._arrive(ts + 3, cpu, new)
+        self._arrive(ts + 3 * self.step, cpu, new)
         if idle:
             return
         old.last_cpu = cpu
-        self._became(old, ts + 3, becomes)
+        self._became(old, ts + 3 * self.step, becomes)
         old.cpu = cpu
         if becomes == "runnable":
             # 4BSD's one queue: the model still names the CPU it left.
@@ -214,8 +216,8 @@ class Machine:
                 "tid": old.tid,
                 "cause": how,
                 "ts_waking": None,
-                "ts_ready": ts + 3,
-                "ts_enqueued": ts + 3,
+                "ts_ready": ts + 3 * self.step,
+                "ts_enqueued": ts + 3 * self.step,
                 "waker": None,
                 "waker_cpu": None,
                 "queue_cpu": cpu,
@@ -227,20 +229,20 @@ class Machine:
         """Preempted, but the chooser picks the same thread: preempt, remain-cpu, no off-cpu."""
         self.current[cpu].nivcsw += 1
         self._line(ts, cpu, "P", self.current[cpu].tid)
-        self._line(ts + 1, cpu, "P", 0)
+        self._line(ts + self.step, cpu, "P", 0)
 
     def exit(self, ts: int, cpu: int, to: int | None) -> None:
-        """The thread on `cpu` exits; there is no off-cpu. Takes 4 ns, ending with on-cpu."""
+        """The thread on `cpu` exits; there is no off-cpu. Takes 4 steps, ending with on-cpu."""
         old = self.current[cpu]
         new = self.idle[cpu] if to is None else self.threads[to]
         self._line(ts, cpu, "X", old.tid, old.pid, len(old.name.encode()), old.name)
-        self._load(ts + 1, cpu, cpu, -1)
+        self._load(ts + self.step, cpu, cpu, -1)
         self._line(
-            ts + 3, cpu, "R", new.tid, new.pid, new.prio, new.pri_class, new.kind, new.last_cpu,
+            ts + 3 * self.step, cpu, "R", new.tid, new.pid, new.prio, new.pri_class, new.kind, new.last_cpu,
             len(new.process.encode()), len(new.name.encode()), new.process, new.name,
         )  # fmt: skip
-        self._arrive(ts + 3, cpu, new)
-        self._became(old, ts + 3, None)
+        self._arrive(ts + 3 * self.step, cpu, new)
+        self._became(old, ts + 3 * self.step, None)
         old.wait = None
 
     def steal(self, ts: int, cpu: int, tid: int, to: int) -> None:
@@ -248,8 +250,8 @@ class Machine:
         thread = self.threads[tid]
         source = thread.cpu
         self._line(ts, cpu, "D", self._agent(cpu), tid)
-        self._load(ts + 1, cpu, source, -1)
-        self._load(ts + 2, cpu, to, +1)
+        self._load(ts + self.step, cpu, source, -1)
+        self._load(ts + 2 * self.step, cpu, to, +1)
         self._moved(ts, thread, to)
 
     def requeue(self, ts: int, cpu: int, tid: int, prio: int, to: int | None = None) -> None:
@@ -257,10 +259,10 @@ class Machine:
         thread = self.threads[tid]
         source = thread.cpu if thread.cpu >= 0 else 0
         self._line(ts, cpu, "D", self._agent(cpu), tid)
-        self._load(ts + 1, cpu, source, -1)
+        self._load(ts + self.step, cpu, source, -1)
         thread.prio = prio
-        self._enqueue(ts + 2, cpu, thread)
-        self._load(ts + 3, cpu, source if to is None else to, +1)
+        self._enqueue(ts + 2 * self.step, cpu, thread)
+        self._load(ts + 3 * self.step, cpu, source if to is None else to, +1)
         if to is not None and to != source:
             self._moved(ts, thread, to)
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::model::event::{Comm, CpuInfo, KnownThread, SourceInfo};
+use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
 
 /// Tables and JSON are read whole; no real one comes near.
 const MAX_TEXT: u64 = 64 << 20;
@@ -34,14 +34,23 @@ impl CaptureFolder {
                 "the capture is damaged: copy it again",
             )
         })?;
-        let folder = Self { path: path.to_path_buf(), json };
+        let folder = Self {
+            path: path.to_path_buf(),
+            json,
+        };
         if folder.text(&["format"]) != Some("schedscope-capture") {
-            return Err(folder.wrong("no \"format\": \"schedscope-capture\"", "a capture's own JSON"));
+            return Err(folder.wrong(
+                "no \"format\": \"schedscope-capture\"",
+                "a capture's own JSON",
+            ));
         }
         match folder.number(&["version"]) {
             Some(1) => Ok(folder),
             found => Err(folder.wrong(
-                &format!("version {}", found.map_or("unknown".into(), |v| v.to_string())),
+                &format!(
+                    "version {}",
+                    found.map_or("unknown".into(), |v| v.to_string())
+                ),
                 "version 1",
             )),
         }
@@ -56,7 +65,8 @@ impl CaptureFolder {
     }
 
     pub fn get(&self, path: &[&str]) -> Option<&Value> {
-        path.iter().try_fold(&self.json, |value, key| value.get(key))
+        path.iter()
+            .try_fold(&self.json, |value, key| value.get(key))
     }
 
     pub fn text(&self, path: &[&str]) -> Option<&str> {
@@ -73,22 +83,38 @@ impl CaptureFolder {
         let mut threads = self.threads()?;
         let recorders = self.get(&["recorder_tids"]).and_then(Value::as_array);
         for tid in recorders.into_iter().flatten().filter_map(Value::as_u64) {
-            match threads.iter_mut().find(|thread| u64::from(thread.tid) == tid) {
+            match threads
+                .iter_mut()
+                .find(|thread| u64::from(thread.tid) == tid)
+            {
                 Some(thread) => thread.recorder = true,
                 None => {
-                    let Ok(tid) = u32::try_from(tid) else { continue };
-                    threads.push(KnownThread { tid, recorder: true, ..KnownThread::default() });
+                    let Ok(tid) = u32::try_from(tid) else {
+                        continue;
+                    };
+                    threads.push(KnownThread {
+                        tid,
+                        recorder: true,
+                        ..KnownThread::default()
+                    });
                 }
             }
         }
         let cpus = self.cpus()?;
-        let most = cpus.iter().map(|cpu| i64::from(cpu.cpu) + 1).max().unwrap_or(0);
+        let most = cpus
+            .iter()
+            .map(|cpu| i64::from(cpu.cpu) + 1)
+            .max()
+            .unwrap_or(0);
         let ncpu = self.number(&["ncpu"]).unwrap_or(0).max(most);
         Ok(SourceInfo {
             ncpu: u16::try_from(ncpu).unwrap_or(u16::MAX),
             cpus,
             threads,
-            window: (self.number(&["window", "begin"]), self.number(&["window", "end"])),
+            window: (
+                self.number(&["window", "begin"]),
+                self.number(&["window", "end"]),
+            ),
             linux_priorities: self.text(&["os"]) == Some("Linux"),
             about: self.json.to_string(),
             ..SourceInfo::default()
@@ -100,14 +126,15 @@ impl CaptureFolder {
         Ok(rows
             .iter()
             .filter_map(|row| {
+                let kernel = row.number::<u8>("kernel").map(|kernel| kernel != 0);
                 Some(KnownThread {
                     tid: row.number("tid")?,
                     pid: row.number("pid"),
                     ppid: row.number("ppid"),
                     comm: Comm::new(&unescape(row.text("comm").unwrap_or(""))),
                     prio: row.number("prio"),
-                    class: None,
-                    kernel: row.number::<u8>("kernel").map(|kernel| kernel != 0),
+                    class: row.text("policy").and_then(|policy| class(policy, kernel)),
+                    kernel,
                     affinity: row.text("affinity").map(str::to_string),
                     recorder: false,
                 })
@@ -143,12 +170,19 @@ impl CaptureFolder {
         }
         let text = read_text(&file)?;
         let mut lines = text.lines();
-        let header: std::sync::Arc<[String]> =
-            lines.next().unwrap_or("").split('\t').map(str::to_string).collect();
+        let header: std::sync::Arc<[String]> = lines
+            .next()
+            .unwrap_or("")
+            .split('\t')
+            .map(str::to_string)
+            .collect();
         Ok(lines
             .map(|line| Row {
                 header: std::sync::Arc::clone(&header),
-                values: line.splitn(header.len(), '\t').map(str::to_string).collect(),
+                values: line
+                    .splitn(header.len(), '\t')
+                    .map(str::to_string)
+                    .collect(),
             })
             .collect())
     }
@@ -162,12 +196,32 @@ struct Row {
 impl Row {
     fn text(&self, column: &str) -> Option<&str> {
         let at = self.header.iter().position(|name| name == column)?;
-        self.values.get(at).map(String::as_str).filter(|value| !value.is_empty())
+        self.values
+            .get(at)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
         self.text(column)?.parse().ok()
     }
+}
+
+/// The class of a thread whose `policy` the collector wrote so: Linux's
+/// SCHED_*, or what FreeBSD's ps calls the kind of a real-time priority.
+fn class(policy: &str, kernel: Option<bool>) -> Option<SchedClass> {
+    Some(match policy {
+        "other" | "ext" => SchedClass::Fair,
+        "batch" => SchedClass::Batch,
+        "idle" => SchedClass::Idle,
+        "fifo" | "rr" | "realtime" => SchedClass::Realtime,
+        "deadline" => SchedClass::Deadline,
+        "interrupt" => SchedClass::Interrupt,
+        // Threads of kernel processes have priorities of a band of their own.
+        "timeshare" if kernel == Some(true) => SchedClass::Kernel,
+        "timeshare" => SchedClass::Timeshare,
+        _ => return None,
+    })
 }
 
 /// Names carry tab, newline and backslash as two characters.
@@ -194,7 +248,9 @@ pub fn read_text(path: &Path) -> Result<String> {
     let doing = || format!("read {}", path.display());
     let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(|error| Error::io(doing(), &error))?;
+    file.take(MAX_TEXT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io(doing(), &error))?;
     if bytes.len() as u64 > MAX_TEXT {
         return Err(Error::format(
             format!("{} is longer than {MAX_TEXT} bytes", path.display()),

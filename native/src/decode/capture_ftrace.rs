@@ -24,7 +24,11 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let folder = CaptureFolder::open(path)?;
     let mut info = folder.info()?;
     let big_endian = folder.text(&["endian"]) == Some("big");
-    let long_bytes = if folder.number(&["long_bits"]) == Some(32) { 4 } else { 8 };
+    let long_bytes = if folder.number(&["long_bits"]) == Some(32) {
+        4
+    } else {
+        8
+    };
     let page_bytes = size(&folder, &["page_size"]).unwrap_or(4096);
     let events = path.join("events");
 
@@ -55,8 +59,16 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     for (cpu, file) in numbered(&path.join("raw"))? {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
-        let clock = Clock { scale, ..Clock::default() };
-        cpus.push(CpuPart { cpu, clock, pages: Box::new(Plain::new(input, 0, end)), cut: false });
+        let clock = Clock {
+            scale,
+            ..Clock::default()
+        };
+        cpus.push(CpuPart {
+            cpu,
+            clock,
+            pages: Box::new(Plain::new(input, 0, end)),
+            cut: false,
+        });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
@@ -74,13 +86,23 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         warnings.push(format!("the recording was interrupted ({how})"));
     }
     let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
-    warnings.extend(notes.into_iter().flatten().filter_map(|note| note.as_str()).map(str::to_string));
+    warnings.extend(
+        notes
+            .into_iter()
+            .flatten()
+            .filter_map(|note| note.as_str())
+            .map(str::to_string),
+    );
 
     let salvage = options.get("salvage").is_some();
     let trace = FtraceTrace {
         info,
         big_endian,
-        plan: Plan { layout, catalogue, salvage },
+        plan: Plan {
+            layout,
+            catalogue,
+            salvage,
+        },
         cpus,
         stats,
         warnings,
@@ -97,7 +119,9 @@ fn last_names(file: &Path) -> Result<Vec<(u32, crate::model::event::Comm)>> {
 }
 
 fn size(folder: &CaptureFolder, path: &[&str]) -> Option<usize> {
-    folder.number(path).and_then(|bytes| usize::try_from(bytes).ok())
+    folder
+        .number(path)
+        .and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 fn entries(path: &Path) -> Result<Vec<PathBuf>> {
@@ -111,7 +135,10 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn folders(path: &Path) -> Result<Vec<PathBuf>> {
-    Ok(entries(path)?.into_iter().filter(|path| path.is_dir()).collect())
+    Ok(entries(path)?
+        .into_iter()
+        .filter(|path| path.is_dir())
+        .collect())
 }
 
 /// The files `cpuN` of a folder, in order of N.

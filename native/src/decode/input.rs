@@ -35,7 +35,11 @@ impl Input {
                 "save it to a file first",
             ));
         }
-        Ok(Self { file, name, len: meta.len() })
+        Ok(Self {
+            file,
+            name,
+            len: meta.len(),
+        })
     }
 
     /// Opens a file that may be compressed as a whole (`NAME.zst`): such a one
@@ -62,7 +66,11 @@ impl Input {
             }
         }
         let (file, len) = spool.finish()?;
-        Ok(Self { file, name: input.name.clone(), len })
+        Ok(Self {
+            file,
+            name: input.name.clone(),
+            len,
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -95,7 +103,11 @@ impl Input {
     pub fn read_exact_at(&self, buffer: &mut [u8], at: u64, what: &str) -> Result<()> {
         let wanted = buffer.len();
         let got = self.read_at(buffer, at)?;
-        if got == wanted { Ok(()) } else { Err(self.ends_early(at, wanted as u64, what)) }
+        if got == wanted {
+            Ok(())
+        } else {
+            Err(self.ends_early(at, wanted as u64, what))
+        }
     }
 
     /// The error of a file that stops inside `what`.
@@ -108,7 +120,12 @@ impl Input {
     }
 
     /// The error of a field that cannot be right.
-    pub fn wrong(&self, at: u64, found: impl std::fmt::Display, expected: impl Into<String>) -> Error {
+    pub fn wrong(
+        &self,
+        at: u64,
+        found: impl std::fmt::Display,
+        expected: impl Into<String>,
+    ) -> Error {
         Error::format(
             format!("{}, byte {at}: {found}", self.name),
             expected,

@@ -32,7 +32,11 @@ pub fn merge<S: Stream>(
     sink: &mut dyn EventSink,
 ) -> Result<()> {
     let heads = streams.iter().enumerate();
-    let mut heap = Heap::new(heads.filter_map(|(index, s)| Some(key(s.head()?, index))).collect());
+    let mut heap = Heap::new(
+        heads
+            .filter_map(|(index, s)| Some(key(s.head()?, index)))
+            .collect(),
+    );
     while let Some(first) = heap.first() {
         // One stream often has a run of events before any other's next one.
         let limit = heap.second();
@@ -143,8 +147,15 @@ mod tests {
         ];
         let mut sent = Vec::new();
         merge(&mut streams, &mut sent, &mut Deaf).unwrap();
-        let expected =
-            [(5, 2, 1), (10, 0, 1), (10, 1, 0), (10, 0, 0), (10, 2, 1), (20, 1, 1), (30, 0, 0)];
+        let expected = [
+            (5, 2, 1),
+            (10, 0, 1),
+            (10, 1, 0),
+            (10, 0, 0),
+            (10, 2, 1),
+            (20, 1, 1),
+            (30, 0, 0),
+        ];
         assert_eq!(sent, expected);
     }
 
@@ -152,7 +163,9 @@ mod tests {
     fn many_streams_come_out_as_one_stable_sort_of_their_heads() {
         let mut state = 7u64;
         let mut below = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) % n
         };
         for streams in 0..40usize {

@@ -51,8 +51,16 @@ const FORMATS: &[Format] = &[
         recognise: dtrace::recognise_capture,
         open: dtrace::open_capture,
     },
-    Format { name: "DTrace lines", recognise: dtrace::recognise_text, open: dtrace::open_text },
-    Format { name: "KTR text", recognise: ktr::recognise, open: ktr::open },
+    Format {
+        name: "DTrace lines",
+        recognise: dtrace::recognise_text,
+        open: dtrace::open_text,
+    },
+    Format {
+        name: "KTR text",
+        recognise: ktr::recognise,
+        open: ktr::open,
+    },
     Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
@@ -63,7 +71,11 @@ const FORMATS: &[Format] = &[
         recognise: bpftrace::recognise,
         open: bpftrace::open,
     },
-    Format { name: "trace.dat", recognise: tracedat::recognise, open: tracedat::open },
+    Format {
+        name: "trace.dat",
+        recognise: tracedat::recognise,
+        open: tracedat::open,
+    },
     Format {
         name: "perf capture",
         recognise: capture_perf::recognise,
@@ -90,27 +102,44 @@ const FORMATS: &[Format] = &[
 const HEAD: usize = 4096;
 
 fn find(path: &Path) -> Result<&'static Format> {
-    let head = if path.is_dir() { Vec::new() } else { read_head(path)? };
-    FORMATS.iter().find(|format| (format.recognise)(path, &head)).ok_or_else(|| {
-        let shown = path.display();
-        let found = if path.is_dir() {
-            format!("{shown} is a folder, but not a capture: it has no capture.json")
-        } else if head.is_empty() {
-            format!("{shown} is empty")
-        } else {
-            let start: String =
-                head.iter().take(8).map(|byte| format!("{byte:02x} ")).collect();
-            format!("{shown} is of no known format (it starts with bytes {})", start.trim_end())
-        };
-        Error::format(
-            found,
-            format!(
-                "one of: {}",
-                FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
-            ),
-            "check that this is the trace file and that the copy is complete",
-        )
-    })
+    let head = if path.is_dir() {
+        Vec::new()
+    } else {
+        read_head(path)?
+    };
+    FORMATS
+        .iter()
+        .find(|format| (format.recognise)(path, &head))
+        .ok_or_else(|| {
+            let shown = path.display();
+            let found = if path.is_dir() {
+                format!("{shown} is a folder, but not a capture: it has no capture.json")
+            } else if head.is_empty() {
+                format!("{shown} is empty")
+            } else {
+                let start: String = head
+                    .iter()
+                    .take(8)
+                    .map(|byte| format!("{byte:02x} "))
+                    .collect();
+                format!(
+                    "{shown} is of no known format (it starts with bytes {})",
+                    start.trim_end()
+                )
+            };
+            Error::format(
+                found,
+                format!(
+                    "one of: {}",
+                    FORMATS
+                        .iter()
+                        .map(|format| format.name)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+                "check that this is the trace file and that the copy is complete",
+            )
+        })
 }
 
 fn read_head(path: &Path) -> Result<Vec<u8>> {
@@ -118,7 +147,9 @@ fn read_head(path: &Path) -> Result<Vec<u8>> {
     let doing = || format!("read {}", path.display());
     let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
     let mut head = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut head).map_err(|error| Error::io(doing(), &error))?;
+    file.take(HEAD as u64)
+        .read_to_end(&mut head)
+        .map_err(|error| Error::io(doing(), &error))?;
     Ok(head)
 }
 

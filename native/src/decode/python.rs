@@ -81,7 +81,10 @@ pub fn count_events(
     let options = Options(options.unwrap_or_default());
     let (counter, end) = py.detach(|| {
         let (_, mut source) = decode::open(&path, &options)?;
-        let mut counter = Counter { last: i64::MIN, ..Counter::default() };
+        let mut counter = Counter {
+            last: i64::MIN,
+            ..Counter::default()
+        };
         let end = source.run(&mut counter)?;
         Ok::<_, Error>((counter, end))
     })?;

@@ -43,7 +43,13 @@ fn settings(texts: &BTreeMap<String, String>) -> Result<Settings> {
             "absolute_every" => settings.absolute_every = number()?,
             "discard_every" => settings.discard_every = number()?,
             "long_records" => settings.long_records = number()? != 0,
-            _ => return Err(Error::usage(format!("no setting {name:?}"), "a known one", "")),
+            _ => {
+                return Err(Error::usage(
+                    format!("no setting {name:?}"),
+                    "a known one",
+                    "",
+                ));
+            }
         }
     }
     if settings.version == 6 && !texts.contains_key("compression") {

@@ -31,8 +31,15 @@ impl Random {
 enum Todo {
     Decide,
     /// The wakeup's second step.
-    Enqueue { thread: usize, target: usize, waker: Option<u32> },
-    Switch { state: State, preempted: Option<bool> },
+    Enqueue {
+        thread: usize,
+        target: usize,
+        waker: Option<u32>,
+    },
+    Switch {
+        state: State,
+        preempted: Option<bool>,
+    },
 }
 
 struct Cpu {
@@ -88,14 +95,20 @@ impl Machine {
                 cpu: random.below(u64::from(ncpu.max(1))) as usize,
             })
             .collect();
-        Self { random, cpus, threads }
+        Self {
+            random,
+            cpus,
+            threads,
+        }
     }
 
     /// Sends at least `events` events and stops.
     pub fn run(&mut self, events: u64, sink: &mut dyn EventSink) -> Result<()> {
         let mut sent = 0;
         while sent < events {
-            let Some(cpu) = (0..self.cpus.len()).min_by_key(|&cpu| self.cpus[cpu].time) else { break };
+            let Some(cpu) = (0..self.cpus.len()).min_by_key(|&cpu| self.cpus[cpu].time) else {
+                break;
+            };
             if let Some(event) = self.step(cpu) {
                 sink.event(&event)?;
                 sent += 1;
@@ -115,7 +128,11 @@ impl Machine {
         };
         self.cpus[cpu].time = ts + pause as i64;
         match todo {
-            Todo::Enqueue { thread, target, waker } => Some(self.enqueue(ts, cpu, thread, target, waker)),
+            Todo::Enqueue {
+                thread,
+                target,
+                waker,
+            } => Some(self.enqueue(ts, cpu, thread, target, waker)),
             Todo::Switch { state, preempted } => Some(self.switch(ts, cpu, state, preempted)),
             Todo::Decide => self.decide(ts, cpu),
         }
@@ -137,7 +154,10 @@ impl Machine {
         if running && waiting && chance < 50 {
             // R+ one time in five, else R: the kernel does not say why.
             let preempted = chance.is_multiple_of(5).then_some(true);
-            self.cpus[cpu].todo = Todo::Switch { state: State::Runnable, preempted };
+            self.cpus[cpu].todo = Todo::Switch {
+                state: State::Runnable,
+                preempted,
+            };
             self.cpus[cpu].time = soon;
             return None;
         }
@@ -150,10 +170,23 @@ impl Machine {
             0 => self.random.below(self.cpus.len() as u64) as usize,
             _ => self.threads[thread].cpu,
         };
-        let waker = self.cpus[cpu].current.map(|thread| self.threads[thread].party.tid);
-        self.cpus[cpu].todo = Todo::Enqueue { thread, target, waker };
+        let waker = self.cpus[cpu]
+            .current
+            .map(|thread| self.threads[thread].party.tid);
+        self.cpus[cpu].todo = Todo::Enqueue {
+            thread,
+            target,
+            waker,
+        };
         self.cpus[cpu].time = soon;
-        Some(self.wake(ts, cpu, WakeKind::Waking, thread, self.threads[thread].cpu, waker))
+        Some(self.wake(
+            ts,
+            cpu,
+            WakeKind::Waking,
+            thread,
+            self.threads[thread].cpu,
+            waker,
+        ))
     }
 
     fn wake(
@@ -177,16 +210,33 @@ impl Machine {
         }
     }
 
-    fn enqueue(&mut self, ts: i64, cpu: usize, thread: usize, target: usize, waker: Option<u32>) -> Event {
+    fn enqueue(
+        &mut self,
+        ts: i64,
+        cpu: usize,
+        thread: usize,
+        target: usize,
+        waker: Option<u32>,
+    ) -> Event {
         let from = self.threads[thread].cpu;
         if from != target {
             // The move comes first, as in the kernel; then the second step.
             self.threads[thread].cpu = target;
-            self.cpus[cpu].todo = Todo::Enqueue { thread, target, waker };
+            self.cpus[cpu].todo = Todo::Enqueue {
+                thread,
+                target,
+                waker,
+            };
             self.cpus[cpu].time = ts + 200;
             let who = self.threads[thread].party;
             let (from_cpu, to_cpu) = (Some(from as u16), Some(target as u16));
-            return Event::Migrate { ts, cpu: cpu as u16, who, from_cpu, to_cpu };
+            return Event::Migrate {
+                ts,
+                cpu: cpu as u16,
+                who,
+                from_cpu,
+                to_cpu,
+            };
         }
         self.threads[thread].doing = Doing::Busy;
         self.cpus[target].queue.push_back(thread);
@@ -197,7 +247,10 @@ impl Machine {
     }
 
     fn switch(&mut self, ts: i64, cpu: usize, state: State, preempted: Option<bool>) -> Event {
-        let idle = Party { prio: Some(IDLE_PRIO), ..Party::default() };
+        let idle = Party {
+            prio: Some(IDLE_PRIO),
+            ..Party::default()
+        };
         let next = self.cpus[cpu].queue.pop_front();
         let prev = std::mem::replace(&mut self.cpus[cpu].current, next);
         if let Some(prev) = prev {
@@ -207,13 +260,18 @@ impl Machine {
                 self.threads[prev].doing = Doing::Sleeping;
             }
         }
-        let party = |thread: Option<usize>| thread.map_or(idle, |thread| self.threads[thread].party);
+        let party =
+            |thread: Option<usize>| thread.map_or(idle, |thread| self.threads[thread].party);
         let preempted = prev.and(preempted);
         Event::Switch {
             ts,
             cpu: cpu as u16,
             prev: party(prev),
-            prev_state: if prev.is_none() { State::Runnable } else { state },
+            prev_state: if prev.is_none() {
+                State::Runnable
+            } else {
+                state
+            },
             preempted,
             next: party(next),
         }

@@ -46,21 +46,47 @@ impl Tables {
         priorities: &TableIn<'_>,
     ) -> Result<Self> {
         facts.check_order()?;
-        let mut tables = Self { facts, ncpu, threads: Vec::new(), lives: Vec::new() };
+        let mut tables = Self {
+            facts,
+            ncpu,
+            threads: Vec::new(),
+            lives: Vec::new(),
+        };
         tables.read_threads(threads)?;
-        let (ts, utid, comm) = (renames.ints("ts")?, renames.ints("utid")?, renames.texts("comm")?);
+        let (ts, utid, comm) = (
+            renames.ints("ts")?,
+            renames.ints("utid")?,
+            renames.texts("comm")?,
+        );
         for row in 0..renames.rows() {
             if let (Some(ts), Some(utid)) = (ts.0[row], small::<u32>(utid.0[row])) {
                 let comm = Comm::new(comm[row].as_deref().unwrap_or("").as_bytes());
-                tables.lives.push((ts, Life::Rename { thread: utid as usize, comm }));
+                tables.lives.push((
+                    ts,
+                    Life::Rename {
+                        thread: utid as usize,
+                        comm,
+                    },
+                ));
             }
         }
-        let columns = [priorities.ints("ts")?, priorities.ints("utid")?, priorities.ints("prio")?];
+        let columns = [
+            priorities.ints("ts")?,
+            priorities.ints("utid")?,
+            priorities.ints("prio")?,
+        ];
         for row in 0..priorities.rows() {
             let [ts, utid, prio] = &columns;
             let prio = small::<i16>(prio.0[row]);
-            if let (Some(ts), Some(utid), Some(prio)) = (ts.0[row], small::<u32>(utid.0[row]), prio) {
-                tables.lives.push((ts, Life::Priority { thread: utid as usize, prio }));
+            if let (Some(ts), Some(utid), Some(prio)) = (ts.0[row], small::<u32>(utid.0[row]), prio)
+            {
+                tables.lives.push((
+                    ts,
+                    Life::Priority {
+                        thread: utid as usize,
+                        prio,
+                    },
+                ));
             }
         }
         tables.lives.sort_by_key(|&(ts, _)| ts);
@@ -76,7 +102,9 @@ impl Tables {
         // Simulated threads may have no tid: they get one that nobody has.
         let mut free = tids.0.iter().flatten().copied().max().unwrap_or(0).max(0) as u32 + 1;
         for row in 0..table.rows() {
-            let Some(utid) = small::<u32>(utids.0[row]).map(|utid| utid as usize) else { continue };
+            let Some(utid) = small::<u32>(utids.0[row]).map(|utid| utid as usize) else {
+                continue;
+            };
             if self.threads.len() <= utid {
                 self.threads.resize(utid + 1, Thread::default());
             }
@@ -87,7 +115,11 @@ impl Tables {
             let first = firsts[row].as_deref().filter(|name| !name.is_empty());
             let name = first.or(names[row].as_deref()).unwrap_or("");
             self.threads[utid] = Thread {
-                tid: if utid < usize::from(self.ncpu) { 0 } else { tid },
+                tid: if utid < usize::from(self.ncpu) {
+                    0
+                } else {
+                    tid
+                },
                 pid: small(pids.0[row]),
                 comm: Comm::new(name.as_bytes()),
                 prio: small(prios.0[row]),
@@ -97,7 +129,13 @@ impl Tables {
             }
             if let Some(start) = starts.0[row] {
                 let parent = small::<u32>(parents.0[row]).map(|parent| parent as usize);
-                self.lives.push((start, Life::Fork { child: utid, parent }));
+                self.lives.push((
+                    start,
+                    Life::Fork {
+                        child: utid,
+                        parent,
+                    },
+                ));
             }
             if let Some(exit) = exits.0[row] {
                 self.lives.push((exit, Life::Exit { thread: utid }));
@@ -121,8 +159,14 @@ impl Tables {
                 facts.yields.get(at[4]).map(|row| row.ts),
                 facts.losses.get(at[5]).map(|row| row.ts_begin),
             ];
-            let next = heads.iter().enumerate().filter_map(|(list, ts)| Some(((*ts)?, list))).min();
-            let Some((ts, list)) = next else { return Ok(()) };
+            let next = heads
+                .iter()
+                .enumerate()
+                .filter_map(|(list, ts)| Some(((*ts)?, list)))
+                .min();
+            let Some((ts, list)) = next else {
+                return Ok(());
+            };
             let row = at[list];
             at[list] += 1;
             match list {
@@ -144,8 +188,12 @@ impl Tables {
                         ts,
                         cpu: row.cpu,
                         kind: row.kind,
-                        waker: row.waker_utid.map(|utid| self.party(&threads, utid, None).tid),
-                        current: row.current_utid.map(|utid| self.party(&threads, utid, None).tid),
+                        waker: row
+                            .waker_utid
+                            .map(|utid| self.party(&threads, utid, None).tid),
+                        current: row
+                            .current_utid
+                            .map(|utid| self.party(&threads, utid, None).tid),
                         who: self.party(&threads, row.utid, row.prio),
                         target_cpu: row.target_cpu,
                     })?;
@@ -193,26 +241,51 @@ impl Tables {
             Life::Fork { child, parent } => {
                 let (known, parent) = (get(child), parent.map(get));
                 let same_process = match (known.pid, &parent) {
-                    (Some(pid), Some(parent)) if parent.pid.is_some() => Some(parent.pid == Some(pid)),
+                    (Some(pid), Some(parent)) if parent.pid.is_some() => {
+                        Some(parent.pid == Some(pid))
+                    }
                     (Some(pid), _) if pid == known.tid => Some(false),
                     _ => None,
                 };
-                let who = |thread: Thread| Party { tid: thread.tid, comm: thread.comm, ..Party::default() };
+                let who = |thread: Thread| Party {
+                    tid: thread.tid,
+                    comm: thread.comm,
+                    ..Party::default()
+                };
                 let parent = parent.map(who).unwrap_or_default();
-                Event::Fork { ts, parent, child: who(known), same_process }
+                Event::Fork {
+                    ts,
+                    parent,
+                    child: who(known),
+                    same_process,
+                }
             }
             Life::Rename { thread, comm } => {
-                let Some(known) = threads.get_mut(thread) else { return Ok(()) };
+                let Some(known) = threads.get_mut(thread) else {
+                    return Ok(());
+                };
                 known.comm = comm;
-                Event::Rename { ts, tid: known.tid, comm }
+                Event::Rename {
+                    ts,
+                    tid: known.tid,
+                    comm,
+                }
             }
             Life::Priority { thread, prio } => {
                 let who = self.party(threads, thread as u32, None);
-                Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio }
+                Event::Priority {
+                    ts,
+                    who,
+                    prio,
+                    cause: PriorityCause::PiSetprio,
+                }
             }
             Life::Exit { thread } => {
                 let prio = threads.get(thread).and_then(|thread| thread.prio);
-                Event::Exit { ts, who: self.party(threads, thread as u32, prio) }
+                Event::Exit {
+                    ts,
+                    who: self.party(threads, thread as u32, prio),
+                }
             }
         };
         sink.event(&event)
@@ -221,14 +294,28 @@ impl Tables {
     fn party(&self, threads: &[Thread], utid: u32, prio: Option<i16>) -> Party {
         if utid < u32::from(self.ncpu) {
             let class = Some(SchedClass::Idle);
-            return Party { tid: 0, idle: true, prio, class, ..Party::default() };
+            return Party {
+                tid: 0,
+                idle: true,
+                prio,
+                class,
+                ..Party::default()
+            };
         }
         match threads.get(utid as usize) {
-            Some(thread) => {
-                Party { tid: thread.tid, pid: thread.pid, comm: thread.comm, prio, ..Party::default() }
-            }
+            Some(thread) => Party {
+                tid: thread.tid,
+                pid: thread.pid,
+                comm: thread.comm,
+                prio,
+                ..Party::default()
+            },
             // A utid that the thread table does not list.
-            None => Party { tid: utid, prio, ..Party::default() },
+            None => Party {
+                tid: utid,
+                prio,
+                ..Party::default()
+            },
         }
     }
 }

@@ -8,17 +8,23 @@ use arrow_array::{Array, RecordBatch};
 use crate::error::{Error, Result};
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array> {
-    let array = batch.column_by_name(name).filter(|array| array.null_count() == 0);
+    let array = batch
+        .column_by_name(name)
+        .filter(|array| array.null_count() == 0);
     array.map(|array| array.as_ref()).ok_or_else(|| wrong(name))
 }
 
 pub fn int64<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a [i64]> {
-    let array = column(batch, name)?.as_primitive_opt::<Int64Type>().ok_or_else(|| wrong(name))?;
+    let array = column(batch, name)?
+        .as_primitive_opt::<Int64Type>()
+        .ok_or_else(|| wrong(name))?;
     Ok(array.values())
 }
 
 pub fn uint32<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a [u32]> {
-    let array = column(batch, name)?.as_primitive_opt::<UInt32Type>().ok_or_else(|| wrong(name))?;
+    let array = column(batch, name)?
+        .as_primitive_opt::<UInt32Type>()
+        .ok_or_else(|| wrong(name))?;
     Ok(array.values())
 }
 

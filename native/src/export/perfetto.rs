@@ -111,7 +111,11 @@ struct Writer<'a> {
 /// Writes the trace to `path`, which is created or emptied.
 pub fn write(path: &Path, host: &Host<'_>, frames: &Frames<'_>) -> Result<()> {
     let file = File::create(path).map_err(|error| failed(path, &error))?;
-    let mut writer = Writer { out: BufWriter::with_capacity(1 << 20, file), path, names: frames.names };
+    let mut writer = Writer {
+        out: BufWriter::with_capacity(1 << 20, file),
+        path,
+        names: frames.names,
+    };
     writer.head(host)?;
     writer.process_tree(host, frames)?;
     writer.tracks(frames.tracks)?;
@@ -134,7 +138,9 @@ impl Writer<'_> {
         packet.number(10, SEQUENCE);
         let mut trace = Message::default();
         trace.message(1, &packet);
-        self.out.write_all(&trace.0).map_err(|error| failed(self.path, &error))
+        self.out
+            .write_all(&trace.0)
+            .map_err(|error| failed(self.path, &error))
     }
 
     fn head(&mut self, host: &Host<'_>) -> Result<()> {
@@ -154,7 +160,12 @@ impl Writer<'_> {
         first.message(6, &snapshot);
         self.packet(first)?;
         let mut uts = Message::default();
-        for (field, text) in [(1, "Linux"), (2, host.version), (3, host.release), (4, host.machine)] {
+        for (field, text) in [
+            (1, "Linux"),
+            (2, host.version),
+            (3, host.release),
+            (4, host.machine),
+        ] {
             uts.bytes(field, text.as_bytes());
         }
         let mut info = Message::default();
@@ -168,7 +179,11 @@ impl Writer<'_> {
     fn process_tree(&mut self, host: &Host<'_>, frames: &Frames<'_>) -> Result<()> {
         let mut tree = Message::default();
         for batch in frames.processes {
-            let (pid, ppid, comm) = (int64(batch, "pid")?, int64(batch, "ppid")?, uint32(batch, "comm")?);
+            let (pid, ppid, comm) = (
+                int64(batch, "pid")?,
+                int64(batch, "ppid")?,
+                uint32(batch, "comm")?,
+            );
             for row in 0..batch.num_rows() {
                 let mut process = Message::default();
                 process.signed(1, pid[row]);
@@ -180,7 +195,11 @@ impl Writer<'_> {
             }
         }
         for batch in frames.threads {
-            let (tid, pid, comm) = (int64(batch, "tid")?, int64(batch, "pid")?, uint32(batch, "comm")?);
+            let (tid, pid, comm) = (
+                int64(batch, "tid")?,
+                int64(batch, "pid")?,
+                uint32(batch, "comm")?,
+            );
             for row in 0..batch.num_rows() {
                 let mut thread = Message::default();
                 thread.signed(1, tid[row]);
@@ -307,13 +326,20 @@ impl Writer<'_> {
         if rows.interrupt[row] != 0 {
             event.signed(5, HARDIRQ);
         }
-        event.message(FIELDS.get(kind as usize).copied().unwrap_or(FIELDS[0]), &inner);
+        event.message(
+            FIELDS.get(kind as usize).copied().unwrap_or(FIELDS[0]),
+            &inner,
+        );
         event
     }
 
     fn points(&mut self, batches: &[RecordBatch]) -> Result<()> {
         for batch in batches {
-            let (ts, track, value) = (int64(batch, "ts")?, int64(batch, "track")?, int64(batch, "value")?);
+            let (ts, track, value) = (
+                int64(batch, "ts")?,
+                int64(batch, "track")?,
+                int64(batch, "value")?,
+            );
             let (kind, name) = (uint32(batch, "kind")?, uint32(batch, "name")?);
             for row in 0..batch.num_rows() {
                 let mut event = Message::default();

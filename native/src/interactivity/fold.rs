@@ -117,15 +117,15 @@ pub struct Fold<'a, R: Rule> {
 }
 
 impl<'a, R: Rule> Fold<'a, R> {
-    pub fn new(
-        rule: R,
-        known: &'a [Known],
-        window: (i64, i64),
-        kept: i64,
-        series: bool,
-    ) -> Self {
-        let starts = known.iter().zip(0..).filter_map(|(t, utid)| Some((t.start?, false, utid)));
-        let exits = known.iter().zip(0..).filter_map(|(t, utid)| Some((t.exit?, true, utid)));
+    pub fn new(rule: R, known: &'a [Known], window: (i64, i64), kept: i64, series: bool) -> Self {
+        let starts = known
+            .iter()
+            .zip(0..)
+            .filter_map(|(t, utid)| Some((t.start?, false, utid)));
+        let exits = known
+            .iter()
+            .zip(0..)
+            .filter_map(|(t, utid)| Some((t.exit?, true, utid)));
         let mut turns: Vec<(i64, bool, u32)> = starts.chain(exits).collect();
         turns.sort_unstable_by(|a, b| b.cmp(a));
         Self {
@@ -163,7 +163,10 @@ impl<'a, R: Rule> Fold<'a, R> {
         let life = &mut self.lives[row.utid as usize];
         if life.account.tally.seen && row.ts < life.at && end < life.at && !life.gone {
             return Err(Error::format(
-                format!("a state of thread {} at {} after one that ends at {}", row.utid, row.ts, life.at),
+                format!(
+                    "a state of thread {} at {} after one that ends at {}",
+                    row.utid, row.ts, life.at
+                ),
                 "each thread's states in order of time",
                 "convert the trace again",
             ));
@@ -205,7 +208,13 @@ impl<'a, R: Rule> Fold<'a, R> {
 
     fn pass(&mut self, row: &Row, to: i64, closes: bool) {
         let known = &self.known[row.utid as usize];
-        let Life { memory, account, at, followed, .. } = &mut self.lives[row.utid as usize];
+        let Life {
+            memory,
+            account,
+            at,
+            followed,
+            ..
+        } = &mut self.lives[row.utid as usize];
         let from = (*at).max(row.ts);
         if to < from {
             return;
@@ -219,7 +228,11 @@ impl<'a, R: Rule> Fold<'a, R> {
             if std::mem::take(&mut account.told)
                 && let Some(points) = &mut points
             {
-                points.push(Point { ts: from, utid: row.utid, score: None });
+                points.push(Point {
+                    ts: from,
+                    utid: row.utid,
+                    score: None,
+                });
             }
             return;
         }
@@ -228,7 +241,11 @@ impl<'a, R: Rule> Fold<'a, R> {
             if account.note(self.window, ts, found)
                 && let Some(points) = &mut points
             {
-                points.push(Point { ts, utid: row.utid, score: Some(found) });
+                points.push(Point {
+                    ts,
+                    utid: row.utid,
+                    score: Some(found),
+                });
             }
         };
         if !account.told {
@@ -249,7 +266,8 @@ impl<'a, R: Rule> Fold<'a, R> {
             nice: known.nice,
             closed: closes.then_some(row.closed),
         };
-        self.rule.pass(memory, &part, &mut |ts, memory| note(account, ts, memory));
+        self.rule
+            .pass(memory, &part, &mut |ts, memory| note(account, ts, memory));
         let Account { tally, mark, .. } = account;
         tally.times[usize::from(tally.is_interactive)] += clipped(self.window, *mark, to);
         *mark = to;
@@ -271,7 +289,8 @@ impl<'a, R: Rule> Fold<'a, R> {
     /// `child` begins; whoever creates a thread is running.
     fn fork(&mut self, at: i64, child: u32) {
         let parent = self.known[child as usize].parent;
-        let Some(parent) = parent.filter(|p| (*p as usize) < self.lives.len() && *p != child) else {
+        let Some(parent) = parent.filter(|p| (*p as usize) < self.lives.len() && *p != child)
+        else {
             // There from the start of everything: nothing of it is hidden.
             self.lives[child as usize].account.tally.settled = Some(at);
             return;
@@ -302,7 +321,8 @@ impl<'a, R: Rule> Fold<'a, R> {
             self.advance(&row, at, false);
         }
         let mut heir = R::Memory::default();
-        self.rule.fork(&mut self.lives[parent as usize].memory, &mut heir);
+        self.rule
+            .fork(&mut self.lives[parent as usize].memory, &mut heir);
         self.lives[child as usize].memory = heir;
         if self.lives[parent as usize].account.tally.settled.is_some() {
             self.lives[child as usize].account.tally.settled = Some(at);
@@ -319,7 +339,11 @@ impl<'a, R: Rule> Fold<'a, R> {
             && self.known[utid as usize].wanted
             && let Some(points) = &mut self.points
         {
-            points.push(Point { ts: at, utid, score: None });
+            points.push(Point {
+                ts: at,
+                utid,
+                score: None,
+            });
         }
         let memory = life.memory.clone();
         let parent = self.known[utid as usize].parent;
@@ -338,13 +362,16 @@ impl<'a, R: Rule> Fold<'a, R> {
     }
 
     fn child_gone(&mut self, parent: u32, at: i64, child: &R::Memory) {
-        self.rule.exit(child, &mut self.lives[parent as usize].memory);
+        self.rule
+            .exit(child, &mut self.lives[parent as usize].memory);
         self.say(parent, at);
     }
 
     /// Takes note of a score that changed from outside.
     fn say(&mut self, utid: u32, at: i64) {
-        let Life { memory, account, .. } = &mut self.lives[utid as usize];
+        let Life {
+            memory, account, ..
+        } = &mut self.lives[utid as usize];
         if !account.told {
             return;
         }
@@ -355,12 +382,20 @@ impl<'a, R: Rule> Fold<'a, R> {
             && known.wanted
             && let Some(points) = &mut self.points
         {
-            points.push(Point { ts: at, utid, score: Some(found) });
+            points.push(Point {
+                ts: at,
+                utid,
+                score: Some(found),
+            });
         }
     }
 
     pub fn finish(self) -> (Vec<Tally>, Vec<Point>) {
-        let tallies = self.lives.into_iter().map(|life| life.account.tally).collect();
+        let tallies = self
+            .lives
+            .into_iter()
+            .map(|life| life.account.tally)
+            .collect();
         (tallies, self.points.unwrap_or_default())
     }
 }

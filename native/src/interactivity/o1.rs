@@ -30,7 +30,10 @@ impl O1 {
     pub fn new(settings: &Settings, phase: Option<i64>, ncpu: usize) -> Self {
         Self {
             rules: Sleeping::new(settings),
-            clock: StatClock { hz: settings.int("hz"), phase },
+            clock: StatClock {
+                hz: settings.int("hz"),
+                phase,
+            },
             ncpu: i64::try_from(ncpu).unwrap_or(i64::MAX).clamp(1, 1 << 16),
         }
     }
@@ -41,7 +44,9 @@ impl O1 {
         let full = self.rules.full_slice(fixed);
         let slice = memory.slice.unwrap_or(full) - 1;
         memory.slice = Some(slice);
-        let prio = memory.prio.unwrap_or_else(|| self.rules.priority(&memory.past, fixed));
+        let prio = memory
+            .prio
+            .unwrap_or_else(|| self.rules.priority(&memory.past, fixed));
         if slice <= 0 {
             memory.slice = Some(full);
         } else if !self.rules.is_interactive(prio, fixed)
@@ -60,7 +65,8 @@ impl O1 {
     }
 
     fn credit(&self, memory: &mut Memory, fixed: i64, slept: i64, from_disk: bool) {
-        self.rules.credit_sleep(&mut memory.past, fixed, slept, from_disk);
+        self.rules
+            .credit_sleep(&mut memory.past, fixed, slept, from_disk);
         memory.prio = Some(self.rules.priority(&memory.past, fixed));
     }
 }
@@ -85,22 +91,19 @@ impl Rule for O1 {
         self.rules.child_gone(&mut parent.past, &child.past);
     }
 
-    fn pass(
-        &self,
-        memory: &mut Memory,
-        part: &Part,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         let fixed = 120 + part.nice;
         match part.doing {
             Doing::Running => {
                 let begins = memory.charged.is_none();
                 memory.charged.get_or_insert(part.from);
-                if begins
-                    && let Some(by_thread) = memory.woken.take()
-                {
+                if begins && let Some(by_thread) = memory.woken.take() {
                     let waited = std::mem::take(&mut memory.waited);
-                    let counts = if by_thread { self.rules.of_wait(waited) } else { waited };
+                    let counts = if by_thread {
+                        self.rules.of_wait(waited)
+                    } else {
+                        waited
+                    };
                     self.credit(memory, fixed, counts, false);
                     changed(part.from, memory);
                 }
@@ -138,6 +141,9 @@ impl Rule for O1 {
     fn score(&self, memory: &Memory, nice: i64) -> (i64, bool) {
         let fixed = 120 + nice;
         let prio = self.rules.priority(&memory.past, fixed);
-        (self.rules.bonus(&memory.past), self.rules.is_interactive(prio, fixed))
+        (
+            self.rules.bonus(&memory.past),
+            self.rules.is_interactive(prio, fixed),
+        )
     }
 }

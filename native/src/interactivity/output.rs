@@ -29,13 +29,28 @@ pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
         .map(|(utid, (_, tally))| (utid, tally))
         .collect();
     let ints = |get: &dyn Fn(&Tally) -> Option<i64>| -> ArrayRef {
-        Arc::new(rows.iter().map(|(_, tally)| get(tally)).collect::<Int64Array>())
+        Arc::new(
+            rows.iter()
+                .map(|(_, tally)| get(tally))
+                .collect::<Int64Array>(),
+        )
     };
     let counts = |get: &dyn Fn(&Tally) -> u32| -> ArrayRef {
-        Arc::new(rows.iter().map(|(_, tally)| Some(get(tally))).collect::<UInt32Array>())
+        Arc::new(
+            rows.iter()
+                .map(|(_, tally)| Some(get(tally)))
+                .collect::<UInt32Array>(),
+        )
     };
     table(vec![
-        ("utid", Arc::new(rows.iter().map(|(utid, _)| Some(*utid)).collect::<UInt32Array>())),
+        (
+            "utid",
+            Arc::new(
+                rows.iter()
+                    .map(|(utid, _)| Some(*utid))
+                    .collect::<UInt32Array>(),
+            ),
+        ),
         ("score", ints(&|t| t.score)),
         ("score_min", ints(&|t| t.score.map(|_| t.min))),
         ("score_max", ints(&|t| t.score.map(|_| t.max))),
@@ -63,7 +78,10 @@ pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
 pub fn series(points: &[Point]) -> Result<ArrowTable> {
     let ts: Int64Array = points.iter().map(|p| Some(p.ts)).collect();
     let utid: UInt32Array = points.iter().map(|p| Some(p.utid)).collect();
-    let score: Int64Array = points.iter().map(|p| p.score.map(|(score, _)| score)).collect();
+    let score: Int64Array = points
+        .iter()
+        .map(|p| p.score.map(|(score, _)| score))
+        .collect();
     let is: BooleanArray = points.iter().map(|p| p.score.map(|(_, is)| is)).collect();
     table(vec![
         ("ts", Arc::new(ts)),

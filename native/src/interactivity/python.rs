@@ -19,13 +19,23 @@ pub(crate) fn column<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
     name: &str,
 ) -> Result<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name).and_then(|array| array.as_primitive_opt::<T>()).ok_or_else(|| {
-        Error::usage(format!("no column {name} of type {}", T::DATA_TYPE), "the column", "")
-    })
+    batch
+        .column_by_name(name)
+        .and_then(|array| array.as_primitive_opt::<T>())
+        .ok_or_else(|| {
+            Error::usage(
+                format!("no column {name} of type {}", T::DATA_TYPE),
+                "the column",
+                "",
+            )
+        })
 }
 
 /// A column in which every row has a value.
-pub(crate) fn full<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native]> {
+pub(crate) fn full<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a [T::Native]> {
     let array = column::<T>(batch, name)?;
     if array.null_count() > 0 {
         return Err(Error::format(
@@ -40,7 +50,10 @@ pub(crate) fn full<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str
 fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();
     for batch in batches {
-        let (utid, nice) = (full::<UInt32Type>(batch, "utid")?, full::<Int64Type>(batch, "nice")?);
+        let (utid, nice) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<Int64Type>(batch, "nice")?,
+        );
         let start = column::<Int64Type>(batch, "start_ts")?;
         let exit = column::<Int64Type>(batch, "exit_ts")?;
         let parent = column::<UInt32Type>(batch, "parent_utid")?;
@@ -66,7 +79,10 @@ fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
 fn locks(batches: &[RecordBatch]) -> Result<HashSet<(u32, i64)>> {
     let mut found = HashSet::new();
     for batch in batches {
-        let (utid, ts) = (full::<UInt32Type>(batch, "utid")?, full::<Int64Type>(batch, "ts")?);
+        let (utid, ts) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<Int64Type>(batch, "ts")?,
+        );
         found.extend(utid.iter().copied().zip(ts.iter().copied()));
     }
     Ok(found)
@@ -100,11 +116,19 @@ fn feed<R: Rule>(
     locks: &HashSet<(u32, i64)>,
 ) -> Result<(ArrowTable, ArrowTable)> {
     for batch in states {
-        let (ts, dur) = (full::<Int64Type>(batch, "ts")?, full::<Int64Type>(batch, "dur")?);
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
         let utid = full::<UInt32Type>(batch, "utid")?;
-        let (state, end) = (full::<UInt8Type>(batch, "state")?, full::<UInt8Type>(batch, "end")?);
+        let (state, end) = (
+            full::<UInt8Type>(batch, "state")?,
+            full::<UInt8Type>(batch, "end")?,
+        );
         for i in 0..batch.num_rows() {
-            let Some(mut doing) = doing(state[i]) else { continue };
+            let Some(mut doing) = doing(state[i]) else {
+                continue;
+            };
             if dur[i] < 0 || ts[i].checked_add(dur[i]).is_none() {
                 return Err(Error::format(
                     format!("a state of {} ns from {} ns on", dur[i], ts[i]),
@@ -117,7 +141,14 @@ fn feed<R: Rule>(
             }
             // With the bit 8: a wait that a thread began.
             let (by_thread, closed) = (end[i] & 8 != 0, closed(end[i] & 7));
-            fold.row(&Row { utid: utid[i], ts: ts[i], dur: dur[i], doing, by_thread, closed })?;
+            fold.row(&Row {
+                utid: utid[i],
+                ts: ts[i],
+                dur: dur[i],
+                doing,
+                by_thread,
+                closed,
+            })?;
         }
     }
     let (tallies, points) = fold.finish();
@@ -164,11 +195,22 @@ pub fn interactivity(
             "ule-2003" => {
                 let kept = settings.ns("slp_run_max");
                 let rule = Ule2003::new(&settings, phase);
-                feed(Fold::new(rule, &known, window, kept, series), &known, &states, &locked)
+                feed(
+                    Fold::new(rule, &known, window, kept, series),
+                    &known,
+                    &states,
+                    &locked,
+                )
             }
             "o1" => {
                 let kept = settings.ns("max_sleep_avg");
-                let fold = Fold::new(O1::new(&settings, phase, ncpu), &known, window, kept, series);
+                let fold = Fold::new(
+                    O1::new(&settings, phase, ncpu),
+                    &known,
+                    window,
+                    kept,
+                    series,
+                );
                 feed(fold, &known, &states, &locked)
             }
             _ => Err(Error::usage(

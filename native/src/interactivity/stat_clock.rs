@@ -21,7 +21,8 @@ impl StatClock {
     /// thread that left, for often the tick is what made it leave.
     fn grid(self, phase: i64, from: i64, to: i64) -> impl Iterator<Item = i64> {
         let (hz, second) = (i128::from(self.hz), i128::from(SECOND));
-        let instant = move |k: i128| (i128::from(phase) + (k * second + hz - 1).div_euclid(hz)) as i64;
+        let instant =
+            move |k: i128| (i128::from(phase) + (k * second + hz - 1).div_euclid(hz)) as i64;
         let mut k = ((i128::from(from) - i128::from(phase)) * hz).div_euclid(second);
         while instant(k) <= from {
             k += 1;
@@ -59,7 +60,10 @@ mod tests {
     /// 127 ticks in each second of run, however it is cut up.
     #[test]
     fn run_is_charged_a_tick_for_each_127th_of_a_second() {
-        let clock = StatClock { hz: 127, phase: None };
+        let clock = StatClock {
+            hz: 127,
+            phase: None,
+        };
         for piece in [SECOND, SECOND / 10, 333_333, 7_874_015] {
             let (mut left, mut ticks, mut at) = (Uncharged::default(), 0, 0);
             while at < 10 * SECOND {
@@ -73,7 +77,10 @@ mod tests {
 
     #[test]
     fn a_tick_at_the_instant_of_a_switch_is_of_the_thread_that_left() {
-        let clock = StatClock { hz: 127, phase: None };
+        let clock = StatClock {
+            hz: 127,
+            phase: None,
+        };
         let first = 7_874_016;
         assert_eq!(clock.grid(0, 0, first).collect::<Vec<_>>(), [first]);
         assert_eq!(clock.grid(0, first, SECOND).count(), 126);

@@ -20,16 +20,16 @@ pub struct Memory {
 impl Ule {
     pub fn new(settings: &Settings, phase: Option<i64>) -> Self {
         let scale = Scale::new(settings);
-        Self { clock: StatClock { hz: scale.stathz, phase }, scale }
+        Self {
+            clock: StatClock {
+                hz: scale.stathz,
+                phase,
+            },
+            scale,
+        }
     }
 
-    fn run(
-        &self,
-        memory: &mut Memory,
-        from: i64,
-        to: i64,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn run(&self, memory: &mut Memory, from: i64, to: i64, changed: &mut dyn FnMut(i64, &Memory)) {
         let tick = self.scale.per_stat_tick();
         let mut left = memory.left;
         self.clock.ticks(&mut left, from, to, |at| {
@@ -52,19 +52,15 @@ impl Rule for Ule {
         child.history = parent.history.clone();
         self.scale.inherit(&mut child.history);
         // The work of the fork is charged as one tick.
-        self.scale.add_run(&mut parent.history, self.scale.per_stat_tick());
+        self.scale
+            .add_run(&mut parent.history, self.scale.per_stat_tick());
     }
 
     fn exit(&self, child: &Memory, parent: &mut Memory) {
         self.scale.add_run(&mut parent.history, child.history.run);
     }
 
-    fn pass(
-        &self,
-        memory: &mut Memory,
-        part: &Part,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         match part.doing {
             Doing::Running => self.run(memory, part.from, part.to, changed),
             doing if doing.is_asleep() && part.closed == Some(super::Closed::Seen) => {

@@ -20,7 +20,13 @@ pub struct Memory {
 impl Ule2003 {
     pub fn new(settings: &Settings, phase: Option<i64>) -> Self {
         let scale = Scale::new(settings);
-        Self { clock: StatClock { hz: scale.stathz, phase }, scale }
+        Self {
+            clock: StatClock {
+                hz: scale.stathz,
+                phase,
+            },
+            scale,
+        }
     }
 }
 
@@ -29,8 +35,8 @@ impl Rule for Ule2003 {
 
     fn horizon(&self) -> i64 {
         // As for the later ULE: ticks of run turn a history over, and none is shorter than 1 / hz.
-        (i128::from(self.scale.max) * 20 * SECOND / i128::from(self.scale.hz.min(self.scale.stathz)))
-            as i64
+        (i128::from(self.scale.max) * 20 * SECOND
+            / i128::from(self.scale.hz.min(self.scale.stathz))) as i64
     }
 
     fn fork(&self, parent: &mut Memory, child: &mut Memory) {
@@ -41,12 +47,7 @@ impl Rule for Ule2003 {
         self.scale.add_run(&mut parent.past, child.past.run);
     }
 
-    fn pass(
-        &self,
-        memory: &mut Memory,
-        part: &Part,
-        changed: &mut dyn FnMut(i64, &Memory),
-    ) {
+    fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         match part.doing {
             Doing::Running => {
                 let mut left = memory.left;

@@ -15,9 +15,47 @@ impl Comm {
     /// Cuts at the first NUL, or at 23 bytes.
     pub fn new(bytes: &[u8]) -> Self {
         let mut comm = [0; 24];
-        let end = bytes.iter().take(23).position(|&b| b == 0).unwrap_or(bytes.len().min(23));
-        comm[..end].copy_from_slice(&bytes[..end]);
+        let length = bytes.len().min(23);
+        comm[..length].copy_from_slice(&bytes[..length]);
+        let end = Self(comm).len();
+        if end < length {
+            comm[end..].fill(0);
+        }
         Self(comm)
+    }
+
+    /// `Comm::new` of the first `length` bytes, where at least 24 can be read.
+    #[inline]
+    pub fn from_padded(bytes: &[u8; 24], length: usize) -> Self {
+        let length = length.min(23);
+        let mut comm = [0; 24];
+        let (words, _) = bytes.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let keep = length.saturating_sub(index * 8).min(8) as u32;
+            let mask = u64::MAX.checked_shr(64 - 8 * keep).unwrap_or(0);
+            let word = u64::from_le_bytes(*word) & mask;
+            comm[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        if Self(comm).len() < length {
+            Self::new(&bytes[..length])
+        } else {
+            Self(comm)
+        }
+    }
+
+    /// Bytes before the first NUL.
+    #[inline]
+    fn len(&self) -> usize {
+        let (words, _) = self.0.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            // The lowest byte found is zero for certain.
+            let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+            if zeros != 0 {
+                return index * 8 + (zeros.trailing_zeros() / 8) as usize;
+            }
+        }
+        self.0.len()
     }
 
     /// From a fixed 16-byte kernel field; bytes after the first NUL are dropped.
@@ -29,8 +67,16 @@ impl Comm {
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101_0101_0101_0101_0101)
             & !word
             & 0x8080_8080_8080_8080_8080_8080_8080_8080;
-        let keep = if zeros == 0 { 128 } else { zeros.trailing_zeros() - 7 };
-        let word = if keep == 128 { word } else { word & ((1u128 << keep) - 1) };
+        let keep = if zeros == 0 {
+            128
+        } else {
+            zeros.trailing_zeros() - 7
+        };
+        let word = if keep == 128 {
+            word
+        } else {
+            word & ((1u128 << keep) - 1)
+        };
         let mut comm = [0; 24];
         comm[..16].copy_from_slice(&word.to_le_bytes());
         Self(comm)
@@ -41,8 +87,7 @@ impl Comm {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        let end = self.0.iter().position(|&b| b == 0).unwrap_or(self.0.len());
-        &self.0[..end]
+        &self.0[..self.len()]
     }
 
     pub fn to_text(self) -> String {
@@ -215,7 +260,11 @@ pub const UNKNOWN_TID: u32 = u32::MAX;
 
 impl Party {
     pub fn unknown() -> Self {
-        Self { tid: UNKNOWN_TID, comm: Comm::new(b"<unknown>"), ..Self::default() }
+        Self {
+            tid: UNKNOWN_TID,
+            comm: Comm::new(b"<unknown>"),
+            ..Self::default()
+        }
     }
 }
 
@@ -255,22 +304,68 @@ pub enum Event {
         to_cpu: Option<u16>,
     },
     /// `parent` made `child`; `same_process` when the clone flags tell.
-    Fork { ts: i64, parent: Party, child: Party, same_process: Option<bool> },
+    Fork {
+        ts: i64,
+        parent: Party,
+        child: Party,
+        same_process: Option<bool>,
+    },
     /// `old_tid` became `tid` (differs only if a non-leader called exec).
-    Exec { ts: i64, tid: u32, old_tid: u32 },
-    Exit { ts: i64, who: Party },
-    Rename { ts: i64, tid: u32, comm: Comm },
+    Exec {
+        ts: i64,
+        tid: u32,
+        old_tid: u32,
+    },
+    Exit {
+        ts: i64,
+        who: Party,
+    },
+    Rename {
+        ts: i64,
+        tid: u32,
+        comm: Comm,
+    },
     /// Why `tid`, just switched out, waits (FreeBSD's td_wmesg, td_lockname).
-    Sleep { ts: i64, cpu: u16, tid: u32, kind: SleepKind, reason: Comm },
+    Sleep {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        kind: SleepKind,
+        reason: Comm,
+    },
     /// The thread called sched_yield.
-    Yield { ts: i64, tid: u32 },
-    Priority { ts: i64, who: Party, prio: i16, cause: PriorityCause },
+    Yield {
+        ts: i64,
+        tid: u32,
+    },
+    Priority {
+        ts: i64,
+        who: Party,
+        prio: i16,
+        cause: PriorityCause,
+    },
     /// The kernel's own queue length.
-    QueueLoad { ts: i64, cpu: Option<u16>, load: i32 },
-    Irq { ts: i64, cpu: u16, kind: IrqKind, id: u32, dur: i64 },
+    QueueLoad {
+        ts: i64,
+        cpu: Option<u16>,
+        load: i32,
+    },
+    Irq {
+        ts: i64,
+        cpu: u16,
+        kind: IrqKind,
+        id: u32,
+        dur: i64,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
-    Loss { cpu: Option<u16>, ts_begin: i64, ts_end: i64, count: Option<u64>, reason: LossReason },
+    Loss {
+        cpu: Option<u16>,
+        ts_begin: i64,
+        ts_end: i64,
+        count: Option<u64>,
+        reason: LossReason,
+    },
 }
 
 impl Event {

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::types::{Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch,
     StringArray,
@@ -16,7 +18,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
-    Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind, State, WakeKind,
+    Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind, State,
+    WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
@@ -124,7 +127,10 @@ impl<T: ArrowPrimitiveType> Column for IntOpt<T> {
         self.1.push(item.is_some());
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(PrimitiveArray::<T>::new(refill(&mut self.0).into(), self.1.take_valid()))
+        Arc::new(PrimitiveArray::<T>::new(
+            refill(&mut self.0).into(),
+            self.1.take_valid(),
+        ))
     }
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, true)
@@ -162,7 +168,10 @@ fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
 fn category_field<C: Category>(name: &str, nullable: bool) -> Field {
     let data = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8));
     // Polars reads this key as an Enum with exactly these categories.
-    let texts: String = C::TEXTS.iter().map(|text| format!("{};{text}", text.len())).collect();
+    let texts: String = C::TEXTS
+        .iter()
+        .map(|text| format!("{};{text}", text.len()))
+        .collect();
     Field::new(name, data, nullable)
         .with_metadata(HashMap::from([("_PL_ENUM_VALUES2".to_string(), texts)]))
 }
@@ -198,7 +207,10 @@ impl<C: Category> Column for CatOpt<C> {
     }
     fn take(&mut self) -> ArrayRef {
         let IntOpt(codes, valid) = &mut self.0;
-        dictionary::<C>(PrimitiveArray::new(refill(codes).into(), valid.take_valid()))
+        dictionary::<C>(PrimitiveArray::new(
+            refill(codes).into(),
+            valid.take_valid(),
+        ))
     }
     fn field(name: &str) -> Field {
         category_field::<C>(name, true)
@@ -213,7 +225,10 @@ impl Column for BoolOpt {
         self.valid.push(item.is_some());
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(BooleanArray::new(self.values.take(), self.valid.take_valid()))
+        Arc::new(BooleanArray::new(
+            self.values.take(),
+            self.valid.take_valid(),
+        ))
     }
     fn field(name: &str) -> Field {
         Field::new(name, DataType::Boolean, true)

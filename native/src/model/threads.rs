@@ -20,6 +20,8 @@ struct Record {
     comm_first: Comm,
     kernel: Option<bool>,
     class: Option<SchedClass>,
+    /// What the recorder knew of it, or of its parent, before any event.
+    known_class: Option<SchedClass>,
     prio: Option<i16>,
     affinity: Option<String>,
     recorder: bool,
@@ -68,7 +70,7 @@ impl Identity {
             record.comm = thread.comm;
             record.comm_first = thread.comm;
             record.kernel = thread.kernel;
-            record.class = thread.class;
+            record.known_class = thread.class;
             record.prio = thread.prio;
             record.affinity.clone_from(&thread.affinity);
             record.recorder = thread.recorder;
@@ -79,7 +81,10 @@ impl Identity {
     #[inline]
     fn find(&self, tid: u32) -> Option<u32> {
         if tid < DIRECT {
-            self.direct.get(tid as usize).copied().filter(|&utid| utid != NONE)
+            self.direct
+                .get(tid as usize)
+                .copied()
+                .filter(|&utid| utid != NONE)
         } else {
             self.sparse.get(&tid).copied()
         }
@@ -102,7 +107,10 @@ impl Identity {
     /// A new incarnation of `tid`.
     fn make(&mut self, tid: u32) -> u32 {
         let utid = self.records.len() as u32;
-        self.records.push(Record { tid: Some(tid), ..Record::default() });
+        self.records.push(Record {
+            tid: Some(tid),
+            ..Record::default()
+        });
         self.set(tid, utid);
         utid
     }
@@ -120,7 +128,11 @@ impl Identity {
         let record = &mut self.records[utid as usize];
         if record.comm != who.comm && !who.comm.is_empty() {
             if record.seen && !record.comm.is_empty() {
-                self.renames.push(Rename { ts, utid, comm: who.comm.to_text() });
+                self.renames.push(Rename {
+                    ts,
+                    utid,
+                    comm: who.comm.to_text(),
+                });
             } else {
                 record.comm_first = who.comm;
             }
@@ -181,10 +193,15 @@ impl Identity {
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));
         // `recorder` is not inherited: the workload is the recorder's child.
-        let (parent_pid, parent_kernel, parent_affinity) = parent_utid
+        let (parent_pid, parent_kernel, parent_affinity, parent_class) = parent_utid
             .map(|utid| {
                 let record = &self.records[utid as usize];
-                (record.pid, record.kernel, record.affinity.clone())
+                (
+                    record.pid,
+                    record.kernel,
+                    record.affinity.clone(),
+                    record.known_class,
+                )
             })
             .unwrap_or_default();
         let record = &mut self.records[utid as usize];
@@ -199,9 +216,14 @@ impl Identity {
             record.pid = if same { parent_pid } else { Some(child.tid) };
         }
         record.pid = record.pid.or(child.pid);
-        record.kernel = record.kernel.or(if parent.tid == 2 { Some(true) } else { parent_kernel });
+        record.kernel = record.kernel.or(if parent.tid == 2 {
+            Some(true)
+        } else {
+            parent_kernel
+        });
         record.prio = record.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
+        record.known_class = record.known_class.or(parent_class);
     }
 
     pub fn exec(&mut self, tid: u32, old_tid: u32) {
@@ -245,7 +267,11 @@ impl Identity {
         }
         if record.comm != comm {
             record.comm = comm;
-            self.renames.push(Rename { ts, utid, comm: comm.to_text() });
+            self.renames.push(Rename {
+                ts,
+                utid,
+                comm: comm.to_text(),
+            });
         }
     }
 
@@ -263,13 +289,14 @@ impl Identity {
     }
 
     /// The `threads` table. Classes that no event named follow from Linux's
-    /// priority numbers where `linux` says they are such.
+    /// priority numbers where `linux` says they are such, else from what was
+    /// known at the start.
     pub fn finish(&mut self, linux: bool) -> Threads {
         let mut threads = Threads::default();
         for (utid, record) in self.records.iter().enumerate() {
-            let class = record.class.or_else(|| match record.prio {
-                Some(prio) if linux => Some(linux_class(prio, &record.comm)),
-                _ => None,
+            let class = record.class.or(match record.prio {
+                Some(prio) if linux => Some(linux_class(prio, &record.comm, record.known_class)),
+                _ => record.known_class,
             });
             threads.push(Thread {
                 utid: utid as u32,
@@ -294,12 +321,36 @@ impl Identity {
 
 /// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for
 /// the stop class too), 100..139 nice levels, 140 idle threads. SCHED_BATCH and
-/// SCHED_IDLE cannot be told from a priority.
-fn linux_class(prio: i16, comm: &Comm) -> SchedClass {
+/// SCHED_IDLE have nice levels, too: only `known` tells them, and it may be out
+/// of date where the priority is of another class.
+fn linux_class(prio: i16, comm: &Comm, known: Option<SchedClass>) -> SchedClass {
     match prio {
         ..0 => SchedClass::Deadline,
         0 if comm.as_bytes().starts_with(b"migration/") => SchedClass::Stop,
         0..100 => SchedClass::Realtime,
-        _ => SchedClass::Fair,
+        _ => known
+            .filter(|class| matches!(class, SchedClass::Batch | SchedClass::Idle))
+            .unwrap_or(SchedClass::Fair),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorded_policy_tells_what_linux_priorities_cannot() {
+        let class = |prio, known| linux_class(prio, &Comm::new(b"x"), known);
+        assert_eq!(class(120, None), SchedClass::Fair);
+        assert_eq!(class(120, Some(SchedClass::Batch)), SchedClass::Batch);
+        assert_eq!(class(139, Some(SchedClass::Idle)), SchedClass::Idle);
+        // It became real-time later, or stopped being it.
+        assert_eq!(class(49, Some(SchedClass::Batch)), SchedClass::Realtime);
+        assert_eq!(class(120, Some(SchedClass::Realtime)), SchedClass::Fair);
+        let stop = Comm::new(b"migration/0");
+        assert_eq!(
+            linux_class(0, &stop, Some(SchedClass::Realtime)),
+            SchedClass::Stop
+        );
     }
 }

@@ -35,7 +35,11 @@ fn wrong(table: &str, column: &str, found: impl Into<String>, expected: &str) ->
 fn ints(array: &ArrayRef) -> Option<Vec<Option<i64>>> {
     macro_rules! widen {
         ($kind:ty) => {
-            array.as_primitive::<$kind>().iter().map(|value| value.map(|v| v as i64)).collect()
+            array
+                .as_primitive::<$kind>()
+                .iter()
+                .map(|value| value.map(|v| v as i64))
+                .collect()
         };
     }
     Some(match array.data_type() {
@@ -47,9 +51,11 @@ fn ints(array: &ArrayRef) -> Option<Vec<Option<i64>>> {
         DataType::UInt16 => widen!(UInt16Type),
         DataType::UInt32 => widen!(UInt32Type),
         DataType::UInt64 => widen!(UInt64Type),
-        DataType::Boolean => {
-            array.as_boolean().iter().map(|value| value.map(i64::from)).collect()
-        }
+        DataType::Boolean => array
+            .as_boolean()
+            .iter()
+            .map(|value| value.map(i64::from))
+            .collect(),
         DataType::Null => vec![None; array.len()],
         _ => return None,
     })
@@ -74,7 +80,11 @@ pub struct TableIn<'a> {
 
 impl<'a> TableIn<'a> {
     pub fn new(name: &'a str, batches: &'a [RecordBatch]) -> Self {
-        Self { name, batches, rows: batches.iter().map(RecordBatch::num_rows).sum() }
+        Self {
+            name,
+            batches,
+            rows: batches.iter().map(RecordBatch::num_rows).sum(),
+        }
     }
 
     pub fn rows(&self) -> usize {
@@ -88,7 +98,12 @@ impl<'a> TableIn<'a> {
             match batch.column_by_name(column) {
                 None => all.resize(all.len() + batch.num_rows(), None),
                 Some(array) => all.extend(texts(array).ok_or_else(|| {
-                    wrong(self.name, column, format!("has type {}", array.data_type()), "texts")
+                    wrong(
+                        self.name,
+                        column,
+                        format!("has type {}", array.data_type()),
+                        "texts",
+                    )
                 })?),
             }
         }
@@ -102,7 +117,12 @@ impl<'a> TableIn<'a> {
             match batch.column_by_name(column) {
                 None => all.resize(all.len() + batch.num_rows(), None),
                 Some(array) => all.extend(ints(array).ok_or_else(|| {
-                    wrong(self.name, column, format!("has type {}", array.data_type()), "integers")
+                    wrong(
+                        self.name,
+                        column,
+                        format!("has type {}", array.data_type()),
+                        "integers",
+                    )
                 })?),
             }
         }
@@ -111,8 +131,11 @@ impl<'a> TableIn<'a> {
 
     /// A column of category texts (or of their codes), as codes of `categories`.
     fn codes(&self, column: &str, categories: &[&str]) -> Result<IntColumn> {
-        let by_text: HashMap<&str, i64> =
-            categories.iter().enumerate().map(|(code, &text)| (text, code as i64)).collect();
+        let by_text: HashMap<&str, i64> = categories
+            .iter()
+            .enumerate()
+            .map(|(code, &text)| (text, code as i64))
+            .collect();
         let unknown = |text: &str| {
             wrong(
                 self.name,
@@ -123,9 +146,10 @@ impl<'a> TableIn<'a> {
         };
         let code = |text: Option<String>| match text {
             None => Ok(None),
-            Some(text) => {
-                by_text.get(text.as_str()).map(|&code| Some(code)).ok_or_else(|| unknown(&text))
-            }
+            Some(text) => by_text
+                .get(text.as_str())
+                .map(|&code| Some(code))
+                .ok_or_else(|| unknown(&text)),
         };
         let mut all = Vec::with_capacity(self.rows);
         for batch in self.batches {
@@ -134,12 +158,17 @@ impl<'a> TableIn<'a> {
                 continue;
             };
             let of_type = || {
-                wrong(self.name, column, format!("has type {}", array.data_type()), "an Enum")
+                wrong(
+                    self.name,
+                    column,
+                    format!("has type {}", array.data_type()),
+                    "an Enum",
+                )
             };
             if let Some(dictionary) = array.as_any_dictionary_opt() {
                 let values = texts(dictionary.values()).ok_or_else(of_type)?;
-                let keys = ints(&dictionary.keys().slice(0, dictionary.len()))
-                    .ok_or_else(of_type)?;
+                let keys =
+                    ints(&dictionary.keys().slice(0, dictionary.len())).ok_or_else(of_type)?;
                 for key in keys {
                     let text = match key {
                         Some(key) => values.get(key as usize).cloned().flatten(),
@@ -160,13 +189,23 @@ impl<'a> TableIn<'a> {
 
     fn required<T>(&self, value: Option<T>, column: &str, row: usize) -> Result<T> {
         value.ok_or_else(|| {
-            wrong(self.name, column, format!("is null in row {row}"), "a value in every row")
+            wrong(
+                self.name,
+                column,
+                format!("is null in row {row}"),
+                "a value in every row",
+            )
         })
     }
 }
 
 impl IntColumn {
-    fn get<T: TryFrom<i64>>(&self, table: &TableIn<'_>, column: &str, row: usize) -> Result<Option<T>> {
+    fn get<T: TryFrom<i64>>(
+        &self,
+        table: &TableIn<'_>,
+        column: &str,
+        row: usize,
+    ) -> Result<Option<T>> {
         match self.0[row] {
             None => Ok(None),
             Some(value) => T::try_from(value).map(Some).map_err(|_| {
@@ -213,47 +252,71 @@ macro_rules! rows {
 }
 
 pub fn switches(table: TableIn<'_>) -> Result<Vec<Switch>> {
-    Ok(rows!(table, Switch {
-        ts: need,
-        cpu: need,
-        prev_utid: need,
-        prev_state: category(State),
-        prev_prio: maybe,
-        preempted: flag,
-        next_utid: need,
-        next_prio: maybe,
-    }))
+    Ok(rows!(
+        table,
+        Switch {
+            ts: need,
+            cpu: need,
+            prev_utid: need,
+            prev_state: category(State),
+            prev_prio: maybe,
+            preempted: flag,
+            next_utid: need,
+            next_prio: maybe,
+        }
+    ))
 }
 
 pub fn wakeups(table: TableIn<'_>) -> Result<Vec<Wakeup>> {
-    Ok(rows!(table, Wakeup {
-        ts: need,
-        cpu: need,
-        waker_utid: maybe,
-        current_utid: maybe,
-        utid: need,
-        kind: category(WakeKind),
-        target_cpu: maybe,
-        prio: maybe,
-    }))
+    Ok(rows!(
+        table,
+        Wakeup {
+            ts: need,
+            cpu: need,
+            waker_utid: maybe,
+            current_utid: maybe,
+            utid: need,
+            kind: category(WakeKind),
+            target_cpu: maybe,
+            prio: maybe,
+        }
+    ))
 }
 
 pub fn migrations(table: TableIn<'_>) -> Result<Vec<Migration>> {
-    Ok(rows!(table, Migration { ts: need, cpu: need, utid: need, from_cpu: maybe, to_cpu: maybe }))
+    Ok(rows!(
+        table,
+        Migration {
+            ts: need,
+            cpu: need,
+            utid: need,
+            from_cpu: maybe,
+            to_cpu: maybe
+        }
+    ))
 }
 
 pub fn yields(table: TableIn<'_>) -> Result<Vec<Yield>> {
-    Ok(rows!(table, Yield { ts: need, utid: need }))
+    Ok(rows!(
+        table,
+        Yield {
+            ts: need,
+            utid: need
+        }
+    ))
 }
 
 pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
-    Ok(rows!(table, Loss {
-        cpu: maybe,
-        ts_begin: need,
-        ts_end: need,
-        count: maybe,
-        reason: category(LossReason),
-    }))
+    Ok(rows!(
+        table,
+        Loss {
+            cpu: maybe,
+            ts_begin: need,
+            ts_end: need,
+            count: maybe,
+            reason: category(LossReason),
+        }
+    ))
 }
 
 /// Fact rows, each list in time order.
@@ -311,14 +374,24 @@ impl Facts {
                 return Ok(());
             }
             let found = format!("holds {utid} in row {row}");
-            Err(wrong(table, column, found, "utids numbered from 0 without holes"))
+            Err(wrong(
+                table,
+                column,
+                found,
+                "utids numbered from 0 without holes",
+            ))
         };
         let cpu = |table, row, cpu| {
             if cpu < ncpu {
                 return Ok(());
             }
             let expected = format!("a CPU below ncpu, {ncpu}");
-            Err(wrong(table, "cpu", format!("holds {cpu} in row {row}"), &expected))
+            Err(wrong(
+                table,
+                "cpu",
+                format!("holds {cpu} in row {row}"),
+                &expected,
+            ))
         };
         for (row, switch) in self.switches.iter().enumerate() {
             cpu("switches", row, switch.cpu)?;
@@ -329,7 +402,10 @@ impl Facts {
                     return Err(wrong(
                         "switches",
                         "next_utid",
-                        format!("or prev_utid holds {idle} on CPU {} in row {row}", switch.cpu),
+                        format!(
+                            "or prev_utid holds {idle} on CPU {} in row {row}",
+                            switch.cpu
+                        ),
                         "the CPU's own idle thread, whose utid is the CPU's number",
                     ));
                 }

@@ -265,7 +265,9 @@ impl Reconstructor {
     /// The CPU's current thread left it unseen, some time after it was last
     /// confirmed there.
     fn lose_current(&mut self, cpu: u16) {
-        let CpuTotals { current, confirmed, .. } = self.cpus[usize::from(cpu)];
+        let CpuTotals {
+            current, confirmed, ..
+        } = self.cpus[usize::from(cpu)];
         self.release(cpu, confirmed, End::Lost);
         if current != NOBODY && current >= self.ncpu {
             self.threads[current as usize].forget();
@@ -513,7 +515,11 @@ impl Reconstructor {
                 let spurious = thread.pending.take().is_some();
                 let waking = kind == WakeKind::Waking;
                 let wait = OpenWait {
-                    cause: if kind == WakeKind::New { Cause::New } else { Cause::Wake },
+                    cause: if kind == WakeKind::New {
+                        Cause::New
+                    } else {
+                        Cause::Wake
+                    },
                     ts_waking: waking.then_some(t),
                     ts_ready: t,
                     ts_enqueued: (!waking).then_some(t),
@@ -543,7 +549,11 @@ impl Reconstructor {
         match thread.state {
             State::Running => {}
             State::Runnable => {
-                if thread.wait.as_ref().is_some_and(|wait| wait.ts_enqueued.is_some()) {
+                if thread
+                    .wait
+                    .as_ref()
+                    .is_some_and(|wait| wait.ts_enqueued.is_some())
+                {
                     self.close(utid, t, End::Switched);
                 }
                 let thread = &mut self.threads[utid as usize];
@@ -584,9 +594,7 @@ impl Reconstructor {
         for utid in self.ncpu..self.threads.len() as u32 {
             let thread = &self.threads[utid as usize];
             let concerned = row.cpu.is_none() || thread.cpu.is_none() || thread.cpu == row.cpu;
-            if thread.born
-                && concerned
-                && !matches!(thread.state, State::Running | State::Unknown)
+            if thread.born && concerned && !matches!(thread.state, State::Running | State::Unknown)
             {
                 self.lose(utid, row.ts_begin);
             }

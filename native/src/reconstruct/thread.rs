@@ -60,7 +60,12 @@ impl Thread {
     }
 
     pub fn first_seen(ts: i64) -> Self {
-        Self { born: true, since: ts, last_event: ts, ..Self::unborn() }
+        Self {
+            born: true,
+            since: ts,
+            last_event: ts,
+            ..Self::unborn()
+        }
     }
 
     /// What it does is not known any more, nor what its last wake or yield meant.

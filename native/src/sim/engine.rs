@@ -137,7 +137,8 @@ impl<'a> Engine<'a> {
                     mask: spec.mask,
                     work: 0,
                     owed: 0,
-                    pc: 0,
+                    pc: spec.first,
+                    end: spec.first + spec.len,
                     yielding: false,
                 }
             })
@@ -360,8 +361,8 @@ impl<'a> Engine<'a> {
             .filter_map(|c| c.curr)
             .map(|t| {
                 let th = &self.world.threads[t as usize];
-                let name = &self.load.threads[t as usize].name;
-                format!("{t} ({name:?}) at step {}", th.pc)
+                let spec = &self.load.threads[t as usize];
+                format!("{t} ({:?}) at step {}", spec.name, th.pc - spec.first)
             })
             .collect();
         at.truncate(6);
@@ -481,11 +482,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next tick after now on the grid k / hz + skew.
+    /// The next tick after now on the grid k / hz + phase + skew.
     pub(super) fn arm_clock(&mut self, c: Cpu, kind: u32, hz: u32) {
         let n = self.world.cpus.len() as u32;
         let skew = i128::from(self.clocks.skew_ns) * i128::from(c);
         let hz = i128::from(hz);
+        let skew = skew + i128::from(self.world.machine.costs.tick_phase_ns);
         let since = i128::from(self.world.now) - skew;
         // ceil(k * 1e9 / hz) is the instant of tick k.
         let mut k = (since * hz).div_euclid(1_000_000_000) + 1;

@@ -237,6 +237,7 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
             steps.push(Step::WaitFor {
                 channel: t,
                 count: 0,
+                cost: 0,
                 disk: false,
             });
         }
@@ -255,6 +256,7 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
                     steps.push(Step::Signal {
                         to,
                         pair: NO_CHANNEL,
+                        cost: 0,
                         sync: rng.below(2) == 0,
                         meet: false,
                     });

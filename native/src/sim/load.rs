@@ -3,7 +3,7 @@ use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, Int64Array, RecordBatch};
 use pyo3::prelude::*;
 
 use super::error::{Error, Result};
@@ -11,9 +11,38 @@ use super::machine::{Cpu, CpuSet};
 use super::workload::{Channel, Class, INBOX, NO_CHANNEL, SELF, Step, ThreadSpec, Workload};
 use crate::arrow_ffi::read_stream;
 
-/// A table of whole numbers handed in by the Python side.
+/// The columns of both tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Col {
+    Program,
+    Op,
+    Ns,
+    Thread,
+    Count,
+    Step,
+    Disk,
+    Sync,
+    Meet,
+    Class,
+    Nice,
+    RtPrio,
+    Mask,
+    Tid,
+    Pid,
+    Start,
+    Asleep,
+    Cpu,
+}
+
+const NAMES: [&str; 18] = [
+    "program", "op", "ns", "thread", "count", "step", "disk", "sync", "meet", "class", "nice",
+    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu",
+];
+
+/// A table of whole numbers handed in by the Python side. A million steps are
+/// nothing rare, so that columns are found by place, and not copied if whole.
 pub(super) struct Numbers {
-    columns: HashMap<String, Vec<Option<i64>>>,
+    columns: [Option<Int64Array>; NAMES.len()],
     rows: usize,
 }
 
@@ -21,9 +50,9 @@ impl Numbers {
     pub(super) fn read(table: &Bound<'_, PyAny>) -> Result<Self> {
         let (schema, batches) = read_stream(table)?;
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut columns = HashMap::new();
+        let mut columns = [const { None }; NAMES.len()];
         for (i, field) in schema.fields().iter().enumerate() {
-            let mut all = Vec::with_capacity(rows);
+            let mut parts = Vec::with_capacity(batches.len());
             for batch in &batches {
                 let Some(array) = batch.column(i).as_primitive_opt::<Int64Type>() else {
                     return Err(Error::usage(
@@ -32,30 +61,31 @@ impl Numbers {
                         "use schedscope.simulate, which prepares the tables",
                     ));
                 };
-                if array.null_count() == 0 {
-                    all.extend(array.values().iter().map(|v| Some(*v)));
-                } else {
-                    all.extend(array.iter());
-                }
+                parts.push(array);
             }
-            columns.insert(field.name().clone(), all);
+            if let Some(at) = NAMES.iter().position(|n| n == field.name()) {
+                columns[at] = Some(match parts[..] {
+                    [whole] => whole.clone(),
+                    _ => parts.iter().flat_map(|a| a.iter()).collect(),
+                });
+            }
         }
         Ok(Self { columns, rows })
     }
 
-    fn get(&self, column: &str, row: usize) -> Option<i64> {
-        self.columns
-            .get(column)
-            .and_then(|c| c.get(row).copied().flatten())
+    fn get(&self, column: Col, row: usize) -> Option<i64> {
+        let array = self.columns[column as usize].as_ref()?;
+        (row < array.len() && array.is_valid(row)).then(|| array.value(row))
     }
 
     /// A value that must be there and fit its type.
-    fn need<T: TryFrom<i64>>(&self, what: &str, column: &str, row: usize) -> Result<T> {
+    fn need<T: TryFrom<i64>>(&self, what: &str, column: Col, row: usize) -> Result<T> {
         let value = self.get(column, row);
         value.and_then(|v| T::try_from(v).ok()).ok_or_else(|| {
             Error::usage(
                 format!(
-                    "{what} {row}: {column} is {}",
+                    "{what} {row}: {} is {}",
+                    NAMES[column as usize],
                     value.map_or("missing".to_string(), |v| v.to_string())
                 ),
                 "a value in the column's range",
@@ -99,6 +129,9 @@ pub mod op {
     pub const EXIT: u8 = 11;
 }
 
+/// The channel from one thread to another.
+type Pairs = HashMap<(u32, u32), u32, rustc_hash::FxBuildHasher>;
+
 pub(super) struct Input {
     pub(super) threads: Numbers,
     pub(super) steps: Numbers,
@@ -118,20 +151,20 @@ impl Input {
         }
         let programs = self.programs()?;
         for row in 0..self.threads.rows {
-            let of = |column: &str| self.threads.get(column, row);
-            let program: u32 = self.threads.need("thread", "program", row)?;
+            let of = |column: Col| self.threads.get(column, row);
+            let program: u32 = self.threads.need("thread", Col::Program, row)?;
             let (first, len) = programs.get(&program).copied().unwrap_or((0, 0));
             load.threads.push(ThreadSpec {
                 name: self.names.get(row).cloned().unwrap_or_default(),
-                tid: of("tid"),
-                pid: of("pid"),
-                class: class(self.threads.need("thread", "class", row)?)?,
-                nice: self.threads.need("thread", "nice", row)?,
-                rt_prio: self.threads.need("thread", "rt_prio", row)?,
-                mask: self.threads.need("thread", "mask", row)?,
-                start: of("start"),
-                asleep: of("asleep").unwrap_or(0) != 0,
-                cpu: of("cpu").and_then(|c| Cpu::try_from(c).ok()),
+                tid: of(Col::Tid),
+                pid: of(Col::Pid),
+                class: class(self.threads.need("thread", Col::Class, row)?)?,
+                nice: self.threads.need("thread", Col::Nice, row)?,
+                rt_prio: self.threads.need("thread", Col::RtPrio, row)?,
+                mask: self.threads.need("thread", Col::Mask, row)?,
+                start: of(Col::Start),
+                asleep: of(Col::Asleep).unwrap_or(0) != 0,
+                cpu: of(Col::Cpu).and_then(|c| Cpu::try_from(c).ok()),
                 first,
                 len,
             });
@@ -143,19 +176,24 @@ impl Input {
     /// Where each program's steps lie; rows of one program stand together.
     fn programs(&self) -> Result<HashMap<u32, (u32, u32)>> {
         let mut found: HashMap<u32, (u32, u32)> = HashMap::new();
-        let mut last = None;
-        for row in 0..self.steps.rows {
-            let program: u32 = self.steps.need("step", "program", row)?;
-            let entry = found.entry(program).or_insert((row as u32, 0));
-            if entry.1 > 0 && last != Some(program) {
+        let mut begin = 0;
+        while begin < self.steps.rows {
+            let program: u32 = self.steps.need("step", Col::Program, begin)?;
+            let mut end = begin + 1;
+            while end < self.steps.rows
+                && self.steps.get(Col::Program, end) == Some(i64::from(program))
+            {
+                end += 1;
+            }
+            let place = (begin as u32, (end - begin) as u32);
+            if found.insert(program, place).is_some() {
                 return Err(Error::usage(
-                    format!("step {row} belongs to program {program}, whose steps ended before"),
+                    format!("step {begin} belongs to program {program}, whose steps ended before"),
                     "the steps of a program together",
                     "sort the steps by program, keeping their order",
                 ));
             }
-            entry.1 += 1;
-            last = Some(program);
+            begin = end;
         }
         Ok(found)
     }
@@ -166,20 +204,27 @@ impl Input {
         let n = load.threads.len();
         let mut users: HashMap<u32, Vec<u32>> = HashMap::new();
         for row in 0..n {
-            let program: u32 = self.threads.need("thread", "program", row)?;
+            let program: u32 = self.threads.need("thread", Col::Program, row)?;
             users.entry(program).or_default().push(row as u32);
         }
         let none = Vec::new();
-        let owners = |program: u32| users.get(&program).unwrap_or(&none);
-        let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut known = (None, &none);
+        // Rows of one program stand together.
+        let mut owners = |program: u32| {
+            if known.0 != Some(program) {
+                known = (Some(program), users.get(&program).unwrap_or(&none));
+            }
+            known.1
+        };
+        let mut pairs = Pairs::default();
         let mut hears = vec![false; n];
         load.inboxes = vec![NO_CHANNEL; n];
         for row in 0..self.steps.rows {
-            if self.steps.get("op", row) != Some(i64::from(op::WAIT_FOR)) {
+            if self.steps.get(Col::Op, row) != Some(i64::from(op::WAIT_FOR)) {
                 continue;
             }
-            let program: u32 = self.steps.need("step", "program", row)?;
-            if self.steps.get("thread", row).is_none() {
+            let program: u32 = self.steps.need("step", Col::Program, row)?;
+            if self.steps.get(Col::Thread, row).is_none() {
                 for t in owners(program) {
                     let inbox = &mut load.inboxes[*t as usize];
                     if *inbox == NO_CHANNEL {
@@ -189,7 +234,7 @@ impl Input {
                 }
                 continue;
             }
-            let from: u32 = self.steps.need("step", "thread", row)?;
+            let from: u32 = self.steps.need("step", Col::Thread, row)?;
             let [me] = owners(program)[..] else {
                 if owners(program).is_empty() {
                     continue;
@@ -205,55 +250,54 @@ impl Input {
                 load.channels.len() as u32 - 1
             });
         }
+        load.steps.reserve_exact(self.steps.rows);
         for row in 0..self.steps.rows {
-            let program: u32 = self.steps.need("step", "program", row)?;
-            let signals = self.steps.get("op", row) == Some(i64::from(op::SIGNAL));
-            if signals && owners(program).len() > 1 {
+            let program: u32 = self.steps.need("step", Col::Program, row)?;
+            let signals = self.steps.get(Col::Op, row) == Some(i64::from(op::SIGNAL));
+            let owners = owners(program);
+            if signals && owners.len() > 1 {
                 // Who of them signals would have to be known to the listener.
-                let to: u32 = self.steps.need("step", "thread", row)?;
+                let to: u32 = self.steps.need("step", Col::Thread, row)?;
                 if hears.get(to as usize).copied().unwrap_or(false) {
                     return Err(shared(program, row));
                 }
             }
-            let me = owners(program).first().copied().unwrap_or(SELF);
-            let first = programs.get(&program).map_or(0, |p| p.0);
-            let step = self.step(row, me, first, &pairs)?;
+            let me = owners.first().copied().unwrap_or(SELF);
+            let step = self.step(row, me, &pairs)?;
             load.steps.push(step);
         }
-        number_repeats(load, programs);
-        Ok(())
+        number_repeats(load, programs)
     }
 
-    fn step(
-        &self,
-        row: usize,
-        me: u32,
-        first: u32,
-        pairs: &HashMap<(u32, u32), u32>,
-    ) -> Result<Step> {
+    fn step(&self, row: usize, me: u32, pairs: &Pairs) -> Result<Step> {
         let s = &self.steps;
-        let ns = || s.need::<i64>("step", "ns", row);
-        let flag = |column: &str| s.get(column, row).unwrap_or(0) != 0;
-        let thread = || s.need::<u32>("step", "thread", row);
-        let of = || s.get("thread", row).map_or(Ok(SELF), |_| thread());
-        Ok(match s.need::<u8>("step", "op", row)? {
+        let ns = || s.need::<i64>("step", Col::Ns, row);
+        let cost = || {
+            s.get(Col::Ns, row)
+                .map_or(Ok(0), |_| s.need("step", Col::Ns, row))
+        };
+        let flag = |column: Col| s.get(column, row).unwrap_or(0) != 0;
+        let thread = || s.need::<u32>("step", Col::Thread, row);
+        let of = || s.get(Col::Thread, row).map_or(Ok(SELF), |_| thread());
+        Ok(match s.need::<u8>("step", Col::Op, row)? {
             op::RUN => Step::Run(ns()?),
             op::SLEEP => Step::Sleep {
                 ns: ns()?,
-                disk: flag("disk"),
+                disk: flag(Col::Disk),
             },
             op::WAIT_UNTIL => Step::WaitUntil(ns()?),
             op::WAIT_FOR => {
-                let channel = match s.get("thread", row) {
+                let channel = match s.get(Col::Thread, row) {
                     None => INBOX,
                     Some(_) => pairs.get(&(thread()?, me)).copied().unwrap_or(NO_CHANNEL),
                 };
                 Step::WaitFor {
                     channel,
                     count: s
-                        .get("count", row)
-                        .map_or(Ok(0), |_| s.need("step", "count", row))?,
-                    disk: flag("disk"),
+                        .get(Col::Count, row)
+                        .map_or(Ok(0), |_| s.need("step", Col::Count, row))?,
+                    cost: cost()?,
+                    disk: flag(Col::Disk),
                 }
             }
             op::SIGNAL => {
@@ -261,27 +305,28 @@ impl Input {
                 Step::Signal {
                     to,
                     pair: pairs.get(&(me, to)).copied().unwrap_or(NO_CHANNEL),
-                    sync: flag("sync"),
-                    meet: flag("meet"),
+                    cost: cost()?,
+                    sync: flag(Col::Sync),
+                    meet: flag(Col::Meet),
                 }
             }
             op::FORK => Step::Fork(thread()?),
             op::YIELD => Step::Yield,
             op::SET_PRIORITY => Step::SetPriority {
                 of: of()?,
-                class: class(s.need("step", "class", row)?)?,
-                nice: s.need("step", "nice", row)?,
-                rt_prio: s.need("step", "rt_prio", row)?,
+                class: class(s.need("step", Col::Class, row)?)?,
+                nice: s.need("step", Col::Nice, row)?,
+                rt_prio: s.need("step", Col::RtPrio, row)?,
             },
             op::SET_AFFINITY => Step::SetAffinity {
                 of: of()?,
-                mask: s.need("step", "mask", row)?,
+                mask: s.need("step", Col::Mask, row)?,
             },
             op::REPEAT => Step::Repeat {
-                to: s.need::<u32>("step", "step", row)?,
-                times: match s.get("count", row) {
+                to: s.need::<u32>("step", Col::Step, row)?,
+                times: match s.get(Col::Count, row) {
                     None => None,
-                    Some(_) => Some(s.need("step", "count", row)?),
+                    Some(_) => Some(s.need("step", Col::Count, row)?),
                 },
                 counter: 0,
             },
@@ -289,7 +334,7 @@ impl Input {
             op::EXIT => Step::Exit,
             other => {
                 return Err(Error::usage(
-                    format!("step {row} of program starting at {first}: operation {other}"),
+                    format!("step {row}: operation {other}"),
                     "an operation number below 12",
                     "",
                 ));
@@ -309,14 +354,21 @@ fn shared(program: u32, row: usize) -> Error {
 }
 
 /// Gives each `Repeat` of a program a counter of its own.
-fn number_repeats(load: &mut Workload, programs: &HashMap<u32, (u32, u32)>) {
-    for (first, len) in programs.values() {
-        let mut next = 0u32;
+fn number_repeats(load: &mut Workload, programs: &HashMap<u32, (u32, u32)>) -> Result<()> {
+    for (program, (first, len)) in programs {
+        let mut next = Some(0u16);
         for step in &mut load.steps[*first as usize..(*first + *len) as usize] {
             if let Step::Repeat { counter, .. } = step {
-                *counter = next;
-                next = next.saturating_add(1);
+                *counter = next.ok_or_else(|| {
+                    Error::usage(
+                        format!("program {program} has more than 65536 `repeat` steps"),
+                        "at most so many in one program",
+                        "write the repeated steps out, or use more threads",
+                    )
+                })?;
+                next = counter.checked_add(1);
             }
         }
     }
+    Ok(())
 }

@@ -106,8 +106,12 @@ pub struct Costs {
     pub ipi_ns: i64,
     /// Time from a request to choose until an idle CPU does, in ns.
     pub idle_exit_ns: i64,
+    /// Time from a request to choose until a busy CPU gives up its thread, in ns.
+    pub preempt_ns: i64,
     /// Time each clock tick steals from the running thread, in ns.
     pub tick_ns: i64,
+    /// When a clock tick falls, in ns after the beginning.
+    pub tick_phase_ns: i64,
 }
 
 impl Default for Costs {
@@ -118,7 +122,9 @@ impl Default for Costs {
             smt_speed_permille: 1000,
             ipi_ns: 0,
             idle_exit_ns: 0,
+            preempt_ns: 0,
             tick_ns: 0,
+            tick_phase_ns: 0,
         }
     }
 }
@@ -172,7 +178,9 @@ impl Machine {
                 costs.switch_ns,
                 costs.ipi_ns,
                 costs.idle_exit_ns,
+                costs.preempt_ns,
                 costs.tick_ns,
+                costs.tick_phase_ns,
                 costs.migration_ns[0],
                 costs.migration_ns[1],
                 costs.migration_ns[2],

@@ -1,4 +1,5 @@
 //! The replay simulator: a workload under a policy on a machine.
+pub mod agreement;
 pub mod engine;
 pub mod error;
 pub mod extract;
@@ -9,20 +10,20 @@ pub mod load;
 pub mod machine;
 pub mod output;
 pub mod policy;
-pub mod queue;
 mod program;
 mod py_policy;
 mod py_world;
 pub mod python;
+pub mod queue;
 pub mod rng;
 mod running;
 pub mod shared_queue;
-pub mod trace_sink;
-mod transitions;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod timelines;
+pub mod trace_sink;
+mod transitions;
 pub mod tree;
 pub mod workload;
 pub mod world;

@@ -7,13 +7,18 @@ use super::workload::{INBOX, SELF, Step, Tid};
 use super::world::{State, Why};
 
 impl Engine<'_> {
+    /// Give `t`, whose burst is over, one of `ns`, with its next step if that is a `run`.
+    pub(super) fn burst(&mut self, t: Tid, ns: u32) {
+        self.fetch_run(t);
+        self.world.threads[t as usize].work += i64::from(ns) * 1024;
+    }
+
     /// If the next step is a `run`, begin it: saves an event of no length.
     pub(super) fn fetch_run(&mut self, t: Tid) {
-        let spec = &self.load.threads[t as usize];
         let th = &mut self.world.threads[t as usize];
         if th.work == 0
-            && th.pc < spec.len
-            && let Step::Run(ns) = self.load.steps[(spec.first + th.pc) as usize]
+            && th.pc < th.end
+            && let Step::Run(ns) = self.load.steps[th.pc as usize]
         {
             th.work = ns * 1024;
             th.pc += 1;
@@ -25,8 +30,6 @@ impl Engine<'_> {
         let Some(t) = self.world.cpus[c as usize].curr else {
             return;
         };
-        let spec = &self.load.threads[t as usize];
-        let (first, len) = (spec.first, spec.len);
         loop {
             self.standstill += 1;
             if self.standstill > self.standstill_limit {
@@ -34,11 +37,11 @@ impl Engine<'_> {
             }
             let now = self.world.now;
             let th = &mut self.world.threads[t as usize];
-            if th.pc >= len {
+            if th.pc >= th.end {
                 self.exit(c, t);
                 return;
             }
-            let step = self.load.steps[(first + th.pc) as usize];
+            let step = self.load.steps[th.pc as usize];
             th.pc += 1;
             match step {
                 Step::Run(ns) => {
@@ -66,13 +69,17 @@ impl Engine<'_> {
                 Step::WaitFor {
                     channel,
                     count,
+                    cost,
                     disk,
                 } => {
                     let channel = match channel {
                         INBOX => self.load.inboxes[t as usize],
                         named => named,
                     };
-                    let wait = Waiting { channel, count };
+                    let wait = Waiting {
+                        channel,
+                        count: u64::from(count),
+                    };
                     if !self.receive(wait) {
                         self.waiting[t as usize] = Some(wait);
                         if let Some(sender) = self.meeting[channel as usize].take() {
@@ -83,6 +90,9 @@ impl Engine<'_> {
                             };
                             self.wake(sender, wake);
                         }
+                        if cost > 0 {
+                            self.burst(t, cost);
+                        }
                         self.block(c, t, disk);
                         return;
                     }
@@ -90,6 +100,7 @@ impl Engine<'_> {
                 Step::Signal {
                     to,
                     pair,
+                    cost,
                     sync,
                     meet,
                 } => {
@@ -100,7 +111,10 @@ impl Engine<'_> {
                         self.block(c, t, false);
                         return;
                     }
-                    self.signal(c, t, to, pair, sync);
+                    if self.signal(c, t, to, pair, sync) && cost > 0 {
+                        self.burst(t, cost);
+                        break;
+                    }
                 }
                 Step::Fork(child) => {
                     if self.world.threads[child as usize].state == State::Unborn {
@@ -136,7 +150,7 @@ impl Engine<'_> {
                         _ => {
                             // An endless loop may go round more often than u32 counts.
                             *done = done.saturating_add(u32::from(times.is_some()));
-                            th.pc = to;
+                            th.pc = self.load.threads[t as usize].first + to;
                         }
                     }
                 }
@@ -186,7 +200,8 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn signal(&mut self, c: Cpu, from: Tid, to: Tid, pair: u32, sync: bool) {
+    /// Answers whether it woke the reader.
+    pub(super) fn signal(&mut self, c: Cpu, from: Tid, to: Tid, pair: u32, sync: bool) -> bool {
         let inbox = self.load.inboxes.get(to as usize).copied();
         for channel in [Some(pair), inbox].into_iter().flatten() {
             if let Some(mailbox) = self.boxes.get_mut(channel as usize) {
@@ -203,6 +218,8 @@ impl Engine<'_> {
                 sync,
             };
             self.wake(to, wake);
+            return true;
         }
+        false
     }
 }

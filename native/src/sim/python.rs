@@ -73,7 +73,7 @@ pub fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>) -> Result<Machine> {
+fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>, tick_phase: i64) -> Result<Machine> {
     let cpus = shape
         .iter()
         .map(|[core, llc, package, node, capacity]| CpuInfo {
@@ -98,7 +98,9 @@ fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>) -> Result<Machine> 
             .map_or(1000, |v| (v * 1000.0).round() as i64),
         ipi_ns: ns("ipi"),
         idle_exit_ns: ns("idle_exit"),
+        preempt_ns: ns("preempt"),
         tick_ns: ns("tick"),
+        tick_phase_ns: tick_phase,
     };
     Machine::new(cpus, costs)
 }
@@ -162,6 +164,8 @@ pub struct Options {
     #[pyo3(item)]
     costs: HashMap<String, f64>,
     #[pyo3(item)]
+    tick_phase: i64,
+    #[pyo3(item)]
     folder: Option<PathBuf>,
 }
 
@@ -192,7 +196,7 @@ pub fn simulate<'py>(
         masks,
         names,
     };
-    let machine = machine(&options.shape, &options.costs)?;
+    let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
     let load = input.workload(machine.ncpu())?;
     drop(input);
     load.check(machine.ncpu())?;
@@ -324,6 +328,7 @@ fn run(
     about.insert("simulation".into(), simulation);
     about.insert("seed".into(), json!(options.seed));
     about.insert("costs".into(), json!(options.costs));
+    about.insert("tick_phase".into(), json!(options.tick_phase));
     Ok((store, about, series))
 }
 
@@ -416,14 +421,16 @@ fn steps_of(out: &Extractor) -> Result<ArrowTable> {
     let mut rt_prio = Vec::with_capacity(n);
     for (i, t) in out.threads.iter().enumerate() {
         for s in &t.steps {
-            let timed = matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
+            let costs = matches!(s.op, op::SIGNAL | op::WAIT_FOR) && s.ns > 0;
+            let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
             let named = (s.thread != u32::MAX).then_some(s.thread);
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);
             ops.push(s.op);
             ns.push(timed.then_some(s.ns));
             thread.push(named);
-            count.push((s.op == op::WAIT_FOR).then_some(s.count as i64));
+            // Of anyone, it waits for the next signal not yet taken.
+            count.push((s.op == op::WAIT_FOR && named.is_some()).then_some(s.count as i64));
             disk.push(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
             meet.push((s.op == op::SIGNAL).then_some(s.meet));
             class.push(priority.map(|p| p.0));

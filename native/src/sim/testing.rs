@@ -204,6 +204,7 @@ fn fifo_runs_to_block_and_a_signal_wakes() {
             Step::Signal {
                 to: 2,
                 pair: NO_CHANNEL,
+                cost: 0,
                 sync: false,
                 meet: false,
             },
@@ -215,6 +216,7 @@ fn fifo_runs_to_block_and_a_signal_wakes() {
             Step::WaitFor {
                 channel: 0,
                 count: 1,
+                cost: 0,
                 disk: false,
             },
             Step::Run(4 * MS),
@@ -233,6 +235,7 @@ fn a_signal_never_sent_names_the_thread() {
         &[Step::WaitFor {
             channel: 0,
             count: 2,
+            cost: 0,
             disk: false,
         }],
     );

@@ -12,12 +12,14 @@ impl Engine<'_> {
     /// over at once, or none.
     pub(super) fn appear_asleep(&mut self, t: Tid) -> bool {
         let now = self.world.now;
+        let mut after = 0;
         let (until, wait, disk) = match self.load.program(t).first() {
             Some(Step::Sleep { ns, disk }) if *ns > 0 => (Some(now + ns), None, *disk),
             Some(Step::WaitUntil(at)) if *at > now => (Some(*at), None, false),
             Some(Step::WaitFor {
                 channel,
                 count,
+                cost,
                 disk,
             }) => {
                 let channel = match *channel {
@@ -26,12 +28,13 @@ impl Engine<'_> {
                 };
                 let wait = Waiting {
                     channel,
-                    count: *count,
+                    count: u64::from(*count),
                 };
                 if self.receive(wait) {
-                    self.world.threads[t as usize].pc = 1;
+                    self.world.threads[t as usize].pc += 1;
                     return false;
                 }
+                after = *cost;
                 (None, Some(wait), *disk)
             }
             Some(Step::Park) => (None, None, false),
@@ -41,7 +44,7 @@ impl Engine<'_> {
         self.world.sink.start(now, t, None);
         self.policy.on_fork(&mut self.world, None, t);
         let th = &mut self.world.threads[t as usize];
-        th.pc = 1;
+        th.pc += 1;
         th.state = State::Sleeping;
         th.since = now;
         if disk {
@@ -52,7 +55,7 @@ impl Engine<'_> {
             self.live += 1;
             self.arm_thread(t, at);
         }
-        self.fetch_run(t);
+        self.burst(t, after);
         true
     }
 

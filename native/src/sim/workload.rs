@@ -18,18 +18,22 @@ pub enum Step {
     /// Sleep until this instant; nothing if it has passed.
     WaitUntil(i64),
     /// Wait until `channel` has carried its `count`-th signal (from 1), or, with
-    /// count 0, one signal that this thread has not yet taken.
+    /// count 0, one signal that this thread has not yet taken. `cost`: CPU time of
+    /// going to sleep and coming back, used only if it does sleep.
     WaitFor {
         channel: u32,
-        count: u64,
+        count: u32,
+        cost: u32,
         disk: bool,
     },
     /// Send one signal along each of `pair` and `inbox` and wake their reader
     /// if that is what it waits for. `sync`: the sender is about to sleep.
     /// `meet`: the sender first waits until the reader waits for it on `pair`.
+    /// `cost`: CPU time that raising the wake takes, used only if one is raised.
     Signal {
         to: Tid,
         pair: u32,
+        cost: u32,
         sync: bool,
         meet: bool,
     },
@@ -53,12 +57,15 @@ pub enum Step {
     Repeat {
         to: u32,
         times: Option<u32>,
-        counter: u32,
+        counter: u16,
     },
     /// Sleep to the end of the simulation; what a trace that ends leaves behind.
     Park,
     Exit,
 }
+
+// Programs lie in memory step by step, and a step of each is a likely cache miss.
+const _: () = assert!(size_of::<Step>() == 16);
 
 /// In place of a thread: the one that takes the step.
 pub const SELF: Tid = u32::MAX;

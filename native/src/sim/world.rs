@@ -62,7 +62,9 @@ pub struct Thread {
     pub(super) work: i64,
     /// Wall ns of costs to pay before work goes on.
     pub(super) owed: i64,
+    /// The next step of its program, and the end of that: places in the workload's steps.
     pub(super) pc: u32,
+    pub(super) end: u32,
     pub(super) yielding: bool,
 }
 
@@ -230,15 +232,18 @@ impl World {
     }
 
     /// Ask `c` to choose again at this instant (another CPU hears it after the
-    /// IPI delay, an idle one chooses after its exit from idling). The strongest reason given wins.
+    /// IPI delay, an idle one chooses after its exit from idling, a busy one after
+    /// the time that a preemption takes). The strongest reason given wins.
     pub fn resched(&mut self, c: Cpu, why: Why) {
         let remote = self.here.is_some_and(|h| h != c);
         let costs = &self.machine.costs;
         let mut delay = if remote { costs.ipi_ns } else { 0 };
         if self.cpus[c as usize].curr.is_none() {
             delay += costs.idle_exit_ns;
+        } else if why == Why::Preempted {
+            delay += costs.preempt_ns;
         }
-        let costs_delays = costs.ipi_ns > 0;
+        let costs_delays = costs.ipi_ns > 0 || costs.preempt_ns > 0;
         let now = self.now;
         let n = self.cpus.len();
         let cpu = &mut self.cpus[c as usize];

@@ -175,8 +175,13 @@ impl ColumnChunk {
             .set_data_page_offset(self.data_page_offset.unwrap_or(0) as i64)
             .set_dictionary_page_offset(self.dictionary_page_offset.map(|at| at as i64));
         if let Some((low, high)) = self.range.take() {
-            metadata =
-                metadata.set_statistics(Statistics::int64(Some(low), Some(high), None, None, false));
+            metadata = metadata.set_statistics(Statistics::int64(
+                Some(low),
+                Some(high),
+                None,
+                None,
+                false,
+            ));
         }
         let result = ColumnCloseResult {
             bytes_written: body.len() as u64,
@@ -212,7 +217,12 @@ fn keep<'a, T: Copy>(
         return &room[..values.len()];
     };
     let mut len = 0;
-    for (mask, values) in valid.inner().bit_chunks().iter_padded().zip(values.chunks(64)) {
+    for (mask, values) in valid
+        .inner()
+        .bit_chunks()
+        .iter_padded()
+        .zip(values.chunks(64))
+    {
         if mask == 0 {
             continue;
         }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
 
-use crate::error::Result;
 pub use self::parquet::ParquetStore;
+use crate::error::Result;
 
 /// Takes the batches of each table, in order.
 pub trait Store {

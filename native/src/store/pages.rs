@@ -194,7 +194,11 @@ mod tests {
     #[test]
     fn every_width_packs_as_one_bit_after_another_would() {
         for width in 0..=64u32 {
-            let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
+            let mask = if width == 0 {
+                0
+            } else {
+                u64::MAX >> (64 - width)
+            };
             let values: [u64; MINIBLOCK] =
                 std::array::from_fn(|i| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask);
             let mut expected = vec![0u8; MINIBLOCK / 8 * width as usize];

@@ -37,7 +37,10 @@ impl ParquetStore {
         let (sender, receiver) = sync_channel(IN_FLIGHT);
         let directory = directory.to_owned();
         let writer = std::thread::spawn(move || write_all(&directory, &receiver));
-        Self { sender: Some(sender), writer: Some(writer) }
+        Self {
+            sender: Some(sender),
+            writer: Some(writer),
+        }
     }
 
     /// Completes the files; returns the number of rows of each table.
@@ -49,7 +52,11 @@ impl ParquetStore {
     fn join(&mut self) -> Outcome {
         match self.writer.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
-            _ => Err(Error::usage("the Parquet writer stopped", "it to run to the end", "")),
+            _ => Err(Error::usage(
+                "the Parquet writer stopped",
+                "it to run to the end",
+                "",
+            )),
         }
     }
 }
@@ -59,7 +66,9 @@ impl Store for ParquetStore {
     const CHUNK: usize = 1 << 14;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
-        let Some(sender) = &self.sender else { return Ok(()) };
+        let Some(sender) = &self.sender else {
+            return Ok(());
+        };
         if sender.send((table, batch)).is_ok() {
             return Ok(());
         }
@@ -110,7 +119,13 @@ impl TableFile {
         let writer =
             SerializedFileWriter::new(file, description.root_schema_ptr(), Arc::new(properties))
                 .map_err(|error| failed(&path, error))?;
-        Ok(Self { path, writer, columns, group_rows: 0, rows: 0 })
+        Ok(Self {
+            path,
+            writer,
+            columns,
+            group_rows: 0,
+            rows: 0,
+        })
     }
 
     fn write(&mut self, batch: &RecordBatch) -> std::result::Result<(), ParquetError> {
@@ -122,7 +137,11 @@ impl TableFile {
         }
         self.rows += batch.num_rows() as u64;
         self.group_rows += batch.num_rows();
-        if self.group_rows >= ROW_GROUP { self.end_row_group() } else { Ok(()) }
+        if self.group_rows >= ROW_GROUP {
+            self.end_row_group()
+        } else {
+            Ok(())
+        }
     }
 
     fn end_row_group(&mut self) -> std::result::Result<(), ParquetError> {
@@ -154,7 +173,8 @@ fn write_all(directory: &Path, receiver: &Receiver<(&'static str, RecordBatch)>)
     }
     for (name, batch) in receiver {
         if let Some(file) = files.get_mut(name) {
-            file.write(&batch).map_err(|error| failed(&file.path, error))?;
+            file.write(&batch)
+                .map_err(|error| failed(&file.path, error))?;
         }
     }
     let mut rows = BTreeMap::new();

@@ -28,8 +28,14 @@ pub struct Known {
 /// What a row of `states` says that its thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    Running { cpu: u16, weight: i64 },
-    Waiting { cpu: u16, weight: i64 },
+    Running {
+        cpu: u16,
+        weight: i64,
+    },
+    Waiting {
+        cpu: u16,
+        weight: i64,
+    },
     /// Runnable, on no known queue.
     Unplaced,
     /// Of another class than the fair one, running or runnable.

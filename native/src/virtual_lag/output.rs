@@ -1,9 +1,7 @@
 //! What the replay found, as Arrow tables.
 use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, BooleanArray, Int64Array, UInt8Array, UInt16Array, UInt32Array,
-};
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, UInt8Array, UInt16Array, UInt32Array};
 
 use super::{Known, Point, Tally};
 use crate::arrow_ffi::ArrowTable;
@@ -18,13 +16,28 @@ pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
         .map(|(utid, (_, tally))| (utid, tally))
         .collect();
     let ints = |get: &dyn Fn(&Tally) -> Option<i64>| -> ArrayRef {
-        Arc::new(rows.iter().map(|(_, tally)| get(tally)).collect::<Int64Array>())
+        Arc::new(
+            rows.iter()
+                .map(|(_, tally)| get(tally))
+                .collect::<Int64Array>(),
+        )
     };
     let counts = |get: &dyn Fn(&Tally) -> u32| -> ArrayRef {
-        Arc::new(rows.iter().map(|(_, tally)| Some(get(tally))).collect::<UInt32Array>())
+        Arc::new(
+            rows.iter()
+                .map(|(_, tally)| Some(get(tally)))
+                .collect::<UInt32Array>(),
+        )
     };
     table(vec![
-        ("utid", Arc::new(rows.iter().map(|(utid, _)| Some(*utid)).collect::<UInt32Array>())),
+        (
+            "utid",
+            Arc::new(
+                rows.iter()
+                    .map(|(utid, _)| Some(*utid))
+                    .collect::<UInt32Array>(),
+            ),
+        ),
         ("weight", ints(&|t| t.weight)),
         ("lag", ints(&|t| t.last.map(|(_, lag)| lag))),
         ("ts_lag", ints(&|t| t.last.map(|(ts, _)| ts))),
@@ -52,7 +65,12 @@ pub fn series(points: &[Point]) -> Result<ArrowTable> {
     let cpu: UInt16Array = points.iter().map(|p| Some(p.cpu)).collect();
     let turn: UInt8Array = points.iter().map(|p| Some(p.turn as u8)).collect();
     let flags = |get: &dyn Fn(&Point) -> bool| -> ArrayRef {
-        Arc::new(points.iter().map(|p| Some(get(p))).collect::<BooleanArray>())
+        Arc::new(
+            points
+                .iter()
+                .map(|p| Some(get(p)))
+                .collect::<BooleanArray>(),
+        )
     };
     table(vec![
         ("ts", ints(&|p| p.ts)),

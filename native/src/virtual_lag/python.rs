@@ -135,7 +135,10 @@ fn chains(states: &States<'_>, known: &[Known]) -> Result<(Vec<u32>, Vec<(i64, u
             ));
         }
         before = end;
-        let Some(seen) = last.get_mut(utid as usize).filter(|_| known[utid as usize].listed) else {
+        let Some(seen) = last
+            .get_mut(utid as usize)
+            .filter(|_| known[utid as usize].listed)
+        else {
             return Err(Error::format(
                 format!("a state of thread {utid}, which the table of threads does not have"),
                 "every thread in that table",
@@ -143,9 +146,7 @@ fn chains(states: &States<'_>, known: &[Known]) -> Result<(Vec<u32>, Vec<(i64, u
             ));
         };
         let previous = std::mem::replace(seen, i as u32);
-        if previous != NONE
-            && states.ts[previous as usize] + states.dur[previous as usize] == ts
-        {
+        if previous != NONE && states.ts[previous as usize] + states.dur[previous as usize] == ts {
             next[previous as usize] = i as u32;
         } else {
             starts.push((ts, i as u32));

@@ -79,7 +79,10 @@ impl Queues {
     pub fn queue(&mut self, c: u16) -> &mut Queue {
         let at = usize::from(c);
         if self.queues.len() <= at {
-            let empty = Queue { clean: true, ..Queue::default() };
+            let empty = Queue {
+                clean: true,
+                ..Queue::default()
+            };
             self.queues.resize(at + 1, empty);
         }
         &mut self.queues[at]
@@ -122,7 +125,11 @@ impl Queues {
             q.next = None;
         }
         if q.members.is_empty() {
-            q.sum = Average { moment: 0, weight: 0, origin: v };
+            q.sum = Average {
+                moment: 0,
+                weight: 0,
+                origin: v,
+            };
             q.clean = true;
         } else if let Some(other) = q.members.get(slot).copied() {
             self.entity(other).slot = slot;
@@ -168,7 +175,11 @@ impl Queues {
 
     /// The least virtual time on the queue.
     pub fn least(&self, c: u16) -> Option<i64> {
-        self.queues[usize::from(c)].members.iter().map(|t| self.of(*t).v).min()
+        self.queues[usize::from(c)]
+            .members
+            .iter()
+            .map(|t| self.of(*t).v)
+            .min()
     }
 
     /// EEVDF's choice: the thread put back if it is eligible and its request not done,
@@ -183,7 +194,13 @@ impl Queues {
             return Some(t);
         }
         let key = |t: &u32| (self.of(*t).deadline, self.of(*t).order);
-        let eligible = q.members.iter().copied().filter(|t| self.is_eligible(c, *t));
-        eligible.min_by_key(key).or_else(|| q.members.iter().copied().min_by_key(key))
+        let eligible = q
+            .members
+            .iter()
+            .copied()
+            .filter(|t| self.is_eligible(c, *t));
+        eligible
+            .min_by_key(key)
+            .or_else(|| q.members.iter().copied().min_by_key(key))
     }
 }

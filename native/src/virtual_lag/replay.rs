@@ -201,7 +201,9 @@ impl<'a> Replay<'a> {
             return;
         }
         let min = q.min;
-        let Some(t) = q.members.first().copied() else { return };
+        let Some(t) = q.members.first().copied() else {
+            return;
+        };
         // CFS's queue must have caught up with it, too.
         if !cfs || self.all.of(t).v == min {
             self.all.queue(c).clean = true;
@@ -219,7 +221,9 @@ impl<'a> Replay<'a> {
 
     /// Carry the virtual time of `t` over to that of `c`.
     fn rebase(&mut self, c: u16, t: u32) {
-        let Some(home) = self.all.of(t).home else { return };
+        let Some(home) = self.all.of(t).home else {
+            return;
+        };
         if home != c {
             self.refresh(home);
             let by = self.all.queue(c).min - self.all.queue(home).min;
@@ -256,7 +260,8 @@ impl<'a> Replay<'a> {
                 let (min, others) = (q.min, (q.members.len() as i64, q.sum.weight));
                 let e = self.all.entity(t);
                 e.v = if first {
-                    k.placing.born(e.v, min, born && parent.is_some(), others, weight)
+                    k.placing
+                        .born(e.v, min, born && parent.is_some(), others, weight)
                 } else {
                     k.placing.woken(e.v, min)
                 };
@@ -301,7 +306,9 @@ impl<'a> Replay<'a> {
 
     /// CFS of old: the child runs first, if its parent runs where it begins.
     fn swap_with_parent(&mut self, c: u16, t: u32, parent: Option<u32>) {
-        let Some(p) = parent.filter(|p| self.all.queue(c).curr == Some(*p)) else { return };
+        let Some(p) = parent.filter(|p| self.all.queue(c).curr == Some(*p)) else {
+            return;
+        };
         let (pv, cv) = (self.all.of(p).v, self.all.of(t).v);
         if pv < cv {
             self.all.shift(c, p, cv);
@@ -458,7 +465,9 @@ impl<'a> Replay<'a> {
 
     fn finish_delayed(&mut self, t: u32) {
         let e = self.all.of(t);
-        let (Place::Delayed, Some(c)) = (e.place, e.home) else { return };
+        let (Place::Delayed, Some(c)) = (e.place, e.home) else {
+            return;
+        };
         self.keep_lag(c, t);
         if self.eevdf().is_some_and(|k| k.zero) {
             let e = self.all.entity(t);
@@ -558,9 +567,16 @@ impl<'a> Replay<'a> {
     /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
     fn look_around(&mut self, c: u16, t: u32) {
         let now = self.now;
-        let Some(q) = self.all.queues.get(usize::from(c)) else { return };
+        let Some(q) = self.all.queues.get(usize::from(c)) else {
+            return;
+        };
         let average = q.sum.moment as f64 / q.sum.weight.max(1) as f64;
-        for m in q.members.iter().copied().filter(|m| *m != t && Some(*m) != q.curr) {
+        for m in q
+            .members
+            .iter()
+            .copied()
+            .filter(|m| *m != t && Some(*m) != q.curr)
+        {
             let e = self.all.of(m);
             // Exactly only where it matters.
             let about = (average - (e.v - q.sum.origin) as f64) * e.weight as f64 / NICE_0 as f64;

@@ -77,10 +77,17 @@ impl Clock {
 impl Rules {
     /// Of a policy of the family `eevdf` or `cfs`; None for another one.
     pub fn new(family: &str, s: &Settings, ncpu: usize, phase: i64) -> Option<Self> {
-        let clock = |s: &Settings| Clock { hz: s.int("hz"), phase };
+        let clock = |s: &Settings| Clock {
+            hz: s.int("hz"),
+            phase,
+        };
         match family {
             "eevdf" => {
-                let f = if s.is_on("scaling") { log2_factor(ncpu, 8) } else { 1 };
+                let f = if s.is_on("scaling") {
+                    log2_factor(ncpu, 8)
+                } else {
+                    1
+                };
                 Some(Self::Eevdf(Eevdf {
                     slice: s.ns("base_slice") * f,
                     place_lag: s.is_on("place_lag"),
@@ -92,7 +99,10 @@ impl Rules {
                     clock: clock(s),
                 }))
             }
-            "cfs" => Some(Self::Cfs(Cfs { placing: Placing::new(s, ncpu), clock: clock(s) })),
+            "cfs" => Some(Self::Cfs(Cfs {
+                placing: Placing::new(s, ncpu),
+                clock: clock(s),
+            })),
             _ => None,
         }
     }

@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--comm", metavar="NAME", action="append", help="replay and compare only these threads"
     )
+    parser.add_argument(
+        "--others",
+        choices=("occupy", "drop"),
+        default="occupy",
+        help="with --comm, the rest: they take the CPU time they took (default), or none",
+    )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
     parser.add_argument("--seed", type=int, default=1)
     _options.add_format(parser)
@@ -80,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             set=tunables,
             costs=costs,
             comm=args.comm,
+            others=args.others,
             external=args.external,
             seed=args.seed,
             progress=lambda now, events: progress(now, trace.duration),
@@ -90,7 +97,10 @@ def run(args: argparse.Namespace) -> int:
         columns=COLUMNS,
         about={"trace": trace.name, "costs": vars(costs), "window": list(trace.window)},
         head=[f"{trace.name}: {trace.ncpu} CPUs, {trace.duration / 1e9:.2f} s", ""],
-        foot=["ratios are replay over real; order is Kendall's tau of matched blocks"],
+        foot=[
+            "ratios are replay over real; order is Kendall's tau of matched blocks"
+            + (" further apart than the captures are" if again is not None else "")
+        ],
     )
     return 0
 
@@ -114,6 +124,7 @@ COLUMNS = [
     Column("switches_ratio", "switches", kind="number"),
     Column("preemptions_ratio", "preempted", kind="number", rank=1),
     Column("migrations_ratio", "migrations", kind="number"),
+    Column("elapsed_ratio", "elapsed", kind="number", rank=1),
     Column("depth_ratio", "depth", kind="number", rank=1),
     Column("order", kind="number"),
     Column("shift", kind="time", rank=1),

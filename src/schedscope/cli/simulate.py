@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
-        "idle_exit, tick (times) or smt_speed (a factor); all free by default",
+        "idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
     )
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
     parser.add_argument("--stop-at", metavar="TIME", help="end the simulation there, as in 10s")
@@ -77,7 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", action="store_true", help="keep the policy's internal series")
     parser.add_argument("-o", "--output", metavar="OUT.sched", help="keep the simulated trace")
     parser.add_argument("--force", action="store_true", help="replace existing output")
-    parser.add_argument("--figure", metavar="FILE", help="draw the waits under each policy")
+    parser.add_argument(
+        "--figure",
+        metavar="FILE",
+        help="draw the waits under each policy; with --record the policy's own view over time",
+    )
     parser.add_argument(
         "--save-workload", metavar="NAME.workload", help="keep the workload, for any simulator"
     )
@@ -169,7 +173,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, workload: Workload, name: str) -> int:
     import polars as pl
 
-    from schedscope.simulator.outcome import SCHEMA, outcome, waits_by_class
+    from schedscope.simulator.outcome import SCHEMA, rows_of
     from schedscope.simulator.run import simulate
 
     with Progress(f"simulating {name}") as progress:
@@ -183,11 +187,10 @@ def _one(args: argparse.Namespace, workload: Workload, name: str) -> int:
             progress=_share(progress, args),
             **_arguments(args),
         )
-    frame = pl.DataFrame([{"policy": name, **outcome(trace)}], schema=SCHEMA)
+    frame = pl.DataFrame(rows_of(name, trace, by_class=True), schema=SCHEMA)
     if args.figure:
-        _figure(args.figure, {name: trace})
-    foot = _class_lines(waits_by_class(trace))
-    foot += [f"warning: {text}" for text in trace.info.get("warnings") or []]
+        _figure(args.figure, {name: trace}, internals=args.record)
+    foot = [f"warning: {text}" for text in trace.info.get("warnings") or []]
     if args.output:
         foot.append(f"trace: {args.output}")
     _emit(args, workload, frame, foot)
@@ -212,6 +215,7 @@ def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> 
                     workload,
                     policies=[name],
                     keep=kept,
+                    by_class=True,
                     progress=_share(progress, args),
                     **_arguments(args),
                 )
@@ -230,23 +234,75 @@ def _share(progress: Progress, args: argparse.Namespace) -> Any:
 
 
 def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[str]) -> None:
+    import polars as pl
+
     report = workload.info.get("extraction")
     head = [repr(workload)]
     if report:
-        external = report["wakes_external"] + report["wakes_unknown_waker"]
-        head.append(
-            f"extracted: {units.count(report['wakes_by_threads'])} wakes by threads, "
-            f"{units.count(external)} from outside, "
-            f"{units.count(report['wakes_missing'])} not in the trace, "
-            f"{units.count(report['involuntary_dropped'])} involuntary switches left out, "
-            f"{units.duration(report['cpu_time_lost'])} of running time lost"
-        )
+        head += _extraction(report)
     about = {"workload": workload.info, "n_threads": workload.n_threads}
-    _output.emit(frame, args.format, columns=COLUMNS, about=about, head=[*head, ""], foot=foot)
+    columns = COLUMNS
+    if args.format == "table":
+        several = frame["sched_class"].is_not_null().any()
+        # A policy's name stands once, above its classes.
+        frame = frame.with_columns(
+            policy=pl.when(pl.col("sched_class").is_null()).then("policy").otherwise(pl.lit("")),
+            sched_class=pl.col("sched_class").fill_null("all"),
+        )
+        columns = [c for c in COLUMNS if several or c.name != "sched_class"]
+    _output.emit(frame, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
+
+
+def _extraction(report: dict[str, Any]) -> list[str]:
+    """What the extraction kept, cut and guessed; all of it stands in the JSON form."""
+
+    def n(key: str, words: str) -> str | None:
+        return f"{units.count(report[key])} {words}" if report[key] else None
+
+    def t(key: str, words: str) -> str | None:
+        return f"{units.duration(report[key])} {words}" if report[key] else None
+
+    hz = report["clock_hz"]
+    lines = {
+        "kept": [
+            t("cpu_time", "of CPU time"),
+            n("wakes_by_threads", "wakes by threads"),
+            n("meetings", "signals that wait for their reader"),
+            n("waits_for_anyone", "waits for whoever comes"),
+            n("wakes_external", "sleeps ended from outside"),
+            n("yields", "yields"),
+            n("forks", "forks"),
+            n("exits", "exits"),
+            n("priority_changes", "changes of priority"),
+        ],
+        "cut": [
+            n("involuntary_dropped", "involuntary switches"),
+            n("wakes_spurious", "wakes of threads awake"),
+            n("running_at_begin", "threads that ran at the begin"),
+            n("cut_at_end", "threads alive at the end"),
+            t("cpu_time_lost", "of running time at breaks"),
+        ],
+        "guessed": [
+            n("wakes_missing", "wakes not in the trace"),
+            n("wakes_unknown_waker", "wakers unknown"),
+            n("wakes_before_sleep", "sleeps that a wake overtook"),
+            n("gaps", "gaps slept through"),
+            n("bound_by_name", "kernel threads bound by their name"),
+            n("bound_by_waiting", "threads bound to where they waited"),
+            t("sleep_cost", "for a sleep"),
+            f"a clock of {hz} Hz" if hz else "no clock",
+        ],
+    }
+    return [
+        f"  {word:<8} {', '.join(found)}"
+        for word, parts in lines.items()
+        if (found := [part for part in parts if part])
+    ]
 
 
 COLUMNS = [
     Column("policy"),
+    Column("sched_class", "class"),
     Column("completion", kind="time"),
     Column("wait_p50", "wait p50", kind="time"),
     Column("wait_p99", "p99", kind="time"),
@@ -263,20 +319,11 @@ COLUMNS = [
 ]
 
 
-def _class_lines(frame: Any) -> list[str]:
-    if frame.height < 2:
-        return []
-    return [
-        f"{row['sched_class']}: {units.count(row['n'])} waits, p50 {units.duration(row['p50'])}, "
-        f"p99 {units.duration(row['p99'])}, max {units.duration(row['max'])}"
-        for row in frame.to_dicts()
-    ]
+def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> None:
+    from schedscope.simulator.figures import plot_internals, plot_policies
 
-
-def _figure(path: str, traces: dict[str, Any]) -> None:
-    from schedscope.simulator.figures import plot_policies
-
-    figure = plot_policies(traces).get_figure(root=True)
+    drawn = plot_internals(*traces.values()) if internals else plot_policies(traces)
+    figure = drawn.get_figure(root=True)
     assert figure is not None
     figure.savefig(path)
 

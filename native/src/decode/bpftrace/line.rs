@@ -43,7 +43,11 @@ impl<'a> Fields<'a> {
 
     fn party(&mut self) -> Option<Party> {
         let prio = self.small()?;
-        Some(Party { tid: self.small()?, prio: Some(prio), ..Party::default() })
+        Some(Party {
+            tid: self.small()?,
+            prio: Some(prio),
+            ..Party::default()
+        })
     }
 }
 
@@ -59,13 +63,21 @@ pub struct Start {
 impl Start {
     #[inline]
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
-        let [letter @ (b'S' | b'K' | b'E' | b'N' | b'M' | b'F' | b'C' | b'R' | b'P' | b'X'), b' ', ..] =
-            *fields.0
+        let [
+            letter @ (b'S' | b'K' | b'E' | b'N' | b'M' | b'F' | b'C' | b'R' | b'P' | b'X'),
+            b' ',
+            ..,
+        ] = *fields.0
         else {
             return None;
         };
         fields.0 = &fields.0[2..];
-        Some(Self { letter, ts: fields.int()?, cpu: fields.small()?, seq: fields.small()? })
+        Some(Self {
+            letter,
+            ts: fields.int()?,
+            cpu: fields.small()?,
+            seq: fields.small()?,
+        })
     }
 
     pub fn rank(&self) -> u8 {
@@ -105,12 +117,22 @@ pub struct Since {
 pub fn since(mut fields: Fields<'_>) -> Option<Since> {
     let since = fields.int()?;
     let _state = fields.int()?;
-    Some(Since { since, prio: fields.small()?, tid: fields.small()? })
+    Some(Since {
+        since,
+        prio: fields.small()?,
+        tid: fields.small()?,
+    })
 }
 
 /// The events of one line, at most two. `fields` stand behind `seq`.
-pub fn events(start: &Start, fields: &mut Fields<'_>, states: &StateTable) -> Option<[Option<Event>; 2]> {
-    let Start { letter, ts, cpu, .. } = *start;
+pub fn events(
+    start: &Start,
+    fields: &mut Fields<'_>,
+    states: &StateTable,
+) -> Option<[Option<Event>; 2]> {
+    let Start {
+        letter, ts, cpu, ..
+    } = *start;
     let one = |event| Some([Some(event), None]);
     match letter {
         b'S' => {
@@ -125,7 +147,14 @@ pub fn events(start: &Start, fields: &mut Fields<'_>, states: &StateTable) -> Op
                 State::Runnable => None,
                 _ => Some(false),
             };
-            one(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+            one(Event::Switch {
+                ts,
+                cpu,
+                prev,
+                prev_state,
+                preempted,
+                next,
+            })
         }
         b'K' | b'E' | b'N' => {
             let kind = match letter {
@@ -136,38 +165,91 @@ pub fn events(start: &Start, fields: &mut Fields<'_>, states: &StateTable) -> Op
             // The script cannot see whether an interrupt did the waking.
             let waker = Some(fields.small()?);
             let target_cpu = fields.cpu()?;
-            one(Event::Wakeup { ts, cpu, kind, waker, current: waker, who: fields.party()?, target_cpu })
+            one(Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                waker,
+                current: waker,
+                who: fields.party()?,
+                target_cpu,
+            })
         }
         b'M' => {
             let tid = fields.small()?;
-            let who = Party { tid, prio: Some(fields.small()?), ..Party::default() };
-            one(Event::Migrate { ts, cpu, who, from_cpu: fields.cpu()?, to_cpu: fields.cpu()? })
+            let who = Party {
+                tid,
+                prio: Some(fields.small()?),
+                ..Party::default()
+            };
+            one(Event::Migrate {
+                ts,
+                cpu,
+                who,
+                from_cpu: fields.cpu()?,
+                to_cpu: fields.cpu()?,
+            })
         }
         b'F' => {
             let parent = fields.small()?;
-            let parent = Party { tid: parent, pid: Some(fields.small()?), ..Party::default() };
+            let parent = Party {
+                tid: parent,
+                pid: Some(fields.small()?),
+                ..Party::default()
+            };
             let child = fields.small()?;
             let same_process = Some(fields.int()? != 0);
-            let child = Party { tid: child, comm: fields.name(), ..Party::default() };
-            one(Event::Fork { ts, parent, child, same_process })
+            let child = Party {
+                tid: child,
+                comm: fields.name(),
+                ..Party::default()
+            };
+            one(Event::Fork {
+                ts,
+                parent,
+                child,
+                same_process,
+            })
         }
         b'C' => {
             let (tid, old_tid) = (fields.small()?, fields.small()?);
             let comm = fields.name();
-            Some([Some(Event::Exec { ts, tid, old_tid }), Some(Event::Rename { ts, tid, comm })])
+            Some([
+                Some(Event::Exec { ts, tid, old_tid }),
+                Some(Event::Rename { ts, tid, comm }),
+            ])
         }
         b'R' => {
             let tid = fields.small()?;
-            one(Event::Rename { ts, tid, comm: fields.name() })
+            one(Event::Rename {
+                ts,
+                tid,
+                comm: fields.name(),
+            })
         }
         b'P' => {
-            let who = Party { tid: fields.small()?, ..Party::default() };
+            let who = Party {
+                tid: fields.small()?,
+                ..Party::default()
+            };
             let _old = fields.int()?;
-            one(Event::Priority { ts, who, prio: fields.small()?, cause: PriorityCause::PiSetprio })
+            one(Event::Priority {
+                ts,
+                who,
+                prio: fields.small()?,
+                cause: PriorityCause::PiSetprio,
+            })
         }
         _ => {
             let tid = fields.small()?;
-            one(Event::Exit { ts, who: Party { tid, pid: Some(fields.small()?), ..Party::default() } })
+            one(Event::Exit {
+                ts,
+                who: Party {
+                    tid,
+                    pid: Some(fields.small()?),
+                    ..Party::default()
+                },
+            })
         }
     }
 }
@@ -184,18 +266,42 @@ mod tests {
 
     #[test]
     fn a_switch_line_keeps_a_name_with_spaces() {
-        let Some([Some(Event::Switch { prev, prev_state, preempted, next, .. }), None]) =
-            read("S 5321876067235 1 3 0 256 120 28211 120 27580 opt cgu.14")
+        let Some(
+            [
+                Some(Event::Switch {
+                    prev,
+                    prev_state,
+                    preempted,
+                    next,
+                    ..
+                }),
+                None,
+            ],
+        ) = read("S 5321876067235 1 3 0 256 120 28211 120 27580 opt cgu.14")
         else {
             panic!("no switch");
         };
-        assert_eq!((prev.tid, prev_state, preempted), (28211, State::Runnable, Some(true)));
-        assert_eq!((next.tid, next.comm.as_bytes()), (27580, b"opt cgu.14".as_slice()));
+        assert_eq!(
+            (prev.tid, prev_state, preempted),
+            (28211, State::Runnable, Some(true))
+        );
+        assert_eq!(
+            (next.tid, next.comm.as_bytes()),
+            (27580, b"opt cgu.14".as_slice())
+        );
     }
 
     #[test]
     fn what_is_no_line_is_none() {
-        for line in ["", "S", "S 1", "K 1 2 3 4 5 6", "Z 1 2 3", "K 1 2 3 4 5 6 7x", "K 99999999999999999999 1 2"] {
+        for line in [
+            "",
+            "S",
+            "S 1",
+            "K 1 2 3 4 5 6",
+            "Z 1 2 3",
+            "K 1 2 3 4 5 6 7x",
+            "K 99999999999999999999 1 2",
+        ] {
             assert!(read(line).is_none(), "{line:?}");
         }
     }

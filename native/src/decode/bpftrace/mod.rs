@@ -84,9 +84,15 @@ struct LineStream {
 impl LineStream {
     fn new(cpu: u16, file: Option<File>, kind: Kind) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
-        let mut stream = Self { cpu, reader: None, line: Vec::new(), kind };
+        let mut stream = Self {
+            cpu,
+            reader: None,
+            line: Vec::new(),
+            kind,
+        };
         if let Some(mut file) = file {
-            file.seek(SeekFrom::Start(0)).map_err(|error| Error::io("read sorted lines", &error))?;
+            file.seek(SeekFrom::Start(0))
+                .map_err(|error| Error::io("read sorted lines", &error))?;
             stream.reader = Some(BufReader::with_capacity(WINDOW, file));
             stream.advance()?;
         }
@@ -94,7 +100,9 @@ impl LineStream {
     }
 
     fn advance(&mut self) -> Result<()> {
-        let Some(reader) = &mut self.reader else { return Ok(()) };
+        let Some(reader) = &mut self.reader else {
+            return Ok(());
+        };
         self.line.clear();
         reader
             .read_until(b'\n', &mut self.line)
@@ -137,10 +145,16 @@ impl<'a> Stream for Merged<'a> {
 
     fn head(&self) -> Option<Head> {
         match &self.1.kind {
-            Kind::Lines(start) => start.map(|start| Head { ts: start.ts, rank: start.rank() }),
+            Kind::Lines(start) => start.map(|start| Head {
+                ts: start.ts,
+                rank: start.rank(),
+            }),
             Kind::Hidden(hidden) => hidden.map(|(ts, ..)| Head { ts, rank: 0 }),
             // After all events of the last instant before the gap.
-            Kind::Gaps(gaps) => gaps.as_slice().first().map(|gap| Head { ts: gap.ts_begin, rank: 9 }),
+            Kind::Gaps(gaps) => gaps.as_slice().first().map(|gap| Head {
+                ts: gap.ts_begin,
+                rank: 9,
+            }),
         }
     }
 
@@ -160,12 +174,19 @@ impl<'a> Stream for Merged<'a> {
                 let next = if *tid == UNKNOWN_TID {
                     Party::unknown()
                 } else {
-                    Party { tid: *tid, prio: Some(*prio), ..Party::default() }
+                    Party {
+                        tid: *tid,
+                        prio: Some(*prio),
+                        ..Party::default()
+                    }
                 };
                 sink.event(&Event::Switch {
                     ts: *ts,
                     cpu: stream.cpu,
-                    prev: Party { tid: shared.recorder_tid, ..Party::default() },
+                    prev: Party {
+                        tid: shared.recorder_tid,
+                        ..Party::default()
+                    },
                     prev_state: State::Sleeping,
                     preempted: Some(false),
                     next,
@@ -203,7 +224,11 @@ impl Source for Bpftrace {
         for (cpu, ((lines, size), (hidden, _))) in files.zip(hidden).enumerate() {
             total += size;
             streams.push(LineStream::new(cpu as u16, Some(lines), Kind::Lines(None))?);
-            streams.push(LineStream::new(cpu as u16, Some(hidden), Kind::Hidden(None))?);
+            streams.push(LineStream::new(
+                cpu as u16,
+                Some(hidden),
+                Kind::Hidden(None),
+            )?);
         }
         let gaps = Kind::Gaps(sorted.gaps.clone().into_iter());
         streams.push(LineStream::new(0, None, gaps)?);
@@ -216,8 +241,10 @@ impl Source for Bpftrace {
             done: 0,
             total,
         };
-        let mut merged: Vec<Merged<'_>> =
-            streams.into_iter().map(|stream| Merged(std::marker::PhantomData, stream)).collect();
+        let mut merged: Vec<Merged<'_>> = streams
+            .into_iter()
+            .map(|stream| Merged(std::marker::PhantomData, stream))
+            .collect();
         merge(&mut merged, &mut shared, sink)?;
         Ok(self.end(&sorted, &shared))
     }
@@ -225,7 +252,10 @@ impl Source for Bpftrace {
 
 impl Bpftrace {
     fn end(&self, sorted: &Sorted, shared: &Shared<'_>) -> SourceEnd {
-        let mut end = SourceEnd { warnings: self.notes.clone(), ..SourceEnd::default() };
+        let mut end = SourceEnd {
+            warnings: self.notes.clone(),
+            ..SourceEnd::default()
+        };
         for (cpu, letters) in shared.seen.iter().enumerate() {
             for (index, &count) in letters.iter().enumerate().filter(|&(_, &count)| count > 0) {
                 let name = Start::event_name(b'A' + index as u8);
@@ -239,10 +269,12 @@ impl Bpftrace {
                 shared.malformed,
                 sorted.first_malformed.max(1)
             ));
-            end.unplaced_losses.push((None, shared.malformed, LossReason::Truncated));
+            end.unplaced_losses
+                .push((None, shared.malformed, LossReason::Truncated));
         }
         if sorted.torn {
-            end.warnings.push(format!("{name} ends inside a line: the file was cut"));
+            end.warnings
+                .push(format!("{name} ends inside a line: the file was cut"));
             end.unplaced_losses.push((None, 1, LossReason::Truncated));
         }
         if sorted.end.is_none() {

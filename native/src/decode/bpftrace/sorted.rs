@@ -54,7 +54,12 @@ struct Last {
 }
 
 /// Sorts out `path`. `begin` is when recording was switched on, if known.
-pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn EventSink) -> Result<Sorted> {
+pub fn sort_out(
+    path: &Path,
+    ncpu: u16,
+    begin: Option<i64>,
+    sink: &mut dyn EventSink,
+) -> Result<Sorted> {
     let doing = || format!("read {}", path.display());
     let file = File::open(path).map_err(|error| Error::io(doing(), &error))?;
     let total = file.metadata().map_or(0, |meta| meta.len());
@@ -66,12 +71,20 @@ pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn Event
         lines.push(Spool::new()?);
         hidden.push(Spool::new()?);
     }
-    let mut last = vec![Last { ts: begin.unwrap_or(i64::MIN), ..Last::default() }; usize::from(ncpu)];
+    let mut last = vec![
+        Last {
+            ts: begin.unwrap_or(i64::MIN),
+            ..Last::default()
+        };
+        usize::from(ncpu)
+    ];
     let mut line = Vec::new();
     let (mut number, mut done) = (0u64, 0u64);
     loop {
         line.clear();
-        let read = reader.read_until(b'\n', &mut line).map_err(|error| Error::io(doing(), &error))?;
+        let read = reader
+            .read_until(b'\n', &mut line)
+            .map_err(|error| Error::io(doing(), &error))?;
         if read == 0 {
             break;
         }
@@ -104,8 +117,8 @@ pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn Event
             Some(_) => {}
         }
         let mut fields = Fields(&line);
-        let start = Start::read(&mut fields)
-            .filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
+        let start =
+            Start::read(&mut fields).filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
         let Some(start) = start else {
             sorted.malformed += 1;
             if sorted.malformed == 1 {
@@ -117,7 +130,11 @@ pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn Event
         let before = &mut last[cpu];
         let expected = before.seq.map_or(0, |seq| seq + 1);
         if start.seq > expected {
-            let ts_begin = if before.ts == i64::MIN { start.ts } else { before.ts.min(start.ts) };
+            let ts_begin = if before.ts == i64::MIN {
+                start.ts
+            } else {
+                before.ts.min(start.ts)
+            };
             sorted.gaps.push(Gap {
                 cpu: start.cpu,
                 ts_begin,
@@ -143,8 +160,14 @@ pub fn sort_out(path: &Path, ncpu: u16, begin: Option<i64>, sink: &mut dyn Event
             "bpftrace may have failed at once: look at stderr.txt in the capture",
         ));
     }
-    sorted.lines = lines.into_iter().map(Spool::finish).collect::<Result<_>>()?;
-    sorted.hidden = hidden.into_iter().map(Spool::finish).collect::<Result<_>>()?;
+    sorted.lines = lines
+        .into_iter()
+        .map(Spool::finish)
+        .collect::<Result<_>>()?;
+    sorted.hidden = hidden
+        .into_iter()
+        .map(Spool::finish)
+        .collect::<Result<_>>()?;
     Ok(sorted)
 }
 
@@ -157,8 +180,13 @@ fn header(line: &[u8]) -> Option<u32> {
 
 /// Lines about the recording itself.
 fn note(line: &[u8], sorted: &mut Sorted, last: &[Last], hidden: &mut [Spool]) -> Result<()> {
-    let Ok(text) = std::str::from_utf8(line) else { return Ok(()) };
-    if let Some(ts) = text.strip_prefix("#end ").and_then(|ts| ts.trim().parse().ok()) {
+    let Ok(text) = std::str::from_utf8(line) else {
+        return Ok(());
+    };
+    if let Some(ts) = text
+        .strip_prefix("#end ")
+        .and_then(|ts| ts.trim().parse().ok())
+    {
         sorted.end = Some(ts);
         return Ok(());
     }

@@ -16,8 +16,8 @@ use super::line::{
 };
 use crate::error::Result;
 use crate::model::event::{
-    Comm, Event, EventSink, IrqKind, LossReason, Party, PriorityCause, SchedClass, SleepKind, State,
-    WakeKind,
+    Comm, Event, EventSink, IrqKind, LossReason, Party, PriorityCause, SchedClass, SleepKind,
+    State, WakeKind,
 };
 
 /// enum td_states of sys/proc.h.
@@ -33,10 +33,21 @@ const TDI_IWAIT: u32 = 0x10;
 /// An enqueue, wakeup or dequeue that the CPU's next lines complete.
 enum Open {
     Nothing,
-    Wakeup { ticket: Ticket, agent: u32, tid: u32 },
-    Enqueue { ticket: Ticket },
+    Wakeup {
+        ticket: Ticket,
+        agent: u32,
+        tid: u32,
+    },
+    Enqueue {
+        ticket: Ticket,
+    },
     /// `from`: what its first load-change told; 4BSD's tells no CPU.
-    Dequeue { ticket: Ticket, agent: u32, tid: u32, from: Option<Option<u16>> },
+    Dequeue {
+        ticket: Ticket,
+        agent: u32,
+        tid: u32,
+        from: Option<Option<u16>>,
+    },
 }
 
 /// What is known of one CPU.
@@ -60,8 +71,6 @@ pub struct FreeBsd {
     hold: Hold,
     /// (nvcsw, nivcsw) of each thread at its last switch.
     counters: FxHashMap<u32, (i64, i64)>,
-    /// Whether `preempt` was recorded at all.
-    has_preempt: bool,
     /// Gaps on CPUs with drops that could be placed in time.
     pub placed_gaps: u64,
 }
@@ -92,7 +101,10 @@ fn party(thread: &Thread) -> Party {
 }
 
 fn known_by_tid(tid: u32) -> Party {
-    Party { tid, ..Party::default() }
+    Party {
+        tid,
+        ..Party::default()
+    }
 }
 
 /// State after a switch-out, and what it waits in.
@@ -103,12 +115,14 @@ fn state(line: &SwitchLine<'_>) -> (State, Option<SleepKind>) {
         TDS_INHIBITED if inhibitors & TDI_LOCK != 0 => (State::Blocked, Some(SleepKind::Lock)),
         TDS_INHIBITED if inhibitors & TDI_SLEEPING != 0 => {
             let interruptible = line.prev.kind & KIND_INTERRUPTIBLE != 0;
-            let state = if interruptible { State::Sleeping } else { State::Blocked };
+            let state = if interruptible {
+                State::Sleeping
+            } else {
+                State::Blocked
+            };
             (state, Some(SleepKind::Sleep))
         }
-        TDS_INHIBITED if inhibitors & TDI_IWAIT != 0 => {
-            (State::Parked, Some(SleepKind::Interrupt))
-        }
+        TDS_INHIBITED if inhibitors & TDI_IWAIT != 0 => (State::Parked, Some(SleepKind::Interrupt)),
         TDS_INHIBITED if inhibitors & TDI_SUSPENDED != 0 => {
             (State::Stopped, Some(SleepKind::Suspended))
         }
@@ -120,7 +134,7 @@ fn state(line: &SwitchLine<'_>) -> (State, Option<SleepKind>) {
 
 impl FreeBsd {
     /// `drops`: per CPU, whether dtrace reported dropped records there.
-    pub fn new(drops: &[bool], has_preempt: bool) -> Self {
+    pub fn new(drops: &[bool]) -> Self {
         let cpu = |&drops: &bool| Cpu {
             open: Open::Nothing,
             priority: None,
@@ -135,7 +149,6 @@ impl FreeBsd {
             cpus: drops.iter().map(cpu).collect(),
             hold: Hold::default(),
             counters: FxHashMap::default(),
-            has_preempt,
             placed_gaps: 0,
         }
     }
@@ -185,7 +198,12 @@ impl FreeBsd {
             b'X' => match read_exit(fields) {
                 Some((tid, pid, comm)) => {
                     self.close(cpu, sink)?;
-                    let who = Party { tid, pid: Some(pid), comm, ..Party::default() };
+                    let who = Party {
+                        tid,
+                        pid: Some(pid),
+                        comm,
+                        ..Party::default()
+                    };
                     self.cpus[usize::from(cpu)].leaving = Some((ts, who));
                     self.hold.send(Event::Exit { ts, who }, sink)?;
                 }
@@ -245,12 +263,18 @@ impl FreeBsd {
             kind: WakeKind::Waking,
             waker: (line.interrupts <= 0).then_some(line.waker),
             current: Some(line.waker),
-            who: Party { prio: Some(line.prio), ..known_by_tid(line.tid) },
+            who: Party {
+                prio: Some(line.prio),
+                ..known_by_tid(line.tid)
+            },
             target_cpu: None,
         };
         let ticket = self.hold.wait(event, false);
-        self.cpus[usize::from(cpu)].open =
-            Open::Wakeup { ticket, agent: line.waker, tid: line.tid };
+        self.cpus[usize::from(cpu)].open = Open::Wakeup {
+            ticket,
+            agent: line.waker,
+            tid: line.tid,
+        };
         Ok(())
     }
 
@@ -263,13 +287,19 @@ impl FreeBsd {
     ) -> Result<()> {
         let tid = line.who.tid;
         match self.cpus[usize::from(cpu)].open {
-            Open::Wakeup { ticket, agent, tid: woken } if woken == tid && agent == line.waker => {
+            Open::Wakeup {
+                ticket,
+                agent,
+                tid: woken,
+            } if woken == tid && agent == line.waker => {
                 self.cpus[usize::from(cpu)].open = Open::Nothing;
                 self.hold.settle(ticket, sink, |_| true)?;
             }
             // Queued anew by the same hand: not a wakeup. The load-change that
             // follows tells whether it changed CPUs.
-            Open::Dequeue { agent, tid: taken, .. } if taken == tid && agent == line.waker => {
+            Open::Dequeue {
+                agent, tid: taken, ..
+            } if taken == tid && agent == line.waker => {
                 return Ok(());
             }
             _ => {}
@@ -280,12 +310,24 @@ impl FreeBsd {
         let waker = (line.interrupts <= 0).then_some(line.waker);
         if new {
             let parent = known_by_tid(waker.unwrap_or(0));
-            self.hold.send(Event::Fork { ts, parent, child: who, same_process: None }, sink)?;
+            self.hold.send(
+                Event::Fork {
+                    ts,
+                    parent,
+                    child: who,
+                    same_process: None,
+                },
+                sink,
+            )?;
         }
         let event = Event::Wakeup {
             ts,
             cpu,
-            kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+            kind: if new {
+                WakeKind::New
+            } else {
+                WakeKind::Enqueued
+            },
             waker,
             current: Some(line.waker),
             who,
@@ -313,7 +355,12 @@ impl FreeBsd {
             to_cpu: None,
         };
         let ticket = self.hold.wait(event, false);
-        self.cpus[usize::from(cpu)].open = Open::Dequeue { ticket, agent, tid, from: None };
+        self.cpus[usize::from(cpu)].open = Open::Dequeue {
+            ticket,
+            agent,
+            tid,
+            from: None,
+        };
         Ok(())
     }
 
@@ -326,13 +373,21 @@ impl FreeBsd {
         sink: &mut dyn EventSink,
     ) -> Result<()> {
         // NOCPU (-1, once 255) is 4BSD's one queue for all.
-        let queue = u16::try_from(queue).ok().filter(|&q| usize::from(q) < self.cpus.len());
+        let queue = u16::try_from(queue)
+            .ok()
+            .filter(|&q| usize::from(q) < self.cpus.len());
         let here = &mut self.cpus[usize::from(cpu)];
         let mut settled = None;
         match &mut here.open {
             Open::Enqueue { ticket } => settled = Some((*ticket, None)),
-            Open::Dequeue { from: from @ None, .. } => *from = Some(queue),
-            Open::Dequeue { ticket, from: Some(from), .. } => settled = Some((*ticket, *from)),
+            Open::Dequeue {
+                from: from @ None, ..
+            } => *from = Some(queue),
+            Open::Dequeue {
+                ticket,
+                from: Some(from),
+                ..
+            } => settled = Some((*ticket, *from)),
             _ => here.moved_to = queue.filter(|&q| q != cpu),
         }
         if let Some((ticket, from)) = settled {
@@ -342,7 +397,9 @@ impl FreeBsd {
                     *target_cpu = target_cpu.or(queue);
                     true
                 }
-                Event::Migrate { from_cpu, to_cpu, .. } => {
+                Event::Migrate {
+                    from_cpu, to_cpu, ..
+                } => {
                     (*from_cpu, *to_cpu) = (from, queue);
                     from != queue && queue.is_some()
                 }
@@ -350,7 +407,14 @@ impl FreeBsd {
             })?;
         }
         let load = i32::try_from(load).unwrap_or(i32::MAX);
-        self.hold.send(Event::QueueLoad { ts, cpu: queue, load }, sink)
+        self.hold.send(
+            Event::QueueLoad {
+                ts,
+                cpu: queue,
+                load,
+            },
+            sink,
+        )
     }
 
     fn priority(
@@ -380,7 +444,11 @@ impl FreeBsd {
             ts,
             who: known_by_tid(tid as u32),
             prio: prio as i16,
-            cause: if lent { PriorityCause::LendPri } else { PriorityCause::ChangePri },
+            cause: if lent {
+                PriorityCause::LendPri
+            } else {
+                PriorityCause::ChangePri
+            },
         };
         let ticket = self.hold.wait(event, true);
         self.cpus[usize::from(cpu)].priority = Some((ticket, tid, prio));
@@ -416,17 +484,15 @@ impl FreeBsd {
     /// Left against its will? Of the two counters one went up with this switch;
     /// after a switch that chose the same thread again both may have, and at first
     /// sight neither is known: then the `preempt` just before decides.
-    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> Option<bool> {
+    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> bool {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);
         let now = (line.nvcsw, line.nivcsw);
         let before = self.counters.insert(line.prev.tid, now);
         match before.map(|(voluntary, not)| (now.0 > voluntary, now.1 > not)) {
-            Some((true, false)) => Some(false),
-            Some((false, true)) => Some(true),
-            _ if fired => Some(true),
-            _ if self.has_preempt => Some(false),
-            _ => None,
+            Some((true, false)) => false,
+            Some((false, true)) => true,
+            _ => fired,
         }
     }
 
@@ -444,9 +510,10 @@ impl FreeBsd {
         let (prev_state, sleep) = state(line);
         let preempted = match prev_state {
             _ if prev_idle => Some(false),
-            State::Runnable => self.preempted(cpu, line),
+            State::Runnable => Some(self.preempted(cpu, line)),
             _ => {
-                self.counters.insert(line.prev.tid, (line.nvcsw, line.nivcsw));
+                self.counters
+                    .insert(line.prev.tid, (line.nvcsw, line.nivcsw));
                 Some(false)
             }
         };
@@ -455,13 +522,36 @@ impl FreeBsd {
         here.current = Some(line.next.tid);
         let prev = party(&line.prev);
         let next = party(&line.next);
-        self.hold.send(Event::Switch { ts, cpu, prev, prev_state, preempted, next }, sink)?;
+        self.hold.send(
+            Event::Switch {
+                ts,
+                cpu,
+                prev,
+                prev_state,
+                preempted,
+                next,
+            },
+            sink,
+        )?;
         if prev_idle {
             return Ok(());
         }
         if let Some(kind) = sleep {
-            let reason = if line.why == b"-" { Comm::default() } else { Comm::new(line.why) };
-            self.hold.send(Event::Sleep { ts, cpu, tid: line.prev.tid, kind, reason }, sink)?;
+            let reason = if line.why == b"-" {
+                Comm::default()
+            } else {
+                Comm::new(line.why)
+            };
+            self.hold.send(
+                Event::Sleep {
+                    ts,
+                    cpu,
+                    tid: line.prev.tid,
+                    kind,
+                    reason,
+                },
+                sink,
+            )?;
         } else if let (State::Runnable, Some(to)) = (prev_state, moved_to) {
             // ULE's sched_switch_migrate: it goes on waiting on another queue.
             let event = Event::Migrate {
@@ -489,7 +579,13 @@ impl FreeBsd {
             }
             None => return Ok(()),
         };
-        let event = Event::Loss { cpu: Some(cpu), ts_begin, ts_end: ts, count: None, reason };
+        let event = Event::Loss {
+            cpu: Some(cpu),
+            ts_begin,
+            ts_end: ts,
+            count: None,
+            reason,
+        };
         self.hold.send(event, sink)
     }
 
@@ -508,5 +604,11 @@ fn irq(ts: i64, cpu: u16, fields: &mut Fields<'_>) -> Option<Event> {
     };
     let id = fields.small()?;
     let dur = fields.int()?;
-    Some(Event::Irq { ts: ts - dur, cpu, kind, id, dur })
+    Some(Event::Irq {
+        ts: ts - dur,
+        cpu,
+        kind,
+        id,
+        dur,
+    })
 }

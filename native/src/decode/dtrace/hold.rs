@@ -68,11 +68,18 @@ impl Hold {
         sink: &mut dyn EventSink,
         complete: impl FnOnce(&mut Event) -> bool,
     ) -> Result<()> {
-        let slot = ticket.0.checked_sub(self.first).and_then(|n| self.row.get_mut(n as usize));
+        let slot = ticket
+            .0
+            .checked_sub(self.first)
+            .and_then(|n| self.row.get_mut(n as usize));
         if let Some(slot) = slot
             && let Slot::Waiting(mut event, _) = *slot
         {
-            *slot = if complete(&mut event) { Slot::Ready(event) } else { Slot::Dropped };
+            *slot = if complete(&mut event) {
+                Slot::Ready(event)
+            } else {
+                Slot::Dropped
+            };
         }
         self.flush(sink)
     }

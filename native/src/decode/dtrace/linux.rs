@@ -1,13 +1,13 @@
 //! What Linux's lines mean. Every line is an event of its own; nothing is held.
+//! All that is remembered is who has called sched_yield since its CPU last
+//! switched: that call and a preemption both leave a thread in state R.
 
 use super::line::{
     EnqueueLine, Fields, KIND_IDLE, KIND_KERNEL, SwitchLine, Thread, WakingLine, read_exit,
     read_ints,
 };
 use crate::error::Result;
-use crate::model::event::{
-    Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
-};
+use crate::model::event::{Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind};
 
 /// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
 /// `prev_state` of the raw tracepoint carries them.
@@ -69,31 +69,97 @@ fn party(thread: &Thread) -> Party {
 }
 
 fn known_by_tid(tid: u32, prio: Option<i16>) -> Party {
-    Party { tid, prio, ..Party::default() }
+    Party {
+        tid,
+        prio,
+        ..Party::default()
+    }
 }
 
-/// Sends the events of one line; `false` if it is not of the grammar.
-pub fn line(
+/// The reader of Linux's lines.
+pub struct Linux {
+    /// Per CPU, the thread that called sched_yield since the last switch.
+    yielding: Vec<Option<u32>>,
+    yields_recorded: bool,
+}
+
+impl Linux {
+    /// `yields_recorded`: yield.d ran beside sched.d.
+    pub fn new(ncpu: usize, yields_recorded: bool) -> Self {
+        Self {
+            yielding: vec![None; ncpu],
+            yields_recorded,
+        }
+    }
+
+    /// Sends the events of one line; `false` if it is not of the grammar.
+    pub fn line(
+        &mut self,
+        letter: u8,
+        ts: i64,
+        cpu: u16,
+        fields: &mut Fields<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Result<bool> {
+        let event = match letter {
+            b'S' => SwitchLine::read(fields).map(|line| self.switch(ts, cpu, &line)),
+            b'Y' => read_ints::<1>(fields).map(|[tid]| {
+                self.yielding[usize::from(cpu)] = Some(tid as u32);
+                Event::Yield {
+                    ts,
+                    tid: tid as u32,
+                }
+            }),
+            _ => other(letter, ts, cpu, fields, sink)?,
+        };
+        match event {
+            Some(event) => sink.event(&event).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    #[inline]
+    fn switch(&mut self, ts: i64, cpu: u16, line: &SwitchLine<'_>) -> Event {
+        let yielded = self.yielding[usize::from(cpu)].take() == Some(line.prev.tid);
+        // Preempted in the kernel: still runnable, whatever state it was about
+        // to sleep in. R without it is a preemption on the way to user mode or
+        // a sched_yield.
+        let prev_state = if line.how == 1 {
+            State::Runnable
+        } else {
+            state(line.state)
+        };
+        let preempted = match (line.how, prev_state) {
+            (1, _) => Some(true),
+            // The idle thread always leaves in R, without being asked.
+            (_, State::Runnable) if line.prev.kind & KIND_IDLE != 0 => None,
+            (_, State::Runnable) => self.yields_recorded.then_some(!yielded),
+            _ => Some(false),
+        };
+        let prev = Party {
+            class: None,
+            ..party(&line.prev)
+        };
+        Event::Switch {
+            ts,
+            cpu,
+            prev,
+            prev_state,
+            preempted,
+            next: party(&line.next),
+        }
+    }
+}
+
+/// The event of a line that needs no memory; None if it is not of the grammar.
+fn other(
     letter: u8,
     ts: i64,
     cpu: u16,
     fields: &mut Fields<'_>,
     sink: &mut dyn EventSink,
-) -> Result<bool> {
-    let event = match letter {
-        b'S' => SwitchLine::read(fields).map(|line| {
-            // Preempted in the kernel: still runnable, whatever state it was
-            // about to sleep in. R without it is a preemption on the way to
-            // user mode or a sched_yield: the trace does not tell.
-            let prev_state = if line.how == 1 { State::Runnable } else { state(line.state) };
-            let preempted = match (line.how, prev_state) {
-                (1, _) => Some(true),
-                (_, State::Runnable) => None,
-                _ => Some(false),
-            };
-            let prev = Party { class: None, ..party(&line.prev) };
-            Event::Switch { ts, cpu, prev, prev_state, preempted, next: party(&line.next) }
-        }),
+) -> Result<Option<Event>> {
+    Ok(match letter {
         b'W' => WakingLine::read(fields).map(|line| Event::Wakeup {
             ts,
             cpu,
@@ -111,14 +177,23 @@ pub fn line(
                 if new {
                     let parent = known_by_tid(line.waker, None);
                     let same_process = None;
-                    sink.event(&Event::Fork { ts, parent, child: who, same_process })?;
+                    sink.event(&Event::Fork {
+                        ts,
+                        parent,
+                        child: who,
+                        same_process,
+                    })?;
                 }
                 Some(Event::Wakeup {
                     ts,
                     cpu,
-                    kind: if new { WakeKind::New } else { WakeKind::Enqueued },
+                    kind: if new {
+                        WakeKind::New
+                    } else {
+                        WakeKind::Enqueued
+                    },
                     waker: (line.interrupts <= 0).then_some(line.waker),
-            current: Some(line.waker),
+                    current: Some(line.waker),
                     who,
                     target_cpu: line.target_cpu,
                 })
@@ -133,7 +208,12 @@ pub fn line(
         }),
         b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
             ts,
-            who: Party { tid, pid: Some(pid), comm, ..Party::default() },
+            who: Party {
+                tid,
+                pid: Some(pid),
+                comm,
+                ..Party::default()
+            },
         }),
         b'C' => read_ints::<5>(fields).map(|[_, tid, _, prio, _]| Event::Priority {
             ts,
@@ -142,11 +222,7 @@ pub fn line(
             cause: PriorityCause::PiSetprio,
         }),
         _ => None,
-    };
-    match event {
-        Some(event) => sink.event(&event).map(|()| true),
-        None => Ok(false),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ use crate::decode::merge::merge;
 use crate::error::{Error, Result};
 use crate::model::event::{EventSink, LossReason, Source, SourceEnd, SourceInfo};
 use freebsd::FreeBsd;
+use linux::Linux;
 use scan::{Header, Os, Scan, drop_report};
-use stream::{RunStream, Shared};
+use stream::{Reader, RunStream, Shared};
 
 /// Memory for the windows of all runs that overlap in time, and the least of one.
 const WINDOWS: usize = 16 << 20;
@@ -51,9 +52,18 @@ pub fn open_text(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let input = Input::open(path)?;
     let scan = Scan::read(&input)?;
     let header = need_header(&scan, &input)?;
-    let drops = scan.drops.iter().map(|&(cpu, count)| (Some(cpu), count)).collect();
-    let info = SourceInfo { about: about(&header, &scan).to_string(), ..SourceInfo::default() };
-    Ok(Box::new(DtraceSource::new(input, header, scan, info, drops)))
+    let drops = scan
+        .drops
+        .iter()
+        .map(|&(cpu, count)| (Some(cpu), count))
+        .collect();
+    let info = SourceInfo {
+        about: about(&header, &scan).to_string(),
+        ..SourceInfo::default()
+    };
+    Ok(Box::new(DtraceSource::new(
+        input, header, scan, info, drops,
+    )))
 }
 
 pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
@@ -66,7 +76,9 @@ pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
         adapt_threads(&mut info, &folder);
     }
     let drops = drops_of(&folder, &scan)?;
-    Ok(Box::new(DtraceSource::new(input, header, scan, info, drops)))
+    Ok(Box::new(DtraceSource::new(
+        input, header, scan, info, drops,
+    )))
 }
 
 fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
@@ -105,7 +117,8 @@ fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
         .collect();
     info.threads.retain(|thread| {
         let name = thread.comm.as_bytes();
-        let idle = thread.kernel == Some(true) && (name.starts_with(b"idle: cpu") || name == b"idle");
+        let idle =
+            thread.kernel == Some(true) && (name.starts_with(b"idle: cpu") || name == b"idle");
         !(idle || thread.recorder && thread.pid.is_none())
     });
     for thread in &mut info.threads {
@@ -115,7 +128,10 @@ fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
 
 /// What capture.json says was lost; else what dtrace's messages say.
 fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64)>> {
-    let listed = folder.get(&["lost"]).and_then(Value::as_array).map(Vec::as_slice);
+    let listed = folder
+        .get(&["lost"])
+        .and_then(Value::as_array)
+        .map(Vec::as_slice);
     let mut drops: Vec<(Option<u16>, u64)> = listed
         .unwrap_or_default()
         .iter()
@@ -154,6 +170,7 @@ fn event_name(os: Os, letter: u8) -> &'static str {
         (Os::Linux, b'W') => "sched_waking",
         (Os::Linux, b'C') => "sched_pi_setprio",
         (Os::Linux, b'X') => "sched_process_exit",
+        (_, b'Y') => "sys_enter_sched_yield",
         (_, b'M') => "sched_migrate_task",
         (_, b'D') => "dequeue",
         (_, b'L') => "load-change",
@@ -184,7 +201,13 @@ impl DtraceSource {
         info.linux_priorities = header.os == Os::Linux;
         info.has_waking = true;
         info.has_enqueued = true;
-        Self { input: Arc::new(input), header, scan, info, drops }
+        Self {
+            input: Arc::new(input),
+            header,
+            scan,
+            info,
+            drops,
+        }
     }
 
     fn end(&self, shared: &Shared) -> SourceEnd {
@@ -203,11 +226,15 @@ impl DtraceSource {
                 "{name}: {} lines begin like events and are none, the first at byte {at}",
                 shared.malformed
             ));
-            end.unplaced_losses.push((None, shared.malformed, LossReason::Truncated));
+            end.unplaced_losses
+                .push((None, shared.malformed, LossReason::Truncated));
         }
         if self.scan.cut || self.scan.end.is_none() {
-            let reason =
-                if self.scan.cut { LossReason::Truncated } else { LossReason::EarlyEnd };
+            let reason = if self.scan.cut {
+                LossReason::Truncated
+            } else {
+                LossReason::EarlyEnd
+            };
             end.unplaced_losses.push((None, 0, reason));
             end.warnings.push(format!(
                 "{name} has no #end line: dtrace was killed or the file was cut, and the last \
@@ -220,9 +247,15 @@ impl DtraceSource {
             let index = usize::from(letter.wrapping_sub(b'A'));
             recorded.saturating_sub(by_letter.get(index).copied().unwrap_or(0))
         };
-        let absent: u64 = self.scan.counted.iter().map(|counted| missing(&counted)).sum();
+        let absent: u64 = self
+            .scan
+            .counted
+            .iter()
+            .map(|counted| missing(&counted))
+            .sum();
         if absent > dropped {
-            end.unplaced_losses.push((None, absent - dropped, LossReason::Truncated));
+            end.unplaced_losses
+                .push((None, absent - dropped, LossReason::Truncated));
             let letters: Vec<String> = self
                 .scan
                 .counted
@@ -233,13 +266,17 @@ impl DtraceSource {
                     format!("{} of {} {name}", missing(&counted), counted.1)
                 })
                 .collect();
-            end.warnings.push(format!("{name}: lines are missing: {}", letters.join(", ")));
+            end.warnings
+                .push(format!("{name}: lines are missing: {}", letters.join(", ")));
         }
         for &(cpu, count) in &self.drops {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
         }
         if dropped > 0 {
-            let placed = shared.freebsd.as_ref().map_or(0, |freebsd| freebsd.placed_gaps);
+            let placed = match &shared.reader {
+                Reader::FreeBsd(reader) => reader.placed_gaps,
+                Reader::Linux(_) => 0,
+            };
             end.warnings.push(format!(
                 "dtrace dropped {dropped} records; {placed} gaps could be placed in time, other \
                  waits may be wrong: record again with larger buffers (-b)"
@@ -256,19 +293,27 @@ impl Source for DtraceSource {
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let ncpu = usize::from(self.info.ncpu);
-        let freebsd = (self.header.os == Os::FreeBsd).then(|| {
-            let dropped: Vec<bool> = (0..ncpu)
-                .map(|cpu| {
-                    self.drops.iter().any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
-                })
-                .collect();
-            FreeBsd::new(&dropped, self.scan.has_preempt)
-        });
-        let mut streams: Vec<RunStream> =
-            self.scan.runs.iter().map(|&run| RunStream::new(run)).collect();
+        let drops_on = |cpu: usize| {
+            self.drops
+                .iter()
+                .any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
+        };
+        let reader = match self.header.os {
+            Os::FreeBsd => {
+                let dropped: Vec<bool> = (0..ncpu).map(drops_on).collect();
+                Reader::FreeBsd(FreeBsd::new(&dropped))
+            }
+            Os::Linux => Reader::Linux(Linux::new(ncpu, self.scan.has_yields)),
+        };
+        let mut streams: Vec<RunStream> = self
+            .scan
+            .runs
+            .iter()
+            .map(|&run| RunStream::new(run))
+            .collect();
         let mut shared = Shared {
             input: Arc::clone(&self.input),
-            freebsd,
+            reader,
             ncpu: self.info.ncpu,
             window: (WINDOWS / streams.len().max(1)).clamp(LEAST_WINDOW, MOST_WINDOW),
             seen: vec![[0; 26]; ncpu],
@@ -278,8 +323,8 @@ impl Source for DtraceSource {
             done: 0,
         };
         merge(&mut streams, &mut shared, sink)?;
-        if let Some(freebsd) = &mut shared.freebsd {
-            freebsd.finish(sink)?;
+        if let Reader::FreeBsd(reader) = &mut shared.reader {
+            reader.finish(sink)?;
         }
         Ok(self.end(&shared))
     }

@@ -52,8 +52,8 @@ pub struct Scan {
     /// The `#count` lines: events of a letter that were recorded.
     pub counted: Vec<(u8, u64)>,
     pub runs: Vec<Run>,
-    /// Preemptions were recorded.
-    pub has_preempt: bool,
+    /// Calls of sched_yield were recorded, even if there was none.
+    pub has_yields: bool,
     /// Highest CPU number of any event.
     pub last_cpu: Option<u16>,
     pub first_ts: Option<i64>,
@@ -69,7 +69,11 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     if !line.starts_with(b"#sched\t") {
         return Ok(None);
     }
-    let shown = || String::from_utf8_lossy(&line[..line.len().min(120)]).trim_end().to_string();
+    let shown = || {
+        String::from_utf8_lossy(&line[..line.len().min(120)])
+            .trim_end()
+            .to_string()
+    };
     let wrong = |expected: &str| {
         Error::format(
             format!("{name}, line 1: {:?}", shown()),
@@ -79,7 +83,9 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     };
     let mut fields = Fields::new(line, 7);
     if fields.int() != Some(1) {
-        return Err(wrong("version 1 of the line grammar (docs/dtrace-grammar.md)"));
+        return Err(wrong(
+            "version 1 of the line grammar (docs/dtrace-grammar.md)",
+        ));
     }
     let os = match fields.word() {
         Some(b"freebsd") => Os::FreeBsd,
@@ -95,7 +101,8 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
             ncpu: fields.small()?,
         })
     })();
-    rest.map(Some).ok_or_else(|| wrong("#sched, version, system, time, wall time, release, ncpu"))
+    rest.map(Some)
+        .ok_or_else(|| wrong("#sched, version, system, time, wall time, release, ncpu"))
 }
 
 impl Scan {
@@ -110,9 +117,8 @@ impl Scan {
             let filled = kept + read;
             let window = &buffer[..filled];
             let mut line = 0;
-            while let Some(end) = newline(window, line) {
-                scan.line(&window[line..=end], at + line as u64, input.name())?;
-                line = end + 1;
+            while let Some(next) = scan.line(window, line, at, input.name())? {
+                line = next;
             }
             let ended = read < buffer.len() - kept;
             if ended {
@@ -135,19 +141,33 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Takes the line that starts at `line` of a window which is at `at` of the
+    /// file; answers where the next one starts, None if this one is not whole.
     #[inline]
-    fn line(&mut self, line: &[u8], at: u64, name: &str) -> Result<()> {
-        if line.len() > 2 && line[1] == b'\t' && is_letter(line[0]) {
-            let mut fields = Fields::new(line, 2);
-            if let (Some(ts), Some(cpu)) = (fields.int(), fields.small::<u16>()) {
-                return self.event(line[0], ts, cpu, at, name);
-            }
-        } else if line[0] == b'#' {
-            self.comment(line, name)?;
-        } else if line.starts_with(b"dtrace: ") {
-            self.drops.extend(drop_report(line));
+    fn line(&mut self, window: &[u8], line: usize, at: u64, name: &str) -> Result<Option<usize>> {
+        let mut fields = Fields::new(window, line + 2);
+        if window.len() - line > 2
+            && window[line + 1] == b'\t'
+            && is_letter(window[line])
+            && let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
+        {
+            // No newline can stand before where the fields have been read to.
+            let Some(end) = newline(window, fields.position() - 1) else {
+                return Ok(None);
+            };
+            self.event(window[line], ts, cpu, at + line as u64, name)?;
+            return Ok(Some(end + 1));
         }
-        Ok(())
+        let Some(end) = newline(window, line) else {
+            return Ok(None);
+        };
+        let text = &window[line..=end];
+        if text[0] == b'#' {
+            self.comment(text, name)?;
+        } else if text.starts_with(b"dtrace: ") {
+            self.drops.extend(drop_report(text));
+        }
+        Ok(Some(end + 1))
     }
 
     #[inline]
@@ -156,7 +176,12 @@ impl Scan {
             if let Some(run) = self.runs.last_mut() {
                 run.end = at;
             }
-            self.runs.push(Run { begin: at, end: at, ts, letter });
+            self.runs.push(Run {
+                begin: at,
+                end: at,
+                ts,
+                letter,
+            });
             if self.runs.len() > MOST_RUNS {
                 return Err(Error::format(
                     format!("{name}: time goes back {MOST_RUNS} times by byte {at}"),
@@ -165,7 +190,7 @@ impl Scan {
                 ));
             }
         }
-        self.has_preempt |= letter == b'P';
+        self.has_yields |= letter == b'Y';
         self.last_ts = Some(ts);
         self.first_ts = Some(self.first_ts.map_or(ts, |first| first.min(ts)));
         if self.last_cpu.is_none_or(|last| cpu > last) {
@@ -178,6 +203,7 @@ impl Scan {
         if self.header.is_none() {
             self.header = header(line, name)?;
         }
+        self.has_yields |= line == b"#yields\n";
         if line.starts_with(b"#count\t") && line.len() > 9 && line[8] == b'\t' {
             if let Some(count) = Fields::new(line, 9).small() {
                 self.counted.push((line[7], count));
@@ -196,7 +222,9 @@ impl Scan {
 pub fn drop_report(line: &[u8]) -> Option<(u16, u64)> {
     let text = std::str::from_utf8(line).ok()?.trim_end();
     let (count, rest) = text.strip_prefix("dtrace: ")?.split_once(' ')?;
-    let cpu = rest.strip_prefix("drops on CPU ").or_else(|| rest.strip_prefix("drop on CPU "))?;
+    let cpu = rest
+        .strip_prefix("drops on CPU ")
+        .or_else(|| rest.strip_prefix("drop on CPU "))?;
     Some((cpu.parse().ok()?, count.parse().ok()?))
 }
 
@@ -207,15 +235,23 @@ mod tests {
     #[test]
     fn drops_are_read_in_singular_and_plural_and_of_buffers_only() {
         assert_eq!(drop_report(b"dtrace: 1 drop on CPU 0\n"), Some((0, 1)));
-        assert_eq!(drop_report(b"dtrace: 353101 drops on CPU 12"), Some((12, 353_101)));
+        assert_eq!(
+            drop_report(b"dtrace: 353101 drops on CPU 12"),
+            Some((12, 353_101))
+        );
         assert_eq!(drop_report(b"dtrace: 7 aggregation drops on CPU 0"), None);
         assert_eq!(drop_report(b"dtrace: 7 dynamic variable drops"), None);
     }
 
     #[test]
     fn an_unknown_version_is_an_error_that_names_it() {
-        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x").unwrap_err().to_string();
-        assert!(error.contains("line 1") && error.contains("version 1"), "{error}");
+        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("line 1") && error.contains("version 1"),
+            "{error}"
+        );
         assert!(header(b"#other\n", "x").unwrap().is_none());
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::freebsd::FreeBsd;
 use super::line::{Fields, LONGEST, is_letter, newline};
+use super::linux::Linux;
 use super::scan::Run;
 use crate::decode::input::Input;
 use crate::decode::merge::{Head, Stream};
@@ -13,11 +14,16 @@ use crate::model::event::EventSink;
 /// Lines between two reports of progress.
 const REPORT: u64 = 1 << 16;
 
+/// Who knows what the lines mean.
+pub enum Reader {
+    FreeBsd(FreeBsd),
+    Linux(Linux),
+}
+
 /// What the runs of a file have in common.
 pub struct Shared {
     pub input: Arc<Input>,
-    /// None: Linux, whose lines need no memory.
-    pub freebsd: Option<FreeBsd>,
+    pub reader: Reader,
     pub ncpu: u16,
     /// Bytes of window per run.
     pub window: usize,
@@ -86,11 +92,14 @@ impl RunStream {
         self.at = 0;
         let room = (self.buffer.len() - self.filled) as u64;
         let wanted = room.min(self.run.end - self.behind) as usize;
-        let got = shared
-            .input
-            .read_at(&mut self.buffer[self.filled..self.filled + wanted], self.behind)?;
+        let got = shared.input.read_at(
+            &mut self.buffer[self.filled..self.filled + wanted],
+            self.behind,
+        )?;
         if got < wanted {
-            return Err(shared.input.ends_early(self.behind, wanted as u64, "a run of lines"));
+            return Err(shared
+                .input
+                .ends_early(self.behind, wanted as u64, "a run of lines"));
         }
         self.filled += got;
         self.behind += got as u64;
@@ -115,11 +124,17 @@ impl RunStream {
             }
             if bytes.len() - start > 2 && bytes[start + 1] == b'\t' && is_letter(bytes[start]) {
                 let mut fields = Fields::new(bytes, start + 2);
-                if let (Some(ts), Some(cpu)) = (fields.int(), fields.small::<u16>())
+                if let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
                     && cpu < shared.ncpu
                 {
                     let fields = fields.position();
-                    self.line = Some(Line { letter: bytes[start], ts, cpu, start, fields });
+                    self.line = Some(Line {
+                        letter: bytes[start],
+                        ts,
+                        cpu,
+                        start,
+                        fields,
+                    });
                     return Ok(());
                 }
                 self.spoilt(start, shared);
@@ -149,9 +164,15 @@ impl Stream for RunStream {
     fn head(&self) -> Option<Head> {
         if !self.opened {
             // The scan knows where a run begins: nothing is read yet.
-            return Some(Head { ts: self.run.ts, rank: rank(self.run.letter) });
+            return Some(Head {
+                ts: self.run.ts,
+                rank: rank(self.run.letter),
+            });
         }
-        self.line.map(|line| Head { ts: line.ts, rank: rank(line.letter) })
+        self.line.map(|line| Head {
+            ts: line.ts,
+            rank: rank(line.letter),
+        })
     }
 
     fn pop(&mut self, shared: &mut Shared, sink: &mut dyn EventSink) -> Result<()> {
@@ -162,10 +183,16 @@ impl Stream for RunStream {
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];
         let mut fields = Fields::new(bytes, line.fields);
-        let Line { letter, ts, cpu, start, .. } = line;
-        let known = match &mut shared.freebsd {
-            Some(freebsd) => freebsd.line(letter, ts, cpu, &mut fields, sink)?,
-            None => super::linux::line(letter, ts, cpu, &mut fields, sink)?,
+        let Line {
+            letter,
+            ts,
+            cpu,
+            start,
+            ..
+        } = line;
+        let known = match &mut shared.reader {
+            Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
+            Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
         };
         if known {
             self.at = fields.position();

@@ -38,12 +38,19 @@ impl Builder {
     pub fn new(release: &str) -> Self {
         let unknown = Known {
             name: UNKNOWN.to_string(),
-            plan: Plan { action: Action::Ignore, min_len: 0 },
+            plan: Plan {
+                action: Action::Ignore,
+                min_len: 0,
+            },
             rank: 3,
             wanted: false,
         };
         Self {
-            catalogue: Catalogue { events: vec![unknown], index: vec![0; 1 << 16], type_at: 0 },
+            catalogue: Catalogue {
+                events: vec![unknown],
+                index: vec![0; 1 << 16],
+                type_at: 0,
+            },
             type_at: None,
             release: release.to_string(),
         }
@@ -62,7 +69,10 @@ impl Builder {
             self.check_type(&format, place)?;
             Plan::compile(system, &format, &self.release).map_err(|error| at(place, error))?
         } else {
-            Plan { action: Action::Ignore, min_len: 0 }
+            Plan {
+                action: Action::Ignore,
+                min_len: 0,
+            }
         };
         let events = &mut self.catalogue.events;
         let Ok(slot) = u16::try_from(events.len()) else {
@@ -74,7 +84,12 @@ impl Builder {
         };
         self.catalogue.index[usize::from(id)] = slot;
         let wanted = !matches!(plan.action, Action::Ignore);
-        events.push(Known { name: name.to_string(), rank: plan.rank(), plan, wanted });
+        events.push(Known {
+            name: name.to_string(),
+            rank: plan.rank(),
+            plan,
+            wanted,
+        });
         Ok(())
     }
 
@@ -85,7 +100,10 @@ impl Builder {
             Some(field) if field.size == 2 => field.offset,
             _ => {
                 return Err(Error::format(
-                    format!("{place}: the format of {} has no 2-byte `common_type`", format.name),
+                    format!(
+                        "{place}: the format of {} has no 2-byte `common_type`",
+                        format.name
+                    ),
                     "the common fields that Linux puts before every event",
                     "record the trace again",
                 ));
@@ -111,9 +129,17 @@ impl Builder {
 /// The same error, saying where.
 fn at(place: &str, error: Error) -> Error {
     match error {
-        Error::Report { kind, found, expected, hint } => {
-            Error::Report { kind, found: format!("{place}: {found}"), expected, hint }
-        }
+        Error::Report {
+            kind,
+            found,
+            expected,
+            hint,
+        } => Error::Report {
+            kind,
+            found: format!("{place}: {found}"),
+            expected,
+            hint,
+        },
         error => error,
     }
 }
@@ -136,6 +162,8 @@ impl Catalogue {
 
     /// Is an event of this name described?
     pub fn describes(&self, name: &str) -> bool {
-        self.events.iter().any(|known| known.wanted && known.name == name)
+        self.events
+            .iter()
+            .any(|known| known.wanted && known.name == name)
     }
 }

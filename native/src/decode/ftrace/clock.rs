@@ -44,7 +44,9 @@ pub fn cycles(place: &str, clock: &str, tsc_hz: Option<&str>) -> Result<Option<(
                 "see `tsc: Detected ... MHz` in the host's dmesg",
             )),
             None => Err(Error::format(
-                format!("{place}: the clock {clock} counts cycles, and nothing tells how long one is"),
+                format!(
+                    "{place}: the clock {clock} counts cycles, and nothing tells how long one is"
+                ),
                 "a clock in nanoseconds, or the option tsc_hz",
                 "record with the clock `mono`",
             )),
@@ -115,20 +117,51 @@ mod tests {
     fn a_clock_that_is_no_time_is_refused_and_cycles_need_their_rate() {
         assert_eq!(cycles("x", "mono", None).unwrap(), None);
         let scale = cycles("x", "x86-tsc", Some("2000000000")).unwrap();
-        assert_eq!(Clock { scale, ..Clock::default() }.apply(4_000), 2_000);
-        for (clock, hz) in [("x86-tsc", None), ("x86-tsc", Some("0")), ("counter", None), ("uptime", None)] {
+        assert_eq!(
+            Clock {
+                scale,
+                ..Clock::default()
+            }
+            .apply(4_000),
+            2_000
+        );
+        for (clock, hz) in [
+            ("x86-tsc", None),
+            ("x86-tsc", Some("0")),
+            ("counter", None),
+            ("uptime", None),
+        ] {
             assert!(cycles("x", clock, hz).is_err());
         }
     }
 
     #[test]
     fn stamps_are_shifted_scaled_and_offset_in_this_order() {
-        assert_eq!(Clock { offset: -5, ..Clock::default() }.apply(105), 100);
-        let tsc = Clock { scale: Some((1 << 31, 32)), offset: 7, ..Clock::default() };
+        assert_eq!(
+            Clock {
+                offset: -5,
+                ..Clock::default()
+            }
+            .apply(105),
+            100
+        );
+        let tsc = Clock {
+            scale: Some((1 << 31, 32)),
+            offset: 7,
+            ..Clock::default()
+        };
         assert_eq!(tsc.apply(1 << 40), (1 << 39) + 7);
-        let sample = |time, offset| Sample { time, offset, scaling: 1, fraction: 0 };
+        let sample = |time, offset| Sample {
+            time,
+            offset,
+            scaling: 1,
+            fraction: 0,
+        };
         let shift = |interpolate, samples| Clock {
-            shift: Some(Shift { interpolate, samples }),
+            shift: Some(Shift {
+                interpolate,
+                samples,
+            }),
             ..Clock::default()
         };
         assert_eq!(shift(false, vec![sample(0, 50)]).apply(100), 150);
@@ -136,6 +169,13 @@ mod tests {
         assert_eq!(shift(false, three.clone()).apply(150), 170);
         assert_eq!(shift(true, three.clone()).apply(150), 180);
         assert_eq!(shift(true, three).apply(250), 300);
-        assert_eq!(Clock { offset: i64::MAX, ..Clock::default() }.apply(1 << 61), i64::MAX);
+        assert_eq!(
+            Clock {
+                offset: i64::MAX,
+                ..Clock::default()
+            }
+            .apply(1 << 61),
+            i64::MAX
+        );
     }
 }

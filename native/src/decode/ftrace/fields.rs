@@ -74,10 +74,18 @@ impl Int {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// 16 bytes in place, as every kernel has them.
-    Fixed16 { offset: u32 },
-    Fixed { offset: u32, size: u32 },
+    Fixed16 {
+        offset: u32,
+    },
+    Fixed {
+        offset: u32,
+        size: u32,
+    },
     /// Somewhere in the record; `base` is added to the stored offset.
-    Dynamic { offset: u32, base: u32 },
+    Dynamic {
+        offset: u32,
+        base: u32,
+    },
 }
 
 impl Name {
@@ -117,7 +125,9 @@ fn location<const BIG: bool>(data: &[u8], offset: u32, base: u32) -> (usize, usi
 }
 
 fn named(data: &[u8], start: usize, len: usize) -> Comm {
-    data.get(start..start + len).map(Comm::new).unwrap_or_default()
+    data.get(start..start + len)
+        .map(Comm::new)
+        .unwrap_or_default()
 }
 
 /// Looks fields of one event up and keeps how long a record must be.
@@ -145,28 +155,44 @@ impl<'a> Layout<'a> {
     pub fn int_if_present(&mut self, name: &str) -> Option<Int> {
         let field = self.find(name)?;
         let whole = field.shape == Shape::Plain && matches!(field.size, 1 | 2 | 4 | 8);
-        whole.then_some(Int { offset: field.offset as u32, size: field.size as u8, signed: field.signed })
+        whole.then_some(Int {
+            offset: field.offset as u32,
+            size: field.size as u8,
+            signed: field.signed,
+        })
     }
 
     pub fn int(&mut self, name: &str) -> Result<Int> {
-        self.int_if_present(name).ok_or_else(|| self.missing(name, "a number"))
+        self.int_if_present(name)
+            .ok_or_else(|| self.missing(name, "a number"))
     }
 
     pub fn name(&mut self, name: &str) -> Result<Name> {
-        let field = self.find(name).ok_or_else(|| self.missing(name, "a name"))?;
+        let field = self
+            .find(name)
+            .ok_or_else(|| self.missing(name, "a name"))?;
         let offset = field.offset as u32;
         match field.shape {
             Shape::Array if field.size == 16 => Ok(Name::Fixed16 { offset }),
-            Shape::Array => Ok(Name::Fixed { offset, size: field.size as u32 }),
+            Shape::Array => Ok(Name::Fixed {
+                offset,
+                size: field.size as u32,
+            }),
             Shape::DataLoc if field.size == 4 => Ok(Name::Dynamic { offset, base: 0 }),
-            Shape::RelLoc if field.size == 4 => Ok(Name::Dynamic { offset, base: offset + 4 }),
+            Shape::RelLoc if field.size == 4 => Ok(Name::Dynamic {
+                offset,
+                base: offset + 4,
+            }),
             _ => Err(self.missing(name, "a name")),
         }
     }
 
     fn missing(&self, name: &str, kind: &str) -> Error {
         Error::format(
-            format!("the format of {} has no field `{name}` that is {kind}", self.format.name),
+            format!(
+                "the format of {} has no field `{name}` that is {kind}",
+                self.format.name
+            ),
             "the event as Linux describes it in events/*/format",
             "the trace is damaged, or of a kernel this version does not know: please report it",
         )
@@ -189,7 +215,11 @@ mod tests {
              \tfield:unsigned char c;\toffset:6;\tsize:1;\tsigned:0;\n",
         );
         let mut layout = Layout::new(&format);
-        let (a, b, c) = (layout.int("a").unwrap(), layout.int("b").unwrap(), layout.int("c").unwrap());
+        let (a, b, c) = (
+            layout.int("a").unwrap(),
+            layout.int("b").unwrap(),
+            layout.int("c").unwrap(),
+        );
         assert_eq!(layout.min_len(), 7);
         let little = [0xfe, 0xff, 0xff, 0xff, 0x01, 0x80, 0xff];
         assert_eq!(a.read::<false>(&little), -2);

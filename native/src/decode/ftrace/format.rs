@@ -47,7 +47,12 @@ impl EventFormat {
                 fields.push(field);
             }
         }
-        Ok(Self { name: name.to_string(), id, fields, print_fmt: print_fmt.to_string() })
+        Ok(Self {
+            name: name.to_string(),
+            id,
+            fields,
+            print_fmt: print_fmt.to_string(),
+        })
     }
 
     pub fn field(&self, name: &str) -> Option<&Field> {
@@ -108,7 +113,13 @@ impl Field {
         // Offsets beyond any record would only overflow later sums.
         let offset = offset.filter(|&offset: &usize| offset < 1 << 24)?;
         let size = size.filter(|&size: &usize| size < 1 << 24)?;
-        Some(Self { name: name.to_string(), offset, size, signed, shape })
+        Some(Self {
+            name: name.to_string(),
+            offset,
+            size,
+            signed,
+            shape,
+        })
     }
 }
 
@@ -131,7 +142,13 @@ impl PageLayout {
         let fields: Vec<Field> = text.lines().filter_map(Field::parse).collect();
         let find = |name: &str| fields.iter().find(|field| field.name == name);
         let layout = if text.trim().is_empty() {
-            Self { timestamp: 0, commit: 8, commit_size: long_bytes, data: 8 + long_bytes, bytes: page_bytes }
+            Self {
+                timestamp: 0,
+                commit: 8,
+                commit_size: long_bytes,
+                data: 8 + long_bytes,
+                bytes: page_bytes,
+            }
         } else {
             match (find("timestamp"), find("commit"), find("data")) {
                 (Some(timestamp), Some(commit), Some(data)) if timestamp.size == 8 => Self {
@@ -190,7 +207,10 @@ mod tests {
     fn a_field_is_read_whatever_its_declaration() {
         let field = |line| Field::parse(line).unwrap();
         let comm = field("\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;");
-        assert_eq!((comm.name.as_str(), comm.offset, comm.size, comm.shape), ("prev_comm", 8, 16, Shape::Array));
+        assert_eq!(
+            (comm.name.as_str(), comm.offset, comm.size, comm.shape),
+            ("prev_comm", 8, 16, Shape::Array)
+        );
         let loc = field("\tfield:__data_loc char[] filename;\toffset:8;\tsize:4;\tsigned:0;");
         assert_eq!((loc.name.as_str(), loc.shape), ("filename", Shape::DataLoc));
         let rel = field("\tfield:__rel_loc char[] comm;\toffset:8;\tsize:4;\tsigned:0;");
@@ -211,7 +231,16 @@ mod tests {
                     \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
                     \tfield: char data;\toffset:12;\tsize:4084;\tsigned:0;\n";
         let layout = PageLayout::parse(text, "header_page", 8, 4096).unwrap();
-        assert_eq!(layout, PageLayout { timestamp: 0, commit: 8, commit_size: 4, data: 12, bytes: 4096 });
+        assert_eq!(
+            layout,
+            PageLayout {
+                timestamp: 0,
+                commit: 8,
+                commit_size: 4,
+                data: 12,
+                bytes: 4096
+            }
+        );
         assert_eq!(layout.with_bytes(65536, "x").unwrap().bytes, 65536);
         assert!(layout.with_bytes(8, "x").is_err());
         let old = PageLayout::parse("", "header_page", 4, 8192).unwrap();

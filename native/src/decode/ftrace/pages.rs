@@ -46,7 +46,12 @@ pub struct Plain {
 impl Plain {
     /// The file's bytes `begin..end`.
     pub fn new(input: Arc<Input>, begin: u64, end: u64) -> Self {
-        Self { input, begin, at: begin, end }
+        Self {
+            input,
+            begin,
+            at: begin,
+            end,
+        }
     }
 }
 
@@ -57,7 +62,11 @@ impl Pages for Plain {
         window.resize(old + wanted, 0);
         let got = self.input.read_at(&mut window[old..], self.at)?;
         window.truncate(old + got);
-        self.at = if got < wanted { self.end } else { self.at + got as u64 };
+        self.at = if got < wanted {
+            self.end
+        } else {
+            self.at + got as u64
+        };
         Ok(got)
     }
 
@@ -75,14 +84,22 @@ impl Pages for Plain {
 
     fn head(&self) -> Result<Option<Box<dyn Pages>>> {
         let end = self.end.min(self.begin + WINDOW as u64);
-        Ok(Some(Box::new(Self::new(Arc::clone(&self.input), self.begin, end))))
+        Ok(Some(Box::new(Self::new(
+            Arc::clone(&self.input),
+            self.begin,
+            end,
+        ))))
     }
 
     fn tail(&self, page: usize) -> Result<Option<Box<dyn Pages>>> {
         // The very last sub-buffers may be empty or torn.
         let pages = (self.end - self.begin) / page as u64;
         let begin = self.begin + pages.saturating_sub(4) * page as u64;
-        Ok(Some(Box::new(Self::new(Arc::clone(&self.input), begin, self.end))))
+        Ok(Some(Box::new(Self::new(
+            Arc::clone(&self.input),
+            begin,
+            self.end,
+        ))))
     }
 
     fn cut(&self, page: usize) -> bool {
@@ -105,7 +122,13 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    pub fn open(input: Arc<Input>, codec: Codec, big_endian: bool, begin: u64, end: u64) -> Result<Self> {
+    pub fn open(
+        input: Arc<Input>,
+        codec: Codec,
+        big_endian: bool,
+        begin: u64,
+        end: u64,
+    ) -> Result<Self> {
         let mut chunks = Self {
             input,
             codec,
@@ -126,17 +149,31 @@ impl Chunks {
     /// The same data from its start.
     fn again(&self) -> Result<Self> {
         let codec = Codec::new(self.codec.kind())?;
-        Self::open(Arc::clone(&self.input), codec, self.big_endian, self.begin, self.end)
+        Self::open(
+            Arc::clone(&self.input),
+            codec,
+            self.big_endian,
+            self.begin,
+            self.end,
+        )
     }
 
     fn number(&mut self, what: &str) -> Result<u32> {
         let mut raw = [0; 4];
         if self.end - self.at < 4 {
-            return Err(self.input.wrong(self.at, format!("a CPU's data ends inside {what}"), "4 bytes"));
+            return Err(self.input.wrong(
+                self.at,
+                format!("a CPU's data ends inside {what}"),
+                "4 bytes",
+            ));
         }
         self.input.read_exact_at(&mut raw, self.at, what)?;
         self.at += 4;
-        Ok(if self.big_endian { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) })
+        Ok(if self.big_endian {
+            u32::from_be_bytes(raw)
+        } else {
+            u32::from_le_bytes(raw)
+        })
     }
 }
 
@@ -153,18 +190,26 @@ impl Pages for Chunks {
                 return Err(self.input.wrong(
                     self.chunk_at,
                     format!("a chunk of {compressed} bytes"),
-                    format!("at most the {} that this CPU's data has left", self.end - self.at),
+                    format!(
+                        "at most the {} that this CPU's data has left",
+                        self.end - self.at
+                    ),
                 ));
             }
-            self.codec.kind().check_size(size, compressed).map_err(|(found, expected)| {
-                self.input.wrong(self.chunk_at, found, expected)
-            })?;
+            self.codec
+                .kind()
+                .check_size(size, compressed)
+                .map_err(|(found, expected)| self.input.wrong(self.chunk_at, found, expected))?;
             self.compressed.resize(compressed as usize, 0);
-            self.input.read_exact_at(&mut self.compressed, self.at, "a compressed chunk")?;
+            self.input
+                .read_exact_at(&mut self.compressed, self.at, "a compressed chunk")?;
             self.at += u64::from(compressed);
             self.codec
                 .decompress(&self.compressed, size as usize, window)
-                .map_err(|found| self.input.wrong(self.chunk_at, found, "a whole compressed chunk"))?;
+                .map_err(|found| {
+                    self.input
+                        .wrong(self.chunk_at, found, "a whole compressed chunk")
+                })?;
             self.left = left - 1;
         }
         Ok(window.len() - old)

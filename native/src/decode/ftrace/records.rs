@@ -7,7 +7,9 @@ use crate::decode::ftrace::fields::{Int, Layout, Name};
 use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind};
+use crate::model::event::{
+    Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind,
+};
 
 /// What is done with a record of one event.
 #[derive(Debug, Clone)]
@@ -22,17 +24,55 @@ pub enum Action {
     /// Counted only.
     Ignore,
     Switch(Box<Switch>),
-    Wake { kind: WakeKind, common: Common, who: Who, target: Option<Int> },
-    Migrate { who: Who, from: Int, to: Int },
-    Fork { parent_comm: Name, parent: Int, child_comm: Name, child: Int },
-    NewTask { common: Common, child: Int, comm: Name, flags: Int },
-    Exec { pid: Int, old_pid: Option<Int> },
-    Exit { who: Who },
-    Rename { pid: Int, comm: Name },
-    Priority { who: Who, new: Int },
-    Yield { common: Common },
-    IrqEntry { kind: IrqKind, id: Int },
-    IrqExit { kind: IrqKind, id: Int },
+    Wake {
+        kind: WakeKind,
+        common: Common,
+        who: Who,
+        target: Option<Int>,
+    },
+    Migrate {
+        who: Who,
+        from: Int,
+        to: Int,
+    },
+    Fork {
+        parent_comm: Name,
+        parent: Int,
+        child_comm: Name,
+        child: Int,
+    },
+    NewTask {
+        common: Common,
+        child: Int,
+        comm: Name,
+        flags: Int,
+    },
+    Exec {
+        pid: Int,
+        old_pid: Option<Int>,
+    },
+    Exit {
+        who: Who,
+    },
+    Rename {
+        pid: Int,
+        comm: Name,
+    },
+    Priority {
+        who: Who,
+        new: Int,
+    },
+    Yield {
+        common: Common,
+    },
+    IrqEntry {
+        kind: IrqKind,
+        id: Int,
+    },
+    IrqExit {
+        kind: IrqKind,
+        id: Int,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -91,7 +131,10 @@ impl Plan {
     pub fn compile(system: &str, format: &EventFormat, release: &str) -> Result<Self> {
         let mut layout = Layout::new(format);
         let action = action(system, format, release, &mut layout)?;
-        Ok(Self { action, min_len: layout.min_len() })
+        Ok(Self {
+            action,
+            min_len: layout.min_len(),
+        })
     }
 
     /// Order across CPUs of events of one nanosecond: switch, wakeup, migration.
@@ -116,14 +159,23 @@ impl Action {
             | Self::Migrate { who, .. }
             | Self::Exit { who }
             | Self::Priority { who, .. } => fits(who.comm),
-            Self::Fork { parent_comm, child_comm, .. } => fits(*parent_comm) && fits(*child_comm),
+            Self::Fork {
+                parent_comm,
+                child_comm,
+                ..
+            } => fits(*parent_comm) && fits(*child_comm),
             Self::NewTask { comm, .. } | Self::Rename { comm, .. } => fits(*comm),
             _ => true,
         }
     }
 }
 
-fn action(system: &str, format: &EventFormat, release: &str, layout: &mut Layout) -> Result<Action> {
+fn action(
+    system: &str,
+    format: &EventFormat,
+    release: &str,
+    layout: &mut Layout,
+) -> Result<Action> {
     let action = match (system, format.name.as_str()) {
         ("sched", "sched_switch") => Action::Switch(Box::new(Switch {
             prev_comm: layout.name("prev_comm")?,
@@ -163,9 +215,10 @@ fn action(system: &str, format: &EventFormat, release: &str, layout: &mut Layout
             comm: layout.name("comm")?,
             flags: layout.int("clone_flags")?,
         },
-        ("sched", "sched_process_exec") => {
-            Action::Exec { pid: layout.int("pid")?, old_pid: layout.int_if_present("old_pid") }
-        }
+        ("sched", "sched_process_exec") => Action::Exec {
+            pid: layout.int("pid")?,
+            old_pid: layout.int_if_present("old_pid"),
+        },
         ("sched", "sched_process_exit") => Action::Exit { who: who(layout)? },
         // Linux 6.17 dropped `pid`: a thread renames itself.
         ("task", "task_rename") => Action::Rename {
@@ -175,25 +228,47 @@ fn action(system: &str, format: &EventFormat, release: &str, layout: &mut Layout
             },
             comm: layout.name("newcomm")?,
         },
-        ("sched", "sched_pi_setprio") => {
-            Action::Priority { who: who(layout)?, new: layout.int("newprio")? }
-        }
-        ("syscalls", "sys_enter_sched_yield") => Action::Yield { common: common(layout)? },
-        ("irq", "irq_handler_entry") => Action::IrqEntry { kind: IrqKind::Hard, id: layout.int("irq")? },
-        ("irq", "irq_handler_exit") => Action::IrqExit { kind: IrqKind::Hard, id: layout.int("irq")? },
-        ("irq", "softirq_entry") => Action::IrqEntry { kind: IrqKind::Soft, id: layout.int("vec")? },
-        ("irq", "softirq_exit") => Action::IrqExit { kind: IrqKind::Soft, id: layout.int("vec")? },
+        ("sched", "sched_pi_setprio") => Action::Priority {
+            who: who(layout)?,
+            new: layout.int("newprio")?,
+        },
+        ("syscalls", "sys_enter_sched_yield") => Action::Yield {
+            common: common(layout)?,
+        },
+        ("irq", "irq_handler_entry") => Action::IrqEntry {
+            kind: IrqKind::Hard,
+            id: layout.int("irq")?,
+        },
+        ("irq", "irq_handler_exit") => Action::IrqExit {
+            kind: IrqKind::Hard,
+            id: layout.int("irq")?,
+        },
+        ("irq", "softirq_entry") => Action::IrqEntry {
+            kind: IrqKind::Soft,
+            id: layout.int("vec")?,
+        },
+        ("irq", "softirq_exit") => Action::IrqExit {
+            kind: IrqKind::Soft,
+            id: layout.int("vec")?,
+        },
         _ => Action::Ignore,
     };
     Ok(action)
 }
 
 fn common(layout: &mut Layout) -> Result<Common> {
-    Ok(Common { pid: layout.int("common_pid")?, flags: layout.int("common_flags")? })
+    Ok(Common {
+        pid: layout.int("common_pid")?,
+        flags: layout.int("common_flags")?,
+    })
 }
 
 fn who(layout: &mut Layout) -> Result<Who> {
-    Ok(Who { comm: layout.name("comm")?, pid: layout.int("pid")?, prio: layout.int_if_present("prio") })
+    Ok(Who {
+        comm: layout.name("comm")?,
+        pid: layout.int("pid")?,
+        prio: layout.int_if_present("prio"),
+    })
 }
 
 impl Who {
@@ -256,7 +331,12 @@ impl Mapper {
         }
         let event = match &plan.action {
             Action::Switch(switch) => self.switch::<BIG>(switch, ts, cpu, data),
-            Action::Wake { kind, common, who, target } => Event::Wakeup {
+            Action::Wake {
+                kind,
+                common,
+                who,
+                target,
+            } => Event::Wakeup {
                 ts,
                 cpu,
                 kind: *kind,
@@ -298,7 +378,9 @@ impl Mapper {
             prio: plan.next_prio.prio::<BIG>(data),
             ..Party::default()
         };
-        let yielded = self.yields_recorded.then(|| self.cpu(cpu).yielding.take() == Some(prev.tid));
+        let yielded = self
+            .yields_recorded
+            .then(|| self.cpu(cpu).yielding.take() == Some(prev.tid));
         let preempted = match prev_state {
             State::Runnable if plus => Some(true),
             // The idle thread always leaves in R, without being asked.
@@ -307,44 +389,98 @@ impl Mapper {
             State::Unknown => None,
             _ => Some(false),
         };
-        Event::Switch { ts, cpu, prev, prev_state, preempted, next }
+        Event::Switch {
+            ts,
+            cpu,
+            prev,
+            prev_state,
+            preempted,
+            next,
+        }
     }
 
     /// The events that come once in a thousand; None if nothing is to be sent.
     #[cold]
-    fn rare<const BIG: bool>(&mut self, action: &Action, ts: i64, cpu: u16, data: &[u8]) -> Option<Event> {
-        let party = |tid, comm: Name| Party { tid, comm: comm.read::<BIG>(data), ..Party::default() };
+    fn rare<const BIG: bool>(
+        &mut self,
+        action: &Action,
+        ts: i64,
+        cpu: u16,
+        data: &[u8],
+    ) -> Option<Event> {
+        let party = |tid, comm: Name| Party {
+            tid,
+            comm: comm.read::<BIG>(data),
+            ..Party::default()
+        };
         Some(match *action {
-            Action::Fork { parent_comm, parent, child_comm, child } => {
+            Action::Fork {
+                parent_comm,
+                parent,
+                child_comm,
+                child,
+            } => {
                 let child = party(child.tid::<BIG>(data), child_comm);
                 if self.announced.remove(&child.tid) {
                     return None;
                 }
                 let parent = party(parent.tid::<BIG>(data), parent_comm);
-                Event::Fork { ts, parent, child, same_process: None }
+                Event::Fork {
+                    ts,
+                    parent,
+                    child,
+                    same_process: None,
+                }
             }
             // Comes just before sched_process_fork and tells more.
-            Action::NewTask { common, child, comm, flags } => {
+            Action::NewTask {
+                common,
+                child,
+                comm,
+                flags,
+            } => {
                 let child = party(child.tid::<BIG>(data), comm);
                 if self.announced.len() >= ANNOUNCED_MAX {
                     self.announced.clear();
                 }
                 self.announced.insert(child.tid);
-                let parent = Party { tid: common.pid.tid::<BIG>(data), ..Party::default() };
+                let parent = Party {
+                    tid: common.pid.tid::<BIG>(data),
+                    ..Party::default()
+                };
                 let same_process = Some(flags.read::<BIG>(data) & CLONE_THREAD != 0);
-                Event::Fork { ts, parent, child, same_process }
+                Event::Fork {
+                    ts,
+                    parent,
+                    child,
+                    same_process,
+                }
             }
             Action::Exec { pid, old_pid } => {
                 let tid = pid.tid::<BIG>(data);
-                Event::Exec { ts, tid, old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)) }
+                Event::Exec {
+                    ts,
+                    tid,
+                    old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)),
+                }
             }
-            Action::Exit { who } => Event::Exit { ts, who: who.read::<BIG>(data) },
-            Action::Rename { pid, comm } => {
-                Event::Rename { ts, tid: pid.tid::<BIG>(data), comm: comm.read::<BIG>(data) }
-            }
+            Action::Exit { who } => Event::Exit {
+                ts,
+                who: who.read::<BIG>(data),
+            },
+            Action::Rename { pid, comm } => Event::Rename {
+                ts,
+                tid: pid.tid::<BIG>(data),
+                comm: comm.read::<BIG>(data),
+            },
             Action::Priority { who, new } => {
                 let prio = new.prio::<BIG>(data)?;
-                Event::Priority { ts, who: who.read::<BIG>(data), prio, cause: PriorityCause::PiSetprio }
+                Event::Priority {
+                    ts,
+                    who: who.read::<BIG>(data),
+                    prio,
+                    cause: PriorityCause::PiSetprio,
+                }
             }
             Action::Yield { common } => {
                 let tid = common.pid.tid::<BIG>(data);
@@ -366,7 +502,13 @@ impl Mapper {
                 let at = open.iter().rposition(|&(k, i, _)| (k, i) == (kind, id))?;
                 let begin = open[at].2;
                 open.truncate(at);
-                Event::Irq { ts: begin, cpu, kind, id, dur: ts - begin }
+                Event::Irq {
+                    ts: begin,
+                    cpu,
+                    kind,
+                    id,
+                    dur: ts - begin,
+                }
             }
             Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
                 return None;
@@ -444,14 +586,25 @@ mod tests {
         let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
         let told = record(7, &[8, 0, 0, 0, 0, CLONE_THREAD as u32]);
         let forked = record(7, &[0, 0, 0, 0, 7, 0, 0, 0, 0, 8]);
-        mapper.map::<false>(&newtask, 10, 0, &told, &mut heard).unwrap();
-        mapper.map::<false>(&fork, 11, 0, &forked, &mut heard).unwrap();
-        mapper.map::<false>(&fork, 20, 0, &forked, &mut heard).unwrap();
+        mapper
+            .map::<false>(&newtask, 10, 0, &told, &mut heard)
+            .unwrap();
+        mapper
+            .map::<false>(&fork, 11, 0, &forked, &mut heard)
+            .unwrap();
+        mapper
+            .map::<false>(&fork, 20, 0, &forked, &mut heard)
+            .unwrap();
         let forks: Vec<_> = heard
             .0
             .iter()
             .map(|event| match event {
-                Event::Fork { ts, parent, child, same_process } => (*ts, parent.tid, child.tid, *same_process),
+                Event::Fork {
+                    ts,
+                    parent,
+                    child,
+                    same_process,
+                } => (*ts, parent.tid, child.tid, *same_process),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -467,8 +620,12 @@ mod tests {
         );
         let mut heard = Heard::default();
         let data = record(42, &[u32::from_le_bytes(*b"new\0"), 0, 0, 0]);
-        Mapper::default().map::<false>(&rename, 1, 0, &data, &mut heard).unwrap();
-        assert!(matches!(heard.0[..], [Event::Rename { ts: 1, tid: 42, comm }] if comm.as_bytes() == b"new"));
+        Mapper::default()
+            .map::<false>(&rename, 1, 0, &data, &mut heard)
+            .unwrap();
+        assert!(
+            matches!(heard.0[..], [Event::Rename { ts: 1, tid: 42, comm }] if comm.as_bytes() == b"new")
+        );
     }
 
     #[test]
@@ -479,21 +636,37 @@ mod tests {
         let hard_in = plan("irq", "irq_handler_entry", &field("irq"));
         let hard_out = plan("irq", "irq_handler_exit", &field("irq"));
         let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
-        let steps = [(&soft_in, 10, 1), (&hard_in, 12, 33), (&hard_out, 15, 33), (&soft_out, 20, 1)];
+        let steps = [
+            (&soft_in, 10, 1),
+            (&hard_in, 12, 33),
+            (&hard_out, 15, 33),
+            (&soft_out, 20, 1),
+        ];
         for (plan, ts, id) in steps {
-            mapper.map::<false>(plan, ts, 0, &record(0, &[id]), &mut heard).unwrap();
+            mapper
+                .map::<false>(plan, ts, 0, &record(0, &[id]), &mut heard)
+                .unwrap();
         }
-        mapper.map::<false>(&soft_in, 30, 0, &record(0, &[1]), &mut heard).unwrap();
+        mapper
+            .map::<false>(&soft_in, 30, 0, &record(0, &[1]), &mut heard)
+            .unwrap();
         mapper.lost(0);
-        mapper.map::<false>(&soft_out, 90, 0, &record(0, &[1]), &mut heard).unwrap();
+        mapper
+            .map::<false>(&soft_out, 90, 0, &record(0, &[1]), &mut heard)
+            .unwrap();
         let found: Vec<_> = heard
             .0
             .iter()
             .map(|event| match event {
-                Event::Irq { ts, kind, id, dur, .. } => (*ts, *kind, *id, *dur),
+                Event::Irq {
+                    ts, kind, id, dur, ..
+                } => (*ts, *kind, *id, *dur),
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(found, [(12, IrqKind::Hard, 33, 3), (10, IrqKind::Soft, 1, 10)]);
+        assert_eq!(
+            found,
+            [(12, IrqKind::Hard, 33, 3), (10, IrqKind::Soft, 1, 10)]
+        );
     }
 }

@@ -5,9 +5,7 @@ use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::stream::{CpuStream, Plan, Shared};
 use crate::decode::merge::merge;
 use crate::error::{Error, Result};
-use crate::model::event::{
-    Comm, Event, EventSink, LossReason, Source, SourceEnd, SourceInfo,
-};
+use crate::model::event::{Comm, Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
 
 /// One CPU's part of a trace.
 pub struct CpuPart {
@@ -73,7 +71,9 @@ impl FtraceTrace {
         let mut left = SAMPLED;
         let mut seen = (false, false);
         for part in &self.cpus {
-            let Some(head) = part.pages.head()? else { continue };
+            let Some(head) = part.pages.head()? else {
+                continue;
+            };
             left = left.saturating_sub(head.total().min(SAMPLED));
             let counts = match self.big_endian {
                 true => self.count::<true>(part, head)?,
@@ -87,8 +87,11 @@ impl FtraceTrace {
                 break;
             }
         }
-        (self.info.has_waking, self.info.has_enqueued) =
-            if seen == (false, false) { described } else { seen };
+        (self.info.has_waking, self.info.has_enqueued) = if seen == (false, false) {
+            described
+        } else {
+            seen
+        };
         Ok(())
     }
 
@@ -120,14 +123,20 @@ impl FtraceTrace {
     }
 
     pub fn into_source(self) -> Box<dyn Source> {
-        Box::new(FtraceSource { info: self.info.clone(), trace: Some(self) })
+        Box::new(FtraceSource {
+            info: self.info.clone(),
+            trace: Some(self),
+        })
     }
 
     fn run<const BIG: bool>(self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let window = self.info.window;
         let reaches_end = |stats: &CpuStats| stats.never_written > 0 || stats.unread > 0;
         let to_the_end = self.stats.iter().any(reaches_end);
-        let cut = self.cpus.iter().any(|part| part.cut || part.pages.cut(self.plan.layout.bytes));
+        let cut = self
+            .cpus
+            .iter()
+            .any(|part| part.cut || part.pages.cut(self.plan.layout.bytes));
         let end = match window.1 {
             None if to_the_end || cut => self.last_stamp::<BIG>()?,
             end => end,
@@ -136,7 +145,10 @@ impl FtraceTrace {
             .cpus
             .into_iter()
             .map(|part| {
-                let unread = self.stats.iter().find(|stats| stats.cpu == part.cpu && stats.unread > 0);
+                let unread = self
+                    .stats
+                    .iter()
+                    .find(|stats| stats.cpu == part.cpu && stats.unread > 0);
                 let tail = match unread {
                     _ if part.cut => Some((None, LossReason::Truncated)),
                     Some(stats) => Some((Some(stats.unread), LossReason::EarlyEnd)),
@@ -147,11 +159,17 @@ impl FtraceTrace {
             })
             .collect();
         let total = streams.iter().map(CpuStream::total).sum();
-        let mut shared = Shared { total, end, ..Shared::default() };
+        let mut shared = Shared {
+            total,
+            end,
+            ..Shared::default()
+        };
         for stream in &mut streams {
             stream.prime(&mut shared, sink)?;
         }
-        let begin = window.0.or_else(|| streams.iter().filter_map(CpuStream::first).min());
+        let begin = window
+            .0
+            .or_else(|| streams.iter().filter_map(CpuStream::first).min());
         if let Some(begin) = begin {
             for stream in &mut streams {
                 stream.began(begin);
@@ -169,7 +187,10 @@ impl FtraceTrace {
         merge(&mut streams, &mut shared, sink)?;
         sink.progress(total, total)?;
 
-        let mut done = SourceEnd { warnings: self.warnings, ..SourceEnd::default() };
+        let mut done = SourceEnd {
+            warnings: self.warnings,
+            ..SourceEnd::default()
+        };
         done.last_names = self.last_names;
         for stream in &streams {
             report(stream, &self.plan, &self.stats, &mut done);
@@ -193,11 +214,13 @@ fn report<const BIG: bool>(
     }
     if let Some(stats) = stats.iter().find(|stats| stats.cpu == cpu) {
         if stats.never_written > 0 {
-            done.unplaced_losses.push((Some(cpu), stats.never_written, LossReason::Overrun));
+            done.unplaced_losses
+                .push((Some(cpu), stats.never_written, LossReason::Overrun));
         }
         let unplaced = stats.overrun.saturating_sub(stream.told_lost());
         if unplaced > 0 && !stream.lost_uncounted() {
-            done.unplaced_losses.push((Some(cpu), unplaced, LossReason::Overrun));
+            done.unplaced_losses
+                .push((Some(cpu), unplaced, LossReason::Overrun));
             done.warnings.push(format!(
                 "CPU {cpu}: the kernel overwrote {unplaced} events, and the trace does not tell when"
             ));
@@ -240,9 +263,17 @@ impl Source for FtraceSource {
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let trace = self.trace.take().ok_or_else(|| {
-            Error::usage("this trace was read already", "one pass", "open the file again")
+            Error::usage(
+                "this trace was read already",
+                "one pass",
+                "open the file again",
+            )
         })?;
-        if trace.big_endian { trace.run::<true>(sink) } else { trace.run::<false>(sink) }
+        if trace.big_endian {
+            trace.run::<true>(sink)
+        } else {
+            trace.run::<false>(sink)
+        }
     }
 }
 
@@ -255,7 +286,12 @@ mod tests {
         let text = "entries: 2\noverrun: 12\ncommit overrun: 3\nbytes: 0\n\
                     oldest event ts:  1660.400411\nnow ts:  1660.716206\n\
                     dropped events: 4\nread events: 17179\n";
-        let expected = CpuStats { cpu: 5, overrun: 12, never_written: 7, unread: 2 };
+        let expected = CpuStats {
+            cpu: 5,
+            overrun: 12,
+            never_written: 7,
+            unread: 2,
+        };
         assert_eq!(CpuStats::parse(5, text), expected);
     }
 }

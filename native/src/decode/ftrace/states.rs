@@ -24,8 +24,12 @@ impl StateTable {
         let mut flags = Vec::new();
         // Each entry is `{ value, "letter" }`; values are constant expressions.
         for entry in text.split('{').skip(1) {
-            let Some((entry, _)) = entry.split_once('}') else { continue };
-            let Some((value, letter)) = entry.rsplit_once(',') else { continue };
+            let Some((entry, _)) = entry.split_once('}') else {
+                continue;
+            };
+            let Some((value, letter)) = entry.rsplit_once(',') else {
+                continue;
+            };
             let letter = letter.trim().trim_matches('"');
             if let (Some(value @ 1..), &[letter]) = (constant(value), letter.as_bytes()) {
                 flags.push((value, letter));
@@ -49,9 +53,16 @@ impl StateTable {
     /// For sources that tell only the kernel release ("6.18.0-arch1").
     /// Bits: include/linux/sched.h and trace/events/sched.h of these releases.
     pub fn for_release(release: &str) -> Self {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+        let mut numbers = release
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|n| n.parse::<u32>().unwrap_or(0));
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let letters = |text: &str| text.bytes().enumerate().map(|(bit, letter)| (1 << bit, letter)).collect();
+        let letters = |text: &str| {
+            text.bytes()
+                .enumerate()
+                .map(|(bit, letter)| (1 << bit, letter))
+                .collect()
+        };
         match version {
             // Unknown: the layout in use since 2017.
             (0, _) => Self::new(letters("SDTtXZPI"), 0x100),
@@ -67,7 +78,12 @@ impl StateTable {
 
     fn new(flags: Vec<(u64, u8)>, plus: u64) -> Self {
         let mask = flags.iter().fold(0, |mask, &(value, _)| mask | value) & !plus;
-        let mut table = Self { flags, mask, plus, cache: Vec::new() };
+        let mut table = Self {
+            flags,
+            mask,
+            plus,
+            cache: Vec::new(),
+        };
         table.cache = (0..CACHED).map(|value| table.compute(value)).collect();
         table
     }
@@ -87,7 +103,9 @@ impl StateTable {
             return (State::Runnable, preempted);
         }
         let has = |letters: &[u8]| {
-            self.flags.iter().any(|&(bit, letter)| value & bit & self.mask != 0 && letters.contains(&letter))
+            self.flags
+                .iter()
+                .any(|&(bit, letter)| value & bit & self.mask != 0 && letters.contains(&letter))
         };
         (state_of_letters(has), preempted)
     }
@@ -116,7 +134,10 @@ pub fn state_of_letters(has: impl Fn(&[u8]) -> bool) -> State {
 
 /// The value of a C constant expression of numbers, `|`, `+`, `-`, `<<`, `( )`.
 fn constant(text: &str) -> Option<u64> {
-    let mut parser = Constant { rest: text.as_bytes(), depth: 0 };
+    let mut parser = Constant {
+        rest: text.as_bytes(),
+        depth: 0,
+    };
     let value = parser.or()?;
     parser.space();
     parser.rest.is_empty().then_some(value)
@@ -184,11 +205,20 @@ impl Constant<'_> {
             return self.eat(b")").then_some(value);
         }
         self.space();
-        let end = self.rest.iter().position(|c| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .iter()
+            .position(|c| !c.is_ascii_alphanumeric())
+            .unwrap_or(self.rest.len());
         let (number, rest) = self.rest.split_at(end);
         self.rest = rest;
-        let number = std::str::from_utf8(number).ok()?.trim_end_matches(['u', 'U', 'l', 'L']);
-        match number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")) {
+        let number = std::str::from_utf8(number)
+            .ok()?
+            .trim_end_matches(['u', 'U', 'l', 'L']);
+        match number
+            .strip_prefix("0x")
+            .or_else(|| number.strip_prefix("0X"))
+        {
             Some(hex) => u64::from_str_radix(hex, 16).ok(),
             None => number.parse().ok(),
         }

@@ -182,7 +182,9 @@ impl<const BIG: bool> CpuStream<BIG> {
 
     /// A loss before the very first record began when the trace did.
     pub fn began(&mut self, trace_begin: i64) {
-        let Some((begin, end, gap)) = &mut self.loss else { return };
+        let Some((begin, end, gap)) = &mut self.loss else {
+            return;
+        };
         if gap.reason == LossReason::LateStart {
             *begin = trace_begin.min(*end);
             if *begin == *end {
@@ -206,7 +208,12 @@ impl<const BIG: bool> CpuStream<BIG> {
                     self.finish(shared);
                     return Ok(());
                 }
-                Err(error @ Error::Report { kind: crate::error::Kind::Format, .. }) => {
+                Err(
+                    error @ Error::Report {
+                        kind: crate::error::Kind::Format,
+                        ..
+                    },
+                ) => {
                     self.damage(error)?;
                 }
                 Err(error) => return Err(error),
@@ -245,8 +252,11 @@ impl<const BIG: bool> CpuStream<BIG> {
             return self.broken("a record header of less than 4 bytes");
         }
         let header = u32_at::<BIG>(&self.window, at);
-        let (kind, delta) =
-            if BIG { (header >> 27, header & 0x07ff_ffff) } else { (header & 0x1f, header >> 5) };
+        let (kind, delta) = if BIG {
+            (header >> 27, header & 0x07ff_ffff)
+        } else {
+            (header & 0x1f, header >> 5)
+        };
         let delta = u64::from(delta);
         let (start, len);
         if (1..PADDING).contains(&kind) {
@@ -327,7 +337,15 @@ impl<const BIG: bool> CpuStream<BIG> {
             let found = format!("a record of {} of {len} bytes", known.name);
             return self.broken(found);
         }
-        self.record = Some(Record { start, len, event, head: Head { ts, rank: known.rank } });
+        self.record = Some(Record {
+            start,
+            len,
+            event,
+            head: Head {
+                ts,
+                rank: known.rank,
+            },
+        });
         Ok(true)
     }
 
@@ -339,7 +357,16 @@ impl<const BIG: bool> CpuStream<BIG> {
                 let begin = self.loss.map_or(last, |(begin, ..)| begin);
                 self.loss = Some((begin, end, gap));
             }
-            None => self.loss = Some((end, end, Gap { reason: LossReason::LateStart, ..gap })),
+            None => {
+                self.loss = Some((
+                    end,
+                    end,
+                    Gap {
+                        reason: LossReason::LateStart,
+                        ..gap
+                    },
+                ))
+            }
         }
     }
 
@@ -347,15 +374,23 @@ impl<const BIG: bool> CpuStream<BIG> {
         if self.raw_ts < LATEST {
             return Ok(());
         }
-        self.broken(format!("the time stamp {}", self.raw_ts)).map(|_| ())
+        self.broken(format!("the time stamp {}", self.raw_ts))
+            .map(|_| ())
     }
 
     /// A record that cannot be: the end of a torn sub-buffer, or damage.
     #[cold]
     fn broken(&self, found: impl Into<String>) -> Result<bool> {
         Err(Error::format(
-            format!("{}: {}", self.pages.place(self.base + self.at as u64), found.into()),
-            format!("a record of the {} bytes this sub-buffer has left", self.end - self.at),
+            format!(
+                "{}: {}",
+                self.pages.place(self.base + self.at as u64),
+                found.into()
+            ),
+            format!(
+                "a record of the {} bytes this sub-buffer has left",
+                self.end - self.at
+            ),
             "the file is damaged: copy it again, or read what is intact with salvage",
         ))
     }
@@ -392,7 +427,10 @@ impl<const BIG: bool> CpuStream<BIG> {
         let data = page + layout.data;
         if used > layout.bytes - layout.data {
             return Err(Error::format(
-                format!("{}: a sub-buffer of {used} bytes", self.pages.place(self.base + page as u64)),
+                format!(
+                    "{}: a sub-buffer of {used} bytes",
+                    self.pages.place(self.base + page as u64)
+                ),
                 format!("at most {}", layout.bytes - layout.data),
                 "the file is damaged: copy it again, or read what is intact with salvage",
             ));
@@ -481,7 +519,10 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
     #[inline]
     fn head(&self) -> Option<Head> {
         match (&self.loss, &self.record) {
-            (Some((begin, ..)), _) => Some(Head { ts: *begin, rank: 0 }),
+            (Some((begin, ..)), _) => Some(Head {
+                ts: *begin,
+                rank: 0,
+            }),
             (None, Some(record)) => Some(record.head),
             (None, None) => None,
         }
@@ -492,9 +533,17 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
         if let Some((ts_begin, ts_end, gap)) = self.loss.take() {
             shared.mapper.lost(self.cpu);
             let Gap { count, reason } = gap;
-            return sink.event(&Event::Loss { cpu: Some(self.cpu), ts_begin, ts_end, count, reason });
+            return sink.event(&Event::Loss {
+                cpu: Some(self.cpu),
+                ts_begin,
+                ts_end,
+                count,
+                reason,
+            });
         }
-        let Some(record) = &self.record else { return Ok(()) };
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
         let data = &self.window[record.start..record.start + record.len];
         let plan = &self.plan.catalogue.events()[usize::from(record.event)].plan;
         let ts = record.head.ts;

@@ -32,11 +32,26 @@ mod tests {
     fn bands_by_release() {
         let old = |prio| class(prio, Some(1_402_000));
         let new = |prio| class(prio, Some(1_600_001));
-        assert_eq!((old(0), new(7)), (Some(SchedClass::Interrupt), Some(SchedClass::Interrupt)));
-        assert_eq!((old(48), new(8)), (Some(SchedClass::Realtime), Some(SchedClass::Realtime)));
-        assert_eq!((old(80), new(80)), (Some(SchedClass::Unknown), Some(SchedClass::Timeshare)));
-        assert_eq!((old(120), new(223)), (Some(SchedClass::Timeshare), Some(SchedClass::Timeshare)));
-        assert_eq!((old(224), class(255, None)), (Some(SchedClass::Idle), Some(SchedClass::Idle)));
+        assert_eq!(
+            (old(0), new(7)),
+            (Some(SchedClass::Interrupt), Some(SchedClass::Interrupt))
+        );
+        assert_eq!(
+            (old(48), new(8)),
+            (Some(SchedClass::Realtime), Some(SchedClass::Realtime))
+        );
+        assert_eq!(
+            (old(80), new(80)),
+            (Some(SchedClass::Unknown), Some(SchedClass::Timeshare))
+        );
+        assert_eq!(
+            (old(120), new(223)),
+            (Some(SchedClass::Timeshare), Some(SchedClass::Timeshare))
+        );
+        assert_eq!(
+            (old(224), class(255, None)),
+            (Some(SchedClass::Idle), Some(SchedClass::Idle))
+        );
         assert_eq!(class(100, None), None);
     }
 }

@@ -32,7 +32,10 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Lines at the head of the file in which the first KTRGRAPH one must be.
 pub fn recognise(path: &Path, head: &[u8]) -> bool {
     !path.is_dir()
-        && String::from_utf8_lossy(head).lines().take(20).any(|line| Line::read(line).is_some())
+        && String::from_utf8_lossy(head)
+            .lines()
+            .take(20)
+            .any(|line| Line::read(line).is_some())
 }
 
 /// Why a thread left its CPU.
@@ -47,10 +50,19 @@ enum Leaving {
 enum What {
     Runs,
     Leaves(Leaving, Comm),
-    Queued { waker: Option<u32>, target: Option<u16> },
+    Queued {
+        waker: Option<u32>,
+        target: Option<u16>,
+    },
     Unqueued,
-    Load { queue: Option<u16>, load: i32 },
-    Priority { to: i16, lent: bool },
+    Load {
+        queue: Option<u16>,
+        load: i32,
+    },
+    Priority {
+        to: i16,
+        lent: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +103,10 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             )
         })?),
     };
-    let mut reader = Reader { release, ..Reader::default() };
+    let mut reader = Reader {
+        release,
+        ..Reader::default()
+    };
     for line in text.lines() {
         reader.line(line);
     }
@@ -119,12 +134,20 @@ impl Reader {
         self.cpus = self.cpus.max(line.cpu.saturating_add(1));
         let what = match (line.group, line.fact) {
             ("load", Fact::Counter(load)) => {
-                let queue = line.id.strip_prefix("CPU ").and_then(|id| id.split(' ').next());
+                let queue = line
+                    .id
+                    .strip_prefix("CPU ")
+                    .and_then(|id| id.split(' ').next());
                 let queue = queue.and_then(|cpu| cpu.parse::<u16>().ok());
                 self.cpus = self.cpus.max(queue.map_or(0, |cpu| cpu.saturating_add(1)));
                 let load = i32::try_from(load).unwrap_or(i32::MAX);
                 let (who, what) = (Party::default(), What::Load { queue, load });
-                self.entries.push(Entry { time: line.time, cpu: line.cpu, who, what });
+                self.entries.push(Entry {
+                    time: line.time,
+                    cpu: line.cpu,
+                    who,
+                    what,
+                });
                 return;
             }
             ("thread", Fact::State(state)) => self.state(&line, state),
@@ -134,15 +157,21 @@ impl Reader {
                 }
                 return;
             }
-            ("thread", Fact::Point(point)) => line
-                .number("new prio")
-                .map(|to| What::Priority { to, lent: point.starts_with("lend") }),
+            ("thread", Fact::Point(point)) => line.number("new prio").map(|to| What::Priority {
+                to,
+                lent: point.starts_with("lend"),
+            }),
             _ => return,
         };
         let prio = line.number("prio");
         match (what, self.party(line.id, prio)) {
             (Some(what), Some(who)) => {
-                self.entries.push(Entry { time: line.time, cpu: line.cpu, who, what });
+                self.entries.push(Entry {
+                    time: line.time,
+                    cpu: line.cpu,
+                    who,
+                    what,
+                });
             }
             // Points such as "wokeup" tell from the other side what is known.
             (None, _) if matches!(line.fact, Fact::Point(_)) => {}
@@ -169,7 +198,10 @@ impl Reader {
 
     fn state(&self, line: &Line<'_>, state: &str) -> Option<What> {
         let reason = |name: &str| {
-            let text = line.attribute(name).filter(|text| *text != "(null)").unwrap_or("");
+            let text = line
+                .attribute(name)
+                .filter(|text| *text != "(null)")
+                .unwrap_or("");
             Comm::new(text.as_bytes())
         };
         let none = Comm::default();
@@ -177,12 +209,11 @@ impl Reader {
         Some(match state {
             "running" => What::Runs,
             "idle" => What::Leaves(Leaving::Idle, none),
-            "sleep" => {
-                What::Leaves(to(State::Sleeping, Some(SleepKind::Sleep)), reason("wmesg"))
-            }
-            "blocked" => {
-                What::Leaves(to(State::Blocked, Some(SleepKind::Lock)), reason("lockname"))
-            }
+            "sleep" => What::Leaves(to(State::Sleeping, Some(SleepKind::Sleep)), reason("wmesg")),
+            "blocked" => What::Leaves(
+                to(State::Blocked, Some(SleepKind::Lock)),
+                reason("lockname"),
+            ),
             "suspended" => What::Leaves(to(State::Stopped, Some(SleepKind::Suspended)), none),
             "swapped" => What::Leaves(to(State::Blocked, None), none),
             "iwait" => What::Leaves(to(State::Parked, Some(SleepKind::Interrupt)), none),
@@ -192,7 +223,10 @@ impl Reader {
                 let waker = line.attribute("linkedto");
                 let waker = waker.and_then(|id| ThreadId::read(id, !self.numbered));
                 let waker = waker.map(|waker| if waker.idle { 0 } else { waker.tid });
-                What::Queued { waker, target: None }
+                What::Queued {
+                    waker,
+                    target: None,
+                }
             }
             "runq rem" => What::Unqueued,
             _ => return None,
@@ -222,7 +256,13 @@ impl Reader {
             .to_string(),
             ..SourceInfo::default()
         };
-        KtrSource { entries: self.entries, scale, base, info, strange: self.strange }
+        KtrSource {
+            entries: self.entries,
+            scale,
+            base,
+            info,
+            strange: self.strange,
+        }
     }
 }
 
@@ -282,9 +322,22 @@ impl KtrSource {
                 }
                 // Preempted threads and yielding ones are both "yielding".
                 let preempted = (prev_state != State::Runnable || prev.idle).then_some(false);
-                sink.event(&Event::Switch { ts, cpu: at, prev, prev_state, preempted, next: who })?;
+                sink.event(&Event::Switch {
+                    ts,
+                    cpu: at,
+                    prev,
+                    prev_state,
+                    preempted,
+                    next: who,
+                })?;
                 if let Some(kind) = kind {
-                    sink.event(&Event::Sleep { ts, cpu: at, tid: prev.tid, kind, reason })?;
+                    sink.event(&Event::Sleep {
+                        ts,
+                        cpu: at,
+                        tid: prev.tid,
+                        kind,
+                        reason,
+                    })?;
                 }
             }
             What::Queued { waker, target } => {
@@ -305,12 +358,24 @@ impl KtrSource {
             }
             What::Unqueued => cpu.unqueued = Some(who.tid),
             What::Load { queue, load } => {
-                sink.event(&Event::QueueLoad { ts, cpu: queue, load })?;
+                sink.event(&Event::QueueLoad {
+                    ts,
+                    cpu: queue,
+                    load,
+                })?;
             }
             What::Priority { to, lent } => {
-                let cause =
-                    if lent { PriorityCause::LendPri } else { PriorityCause::ChangePri };
-                sink.event(&Event::Priority { ts, who, prio: to, cause })?;
+                let cause = if lent {
+                    PriorityCause::LendPri
+                } else {
+                    PriorityCause::ChangePri
+                };
+                sink.event(&Event::Priority {
+                    ts,
+                    who,
+                    prio: to,
+                    cause,
+                })?;
             }
         }
         Ok(())
@@ -333,7 +398,10 @@ impl Source for KtrSource {
         }
         let mut end = SourceEnd::default();
         if self.strange > 0 {
-            end.warnings.push(format!("{} KTRGRAPH lines are not of a known kind", self.strange));
+            end.warnings.push(format!(
+                "{} KTRGRAPH lines are not of a known kind",
+                self.strange
+            ));
         }
         Ok(end)
     }

@@ -69,7 +69,9 @@ impl<'a> Line<'a> {
             let (key, value) = rest.split_once(':')?;
             let (text, next) = match value.strip_prefix('"') {
                 Some(quoted) => {
-                    let end = quoted.find("\", ").unwrap_or_else(|| quoted.trim_end().len());
+                    let end = quoted
+                        .find("\", ")
+                        .unwrap_or_else(|| quoted.trim_end().len());
                     let text = quoted[..end].trim_end_matches('"');
                     (text, quoted.get(end + 3..).unwrap_or(""))
                 }
@@ -112,7 +114,11 @@ impl<'a> ThreadId<'a> {
             Some((_, own)) if with_process && !own.is_empty() => own,
             _ => name,
         };
-        Some(Self { tid, name: own, idle: own.starts_with("idle: cpu") || own == "idle" })
+        Some(Self {
+            tid,
+            name: own,
+            idle: own.starts_with("idle: cpu") || own == "idle",
+        })
     }
 }
 
@@ -128,7 +134,10 @@ mod tests {
         )
         .unwrap();
         assert!(line.numbered);
-        assert_eq!((line.cpu, line.time, line.group), (3, 1_234_567_890_123, "thread"));
+        assert_eq!(
+            (line.cpu, line.time, line.group),
+            (3, 1_234_567_890_123, "thread")
+        );
         assert_eq!(line.fact, Fact::State("runq add"));
         assert_eq!(line.number::<i16>("prio"), Some(152));
         let linked = ThreadId::read(line.attribute("linkedto").unwrap(), false).unwrap();
@@ -171,7 +180,12 @@ mod tests {
 
     #[test]
     fn other_lines_are_none() {
-        for text in ["", "index  cpu timestamp", "1 2 3 mi_switch: old thread", "KTRGRAPH x"] {
+        for text in [
+            "",
+            "index  cpu timestamp",
+            "1 2 3 mi_switch: old thread",
+            "KTRGRAPH x",
+        ] {
             assert_eq!(Line::read(text), None, "{text:?}");
         }
     }

@@ -25,7 +25,10 @@ impl Scale {
     pub fn find(numbered: bool, ticks: &[Tick], options: &Options, name: &str) -> Result<Self> {
         if let Some(text) = options.get("tsc_hz") {
             return match text.parse::<f64>() {
-                Ok(hz) if (1e3..=1e11).contains(&hz) => Ok(Self { hz, source: "given" }),
+                Ok(hz) if (1e3..=1e11).contains(&hz) => Ok(Self {
+                    hz,
+                    source: "given",
+                }),
                 _ => Err(Error::usage(
                     format!("tsc_hz is {text:?}"),
                     "cycles per second, such as 2394454000",
@@ -34,14 +37,21 @@ impl Scale {
             };
         }
         if !numbered {
-            return Ok(Self { hz: 1e9, source: "nanoseconds" });
+            return Ok(Self {
+                hz: 1e9,
+                source: "nanoseconds",
+            });
         }
         match fit(ticks) {
             // schedgraph.d's lines, numbered by make_ktr.sh.
-            Some(hz) if (hz / 1e9 - 1.0).abs() < 0.02 => {
-                Ok(Self { hz: 1e9, source: "nanoseconds" })
-            }
-            Some(hz) => Ok(Self { hz, source: "statclock" }),
+            Some(hz) if (hz / 1e9 - 1.0).abs() < 0.02 => Ok(Self {
+                hz: 1e9,
+                source: "nanoseconds",
+            }),
+            Some(hz) => Ok(Self {
+                hz,
+                source: "statclock",
+            }),
             None => Err(Error::format(
                 format!("{name} is stamped in cycles, and has no statclock points to fit"),
                 "a frequency",
@@ -91,7 +101,9 @@ mod tests {
     #[test]
     fn the_fit_ignores_the_ticks_that_idle_cpus_skip() {
         let step = 2_394_454_000u64 / 127;
-        let mut ticks: Vec<Tick> = (0..20).map(|n| (0, n * step + (n % 3) * 900, 127)).collect();
+        let mut ticks: Vec<Tick> = (0..20)
+            .map(|n| (0, n * step + (n % 3) * 900, 127))
+            .collect();
         ticks.extend((0..5).map(|n| (1, n * step * 7, 127)));
         let hz = fit(&ticks).unwrap();
         assert!((hz / 2_394_454_000.0 - 1.0).abs() < 0.001, "{hz}");
@@ -99,8 +111,18 @@ mod tests {
 
     #[test]
     fn without_ticks_or_frequency_the_error_says_how_to_get_it() {
-        let error = Scale::find(true, &[], &Options::default(), "x").unwrap_err().to_string();
-        assert!(error.contains("tsc_hz") && error.contains("machdep.tsc_freq"), "{error}");
-        assert_eq!(Scale::find(false, &[], &Options::default(), "x").unwrap().hz(), 1e9);
+        let error = Scale::find(true, &[], &Options::default(), "x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("tsc_hz") && error.contains("machdep.tsc_freq"),
+            "{error}"
+        );
+        assert_eq!(
+            Scale::find(false, &[], &Options::default(), "x")
+                .unwrap()
+                .hz(),
+            1e9
+        );
     }
 }

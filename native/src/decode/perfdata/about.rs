@@ -22,8 +22,18 @@ pub fn clock_name(attrs: &[Attr]) -> &'static str {
 }
 
 pub fn about(features: &Features, attrs: &[Attr]) -> String {
-    let pairs: Vec<[i64; 2]> = features.clock.iter().map(|pair| [pair.clock, pair.wall]).collect();
-    let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    let pairs: Vec<[i64; 2]> = features
+        .clock
+        .iter()
+        .map(|pair| [pair.clock, pair.wall])
+        .collect();
+    let text = |text: &str| {
+        if text.is_empty() {
+            Value::Null
+        } else {
+            json!(text)
+        }
+    };
     json!({
         "os": "Linux",
         "release": text(&features.release),
@@ -63,10 +73,17 @@ pub fn cpus(features: &Features, ncpu: u16) -> Vec<CpuInfo> {
                 core,
                 package,
                 llc,
-                numa_node: features.nodes.iter().find(|(_, list)| holds(list)).and_then(|(node, _)| number(*node)),
+                numa_node: features
+                    .nodes
+                    .iter()
+                    .find(|(_, list)| holds(list))
+                    .and_then(|(node, _)| number(*node)),
                 smt_siblings: features.threads.iter().find(|list| holds(list)).cloned(),
                 capacity: None,
-                online: features.cpus.filter(|(online, possible)| online == possible).map(|_| true),
+                online: features
+                    .cpus
+                    .filter(|(online, possible)| online == possible)
+                    .map(|_| true),
             }
         })
         .collect()
@@ -76,7 +93,10 @@ pub fn cpus(features: &Features, ncpu: u16) -> Vec<CpuInfo> {
 fn cpu_list(list: &str) -> Vec<u16> {
     list.split(',')
         .filter_map(|part| {
-            let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+            let (first, last) = part
+                .trim()
+                .split_once('-')
+                .unwrap_or((part.trim(), part.trim()));
             Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
         })
         .flatten()

@@ -25,11 +25,15 @@ impl<'a> Bytes<'a> {
 
     /// A count of bytes that must still be there.
     pub fn len32(&mut self) -> Option<usize> {
-        self.u32().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= self.0.len())
+        self.u32()
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|&n| n <= self.0.len())
     }
 
     pub fn len64(&mut self) -> Option<usize> {
-        self.u64().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= self.0.len())
+        self.u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|&n| n <= self.0.len())
     }
 
     /// Bytes up to a NUL, which is skipped.
@@ -56,15 +60,24 @@ pub fn text(bytes: &[u8]) -> String {
 
 #[inline]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|b| u16::from_le_bytes(*b))
 }
 
 #[inline]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|b| u32::from_le_bytes(*b))
 }
 
 #[inline]
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|b| u64::from_le_bytes(*b))
 }

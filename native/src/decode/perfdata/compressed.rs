@@ -25,7 +25,11 @@ pub struct Expanded {
     pub truncated_at: Option<u64>,
 }
 
-pub fn expand(file: &Arc<File>, range: (u64, u64), progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Expanded> {
+pub fn expand(
+    file: &Arc<File>,
+    range: (u64, u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Expanded> {
     let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
     let mut out = Spool::new()?;
     let mut decoder = Decoder::new().map_err(|error| Error::io("start zstd", &error))?;
@@ -50,7 +54,11 @@ pub fn expand(file: &Arc<File>, range: (u64, u64), progress: &mut dyn FnMut(u64)
             COMPRESSED2 => {
                 let len = u64_at(record.0, 8).and_then(|len| usize::try_from(len).ok());
                 let inside = len.and_then(|len| record.0.get(16..)?.get(..len));
-                Some(inside.ok_or_else(|| damaged(&format!("the compressed record at byte {offset} is longer than it is")))?)
+                Some(inside.ok_or_else(|| {
+                    damaged(&format!(
+                        "the compressed record at byte {offset} is longer than it is"
+                    ))
+                })?)
             }
             _ => None,
         };
@@ -78,7 +86,11 @@ pub fn expand(file: &Arc<File>, range: (u64, u64), progress: &mut dyn FnMut(u64)
         truncated_at = Some(reader.offset());
     }
     let (file, len) = out.finish()?;
-    Ok(Expanded { file, len, truncated_at })
+    Ok(Expanded {
+        file,
+        len,
+        truncated_at,
+    })
 }
 
 fn inflate(
@@ -92,7 +104,9 @@ fn inflate(
     loop {
         let mut output = OutBuffer::around(&mut *chunk);
         decoder.run(&mut input, &mut output).map_err(|error| {
-            damaged(&format!("the compressed record at byte {offset} does not expand: {error}"))
+            damaged(&format!(
+                "the compressed record at byte {offset} does not expand: {error}"
+            ))
         })?;
         let made = output.pos();
         take(&chunk[..made])?;
@@ -101,7 +115,9 @@ fn inflate(
             return Ok(());
         }
         if made == 0 && input.pos() < payload.len() {
-            return Err(damaged(&format!("the compressed record at byte {offset} does not expand")));
+            return Err(damaged(&format!(
+                "the compressed record at byte {offset} does not expand"
+            )));
         }
     }
 }
@@ -111,7 +127,9 @@ fn whole_records(bytes: &[u8], offset: u64) -> Result<usize> {
     let mut at = 0;
     while let Some(size) = u16_at(bytes, at + 6).map(usize::from) {
         if size < 8 {
-            return Err(damaged(&format!("a record inside the compressed one at byte {offset} says it is {size} bytes long")));
+            return Err(damaged(&format!(
+                "a record inside the compressed one at byte {offset} says it is {size} bytes long"
+            )));
         }
         if bytes.len() - at < size {
             break;

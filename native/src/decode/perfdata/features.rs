@@ -66,14 +66,14 @@ impl Features {
     pub fn wanted(bit: u32) -> bool {
         matches!(
             bit,
-            TRACING_DATA
-                | HOSTNAME..=CPUDESC
-                | CMDLINE
-                | CPU_TOPOLOGY
-                | NUMA_TOPOLOGY
-                | CACHE
-                | SAMPLE_TIME
-                | CLOCK_DATA
+            TRACING_DATA | HOSTNAME
+                ..=CPUDESC
+                    | CMDLINE
+                    | CPU_TOPOLOGY
+                    | NUMA_TOPOLOGY
+                    | CACHE
+                    | SAMPLE_TIME
+                    | CLOCK_DATA
         )
     }
 
@@ -137,7 +137,10 @@ impl Features {
             CLOCK_DATA => {
                 block.take(8)?;
                 let wall = block.u64()?.cast_signed();
-                self.clock = Some(ClockPair { clock: block.u64()?.cast_signed(), wall });
+                self.clock = Some(ClockPair {
+                    clock: block.u64()?.cast_signed(),
+                    wall,
+                });
             }
             _ => {}
         }
@@ -179,7 +182,10 @@ fn tracing_data(block: &[u8]) -> Option<Vec<FormatText>> {
         let system = String::from_utf8_lossy(block.c_str()?).into_owned();
         for _ in 0..block.u32()? {
             let len = block.len64()?;
-            formats.push(FormatText { system: system.clone(), text: text(block.take(len)?) });
+            formats.push(FormatText {
+                system: system.clone(),
+                text: text(block.take(len)?),
+            });
         }
     }
     Some(formats)

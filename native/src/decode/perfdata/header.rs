@@ -130,7 +130,9 @@ impl Header {
             });
         }
         if have < 104 || size < 104 {
-            return Err(damaged(&format!("its header says {size} bytes and {have} are there")));
+            return Err(damaged(&format!(
+                "its header says {size} bytes and {have} are there"
+            )));
         }
         let word = |at: usize| u64_at(&head, at).unwrap_or(0);
         let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
@@ -142,11 +144,16 @@ impl Header {
                  `perf record -o - ... > FILE` gives a file that survives a kill",
             ));
         }
-        let end = data.0.checked_add(data.1).ok_or_else(|| damaged("the size of its records overflows"))?;
+        let end = data
+            .0
+            .checked_add(data.1)
+            .ok_or_else(|| damaged("the size of its records overflows"))?;
         if end > len {
             // Names and formats of the events are stored behind the records.
             return Err(Error::format(
-                format!("perf.data: the file ends at byte {len}, its records should go on to byte {end}, and the event descriptions come after them"),
+                format!(
+                    "perf.data: the file ends at byte {len}, its records should go on to byte {end}, and the event descriptions come after them"
+                ),
                 "a whole file",
                 "copy the file again; it cannot be decoded without its last part",
             ));
@@ -154,7 +161,12 @@ impl Header {
         let attrs = read_attrs(file, attrs, attr_size, len)?;
         let flags = [word(72), word(80), word(88), word(96)];
         let features = read_features(file, end, flags, len)?;
-        Ok(Self { attrs, features, data: (data.0, end), pipe: false })
+        Ok(Self {
+            attrs,
+            features,
+            data: (data.0, end),
+            pipe: false,
+        })
     }
 }
 
@@ -168,7 +180,8 @@ fn read_attrs(file: &File, section: (u64, u64), size: u64, len: u64) -> Result<V
         .chunks_exact(size)
         .map(|entry| {
             let (attr, ids) = entry.split_at(size - 16);
-            let mut attr = Attr::parse(attr).ok_or_else(|| damaged("an event's attributes are cut"))?;
+            let mut attr =
+                Attr::parse(attr).ok_or_else(|| damaged("an event's attributes are cut"))?;
             let section = (u64_at(ids, 0).unwrap_or(0), u64_at(ids, 8).unwrap_or(0));
             let ids = read_block(file, section, len, "the ids of an event")?;
             attr.ids = ids.chunks_exact(8).filter_map(|id| u64_at(id, 0)).collect();
@@ -179,8 +192,15 @@ fn read_attrs(file: &File, section: (u64, u64), size: u64, len: u64) -> Result<V
 
 /// One (offset, size) pair per feature bit, in the order of the bits.
 fn read_features(file: &File, at: u64, flags: [u64; 4], len: u64) -> Result<Features> {
-    let bits: Vec<u32> = (0..256u32).filter(|&b| flags[(b / 64) as usize] >> (b % 64) & 1 != 0).collect();
-    let table = read_block(file, (at, 16 * bits.len() as u64), len, "the table of features")?;
+    let bits: Vec<u32> = (0..256u32)
+        .filter(|&b| flags[(b / 64) as usize] >> (b % 64) & 1 != 0)
+        .collect();
+    let table = read_block(
+        file,
+        (at, 16 * bits.len() as u64),
+        len,
+        "the table of features",
+    )?;
     let mut features = Features::default();
     for (bit, entry) in bits.iter().zip(table.chunks_exact(16)) {
         if !Features::wanted(*bit) {
@@ -196,7 +216,9 @@ fn read_features(file: &File, at: u64, flags: [u64; 4], len: u64) -> Result<Feat
 fn read_block(file: &File, (at, size): (u64, u64), len: u64, what: &str) -> Result<Vec<u8>> {
     let fits = at.checked_add(size).is_some_and(|end| end <= len);
     if !fits || size > BLOCK_MAX {
-        return Err(damaged(&format!("{what} ({size} bytes at byte {at}) does not fit the file of {len} bytes")));
+        return Err(damaged(&format!(
+            "{what} ({size} bytes at byte {at}) does not fit the file of {len} bytes"
+        )));
     }
     let mut block = vec![0; usize::try_from(size).unwrap_or(0)];
     read_at(file, &mut block, at)?;
@@ -204,5 +226,6 @@ fn read_block(file: &File, (at, size): (u64, u64), len: u64, what: &str) -> Resu
 }
 
 pub fn read_at(file: &File, bytes: &mut [u8], at: u64) -> Result<()> {
-    file.read_exact_at(bytes, at).map_err(|error| Error::io(format!("read perf.data at byte {at}"), &error))
+    file.read_exact_at(bytes, at)
+        .map_err(|error| Error::io(format!("read perf.data at byte {at}"), &error))
 }

@@ -47,9 +47,13 @@ pub fn merge(
                 heap.push(Reverse((ts, rank, number, slot)));
             }
         }
-        let Some(Reverse(mut key)) = heap.pop() else { return Ok(()) };
+        let Some(Reverse(mut key)) = heap.pop() else {
+            return Ok(());
+        };
         let slot = key.3;
-        let Some(cursor) = cursors[slot as usize].as_mut() else { continue };
+        let Some(cursor) = cursors[slot as usize].as_mut() else {
+            continue;
+        };
         // Stay with this stretch for as long as it is the earliest.
         let others = heap.peek().map_or((u64::MAX, 0, 0, 0), |Reverse(key)| *key);
         let unopened = waiting.peek().map_or(u64::MAX, |(run, _)| run.first);
@@ -94,7 +98,9 @@ fn most_open(runs: &[Run]) -> usize {
 #[inline]
 fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<(u64, u8)>> {
     loop {
-        let Peek::Record(record) = cursor.peek()? else { return Ok(None) };
+        let Peek::Record(record) = cursor.peek()? else {
+            return Ok(None);
+        };
         if let Some(place) = session.place(record) {
             return Ok(Some((place.ts, place.rank)));
         }

@@ -28,8 +28,8 @@ use crate::model::event::{
     Comm, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
 use bytes::{u32_at, u64_at};
-pub use header::is_perf_data;
 use header::Header;
+pub use header::is_perf_data;
 use records::{COMM, EXIT, FORK, MISC_COMM_EXEC, Record, SAMPLE};
 use scan::{Scan, Scanned};
 
@@ -56,29 +56,41 @@ impl PerfData {
         // Ctrl-C must work in a large file.
         let mut told = |_| check_signals();
         let mut cut = None;
-        let (file, scan) = match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
-            Scanned::Done(scan) => (file, scan),
-            Scanned::Compressed => {
-                let expanded = compressed::expand(&file, header.data, &mut told)?;
-                cut = expanded.truncated_at;
-                let file = Arc::new(expanded.file);
-                // A first pass over a piped file has taken these in already.
-                if header.pipe {
-                    attrs.clear();
+        let (file, scan) =
+            match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
+                Scanned::Done(scan) => (file, scan),
+                Scanned::Compressed => {
+                    let expanded = compressed::expand(&file, header.data, &mut told)?;
+                    cut = expanded.truncated_at;
+                    let file = Arc::new(expanded.file);
+                    // A first pass over a piped file has taken these in already.
+                    if header.pipe {
+                        attrs.clear();
+                    }
+                    match scan::scan(
+                        &file,
+                        (0, expanded.len),
+                        &mut attrs,
+                        &mut features,
+                        &mut |_| Ok(()),
+                    )? {
+                        Scanned::Done(scan) => (file, scan),
+                        Scanned::Compressed => {
+                            return Err(header::damaged("a compressed record lies within another"));
+                        }
+                    }
                 }
-                match scan::scan(&file, (0, expanded.len), &mut attrs, &mut features, &mut |_| Ok(()))? {
-                    Scanned::Done(scan) => (file, scan),
-                    Scanned::Compressed => return Err(header::damaged("a compressed record lies within another")),
-                }
-            }
-        };
+            };
         if let Some(at) = cut.or(scan.truncated_at) {
             warnings.push(format!(
                 "the file ends inside the record at byte {at}: what came after is lost (copy it again if it was longer)"
             ));
         }
         if scan.unknown_ids > 0 {
-            warnings.push(format!("{} samples belong to no event that the file describes", scan.unknown_ids));
+            warnings.push(format!(
+                "{} samples belong to no event that the file describes",
+                scan.unknown_ids
+            ));
         }
         if attrs.iter().any(header::Attr::inherit) {
             warnings.push(
@@ -87,20 +99,44 @@ impl PerfData {
                     .into(),
             );
         }
-        let possible = features.cpus.map_or(0, |(_, possible)| u16::try_from(possible).unwrap_or(0));
+        let possible = features
+            .cpus
+            .map_or(0, |(_, possible)| u16::try_from(possible).unwrap_or(0));
         let ncpu = scan.cpus.max(possible);
         let info = SourceInfo {
             ncpu,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
             window: (None, None),
-            has_waking: scan.session.records(|a| matches!(a, Action::Wake { kind: WakeKind::Waking, .. })),
-            has_enqueued: scan.session.records(|a| matches!(a, Action::Wake { kind: WakeKind::Enqueued, .. })),
+            has_waking: scan.session.records(|a| {
+                matches!(
+                    a,
+                    Action::Wake {
+                        kind: WakeKind::Waking,
+                        ..
+                    }
+                )
+            }),
+            has_enqueued: scan.session.records(|a| {
+                matches!(
+                    a,
+                    Action::Wake {
+                        kind: WakeKind::Enqueued,
+                        ..
+                    }
+                )
+            }),
             linux_priorities: true,
             about: about::about(&features, &attrs),
         };
         let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();
-        Ok(Self { info, scan: *scan, file, bytes, warnings })
+        Ok(Self {
+            info,
+            scan: *scan,
+            file,
+            bytes,
+            warnings,
+        })
     }
 }
 
@@ -116,7 +152,9 @@ impl PerfData {
             ..capture
         };
         let known: FxHashSet<u32> = self.info.threads.iter().map(|thread| thread.tid).collect();
-        self.info.threads.extend(own.threads.into_iter().filter(|t| !known.contains(&t.tid)));
+        self.info
+            .threads
+            .extend(own.threads.into_iter().filter(|t| !known.contains(&t.tid)));
         self
     }
 }
@@ -156,9 +194,14 @@ impl Source for PerfData {
         for lost in losses {
             sink.event(&loss(lost))?;
         }
-        let mut end = SourceEnd { warnings: self.warnings.clone(), ..SourceEnd::default() };
+        let mut end = SourceEnd {
+            warnings: self.warnings.clone(),
+            ..SourceEnd::default()
+        };
         if malformed > 0 {
-            end.warnings.push(format!("{malformed} samples are too short for their event and were left out"));
+            end.warnings.push(format!(
+                "{malformed} samples are too short for their event and were left out"
+            ));
         }
         if scan.truncated_at.is_some() {
             end.unplaced_losses.push((None, 1, LossReason::Truncated));
@@ -179,7 +222,9 @@ impl Source for PerfData {
 
 /// Ctrl-C ends the scan, where Python runs us.
 fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+    pyo3::Python::try_attach(|py| py.check_signals())
+        .unwrap_or(Ok(()))
+        .map_err(Error::Python)
 }
 
 fn loss(lost: &scan::Lost) -> Event {
@@ -223,15 +268,24 @@ fn sample(
     ts: i64,
     sink: &mut dyn EventSink,
 ) -> Result<bool> {
-    let Some(event) = session.event_of(record) else { return Ok(false) };
+    let Some(event) = session.event_of(record) else {
+        return Ok(false);
+    };
     let event = &session.events[event];
-    let Some(plan) = &event.tracepoint else { return Ok(true) };
+    let Some(plan) = &event.tracepoint else {
+        return Ok(true);
+    };
     // A COMM record tells the same, with the exec that caused it.
     if session.comm_records && matches!(plan.action, Action::Rename { .. }) {
         return Ok(true);
     }
-    let cpu = event.layout.cpu(record).and_then(|cpu| u16::try_from(cpu).ok());
-    let (Some(cpu), Some(raw)) = (cpu, event.layout.raw(record)) else { return Ok(false) };
+    let cpu = event
+        .layout
+        .cpu(record)
+        .and_then(|cpu| u16::try_from(cpu).ok());
+    let (Some(cpu), Some(raw)) = (cpu, event.layout.raw(record)) else {
+        return Ok(false);
+    };
     if raw.len() < plan.min_len {
         return Ok(false);
     }
@@ -243,7 +297,11 @@ fn fork(record: Record<'_>, ts: i64) -> Option<Event> {
     let word = |at| u32_at(record.0, at);
     let (pid, ppid, tid, ptid) = (word(8)?, word(12)?, word(16)?, word(20)?);
     u64_at(record.0, 24)?;
-    let party = |tid, pid| Party { tid, pid: Some(pid), ..Party::default() };
+    let party = |tid, pid| Party {
+        tid,
+        pid: Some(pid),
+        ..Party::default()
+    };
     Some(Event::Fork {
         ts,
         parent: party(ptid, ppid),
@@ -254,15 +312,37 @@ fn fork(record: Record<'_>, ts: i64) -> Option<Event> {
 
 fn exit(record: Record<'_>, ts: i64) -> Option<Event> {
     let (pid, tid) = (u32_at(record.0, 8)?, u32_at(record.0, 16)?);
-    Some(Event::Exit { ts, who: Party { tid, pid: Some(pid), ..Party::default() } })
+    Some(Event::Exit {
+        ts,
+        who: Party {
+            tid,
+            pid: Some(pid),
+            ..Party::default()
+        },
+    })
 }
 
 /// COMM: pid, tid, name. With an exec, the name is the new program's.
-fn comm(session: &session::Session, record: Record<'_>, ts: i64, sink: &mut dyn EventSink) -> Result<bool> {
-    let (Some(tid), Some(name)) = (u32_at(record.0, 12), record.0.get(16..)) else { return Ok(false) };
+fn comm(
+    session: &session::Session,
+    record: Record<'_>,
+    ts: i64,
+    sink: &mut dyn EventSink,
+) -> Result<bool> {
+    let (Some(tid), Some(name)) = (u32_at(record.0, 12), record.0.get(16..)) else {
+        return Ok(false);
+    };
     if record.misc() & MISC_COMM_EXEC != 0 && !session.exec_tracepoint {
-        sink.event(&Event::Exec { ts, tid, old_tid: tid })?;
+        sink.event(&Event::Exec {
+            ts,
+            tid,
+            old_tid: tid,
+        })?;
     }
-    sink.event(&Event::Rename { ts, tid, comm: Comm::new(name) })?;
+    sink.event(&Event::Rename {
+        ts,
+        tid,
+        comm: Comm::new(name),
+    })?;
     Ok(true)
 }

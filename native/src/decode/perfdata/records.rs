@@ -42,7 +42,14 @@ pub struct RecordReader {
 impl RecordReader {
     pub fn new(file: Arc<File>, (begin, end): (u64, u64), window: usize) -> Self {
         let span = usize::try_from(end - begin).unwrap_or(usize::MAX);
-        Self { file, base: begin, end, buffer: vec![0; span.min(window)], at: 0, filled: 0 }
+        Self {
+            file,
+            base: begin,
+            end,
+            buffer: vec![0; span.min(window)],
+            at: 0,
+            filled: 0,
+        }
     }
 
     /// File offset of the next record.
@@ -65,8 +72,13 @@ impl RecordReader {
             self.buffer.resize(len, 0);
         }
         let room = self.buffer.len() - self.filled;
-        let more = room.min(usize::try_from(self.end - self.base).unwrap_or(usize::MAX) - self.filled);
-        read_at(&self.file, &mut self.buffer[self.filled..self.filled + more], self.base + self.filled as u64)?;
+        let more =
+            room.min(usize::try_from(self.end - self.base).unwrap_or(usize::MAX) - self.filled);
+        read_at(
+            &self.file,
+            &mut self.buffer[self.filled..self.filled + more],
+            self.base + self.filled as u64,
+        )?;
         self.filled += more;
         Ok(true)
     }
@@ -77,11 +89,18 @@ impl RecordReader {
     pub fn peek(&mut self) -> Result<Peek<'_>> {
         if self.filled - self.at < 8 && !self.fill(8)? {
             let rest = self.end - self.offset();
-            return Ok(if rest == 0 { Peek::End } else { Peek::Truncated { at: self.offset() } });
+            return Ok(if rest == 0 {
+                Peek::End
+            } else {
+                Peek::Truncated { at: self.offset() }
+            });
         }
         let size = usize::from(u16_at(&self.buffer, self.at + 6).unwrap_or(0));
         if size < 8 {
-            return Err(damaged(&format!("the record at byte {} says it is {size} bytes long", self.offset())));
+            return Err(damaged(&format!(
+                "the record at byte {} says it is {size} bytes long",
+                self.offset()
+            )));
         }
         if self.filled - self.at < size && !self.fill(size)? {
             return Ok(Peek::Truncated { at: self.offset() });
@@ -227,8 +246,14 @@ impl Layout {
         if self.sample_type & SAMPLE_READ != 0 {
             // read_format: TOTAL_TIME_ENABLED, _RUNNING, ID, GROUP, LOST.
             let has = |bit: u32| usize::from(self.read_format >> bit & 1 != 0);
-            let values = if has(3) == 1 { usize::try_from(rest.u64()?).ok()? } else { 1 };
-            let words = values.checked_mul(1 + has(2) + has(4))?.checked_add(has(0) + has(1))?;
+            let values = if has(3) == 1 {
+                usize::try_from(rest.u64()?).ok()?
+            } else {
+                1
+            };
+            let words = values
+                .checked_mul(1 + has(2) + has(4))?
+                .checked_add(has(0) + has(1))?;
             rest.take(words.checked_mul(8)?)?;
         }
         if self.sample_type & SAMPLE_CALLCHAIN != 0 {

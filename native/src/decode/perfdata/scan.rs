@@ -146,11 +146,18 @@ pub fn scan(
         Some(state) => state,
         None => State::new(Session::new(attrs, features)?),
     };
-    Ok(Scanned::Done(Box::new(state.finish(truncated_at, reader.offset()))))
+    Ok(Scanned::Done(Box::new(
+        state.finish(truncated_at, reader.offset()),
+    )))
 }
 
 /// A record about threads before the first sample: the list of what was there.
-fn early(record: Record<'_>, attrs: &[Attr], state: &mut Option<State>, features: &Features) -> Result<()> {
+fn early(
+    record: Record<'_>,
+    attrs: &[Attr],
+    state: &mut Option<State>,
+    features: &Features,
+) -> Result<()> {
     if attrs.is_empty() {
         return Err(damaged("records come before the description of the events"));
     }
@@ -175,7 +182,9 @@ fn add_attr(record: Record<'_>, attrs: &mut Vec<Attr>) -> Result<()> {
 
 fn add_feature(record: Record<'_>, features: &mut Features) -> Result<()> {
     let mut body = record.body();
-    let Some(bit) = body.u64().and_then(|bit| u32::try_from(bit).ok()) else { return Ok(()) };
+    let Some(bit) = body.u64().and_then(|bit| u32::try_from(bit).ok()) else {
+        return Ok(());
+    };
     if bit != TRACING_DATA && Features::wanted(bit) {
         features.add(bit, body)?;
     }
@@ -235,7 +244,12 @@ impl State {
                 if let Some(run) = self.runs.last_mut() {
                     run.end = offset;
                 }
-                self.runs.push(Run { begin: offset, end: offset, first: place.ts, last: place.ts });
+                self.runs.push(Run {
+                    begin: offset,
+                    end: offset,
+                    first: place.ts,
+                    last: place.ts,
+                });
             }
             if let Some(run) = self.runs.last_mut() {
                 run.last = place.ts;
@@ -298,9 +312,22 @@ impl State {
             return;
         };
         if ts < self.first_sample {
-            let parent = self.threads.iter().chain(self.early.iter().map(|(_, t)| t)).rev().find(|t| t.tid == ptid);
+            let parent = self
+                .threads
+                .iter()
+                .chain(self.early.iter().map(|(_, t)| t))
+                .rev()
+                .find(|t| t.tid == ptid);
             let comm = parent.map(|parent| parent.comm).unwrap_or_default();
-            self.early.push((ts, KnownThread { tid, pid: Some(pid), comm, ..KnownThread::default() }));
+            self.early.push((
+                ts,
+                KnownThread {
+                    tid,
+                    pid: Some(pid),
+                    comm,
+                    ..KnownThread::default()
+                },
+            ));
         }
     }
 
@@ -331,9 +358,14 @@ impl State {
     /// LOST_SAMPLES: a total per event and CPU, written at the end.
     fn lost_samples(&mut self, record: Record<'_>) {
         let count = u64_at(record.0, 8).unwrap_or(0);
-        let cpu = self.session.trailer(record).and_then(|(_, cpu)| cpu).filter(|&cpu| cpu < CPU_MAX);
+        let cpu = self
+            .session
+            .trailer(record)
+            .and_then(|(_, cpu)| cpu)
+            .filter(|&cpu| cpu < CPU_MAX);
         if count > 0 {
-            self.lost_samples.push((cpu.and_then(|cpu| u16::try_from(cpu).ok()), count));
+            self.lost_samples
+                .push((cpu.and_then(|cpu| u16::try_from(cpu).ok()), count));
         }
     }
 
@@ -368,7 +400,11 @@ impl State {
 /// itself before and after its exec.
 fn unique(threads: Vec<KnownThread>) -> Vec<KnownThread> {
     let mut seen = FxHashSet::default();
-    let mut unique: Vec<KnownThread> = threads.into_iter().rev().filter(|t| seen.insert(t.tid)).collect();
+    let mut unique: Vec<KnownThread> = threads
+        .into_iter()
+        .rev()
+        .filter(|t| seen.insert(t.tid))
+        .collect();
     unique.reverse();
     unique
 }
@@ -384,7 +420,11 @@ fn unplaced(lost: &[Lost], totals: &[(Option<u16>, u64)]) -> Vec<(Option<u16>, u
         }
     }
     for (cpu, sum) in &mut rest {
-        let placed: u64 = lost.iter().filter(|l| l.cpu == *cpu).map(|l| l.count).fold(0, u64::saturating_add);
+        let placed: u64 = lost
+            .iter()
+            .filter(|l| l.cpu == *cpu)
+            .map(|l| l.count)
+            .fold(0, u64::saturating_add);
         *sum = sum.saturating_sub(placed);
     }
     rest.retain(|&(_, sum)| sum > 0);

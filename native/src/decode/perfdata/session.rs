@@ -42,7 +42,10 @@ const NO_EVENT: u16 = u16::MAX;
 impl Ids {
     fn new(attrs: &[Attr]) -> Self {
         let pairs = || {
-            attrs.iter().zip(0u16..).flat_map(|(attr, event)| attr.ids.iter().map(move |&id| (id, event)))
+            attrs
+                .iter()
+                .zip(0u16..)
+                .flat_map(|(attr, event)| attr.ids.iter().map(move |&id| (id, event)))
         };
         let low = pairs().map(|(id, _)| id).min().unwrap_or(0);
         let high = pairs().map(|(id, _)| id).max().unwrap_or(0);
@@ -85,8 +88,11 @@ impl Session {
         let mut events = Vec::with_capacity(attrs.len());
         let mut unnamed = 0;
         for attr in attrs {
-            let mut plan =
-                EventPlan { name: String::new(), layout: Layout::new(attr), tracepoint: None };
+            let mut plan = EventPlan {
+                name: String::new(),
+                layout: Layout::new(attr),
+                tracepoint: None,
+            };
             if attr.kind == TYPE_TRACEPOINT {
                 match formats.get(&attr.config) {
                     Some((system, format)) => {
@@ -101,10 +107,18 @@ impl Session {
             if plan.tracepoint.is_some() {
                 let name = &plan.name;
                 if !plan.layout.has_raw() {
-                    return Err(unusable(name, "no raw data (only a count of how often it came)", "-R"));
+                    return Err(unusable(
+                        name,
+                        "no raw data (only a count of how often it came)",
+                        "-R",
+                    ));
                 }
                 if !plan.layout.has_time_and_cpu() {
-                    return Err(unusable(name, "no time or no CPU number", "-a -T --sample-cpu"));
+                    return Err(unusable(
+                        name,
+                        "no time or no CPU number",
+                        "-a -T --sample-cpu",
+                    ));
                 }
             }
             events.push(plan);
@@ -117,10 +131,20 @@ impl Session {
             ));
         }
         if !events.iter().any(|event| event.tracepoint.is_some()) {
-            let names: Vec<&str> =
-                events.iter().map(|e| e.name.as_str()).filter(|n| !n.is_empty()).collect();
+            let names: Vec<&str> = events
+                .iter()
+                .map(|e| e.name.as_str())
+                .filter(|n| !n.is_empty())
+                .collect();
             return Err(Error::format(
-                format!("perf.data: it holds no scheduler events (tracepoints in it: {})", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
+                format!(
+                    "perf.data: it holds no scheduler events (tracepoints in it: {})",
+                    if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    }
+                ),
                 "sched:sched_switch and sched:sched_waking",
                 "record them: `perf sched record -k CLOCK_MONOTONIC COMMAND`",
             ));
@@ -153,7 +177,10 @@ impl Session {
 
     /// Was an event recorded that does this?
     pub fn records(&self, what: fn(&Action) -> bool) -> bool {
-        self.events.iter().filter_map(|event| event.tracepoint.as_ref()).any(|plan| what(&plan.action))
+        self.events
+            .iter()
+            .filter_map(|event| event.tracepoint.as_ref())
+            .any(|plan| what(&plan.action))
     }
 
     /// Number of the event that a sample belongs to.
@@ -183,13 +210,19 @@ impl Session {
                 let event = self.event_of(record)?;
                 let plan = &self.events[event];
                 let tracepoint = plan.tracepoint.as_ref()?;
-                Some(Place { ts: plan.layout.time(record)?, rank: tracepoint.rank() })
+                Some(Place {
+                    ts: plan.layout.time(record)?,
+                    rank: tracepoint.rank(),
+                })
             }
             // FORK and EXIT: pid, ppid, tid, ptid, time.
-            FORK | EXIT => Some(u64_at(record.0, 24)?).filter(|&ts| ts > 0).map(|ts| Place { ts, rank: 3 }),
-            COMM | LOST => {
-                self.trailer(record).filter(|&(ts, _)| ts > 0).map(|(ts, _)| Place { ts, rank: 3 })
-            }
+            FORK | EXIT => Some(u64_at(record.0, 24)?)
+                .filter(|&ts| ts > 0)
+                .map(|ts| Place { ts, rank: 3 }),
+            COMM | LOST => self
+                .trailer(record)
+                .filter(|&(ts, _)| ts > 0)
+                .map(|(ts, _)| Place { ts, rank: 3 }),
             _ => None,
         }
     }
@@ -206,6 +239,8 @@ fn unusable(name: &str, lack: &str, options: &str) -> Error {
     Error::format(
         format!("perf.data: the samples of {name} carry {lack}"),
         "raw data, time and CPU in every sample, as `perf sched record` asks for",
-        format!("record again with `perf record {options} -e 'sched:*' ...` or `perf sched record`"),
+        format!(
+            "record again with `perf record {options} -e 'sched:*' ...` or `perf sched record`"
+        ),
     )
 }

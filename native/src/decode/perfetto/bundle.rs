@@ -3,7 +3,7 @@
 use super::clocks::{Clocks, MONOTONIC_RAW};
 use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::states::StateTable;
-use crate::model::event::{Comm, Event, Party, PriorityCause, WakeKind, State};
+use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
 
 /// `common_flags`: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
@@ -118,7 +118,13 @@ pub fn decode(
     if head.lost || head.gap {
         state.current = None;
     }
-    let mut decoder = Decoder { ts_offset, cpu, states, state, out };
+    let mut decoder = Decoder {
+        ts_offset,
+        cpu,
+        states,
+        state,
+        out,
+    };
     for (number, value) in Fields::new(bytes) {
         if number == 2 {
             decoder.event(value.bytes());
@@ -178,7 +184,13 @@ impl<'a> Small<'a> {
     /// A thread by the fields of its name, id and priority (0: it has none).
     fn party(&self, comm: usize, tid: usize, prio: usize) -> Option<Party> {
         let tid = self.tid(tid)?;
-        Some(Party { tid, idle: tid == 0, prio: self.prio(prio), comm: self.comm(comm), ..Party::default() })
+        Some(Party {
+            tid,
+            idle: tid == 0,
+            prio: self.prio(prio),
+            comm: self.comm(comm),
+            ..Party::default()
+        })
     }
 }
 
@@ -227,7 +239,14 @@ impl Decoder<'_> {
     }
 
     /// Some(None): an event we have no use for. None: damaged.
-    fn read(&mut self, kind: u32, message: &[u8], ts: i64, current: Option<u32>, flags: u64) -> Option<Option<Event>> {
+    fn read(
+        &mut self,
+        kind: u32,
+        message: &[u8],
+        ts: i64,
+        current: Option<u32>,
+        flags: u64,
+    ) -> Option<Option<Event>> {
         let cpu = self.cpu;
         let small = Small::read(message)?;
         let (count, event) = match kind {
@@ -235,7 +254,17 @@ impl Decoder<'_> {
                 let (prev_state, preempted) = state(self.states, small.number(4).cast_unsigned());
                 let next = small.party(5, 6, 7)?;
                 self.state.current = Some(next.tid);
-                (0, Event::Switch { ts, cpu, prev: small.party(1, 2, 3)?, prev_state, preempted, next })
+                (
+                    0,
+                    Event::Switch {
+                        ts,
+                        cpu,
+                        prev: small.party(1, 2, 3)?,
+                        prev_state,
+                        preempted,
+                        next,
+                    },
+                )
             }
             WAKEUP | WAKING | WAKEUP_NEW => {
                 let (count, kind) = match kind {
@@ -245,24 +274,67 @@ impl Decoder<'_> {
                 };
                 let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
                 let who = small.party(1, 2, 3)?;
-                (count, Event::Wakeup { ts, cpu, kind, waker, current, who, target_cpu: small.cpu(5) })
+                (
+                    count,
+                    Event::Wakeup {
+                        ts,
+                        cpu,
+                        kind,
+                        waker,
+                        current,
+                        who,
+                        target_cpu: small.cpu(5),
+                    },
+                )
             }
             NEWTASK => (
                 4,
                 Event::Fork {
                     ts,
-                    parent: Party { tid: current.unwrap_or(0), ..Party::default() },
-                    child: Party { tid: small.tid(1)?, comm: small.comm(2), ..Party::default() },
+                    parent: Party {
+                        tid: current.unwrap_or(0),
+                        ..Party::default()
+                    },
+                    child: Party {
+                        tid: small.tid(1)?,
+                        comm: small.comm(2),
+                        ..Party::default()
+                    },
                     // CLONE_THREAD
                     same_process: Some(small.number(3) & 0x1_0000 != 0),
                 },
             ),
-            RENAME => (5, Event::Rename { ts, tid: small.tid(1)?, comm: small.comm(3) }),
-            EXEC => (6, Event::Exec { ts, tid: small.tid(2)?, old_tid: small.tid(3)? }),
-            EXIT => (7, Event::Exit { ts, who: small.party(1, 2, 4)? }),
+            RENAME => (
+                5,
+                Event::Rename {
+                    ts,
+                    tid: small.tid(1)?,
+                    comm: small.comm(3),
+                },
+            ),
+            EXEC => (
+                6,
+                Event::Exec {
+                    ts,
+                    tid: small.tid(2)?,
+                    old_tid: small.tid(3)?,
+                },
+            ),
+            EXIT => (
+                7,
+                Event::Exit {
+                    ts,
+                    who: small.party(1, 2, 4)?,
+                },
+            ),
             FORK => (
                 8,
-                Event::Fork { ts, parent: small.party(1, 2, 0)?, child: small.party(3, 4, 0)?, same_process: None },
+                Event::Fork {
+                    ts,
+                    parent: small.party(1, 2, 0)?,
+                    child: small.party(3, 4, 0)?,
+                    same_process: None,
+                },
             ),
             PI_SETPRIO => (
                 9,
@@ -275,7 +347,13 @@ impl Decoder<'_> {
             ),
             MIGRATE => (
                 10,
-                Event::Migrate { ts, cpu, who: small.party(1, 2, 3)?, from_cpu: small.cpu(4), to_cpu: small.cpu(5) },
+                Event::Migrate {
+                    ts,
+                    cpu,
+                    who: small.party(1, 2, 3)?,
+                    from_cpu: small.cpu(4),
+                    to_cpu: small.cpu(5),
+                },
             ),
             _ => {
                 self.state.counts[OTHER] += 1;
@@ -302,9 +380,27 @@ impl Decoder<'_> {
             }
         }
         self.state.malformed += u64::from(fields.damaged());
-        let name = |index: u64| usize::try_from(index).ok().and_then(|i| names.get(i)).copied();
-        let [_, switch_ts, switch_state, switch_tid, switch_prio, _, switch_comm, wake_ts, wake_tid, wake_cpu, wake_prio, wake_comm, wake_flags] =
-            &mut columns;
+        let name = |index: u64| {
+            usize::try_from(index)
+                .ok()
+                .and_then(|i| names.get(i))
+                .copied()
+        };
+        let [
+            _,
+            switch_ts,
+            switch_state,
+            switch_tid,
+            switch_prio,
+            _,
+            switch_comm,
+            wake_ts,
+            wake_tid,
+            wake_cpu,
+            wake_prio,
+            wake_comm,
+            wake_flags,
+        ] = &mut columns;
         // Two sorted lists merged: who runs is needed for the wakers.
         let (mut switch_at, mut wake_at) = (0u64, 0u64);
         let mut next_switch = step(switch_ts, &mut switch_at);
@@ -318,14 +414,17 @@ impl Decoder<'_> {
             };
             if wake_first {
                 let ts = self.ts(next_wake.unwrap_or(0));
-                let (Some(tid), Some(comm)) = (wake_tid.next(), wake_comm.next().and_then(name)) else {
+                let (Some(tid), Some(comm)) = (wake_tid.next(), wake_comm.next().and_then(name))
+                else {
                     self.state.malformed += 1;
                     break;
                 };
                 let target = wake_cpu.next();
                 let prio = wake_prio.next();
                 // Written since Perfetto 42; without it every waker counts as a thread.
-                let interrupt = wake_flags.next().is_some_and(|flags| flags & IN_INTERRUPT != 0);
+                let interrupt = wake_flags
+                    .next()
+                    .is_some_and(|flags| flags & IN_INTERRUPT != 0);
                 self.state.counts[2] += 1;
                 self.out.push(Event::Wakeup {
                     ts,
@@ -339,9 +438,11 @@ impl Decoder<'_> {
                 next_wake = step(wake_ts, &mut wake_at);
             } else {
                 let ts = self.ts(next_switch.unwrap_or(0));
-                let (Some(bits), Some(tid), Some(comm)) =
-                    (switch_state.next(), switch_tid.next(), switch_comm.next().and_then(name))
-                else {
+                let (Some(bits), Some(tid), Some(comm)) = (
+                    switch_state.next(),
+                    switch_tid.next(),
+                    switch_comm.next().and_then(name),
+                ) else {
                     self.state.malformed += 1;
                     break;
                 };
@@ -351,8 +452,19 @@ impl Decoder<'_> {
                 self.out.push(match prev.filter(|&prev| prev != next.tid) {
                     Some(prev) => {
                         let (prev_state, preempted) = state(self.states, bits);
-                        let prev = Party { tid: prev, idle: prev == 0, ..Party::default() };
-                        Event::Switch { ts, cpu: self.cpu, prev, prev_state, preempted, next }
+                        let prev = Party {
+                            tid: prev,
+                            idle: prev == 0,
+                            ..Party::default()
+                        };
+                        Event::Switch {
+                            ts,
+                            cpu: self.cpu,
+                            prev,
+                            prev_state,
+                            preempted,
+                            next,
+                        }
                     }
                     // Only the next thread is written, and the one before it is not
                     // who left: the first switch, one after a loss, or one after a
@@ -361,7 +473,14 @@ impl Decoder<'_> {
                     None => {
                         self.state.unknown_prev += 1;
                         let (prev, prev_state) = (Party::unknown(), State::Unknown);
-                        Event::Switch { ts, cpu: self.cpu, prev, prev_state, preempted: None, next }
+                        Event::Switch {
+                            ts,
+                            cpu: self.cpu,
+                            prev,
+                            prev_state,
+                            preempted: None,
+                            next,
+                        }
                     }
                 });
                 next_switch = step(switch_ts, &mut switch_at);

@@ -14,7 +14,10 @@ pub struct Snapshot(Vec<(u32, i64)>);
 
 impl Snapshot {
     pub fn get(&self, clock: u32) -> Option<i64> {
-        self.0.iter().find(|(id, _)| *id == clock).map(|(_, ts)| *ts)
+        self.0
+            .iter()
+            .find(|(id, _)| *id == clock)
+            .map(|(_, ts)| *ts)
     }
 }
 

@@ -34,8 +34,8 @@ pub fn expand(
                 break;
             }
             Next::Packet(span, bytes) => {
-                let compressed =
-                    Fields::new(bytes).find(|&(n, _)| n == field::COMPRESSED || n == field::ZSTD_COMPRESSED);
+                let compressed = Fields::new(bytes)
+                    .find(|&(n, _)| n == field::COMPRESSED || n == field::ZSTD_COMPRESSED);
                 match compressed {
                     Some((field::COMPRESSED, value)) => {
                         copy(ZlibDecoder::new(value.bytes()), span.at, &mut spool)?;
@@ -72,7 +72,9 @@ fn copy(mut reader: impl Read, at: u64, spool: &mut Spool) -> Result<()> {
     let mut chunk = vec![0; 1 << 16];
     let mut total = 0;
     loop {
-        let got = reader.read(&mut chunk).map_err(|error| bad(at, &error.to_string()))?;
+        let got = reader
+            .read(&mut chunk)
+            .map_err(|error| bad(at, &error.to_string()))?;
         if got == 0 {
             return Ok(());
         }

@@ -27,15 +27,28 @@ const KNOWN: [(&str, u32, ByName); 6] = [
     (
         "sched_migrate_task",
         491,
-        &[("comm", 1), ("pid", 2), ("prio", 3), ("orig_cpu", 4), ("dest_cpu", 5)],
+        &[
+            ("comm", 1),
+            ("pid", 2),
+            ("prio", 3),
+            ("orig_cpu", 4),
+            ("dest_cpu", 5),
+        ],
     ),
-    ("sched_process_exit", 238, &[("comm", 1), ("pid", 2), ("prio", 4)]),
+    (
+        "sched_process_exit",
+        238,
+        &[("comm", 1), ("pid", 2), ("prio", 4)],
+    ),
 ];
 const WAKE: ByName = &[("comm", 1), ("pid", 2), ("prio", 3), ("target_cpu", 5)];
 
 /// The number and bytes of the message that the generic event stands for.
 pub fn rewrite(message: &[u8]) -> Option<(u32, Vec<u8>)> {
-    let name = Fields::new(message).find(|&(number, _)| number == 1)?.1.bytes();
+    let name = Fields::new(message)
+        .find(|&(number, _)| number == 1)?
+        .1
+        .bytes();
     let (_, kind, fields) = KNOWN.iter().find(|(known, ..)| known.as_bytes() == name)?;
     let mut out = Vec::with_capacity(96);
     for (_, field) in Fields::new(message).filter(|&(number, _)| number == 2) {
@@ -47,7 +60,10 @@ pub fn rewrite(message: &[u8]) -> Option<(u32, Vec<u8>)> {
                 _ => {}
             }
         }
-        let number = fields.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, number)| *number);
+        let number = fields
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name)
+            .map(|(_, number)| *number);
         match (number, value) {
             (Some(number), Some(Value::Number(value))) => {
                 put(&mut out, u64::from(number) << 3);

@@ -38,7 +38,14 @@ pub struct Packets {
 
 impl Packets {
     pub fn new(file: Arc<File>, len: u64) -> Self {
-        Self { file, len, base: 0, buffer: vec![0; WINDOW], at: 0, filled: 0 }
+        Self {
+            file,
+            len,
+            base: 0,
+            buffer: vec![0; WINDOW],
+            at: 0,
+            filled: 0,
+        }
     }
 
     pub fn offset(&self) -> u64 {
@@ -58,8 +65,13 @@ impl Packets {
             self.buffer.resize(wanted, 0);
         }
         let left = self.len - self.base - self.filled as u64;
-        let more = (self.buffer.len() - self.filled).min(usize::try_from(left).unwrap_or(usize::MAX));
-        read_at(&self.file, &mut self.buffer[self.filled..self.filled + more], self.base + self.filled as u64)?;
+        let more =
+            (self.buffer.len() - self.filled).min(usize::try_from(left).unwrap_or(usize::MAX));
+        read_at(
+            &self.file,
+            &mut self.buffer[self.filled..self.filled + more],
+            self.base + self.filled as u64,
+        )?;
         self.filled += more;
         Ok(())
     }
@@ -75,7 +87,11 @@ impl Packets {
             let before = head.len();
             let (tag, value) = (varint(&mut head), varint(&mut head));
             let (Some(tag), Some(len)) = (tag, value) else {
-                return if before < 16 { Ok(Next::Truncated(start)) } else { Err(damaged(start)) };
+                return if before < 16 {
+                    Ok(Next::Truncated(start))
+                } else {
+                    Err(damaged(start))
+                };
             };
             if tag & 7 != 2 {
                 return Err(damaged(start));
@@ -93,7 +109,10 @@ impl Packets {
             self.at = begin + len;
             // Field 1 of Trace is the packet; nothing else is defined.
             if tag >> 3 == 1 {
-                let span = Span { at: start + header as u64, len: u32::try_from(len).unwrap_or(0) };
+                let span = Span {
+                    at: start + header as u64,
+                    len: u32::try_from(len).unwrap_or(0),
+                };
                 return Ok(Next::Packet(span, &self.buffer[begin..begin + len]));
             }
         }
@@ -101,7 +120,8 @@ impl Packets {
 }
 
 pub fn read_at(file: &File, bytes: &mut [u8], at: u64) -> Result<()> {
-    file.read_exact_at(bytes, at).map_err(|error| Error::io(format!("read the trace at byte {at}"), &error))
+    file.read_exact_at(bytes, at)
+        .map_err(|error| Error::io(format!("read the trace at byte {at}"), &error))
 }
 
 pub fn damaged(at: u64) -> Error {

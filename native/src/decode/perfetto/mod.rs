@@ -24,7 +24,9 @@ use serde_json::{Value, json};
 
 use crate::decode::ftrace::states::StateTable;
 use crate::error::{Error, Result};
-use crate::model::event::{CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo};
+use crate::model::event::{
+    CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
+};
 use bundle::{CpuState, NAMES, decode};
 use input::{Span, read_at};
 use scan::{Scan, Scanned, scan};
@@ -42,8 +44,12 @@ pub struct Perfetto {
 /// Is this the beginning of a Perfetto trace: a packet (field 1) whose fields
 /// have plausible numbers?
 pub fn is_perfetto(head: &[u8]) -> bool {
-    let Some((0x0a, mut rest)) = head.split_first().map(|(&tag, rest)| (tag, rest)) else { return false };
-    let Some(len) = wire::varint(&mut rest).and_then(|len| usize::try_from(len).ok()) else { return false };
+    let Some((0x0a, mut rest)) = head.split_first().map(|(&tag, rest)| (tag, rest)) else {
+        return false;
+    };
+    let Some(len) = wire::varint(&mut rest).and_then(|len| usize::try_from(len).ok()) else {
+        return false;
+    };
     if len == 0 {
         return false;
     }
@@ -58,7 +64,11 @@ pub fn is_perfetto(head: &[u8]) -> bool {
     }
     // A packet longer than what we see of it ends in the middle of a field;
     // text that begins with an empty line does not get past the first one.
-    if whole { count > 0 && !fields.damaged() } else { count > 0 || fields.damaged() && rest.len() > 64 }
+    if whole {
+        count > 0 && !fields.damaged()
+    } else {
+        count > 0 || fields.damaged() && rest.len() > 64
+    }
 }
 
 impl Perfetto {
@@ -82,10 +92,15 @@ impl Perfetto {
         };
         let mut warnings = Vec::new();
         if let Some(at) = cut.or(scan.truncated_at) {
-            warnings.push(format!("the file ends inside the packet at byte {at}: what came after is lost"));
+            warnings.push(format!(
+                "the file ends inside the packet at byte {at}: what came after is lost"
+            ));
         }
         if scan.damaged > 0 {
-            warnings.push(format!("{} packets are damaged and were left out", scan.damaged));
+            warnings.push(format!(
+                "{} packets are damaged and were left out",
+                scan.damaged
+            ));
         }
         if scan.other_machines > 0 {
             warnings.push(format!(
@@ -95,12 +110,17 @@ impl Perfetto {
         }
         if scan.bundles.iter().all(Vec::is_empty) {
             return Err(Error::format(
-                format!("Perfetto trace: its {} packets hold no ftrace events", scan.packets),
+                format!(
+                    "Perfetto trace: its {} packets hold no ftrace events",
+                    scan.packets
+                ),
                 "the data source linux.ftrace with sched/sched_switch and sched/sched_waking",
                 "record with `ftrace_config { ftrace_events: \"sched/sched_switch\" ftrace_events: \"sched/sched_waking\" }`",
             ));
         }
-        let ncpu = u16::try_from(scan.bundles.len()).unwrap_or(0).max(scan.cpus_said);
+        let ncpu = u16::try_from(scan.bundles.len())
+            .unwrap_or(0)
+            .max(scan.cpus_said);
         let mut perfetto = Self {
             info: SourceInfo {
                 ncpu,
@@ -145,7 +165,14 @@ impl Perfetto {
         bytes.resize(span.len as usize, 0);
         read_at(&self.file, bytes, span.at)?;
         let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
-        Ok(decode(bytes, cpu, &self.states, &self.scan.clocks, state, events))
+        Ok(decode(
+            bytes,
+            cpu,
+            &self.states,
+            &self.scan.clocks,
+            state,
+            events,
+        ))
     }
 }
 
@@ -168,7 +195,12 @@ impl Source for Perfetto {
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut cursors: Vec<Cursor> = self.scan.bundles.iter().map(|_| Cursor::default()).collect();
+        let mut cursors: Vec<Cursor> = self
+            .scan
+            .bundles
+            .iter()
+            .map(|_| Cursor::default())
+            .collect();
         let mut heap: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
         let (mut bytes, mut done) = (Vec::new(), 0);
         let mut late: Vec<(usize, i64)> = Vec::new();
@@ -286,7 +318,10 @@ impl Perfetto {
     }
 
     fn end(&self, cursors: &[Cursor]) -> SourceEnd {
-        let mut end = SourceEnd { warnings: self.warnings.clone(), ..SourceEnd::default() };
+        let mut end = SourceEnd {
+            warnings: self.warnings.clone(),
+            ..SourceEnd::default()
+        };
         for (cpu, cursor) in (0u16..).zip(cursors) {
             for (name, &count) in NAMES.iter().zip(&cursor.state.counts) {
                 if count > 0 {
@@ -303,16 +338,33 @@ impl Perfetto {
                 cursor.state.unknown_prev.saturating_sub(1),
                 "switches in compact form cannot tell which thread left (the switch before was lost or not traced): what ran there is unknown",
             );
-            warn(cursor.state.malformed, "ftrace events are damaged and were left out");
-            warn(cursor.state.parse_errors, "pages of the kernel's buffer could not be read by traced_probes");
-            warn(cursor.backwards, "events are older than the bundle before them and were left out");
+            warn(
+                cursor.state.malformed,
+                "ftrace events are damaged and were left out",
+            );
+            warn(
+                cursor.state.parse_errors,
+                "pages of the kernel's buffer could not be read by traced_probes",
+            );
+            warn(
+                cursor.backwards,
+                "events are older than the bundle before them and were left out",
+            );
             let before = self.scan.stats_begin.get(&cpu).copied().unwrap_or_default();
             let after = self.scan.stats_end.get(&cpu).copied().unwrap_or(before);
-            let lost = after.overrun.saturating_sub(before.overrun) + after.dropped.saturating_sub(before.dropped);
+            let lost = after.overrun.saturating_sub(before.overrun)
+                + after.dropped.saturating_sub(before.dropped);
             if lost > 0 && cursor.losses == 0 {
-                end.unplaced_losses.push((Some(cpu), lost, LossReason::Overrun));
+                end.unplaced_losses
+                    .push((Some(cpu), lost, LossReason::Overrun));
             } else if lost > 0 {
-                warn(lost, &format!("events were overwritten in the kernel, in {} places", cursor.losses));
+                warn(
+                    lost,
+                    &format!(
+                        "events were overwritten in the kernel, in {} places",
+                        cursor.losses
+                    ),
+                );
             }
         }
         if self.scan.truncated_at.is_some() {
@@ -330,7 +382,10 @@ struct Memberships<'a> {
 
 impl<'a> Memberships<'a> {
     fn new(scan: &'a Scan) -> Self {
-        Self { rest: scan.memberships.iter().peekable(), pending: FxHashMap::default() }
+        Self {
+            rest: scan.memberships.iter().peekable(),
+            pending: FxHashMap::default(),
+        }
     }
 
     #[inline]
@@ -372,9 +427,20 @@ fn about(scan: &Scan) -> String {
     let pairs: Vec<[i64; 2]> = [&scan.clocks.first, &scan.clocks.last]
         .into_iter()
         .flatten()
-        .filter_map(|snapshot| Some([snapshot.get(clocks::BOOTTIME)?, snapshot.get(clocks::REALTIME)?]))
+        .filter_map(|snapshot| {
+            Some([
+                snapshot.get(clocks::BOOTTIME)?,
+                snapshot.get(clocks::REALTIME)?,
+            ])
+        })
         .collect();
-    let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    let text = |text: &str| {
+        if text.is_empty() {
+            Value::Null
+        } else {
+            json!(text)
+        }
+    };
     json!({
         "os": "Linux",
         "release": text(&scan.release),
@@ -400,5 +466,7 @@ fn nested() -> Error {
 
 /// Ctrl-C ends the scan, where Python runs us.
 fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+    pyo3::Python::try_attach(|py| py.check_signals())
+        .unwrap_or(Ok(()))
+        .map_err(Error::Python)
 }

@@ -75,7 +75,11 @@ pub enum Scanned {
     Compressed,
 }
 
-pub fn scan(file: &Arc<File>, len: u64, progress: &mut dyn FnMut() -> Result<()>) -> Result<Scanned> {
+pub fn scan(
+    file: &Arc<File>,
+    len: u64,
+    progress: &mut dyn FnMut() -> Result<()>,
+) -> Result<Scanned> {
     let mut packets = Packets::new(Arc::clone(file), len);
     let mut scan = Scan::default();
     let mut told = 0;
@@ -146,7 +150,9 @@ impl Scan {
 
     fn bundle(&mut self, span: Span, packet: &[u8], bundle: &[u8]) {
         // The writer puts the CPU first; a reader must not count on it.
-        let cpu = Fields::new(bundle).find(|&(number, _)| number == 1).map_or(0, |(_, v)| v.number());
+        let cpu = Fields::new(bundle)
+            .find(|&(number, _)| number == 1)
+            .map_or(0, |(_, v)| v.number());
         if cpu >= CPU_MAX {
             self.damaged += 1;
             return;
@@ -162,7 +168,10 @@ impl Scan {
             self.damaged += 1;
             return;
         };
-        let span = Span { at: span.at + inside as u64, len: u32::try_from(bundle.len()).unwrap_or(0) };
+        let span = Span {
+            at: span.at + inside as u64,
+            len: u32::try_from(bundle.len()).unwrap_or(0),
+        };
         self.bytes += u64::from(span.len);
         self.bundles[cpu].push(span);
     }
@@ -183,7 +192,11 @@ impl Scan {
             if early || ts == 0 {
                 self.threads.push(known);
             } else if let Some(pid) = known.pid {
-                self.memberships.push(Membership { ts, tid: known.tid, pid });
+                self.memberships.push(Membership {
+                    ts,
+                    tid: known.tid,
+                    pid,
+                });
             }
         }
     }
@@ -209,7 +222,11 @@ impl Scan {
                 }
             }
             if let Ok(cpu) = u16::try_from(cpu) {
-                let map = if end { &mut self.stats_end } else { &mut self.stats_begin };
+                let map = if end {
+                    &mut self.stats_end
+                } else {
+                    &mut self.stats_begin
+                };
                 map.insert(cpu, stats);
             }
         }
@@ -217,8 +234,16 @@ impl Scan {
 
     /// TraceStats.buffer_stats: chunks_overwritten is field 3.
     fn trace_stats(&mut self, stats: &[u8]) {
-        let sum = |bytes| Fields::new(bytes).filter(|&(n, _)| n == 3).map(|(_, v)| v.number()).sum::<u64>();
-        let total = Fields::new(stats).filter(|&(n, _)| n == 1).map(|(_, v)| sum(v.bytes())).sum();
+        let sum = |bytes| {
+            Fields::new(bytes)
+                .filter(|&(n, _)| n == 3)
+                .map(|(_, v)| v.number())
+                .sum::<u64>()
+        };
+        let total = Fields::new(stats)
+            .filter(|&(n, _)| n == 1)
+            .map(|(_, v)| sum(v.bytes()))
+            .sum();
         // Sent again and again while tracing: the last one is the whole.
         self.overwritten = self.overwritten.max(total);
     }
@@ -276,7 +301,14 @@ fn process(bytes: &[u8]) -> Option<KnownThread> {
 
 /// The name the kernel would show: the program's base name, cut to 15 bytes.
 fn main_comm(command: &[u8], is_comm: bool) -> Comm {
-    let name = if is_comm { command } else { command.rsplit(|&byte| byte == b'/').next().unwrap_or(command) };
+    let name = if is_comm {
+        command
+    } else {
+        command
+            .rsplit(|&byte| byte == b'/')
+            .next()
+            .unwrap_or(command)
+    };
     Comm::new(&name[..name.len().min(15)])
 }
 

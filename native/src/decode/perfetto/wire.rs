@@ -64,7 +64,10 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, bad: false }
+        Self {
+            rest: bytes,
+            bad: false,
+        }
     }
 
     /// The message ended inside a field.
@@ -79,7 +82,11 @@ impl<'a> Fields<'a> {
         let fixed = |rest: &mut &'a [u8], len: usize| {
             let (head, tail) = rest.split_at_checked(len)?;
             *rest = tail;
-            Some(head.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+            Some(
+                head.iter()
+                    .rev()
+                    .fold(0, |value, &byte| value << 8 | u64::from(byte)),
+            )
         };
         let value = match tag & 7 {
             0 => Value::Number(varint(&mut self.rest)?),

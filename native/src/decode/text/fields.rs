@@ -36,55 +36,112 @@ pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event>
             let kind = [WakeKind::Waking, WakeKind::Enqueued, WakeKind::New][kind - 1];
             let (who, target_cpu) = wakeup(text)?;
             let waker = if line.interrupt { None } else { line.tid };
-            Some(Event::Wakeup { ts, cpu, kind, waker, current: line.tid, who, target_cpu })
+            Some(Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                waker,
+                current: line.tid,
+                who,
+                target_cpu,
+            })
         }
         4 => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
             let prio = number(rest)?;
             let from_cpu = u16::try_from(value(rest, b"orig_cpu=")?).ok();
             let to_cpu = u16::try_from(value(rest, b"dest_cpu=")?).ok();
-            let who = Party { prio: i16::try_from(prio).ok(), ..who };
-            Some(Event::Migrate { ts, cpu, who, from_cpu, to_cpu })
+            let who = Party {
+                prio: i16::try_from(prio).ok(),
+                ..who
+            };
+            Some(Event::Migrate {
+                ts,
+                cpu,
+                who,
+                from_cpu,
+                to_cpu,
+            })
         }
         5 => {
             // -R prints the names of the fields, the kernel shorter ones.
             let (parent, rest) = comm_pid(text, b"comm=", b" pid=", b" child_comm=")
                 .or_else(|| comm_pid(text, b"parent_comm=", b" parent_pid=", b" child_comm="))?;
             let (child_comm, pid) = split_comm(rest, b" child_pid=")?;
-            let child = Party { tid: tid(pid)?, comm: comm(child_comm), ..Party::default() };
-            Some(Event::Fork { ts, parent, child, same_process: None })
+            let child = Party {
+                tid: tid(pid)?,
+                comm: comm(child_comm),
+                ..Party::default()
+            };
+            Some(Event::Fork {
+                ts,
+                parent,
+                child,
+                same_process: None,
+            })
         }
         6 => {
             // The file's name may hold anything: the numbers are at the end.
             let at = find_last(text, b" pid=")?;
             let new = tid(&text[at + 5..])?;
             let old = value(&text[at + 5..], b"old_pid=").and_then(|old| u32::try_from(old).ok());
-            Some(Event::Exec { ts, tid: new, old_tid: old.unwrap_or(new) })
+            Some(Event::Exec {
+                ts,
+                tid: new,
+                old_tid: old.unwrap_or(new),
+            })
         }
         7 => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
-            Some(Event::Exit { ts, who: Party { prio: i16::try_from(number(rest)?).ok(), ..who } })
+            Some(Event::Exit {
+                ts,
+                who: Party {
+                    prio: i16::try_from(number(rest)?).ok(),
+                    ..who
+                },
+            })
         }
         8 => {
             let child = tid(text.strip_prefix(b"pid=")?)?;
             let at = find(text, b" comm=")?;
             let (name, flags) = split_comm(&text[at + 6..], b" clone_flags=")?;
-            let parent = Party { tid: line.tid?, ..Party::default() };
-            let child = Party { tid: child, comm: comm(name), ..Party::default() };
+            let parent = Party {
+                tid: line.tid?,
+                ..Party::default()
+            };
+            let child = Party {
+                tid: child,
+                comm: comm(name),
+                ..Party::default()
+            };
             // CLONE_THREAD
             let same_process = hex(flags).map(|flags| flags & 0x1_0000 != 0);
-            Some(Event::Fork { ts, parent, child, same_process })
+            Some(Event::Fork {
+                ts,
+                parent,
+                child,
+                same_process,
+            })
         }
         9 => {
             let at = find_last(text, b" newcomm=")?;
             let (name, _) = split_comm(&text[at + 9..], b" oom_score_adj=")?;
             let renamed = text.strip_prefix(b"pid=").and_then(tid).or(line.tid)?;
-            Some(Event::Rename { ts, tid: renamed, comm: comm(name) })
+            Some(Event::Rename {
+                ts,
+                tid: renamed,
+                comm: comm(name),
+            })
         }
         _ => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" oldprio=")?;
             let prio = i16::try_from(value(rest, b"newprio=")?).ok()?;
-            Some(Event::Priority { ts, who, prio, cause: PriorityCause::PiSetprio })
+            Some(Event::Priority {
+                ts,
+                who,
+                prio,
+                cause: PriorityCause::PiSetprio,
+            })
         }
     }
 }
@@ -92,7 +149,10 @@ pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event>
 fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> {
     let (prev, state, next) = if text.starts_with(b"prev_comm=") {
         let (prev, rest) = comm_pid(text, b"prev_comm=", b" prev_pid=", b" prev_prio=")?;
-        let prev = Party { prio: i16::try_from(number(rest)?).ok(), ..prev };
+        let prev = Party {
+            prio: i16::try_from(number(rest)?).ok(),
+            ..prev
+        };
         let at = find(rest, b"prev_state=")? + 11;
         let rest = &rest[at..];
         let end = rest.iter().position(|&byte| byte == b' ')?;
@@ -100,7 +160,14 @@ fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> 
         let rest = rest[end..].trim_ascii_start();
         let rest = rest.strip_prefix(b"==>").unwrap_or(rest).trim_ascii_start();
         let (next, rest) = comm_pid(rest, b"next_comm=", b" next_pid=", b" next_prio=")?;
-        (prev, state, Party { prio: i16::try_from(number(rest)?).ok(), ..next })
+        (
+            prev,
+            state,
+            Party {
+                prio: i16::try_from(number(rest)?).ok(),
+                ..next
+            },
+        )
     } else {
         let (prev, state, next) = plugin_switch(text)?;
         // libtraceevent before 1.8 has the letters of Linux 3.9 for the bits of
@@ -114,7 +181,14 @@ fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> 
         (prev, state, next)
     };
     let (prev_state, preempted) = decode_state(state, states)?;
-    Some(Event::Switch { ts, cpu, prev, prev_state, preempted, next })
+    Some(Event::Switch {
+        ts,
+        cpu,
+        prev,
+        prev_state,
+        preempted,
+        next,
+    })
 }
 
 /// `perf:22888 [120] D ==> migration/0:18 [0]`; a name may hold the arrow.
@@ -124,9 +198,13 @@ fn plugin_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
         let at = from + found;
         from = at + 1;
         let left = &text[..at];
-        let Some(space) = left.iter().rposition(|&byte| byte == b' ') else { continue };
+        let Some(space) = left.iter().rposition(|&byte| byte == b' ') else {
+            continue;
+        };
         let (who, state) = (&left[..space], &left[space + 1..]);
-        if let (Some((prev, [])), Some((next, _))) = (name_pid_prio(who), name_pid_prio(&text[at + 5..])) {
+        if let (Some((prev, [])), Some((next, _))) =
+            (name_pid_prio(who), name_pid_prio(&text[at + 5..]))
+        {
             return Some((prev, state, next));
         }
     }
@@ -141,7 +219,15 @@ fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
     let colon = text[..open].iter().rposition(|&byte| byte == b':')?;
     let tid = u32::try_from(whole(&text[colon + 1..open])?).ok()?;
     let prio = i16::try_from(whole(&text[open + 2..close])?).ok();
-    Some((Party { tid, prio, comm: comm(&text[..colon]), ..Party::default() }, &text[close + 1..]))
+    Some((
+        Party {
+            tid,
+            prio,
+            comm: comm(&text[..colon]),
+            ..Party::default()
+        },
+        &text[close + 1..],
+    ))
 }
 
 /// `comm=x pid=1 prio=120 target_cpu=000` or `x:1 [120] CPU:000`.
@@ -153,7 +239,10 @@ fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
         return Some((Party { prio, ..who }, target));
     }
     let (who, rest) = name_pid_prio(text)?;
-    Some((who, value(rest, b"CPU:").and_then(|cpu| u16::try_from(cpu).ok())))
+    Some((
+        who,
+        value(rest, b"CPU:").and_then(|cpu| u16::try_from(cpu).ok()),
+    ))
 }
 
 /// Letters ("S", "R+", "D|K") or the number of `-R`.
@@ -162,12 +251,19 @@ fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>
         b'0'..=b'9' => states.decode(u64::try_from(whole(text)?).ok()?),
         _ => {
             let has = |letters: &[u8]| text.iter().any(|letter| letters.contains(letter));
-            if !text.iter().all(|letter| b"RSDTtXZxPINKWwn|+".contains(letter)) {
+            if !text
+                .iter()
+                .all(|letter| b"RSDTtXZxPINKWwn|+".contains(letter))
+            {
                 return None;
             }
             // Only what still wants to run is preempted.
             let plus = has(b"+");
-            let state = if plus { State::Runnable } else { state_of_letters(has) };
+            let state = if plus {
+                State::Runnable
+            } else {
+                state_of_letters(has)
+            };
             (state, plus)
         }
     };
@@ -180,16 +276,31 @@ fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>
 
 /// `<begin>NAME<middle>PID<end>...`: the thread, and what follows `end`. The
 /// name may itself look like a field, so the first reading that fits counts.
-fn comm_pid<'a>(text: &'a [u8], begin: &[u8], middle: &[u8], end: &[u8]) -> Option<(Party, &'a [u8])> {
+fn comm_pid<'a>(
+    text: &'a [u8],
+    begin: &[u8],
+    middle: &[u8],
+    end: &[u8],
+) -> Option<(Party, &'a [u8])> {
     let text = text.strip_prefix(begin)?;
     let mut from = 0;
     while let Some(found) = find(&text[from..], middle) {
         let at = from + found;
         from = at + 1;
         let rest = &text[at + middle.len()..];
-        let digits = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .iter()
+            .position(|b| !b.is_ascii_digit())
+            .unwrap_or(rest.len());
         if let (Some(tid), Some(rest)) = (tid(&rest[..digits]), rest[digits..].strip_prefix(end)) {
-            return Some((Party { tid, comm: comm(&text[..at]), ..Party::default() }, rest));
+            return Some((
+                Party {
+                    tid,
+                    comm: comm(&text[..at]),
+                    ..Party::default()
+                },
+                rest,
+            ));
         }
     }
     None
@@ -203,7 +314,11 @@ fn split_comm<'a>(text: &'a [u8], end: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 
 fn comm(name: &[u8]) -> Comm {
     // "<...>": the kernel had forgotten it.
-    if name == b"<...>" { Comm::default() } else { Comm::new(name) }
+    if name == b"<...>" {
+        Comm::default()
+    } else {
+        Comm::new(name)
+    }
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
@@ -221,7 +336,10 @@ fn value(text: &[u8], key: &[u8]) -> Option<i64> {
 
 /// The number at the beginning.
 fn number(text: &[u8]) -> Option<i64> {
-    let end = text.iter().position(|b| !(b.is_ascii_digit() || *b == b'-')).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|b| !(b.is_ascii_digit() || *b == b'-'))
+        .unwrap_or(text.len());
     whole(&text[..end])
 }
 
@@ -235,6 +353,9 @@ fn tid(text: &[u8]) -> Option<u32> {
 
 fn hex(text: &[u8]) -> Option<u64> {
     let text = text.strip_prefix(b"0x").unwrap_or(text);
-    let end = text.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|b| !b.is_ascii_hexdigit())
+        .unwrap_or(text.len());
     u64::from_str_radix(std::str::from_utf8(&text[..end]).ok()?, 16).ok()
 }

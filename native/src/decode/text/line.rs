@@ -36,7 +36,9 @@ pub fn parse(line: &[u8]) -> Option<Result<Line<'_>, Bad>> {
     while let Some(found) = line[from..].iter().position(|&byte| byte == b':') {
         let colon = from + found;
         from = colon + 1;
-        let Some((event, fields)) = event(&line[colon + 1..]) else { continue };
+        let Some((event, fields)) = event(&line[colon + 1..]) else {
+            continue;
+        };
         if let Some((head, stamp)) = stamp(&line[..colon]) {
             return Some(place(head, stamp, event, fields));
         }
@@ -51,7 +53,9 @@ fn event(rest: &[u8]) -> Option<(&[u8], &[u8])> {
         return None;
     }
     let word = |text: &[u8]| {
-        text.iter().position(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'_')).unwrap_or(text.len())
+        text.iter()
+            .position(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'_'))
+            .unwrap_or(text.len())
     };
     let mut name = text;
     let mut len = word(name);
@@ -77,7 +81,10 @@ fn stamp(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
     if let Some(micro) = latency_micro(text) {
         return Some(micro);
     }
-    let begin = text.iter().rposition(|b| matches!(b, b' ' | b']' | b'\t')).map_or(0, |at| at + 1);
+    let begin = text
+        .iter()
+        .rposition(|b| matches!(b, b' ' | b']' | b'\t'))
+        .map_or(0, |at| at + 1);
     let (head, word) = text.split_at(begin);
     if let Some(ns) = nanoseconds(word) {
         return Some((head, Stamp { ns, glued: None }));
@@ -92,7 +99,13 @@ fn stamp(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
         // trace-cmd 3.4: "[000] d.h6.4836436159475"
         return Some((&text[..begin + FLAGS], Stamp { ns, glued: None }));
     }
-    Some((head, Stamp { ns, glued: Some((cpu, flags)) }))
+    Some((
+        head,
+        Stamp {
+            ns,
+            glued: Some((cpu, flags)),
+        },
+    ))
 }
 
 fn latency_micro(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
@@ -104,18 +117,30 @@ fn latency_micro(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
     let digits = text.strip_suffix(b"us")?;
     let begin = digits.iter().rposition(|b| !b.is_ascii_digit())? + 1;
     let micro: i64 = std::str::from_utf8(&digits[begin..]).ok()?.parse().ok()?;
-    Some((&digits[..begin], Stamp { ns: micro.checked_mul(1000)?, glued: None }))
+    Some((
+        &digits[..begin],
+        Stamp {
+            ns: micro.checked_mul(1000)?,
+            glued: None,
+        },
+    ))
 }
 
 /// "4836.436159" (µs), "4836.436159475" (ns) or "4836436159475" (ns).
 fn nanoseconds(digits: &[u8]) -> Option<i64> {
     let number = |digits: &[u8]| {
         digits.iter().try_fold(0i64, |sum, &digit| {
-            digit.is_ascii_digit().then(|| sum.checked_mul(10)?.checked_add(i64::from(digit - b'0')))?
+            digit
+                .is_ascii_digit()
+                .then(|| sum.checked_mul(10)?.checked_add(i64::from(digit - b'0')))?
         })
     };
     let Some(dot) = digits.iter().position(|&byte| byte == b'.') else {
-        return if digits.is_empty() { None } else { number(digits) };
+        return if digits.is_empty() {
+            None
+        } else {
+            number(digits)
+        };
     };
     let (seconds, fraction) = (&digits[..dot], &digits[dot + 1..]);
     let scale = match fraction.len() {
@@ -126,7 +151,9 @@ fn nanoseconds(digits: &[u8]) -> Option<i64> {
     if seconds.is_empty() {
         return None;
     }
-    number(seconds)?.checked_mul(1_000_000_000)?.checked_add(number(fraction)? * scale)
+    number(seconds)?
+        .checked_mul(1_000_000_000)?
+        .checked_add(number(fraction)? * scale)
 }
 
 fn place<'a>(
@@ -137,34 +164,65 @@ fn place<'a>(
 ) -> Result<Line<'a>, Bad> {
     if let Some((number, flags)) = stamp.glued {
         let cpu = cpu(number).ok_or(Bad)?;
-        return Ok(Line { ts: stamp.ns, cpu, tid: tid(head), interrupt: interrupt(flags), event, fields });
+        return Ok(Line {
+            ts: stamp.ns,
+            cpu,
+            tid: tid(head),
+            interrupt: interrupt(flags),
+            event,
+            fields,
+        });
     }
     let text = head.trim_ascii_end();
     // "... [001] d..2." or "... [001]": at most one word behind the CPU.
     if let Some(close) = text.iter().rposition(|&byte| byte == b']') {
         let flags = text[close + 1..].trim_ascii();
-        let open = text[..close].iter().rposition(|&byte| byte == b'[').ok_or(Bad)?;
+        let open = text[..close]
+            .iter()
+            .rposition(|&byte| byte == b'[')
+            .ok_or(Bad)?;
         let plain = !flags.contains(&b' ') && flags.len() <= 8;
         if let (Some(cpu), true) = (cpu(&text[open + 1..close]), plain) {
             let tid = tid(&text[..open]);
-            return Ok(Line { ts: stamp.ns, cpu, tid, interrupt: interrupt(flags), event, fields });
+            return Ok(Line {
+                ts: stamp.ns,
+                cpu,
+                tid,
+                interrupt: interrupt(flags),
+                event,
+                fields,
+            });
         }
     }
     // latency-format: "comm-pid   1d..2."
-    let word = text.iter().rposition(|&byte| byte == b' ').map_or(0, |at| at + 1);
+    let word = text
+        .iter()
+        .rposition(|&byte| byte == b' ')
+        .map_or(0, |at| at + 1);
     let (word, before) = (&text[word..], &text[..word]);
-    let digits = word.iter().position(|b| !b.is_ascii_digit()).unwrap_or(word.len());
+    let digits = word
+        .iter()
+        .position(|b| !b.is_ascii_digit())
+        .unwrap_or(word.len());
     let (number, flags) = word.split_at(digits);
     match (cpu(number), (4..=8).contains(&flags.len())) {
-        (Some(cpu), true) => {
-            Ok(Line { ts: stamp.ns, cpu, tid: tid(before), interrupt: interrupt(flags), event, fields })
-        }
+        (Some(cpu), true) => Ok(Line {
+            ts: stamp.ns,
+            cpu,
+            tid: tid(before),
+            interrupt: interrupt(flags),
+            event,
+            fields,
+        }),
         _ => Err(Bad),
     }
 }
 
 fn cpu(digits: &[u8]) -> Option<u16> {
-    let cpu: u16 = std::str::from_utf8(digits.trim_ascii()).ok()?.parse().ok()?;
+    let cpu: u16 = std::str::from_utf8(digits.trim_ascii())
+        .ok()?
+        .parse()
+        .ok()?;
     (cpu < 1 << 14).then_some(cpu)
 }
 

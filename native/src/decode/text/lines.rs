@@ -27,7 +27,16 @@ impl Lines {
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| Error::io(format!("open {name}"), &error))?;
-        Ok(Self { file, name, buffer: vec![0; WINDOW], at: 0, filled: 0, ended: false, number: 0, done: 0 })
+        Ok(Self {
+            file,
+            name,
+            buffer: vec![0; WINDOW],
+            at: 0,
+            filled: 0,
+            ended: false,
+            number: 0,
+            done: 0,
+        })
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -66,7 +75,11 @@ impl Lines {
                 let (begin, end) = (self.at, self.filled);
                 self.at = end;
                 self.number += 1;
-                return Ok(Some(if cut.is_some() { &[] } else { trimmed(&self.buffer[begin..end]) }));
+                return Ok(Some(if cut.is_some() {
+                    &[]
+                } else {
+                    trimmed(&self.buffer[begin..end])
+                }));
             }
             if rest.len() > LONGEST {
                 cut = Some(());

@@ -77,7 +77,8 @@ pub fn is_ftrace_text(head: &[u8]) -> bool {
         return false;
     }
     // The last line may be cut.
-    head.split(|&byte| byte == b'\n').any(|text| line::parse(text).is_some())
+    head.split(|&byte| byte == b'\n')
+        .any(|text| line::parse(text).is_some())
         || head.starts_with(b"cpus=")
         || head.starts_with(b"# ========\n# captured on")
 }
@@ -98,7 +99,9 @@ impl FtraceText {
                 "record with `atrace -o FILE` without -z",
             ));
         }
-        let bytes = std::fs::metadata(path).map_err(|error| Error::io(format!("open {shown}"), &error))?.len();
+        let bytes = std::fs::metadata(path)
+            .map_err(|error| Error::io(format!("open {shown}"), &error))?
+            .len();
         let html = is_html(head);
         let mut scan = Scan::default();
         let mut gate = Gate::new(html);
@@ -116,14 +119,26 @@ impl FtraceText {
         }
         if scan.tracer_ticks {
             return Err(Error::format(
-                format!("{shown}: its time stamps are plain numbers: the clock counts ticks (trace_clock counter or x86-tsc)"),
+                format!(
+                    "{shown}: its time stamps are plain numbers: the clock counts ticks (trace_clock counter or x86-tsc)"
+                ),
                 "time stamps in seconds",
                 "record with `echo mono > trace_clock`",
             ));
         }
-        let losses = if scan.loss_lines { find_losses(path, html)? } else { Vec::new() };
+        let losses = if scan.loss_lines {
+            find_losses(path, html)?
+        } else {
+            Vec::new()
+        };
         let ncpu = scan.cpus.max(scan.cpus_said);
-        let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+        let text = |text: &str| {
+            if text.is_empty() {
+                Value::Null
+            } else {
+                json!(text)
+            }
+        };
         let info = SourceInfo {
             ncpu,
             has_waking: scan.kinds[1],
@@ -139,7 +154,14 @@ impl FtraceText {
             ..SourceInfo::default()
         };
         let states = StateTable::for_release(&scan.release);
-        Ok(Self { path: path.to_owned(), info, bytes, html, states, losses })
+        Ok(Self {
+            path: path.to_owned(),
+            info,
+            bytes,
+            html,
+            states,
+            losses,
+        })
     }
 }
 
@@ -179,7 +201,8 @@ impl Scan {
                 }
             }
             _ if !text.trim_ascii().is_empty() && self.stranger.is_none() => {
-                self.stranger = Some(String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned());
+                self.stranger =
+                    Some(String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned());
             }
             _ => {}
         }
@@ -189,9 +212,16 @@ impl Scan {
         let text = String::from_utf8_lossy(text);
         let after = |key: &str| text.split_once(key).map(|(_, rest)| rest.trim());
         let digits = |rest: &str| {
-            rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+            rest.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+                .parse()
+                .unwrap_or(0)
         };
-        if let Some(rest) = after("#P:").or_else(|| after("cpus=")).or_else(|| after("nrcpus avail :")) {
+        if let Some(rest) = after("#P:")
+            .or_else(|| after("cpus="))
+            .or_else(|| after("nrcpus avail :"))
+        {
             self.cpus_said = self.cpus_said.max(digits(rest)).min(1 << 14);
         }
         for (key, field) in [
@@ -215,7 +245,9 @@ impl Scan {
                 format!("{shown} is the output of the {} tracer", self.tracer)
             }
             (_, true) => format!("{shown} is HTML without a trace in it"),
-            (Some(line), _) if self.cpus == 0 => format!("{shown}: no line reads as an event; the first one is {line:?}"),
+            (Some(line), _) if self.cpus == 0 => {
+                format!("{shown}: no line reads as an event; the first one is {line:?}")
+            }
             _ => format!("{shown} holds events, but none of the scheduler's"),
         };
         Error::format(
@@ -229,8 +261,13 @@ impl Scan {
 
 /// Is the stamp before the event's colon a plain number?
 fn no_point(text: &[u8]) -> bool {
-    let Some(at) = text.windows(2).position(|pair| pair == b": ") else { return false };
-    let begin = text[..at].iter().rposition(|b| !(b.is_ascii_digit() || *b == b'.')).map_or(0, |at| at + 1);
+    let Some(at) = text.windows(2).position(|pair| pair == b": ") else {
+        return false;
+    };
+    let begin = text[..at]
+        .iter()
+        .rposition(|b| !(b.is_ascii_digit() || *b == b'.'))
+        .map_or(0, |at| at + 1);
     begin < at && !text[begin..at].contains(&b'.')
 }
 
@@ -243,8 +280,13 @@ fn loss_line(text: &[u8]) -> Option<(u16, Option<u64>)> {
     if !rest.contains("EVENTS") {
         return None;
     }
-    let count = rest.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty());
-    Some((cpu.parse().ok()?, count.and_then(|digits| digits.parse().ok())))
+    let count = rest
+        .split(|c: char| !c.is_ascii_digit())
+        .find(|digits| !digits.is_empty());
+    Some((
+        cpu.parse().ok()?,
+        count.and_then(|digits| digits.parse().ok()),
+    ))
 }
 
 /// Places the losses: from the CPU's last event before the line to its next.
@@ -268,7 +310,12 @@ fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
             if !open.is_empty() {
                 for &(_, count) in open.iter().filter(|(lost, _)| *lost == line.cpu) {
                     let begin = last[cpu].unwrap_or(line.ts).min(line.ts);
-                    found.push(Lost { cpu: line.cpu, begin, end: line.ts, count });
+                    found.push(Lost {
+                        cpu: line.cpu,
+                        begin,
+                        end: line.ts,
+                        count,
+                    });
                 }
                 open.retain(|(lost, _)| *lost != line.cpu);
             }
@@ -287,7 +334,12 @@ impl Source for FtraceText {
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let mut lines = Lines::open(&self.path)?;
         let mut gate = Gate::new(self.html);
-        let mut queue = Queue { held: VecDeque::new(), losses: self.losses.clone().into(), last: i64::MIN, late: 0 };
+        let mut queue = Queue {
+            held: VecDeque::new(),
+            losses: self.losses.clone().into(),
+            last: i64::MIN,
+            late: 0,
+        };
         let mut counts = vec![vec![0u64; usize::from(self.info.ncpu)]; NAMES.len()];
         let (mut good, mut bad) = (0u64, 0u64);
         let mut first_bad = String::new();
@@ -313,7 +365,8 @@ impl Source for FtraceText {
                 Some(None) => {
                     bad += 1;
                     if first_bad.is_empty() {
-                        first_bad = String::from_utf8_lossy(&text[..text.len().min(160)]).into_owned();
+                        first_bad =
+                            String::from_utf8_lossy(&text[..text.len().min(160)]).into_owned();
                         first_bad = format!("line {}: {first_bad:?}", lines.number);
                     }
                 }
@@ -328,14 +381,20 @@ impl Source for FtraceText {
         // A stray damaged line is data; a variant we cannot read is not.
         if bad > 10 + good / 100 {
             return Err(Error::format(
-                format!("{}: {bad} of {} scheduler events cannot be read; the first is {first_bad}", self.path.display(), good + bad),
+                format!(
+                    "{}: {bad} of {} scheduler events cannot be read; the first is {first_bad}",
+                    self.path.display(),
+                    good + bad
+                ),
                 "the fields as the kernel, trace-cmd report or perf script print them",
                 "print the trace without options that change the fields, or open the binary file itself",
             ));
         }
         let mut end = SourceEnd::default();
         if bad > 0 {
-            end.warnings.push(format!("{bad} lines cannot be read and were left out; the first is {first_bad}"));
+            end.warnings.push(format!(
+                "{bad} lines cannot be read and were left out; the first is {first_bad}"
+            ));
         }
         if queue.late > 0 {
             end.warnings.push(format!(
@@ -344,7 +403,11 @@ impl Source for FtraceText {
             ));
         }
         for (name, counts) in NAMES.iter().zip(&counts) {
-            let system = if name.starts_with("task_") { "task" } else { "sched" };
+            let system = if name.starts_with("task_") {
+                "task"
+            } else {
+                "sched"
+            };
             for (cpu, &count) in (0u16..).zip(counts) {
                 if count > 0 {
                     end.counts.push((format!("{system}:{name}"), cpu, count));
@@ -370,7 +433,11 @@ impl Queue {
             return Ok(());
         }
         // Nearly always at the end: equal stamps keep the order of the lines.
-        let place = self.held.iter().rposition(|&(held, _)| held <= ts).map_or(0, |at| at + 1);
+        let place = self
+            .held
+            .iter()
+            .rposition(|&(held, _)| held <= ts)
+            .map_or(0, |at| at + 1);
         if place == self.held.len() {
             self.held.push_back((ts, event));
         } else {
@@ -383,7 +450,9 @@ impl Queue {
     }
 
     fn emit(&mut self, sink: &mut dyn EventSink) -> Result<()> {
-        let Some((ts, event)) = self.held.pop_front() else { return Ok(()) };
+        let Some((ts, event)) = self.held.pop_front() else {
+            return Ok(());
+        };
         sink.event(&event)?;
         self.last = ts;
         while let Some(lost) = self.losses.pop_front_if(|lost| lost.begin <= ts) {
@@ -412,5 +481,7 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
 
 /// Ctrl-C ends the scan, where Python runs us.
 fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(())).map_err(Error::Python)
+    pyo3::Python::try_attach(|py| py.check_signals())
+        .unwrap_or(Ok(()))
+        .map_err(Error::Python)
 }

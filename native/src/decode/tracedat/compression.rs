@@ -20,7 +20,9 @@ impl Kind {
 
     /// From the name in the file's header.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::Zlib, Self::Zstd].into_iter().find(|kind| kind.name() == name)
+        [Self::None, Self::Zlib, Self::Zstd]
+            .into_iter()
+            .find(|kind| kind.name() == name)
     }
 
     /// What version the header names beside it; readers ask only for the name.
@@ -33,7 +35,11 @@ impl Kind {
     }
 
     /// Refuses sizes that only a damaged file states: (found, expected).
-    pub fn check_size(self, size: u32, compressed: u32) -> std::result::Result<(), (String, String)> {
+    pub fn check_size(
+        self,
+        size: u32,
+        compressed: u32,
+    ) -> std::result::Result<(), (String, String)> {
         let bound = size.saturating_add(size / 2).saturating_add(1 << 16);
         if size > MAX_SIZE || compressed > bound {
             return Err((
@@ -142,9 +148,21 @@ mod tests {
             codec.decompress(&packed, bytes.len(), &mut out).unwrap();
             assert_eq!(&out[..2], [1, 2]);
             assert_eq!(&out[2..], bytes);
-            assert!(codec.decompress(&packed, bytes.len() - 1, &mut Vec::new()).is_err());
-            assert!(codec.decompress(&packed, bytes.len() + 1, &mut Vec::new()).is_err());
-            assert!(codec.decompress(&packed[..packed.len() / 2], bytes.len(), &mut Vec::new()).is_err());
+            assert!(
+                codec
+                    .decompress(&packed, bytes.len() - 1, &mut Vec::new())
+                    .is_err()
+            );
+            assert!(
+                codec
+                    .decompress(&packed, bytes.len() + 1, &mut Vec::new())
+                    .is_err()
+            );
+            assert!(
+                codec
+                    .decompress(&packed[..packed.len() / 2], bytes.len(), &mut Vec::new())
+                    .is_err()
+            );
             assert!(kind.check_size(u32::MAX, 5).is_err());
             assert!(kind.check_size(5, u32::MAX).is_err());
         }

@@ -10,7 +10,10 @@ pub const MAX_BLOCK: u64 = 64 << 20;
 enum Bytes<'a> {
     File(&'a Input),
     /// The section at byte `section` of the file, decompressed.
-    Memory { bytes: Vec<u8>, section: u64 },
+    Memory {
+        bytes: Vec<u8>,
+        section: u64,
+    },
 }
 
 pub struct Cursor<'a> {
@@ -22,11 +25,21 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub fn file(input: &'a Input, at: u64, big_endian: bool) -> Self {
-        Self { input, bytes: Bytes::File(input), at, big_endian }
+        Self {
+            input,
+            bytes: Bytes::File(input),
+            at,
+            big_endian,
+        }
     }
 
     pub fn memory(input: &'a Input, section: u64, bytes: Vec<u8>, big_endian: bool) -> Self {
-        Self { input, bytes: Bytes::Memory { bytes, section }, at: 0, big_endian }
+        Self {
+            input,
+            bytes: Bytes::Memory { bytes, section },
+            at: 0,
+            big_endian,
+        }
     }
 
     pub fn at(&self) -> u64 {
@@ -54,7 +67,10 @@ impl<'a> Cursor<'a> {
             Bytes::File(_) => self.input.wrong(self.at, found, expected),
             Bytes::Memory { section, .. } => self.input.wrong(
                 *section,
-                format!("in the section that begins here, {} bytes in: {found}", self.at),
+                format!(
+                    "in the section that begins here, {} bytes in: {found}",
+                    self.at
+                ),
                 expected,
             ),
         }
@@ -82,7 +98,10 @@ impl<'a> Cursor<'a> {
     pub fn block(&mut self, n: u64, what: &str) -> Result<Vec<u8>> {
         self.check(n, what)?;
         if n > MAX_BLOCK {
-            return Err(self.wrong(format!("{what} of {n} bytes"), format!("at most {MAX_BLOCK}")));
+            return Err(self.wrong(
+                format!("{what} of {n} bytes"),
+                format!("at most {MAX_BLOCK}"),
+            ));
         }
         let mut out = vec![0; n as usize];
         self.read(&mut out, what)?;
@@ -111,19 +130,31 @@ impl<'a> Cursor<'a> {
     pub fn u16(&mut self, what: &str) -> Result<u16> {
         let mut raw = [0; 2];
         self.read(&mut raw, what)?;
-        Ok(if self.big_endian { u16::from_be_bytes(raw) } else { u16::from_le_bytes(raw) })
+        Ok(if self.big_endian {
+            u16::from_be_bytes(raw)
+        } else {
+            u16::from_le_bytes(raw)
+        })
     }
 
     pub fn u32(&mut self, what: &str) -> Result<u32> {
         let mut raw = [0; 4];
         self.read(&mut raw, what)?;
-        Ok(if self.big_endian { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) })
+        Ok(if self.big_endian {
+            u32::from_be_bytes(raw)
+        } else {
+            u32::from_le_bytes(raw)
+        })
     }
 
     pub fn u64(&mut self, what: &str) -> Result<u64> {
         let mut raw = [0; 8];
         self.read(&mut raw, what)?;
-        Ok(if self.big_endian { u64::from_be_bytes(raw) } else { u64::from_le_bytes(raw) })
+        Ok(if self.big_endian {
+            u64::from_be_bytes(raw)
+        } else {
+            u64::from_le_bytes(raw)
+        })
     }
 
     /// A text that a zero ends.
@@ -154,7 +185,10 @@ impl<'a> Cursor<'a> {
     /// A text of known length; what stands behind a zero is not part of it.
     pub fn text(&mut self, n: u64, what: &str) -> Result<String> {
         let block = self.block(n, what)?;
-        let end = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
+        let end = block
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(block.len());
         Ok(String::from_utf8_lossy(&block[..end]).into_owned())
     }
 

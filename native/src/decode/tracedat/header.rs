@@ -41,7 +41,9 @@ impl Header {
         let big_endian = match cursor.u8("the byte order")? {
             0 => false,
             1 => true,
-            other => return Err(cursor.wrong(format!("byte order {other}"), "0 (little) or 1 (big)")),
+            other => {
+                return Err(cursor.wrong(format!("byte order {other}"), "0 (little) or 1 (big)"));
+            }
         };
         let long_bytes = match cursor.u8("the long size")? {
             size @ (4 | 8) => usize::from(size),
@@ -63,7 +65,15 @@ impl Header {
             })?;
             options = cursor.u64("the offset of the options")?;
         }
-        Ok(Self { version, big_endian, long_bytes, page_bytes, compression, options, end: cursor.at() })
+        Ok(Self {
+            version,
+            big_endian,
+            long_bytes,
+            page_bytes,
+            compression,
+            options,
+            end: cursor.at(),
+        })
     }
 }
 
@@ -103,12 +113,24 @@ pub fn event_formats(cursor: &mut Cursor, formats: &mut Vec<FormatText>) -> Resu
     Ok(())
 }
 
-fn events(cursor: &mut Cursor, system: &str, count: u32, formats: &mut Vec<FormatText>) -> Result<()> {
+fn events(
+    cursor: &mut Cursor,
+    system: &str,
+    count: u32,
+    formats: &mut Vec<FormatText>,
+) -> Result<()> {
     for _ in 0..count {
         let size = cursor.u64("the size of an event format")?;
-        let place = format!("the event format at byte {} of system {system:?}", cursor.at());
+        let place = format!(
+            "the event format at byte {} of system {system:?}",
+            cursor.at()
+        );
         let text = cursor.text(size, "an event format")?;
-        formats.push(FormatText { system: system.to_string(), text, place });
+        formats.push(FormatText {
+            system: system.to_string(),
+            text,
+            place,
+        });
     }
     Ok(())
 }

@@ -54,11 +54,19 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let release = facts.uname.split_whitespace().nth(2).unwrap_or("");
     let mut builder = Builder::new(release);
     for format in &contents.formats {
-        builder.add(&format.system, &format.text, &format!("{}: {}", input.name(), format.place))?;
+        builder.add(
+            &format.system,
+            &format.text,
+            &format!("{}: {}", input.name(), format.place),
+        )?;
     }
     let place = format!("{}: header_page", input.name());
-    let mut layout =
-        PageLayout::parse(&contents.header_page, &place, header.long_bytes, header.page_bytes)?;
+    let mut layout = PageLayout::parse(
+        &contents.header_page,
+        &place,
+        header.long_bytes,
+        header.page_bytes,
+    )?;
     // header_page tells of the top instance; an instance may have larger ones.
     if let Some(bytes) = buffer.page_bytes {
         layout = layout.with_bytes(bytes as usize, &place)?;
@@ -69,7 +77,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let mut cpus = Vec::new();
     let mut warnings = Vec::new();
     for &(cpu, begin, size) in &buffer.cpus {
-        let Ok(cpu) = u16::try_from(cpu) else { continue };
+        let Ok(cpu) = u16::try_from(cpu) else {
+            continue;
+        };
         if size == 0 {
             continue;
         }
@@ -90,13 +100,31 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             let codec = Codec::new(header.compression)?;
             // trace-cmd's size leaves out the 4 bytes of the number of chunks.
             let end = end.saturating_add(4).min(input.len());
-            Box::new(Chunks::open(Arc::clone(&input), codec, header.big_endian, begin, end)?)
+            Box::new(Chunks::open(
+                Arc::clone(&input),
+                codec,
+                header.big_endian,
+                begin,
+                end,
+            )?)
         } else {
             Box::new(Plain::new(Arc::clone(&input), begin, end))
         };
-        let shift = facts.shifts.get(usize::from(cpu)).filter(|shift| !shift.samples.is_empty());
-        let clock = Clock { shift: shift.cloned(), scale, offset: facts.offset };
-        cpus.push(CpuPart { cpu, clock, pages, cut: whole.is_none() });
+        let shift = facts
+            .shifts
+            .get(usize::from(cpu))
+            .filter(|shift| !shift.samples.is_empty());
+        let clock = Clock {
+            shift: shift.cloned(),
+            scale,
+            offset: facts.offset,
+        };
+        cpus.push(CpuPart {
+            cpu,
+            clock,
+            pages,
+            cut: whole.is_none(),
+        });
     }
     let most = cpus.iter().map(|part| part.cpu + 1).max().unwrap_or(0);
     let count = facts.cpu_count.unwrap_or(0).min(options::MAX_CPUS) as u16;
@@ -106,11 +134,19 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         about: about(&header, facts, buffer),
         ..SourceInfo::default()
     };
-    let stats = facts.stats.iter().filter(|(name, _)| *name == buffer.name).map(|&(_, stats)| stats);
+    let stats = facts
+        .stats
+        .iter()
+        .filter(|(name, _)| *name == buffer.name)
+        .map(|&(_, stats)| stats);
     let mut trace = FtraceTrace {
         info,
         big_endian: header.big_endian,
-        plan: Plan { layout, catalogue: Arc::new(builder.finish()), salvage },
+        plan: Plan {
+            layout,
+            catalogue: Arc::new(builder.finish()),
+            salvage,
+        },
         cpus,
         stats: stats.collect(),
         warnings,
@@ -128,7 +164,13 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
         .filter(|buffer| buffer.cpus.iter().any(|&(.., size)| size > 0))
         .collect();
     let names = || {
-        let size = |buffer: &Buffer| buffer.cpus.iter().map(|&(.., size)| size as f64).sum::<f64>();
+        let size = |buffer: &Buffer| {
+            buffer
+                .cpus
+                .iter()
+                .map(|&(.., size)| size as f64)
+                .sum::<f64>()
+        };
         filled
             .iter()
             .map(|buffer| format!("{:?} ({:.1} MB)", buffer.name, size(buffer) / 1e6))
@@ -136,20 +178,25 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
             .join(", ")
     };
     if let Some(wanted) = wanted {
-        return facts.buffers.iter().find(|buffer| buffer.name == wanted && !buffer.text).ok_or_else(
-            || {
+        return facts
+            .buffers
+            .iter()
+            .find(|buffer| buffer.name == wanted && !buffer.text)
+            .ok_or_else(|| {
                 Error::usage(
                     format!("{} has no buffer {wanted:?}", input.name()),
                     format!("one of those with events: {}", names()),
                     "name it with --buffer",
                 )
-            },
-        );
+            });
     }
     match filled.as_slice() {
         [only] => Ok(only),
         [] if facts.buffers.iter().any(|buffer| buffer.text) => Err(Error::format(
-            format!("{} holds the text of a latency tracer, not events", input.name()),
+            format!(
+                "{} holds the text of a latency tracer, not events",
+                input.name()
+            ),
             "events recorded with `trace-cmd record -e sched` or `trace-cmd extract`",
             "record again without -p LATENCY_TRACER",
         )),
@@ -161,7 +208,11 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
             )
         }),
         _ => Err(Error::usage(
-            format!("{} holds several buffers with events: {}", input.name(), names()),
+            format!(
+                "{} holds several buffers with events: {}",
+                input.name(),
+                names()
+            ),
             "one of them to be chosen",
             "name it with --buffer (an empty name is the top one)",
         )),
@@ -185,7 +236,11 @@ fn scale(
         }
         return Ok(Some((u64::from(mult), shift)));
     }
-    let clock = buffer.clock.as_deref().or(facts.clock.as_deref()).unwrap_or("local");
+    let clock = buffer
+        .clock
+        .as_deref()
+        .or(facts.clock.as_deref())
+        .unwrap_or("local");
     cycles(input.name(), clock, options.get("tsc_hz"))
 }
 

@@ -108,7 +108,8 @@ impl Facts {
             }
             id::TIME_SHIFT if size >= 16 => self.shifts = shifts(&mut data)?,
             id::BUFFER | id::BUFFER_TEXT => {
-                self.buffers.push(buffer(&mut data, id == id::BUFFER_TEXT, version)?);
+                self.buffers
+                    .push(buffer(&mut data, id == id::BUFFER_TEXT, version)?);
             }
             id::HEADER_INFO..=id::CMDLINES if size >= 8 => {
                 self.sections.push((id, data.u64("a section's offset")?));
@@ -125,14 +126,20 @@ impl Facts {
                 self.stats_of = name.trim().to_string();
             }
         }
-        let cpu = text.lines().find_map(|line| line.strip_prefix("CPU:")?.trim().parse().ok());
+        let cpu = text
+            .lines()
+            .find_map(|line| line.strip_prefix("CPU:")?.trim().parse().ok());
         if let Some(cpu) = cpu {
-            self.stats.push((self.stats_of.clone(), CpuStats::parse(cpu, text)));
+            self.stats
+                .push((self.stats_of.clone(), CpuStats::parse(cpu, text)));
         }
     }
 
     pub fn section(&self, id: u16) -> Option<u64> {
-        self.sections.iter().find(|(known, _)| *known == id).map(|&(_, at)| at)
+        self.sections
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map(|&(_, at)| at)
     }
 }
 
@@ -154,7 +161,11 @@ fn number(text: &str) -> Option<i64> {
         Some(hex) => u64::from_str_radix(hex, 16).ok()? as i64,
         None => digits.parse().ok()?,
     };
-    Some(if negative { value.wrapping_neg() } else { value })
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
 }
 
 fn buffer(data: &mut Cursor, text: bool, version: u32) -> Result<Buffer> {
@@ -174,7 +185,10 @@ fn buffer(data: &mut Cursor, text: bool, version: u32) -> Result<Buffer> {
     buffer.page_bytes = Some(data.u32("a buffer's page size")?);
     let cpus = data.u32("a buffer's number of CPUs")?;
     if cpus > MAX_CPUS {
-        return Err(data.wrong(format!("a buffer of {cpus} CPUs"), format!("at most {MAX_CPUS}")));
+        return Err(data.wrong(
+            format!("a buffer of {cpus} CPUs"),
+            format!("at most {MAX_CPUS}"),
+        ));
     }
     for _ in 0..cpus {
         let cpu = data.u32("a CPU's number")?;
@@ -184,7 +198,9 @@ fn buffer(data: &mut Cursor, text: bool, version: u32) -> Result<Buffer> {
                 format!("each CPU once, with a number below {MAX_CPUS}"),
             ));
         }
-        buffer.cpus.push((cpu, data.u64("a CPU's offset")?, data.u64("a CPU's size")?));
+        buffer
+            .cpus
+            .push((cpu, data.u64("a CPU's offset")?, data.u64("a CPU's size")?));
     }
     Ok(buffer)
 }
@@ -205,7 +221,13 @@ fn shifts(data: &mut Cursor) -> Result<Vec<Shift>> {
                 format!("at most {}, for which there is room", data.left() / 24),
             ));
         }
-        let mut samples = vec![Sample { scaling: 1, ..Sample::default() }; count as usize];
+        let mut samples = vec![
+            Sample {
+                scaling: 1,
+                ..Sample::default()
+            };
+            count as usize
+        ];
         for sample in &mut samples {
             sample.time = data.u64("a correction's time")? as i64;
         }
@@ -215,7 +237,10 @@ fn shifts(data: &mut Cursor) -> Result<Vec<Shift>> {
         for sample in &mut samples {
             sample.scaling = data.u64("a correction's scaling")?;
         }
-        shifts.push(Shift { interpolate: flags & INTERPOLATE != 0, samples });
+        shifts.push(Shift {
+            interpolate: flags & INTERPOLATE != 0,
+            samples,
+        });
     }
     // Older files end here: their scaling has no fraction.
     if data.left() > 0 {
@@ -252,8 +277,22 @@ mod tests {
         facts.stats("\nBuffer: sub\n\n");
         facts.stats("CPU: 1\noverrun: 2\ndropped events: 3\n");
         let expected = [
-            (String::new(), CpuStats { overrun: 1, ..CpuStats::default() }),
-            ("sub".to_string(), CpuStats { cpu: 1, overrun: 2, never_written: 3, unread: 0 }),
+            (
+                String::new(),
+                CpuStats {
+                    overrun: 1,
+                    ..CpuStats::default()
+                },
+            ),
+            (
+                "sub".to_string(),
+                CpuStats {
+                    cpu: 1,
+                    overrun: 2,
+                    never_written: 3,
+                    unread: 0,
+                },
+            ),
         ];
         assert_eq!(facts.stats, expected);
     }

@@ -32,7 +32,10 @@ pub fn read(input: &Input, header: &Header) -> Result<Contents> {
     }
     top.name = String::new();
     for index in 0..facts.buffers.len() {
-        let (section, name) = (facts.buffers[index].section, facts.buffers[index].name.clone());
+        let (section, name) = (
+            facts.buffers[index].section,
+            facts.buffers[index].name.clone(),
+        );
         if section == 0 {
             // trace-cmd split names the instances that it left out.
             continue;
@@ -42,11 +45,20 @@ pub fn read(input: &Input, header: &Header) -> Result<Contents> {
         let mut ignored = Facts::default();
         ignored.cpu_count = facts.cpu_count;
         let buffer = table(input, &mut cursor, header, cpus, &mut ignored)?;
-        facts.buffers[index] = Buffer { section, name, ..buffer };
+        facts.buffers[index] = Buffer {
+            section,
+            name,
+            ..buffer
+        };
     }
     facts.buffers.insert(0, top);
     facts.cpu_count = Some(facts.cpu_count.unwrap_or(cpus));
-    Ok(Contents { header_page, formats, cmdlines, facts })
+    Ok(Contents {
+        header_page,
+        formats,
+        cmdlines,
+        facts,
+    })
 }
 
 /// Options, then what kind of data there is, then where each CPU's is.
@@ -72,7 +84,10 @@ fn table(
         }
         kind = cursor.block(10, "the kind of data")?;
     }
-    let mut buffer = Buffer { section: cursor.at(), ..Buffer::default() };
+    let mut buffer = Buffer {
+        section: cursor.at(),
+        ..Buffer::default()
+    };
     if kind.starts_with(b"latency") {
         buffer.text = true;
         return Ok(buffer);
@@ -87,10 +102,17 @@ fn table(
     // An option may correct the count that the header gives.
     let cpus = facts.cpu_count.unwrap_or(cpus);
     if cpus > MAX_CPUS {
-        return Err(cursor.wrong(format!("data of {cpus} CPUs"), format!("at most {MAX_CPUS}")));
+        return Err(cursor.wrong(
+            format!("data of {cpus} CPUs"),
+            format!("at most {MAX_CPUS}"),
+        ));
     }
     for cpu in 0..cpus {
-        buffer.cpus.push((cpu, cursor.u64("a CPU's offset")?, cursor.u64("a CPU's size")?));
+        buffer.cpus.push((
+            cpu,
+            cursor.u64("a CPU's offset")?,
+            cursor.u64("a CPU's size")?,
+        ));
     }
     Ok(buffer)
 }

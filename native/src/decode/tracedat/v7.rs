@@ -29,7 +29,11 @@ pub fn read(input: &Input, header: &Header) -> Result<Contents> {
     while next != 0 {
         blocks += 1;
         if blocks > MAX_OPTION_BLOCKS {
-            return Err(input.wrong(next, "a chain of options without an end", "the last to point to 0"));
+            return Err(input.wrong(
+                next,
+                "a chain of options without an end",
+                "the last to point to 0",
+            ));
         }
         next = options(input, header, next, &mut facts)?;
     }
@@ -49,11 +53,20 @@ pub fn read(input: &Input, header: &Header) -> Result<Contents> {
     };
     for buffer in &mut facts.buffers {
         if !buffer.cpus.is_empty() {
-            let want = if buffer.text { id::BUFFER_TEXT } else { id::BUFFER };
+            let want = if buffer.text {
+                id::BUFFER_TEXT
+            } else {
+                id::BUFFER
+            };
             buffer.compressed = section_header(input, header, buffer.section, want)?.compressed;
         }
     }
-    Ok(Contents { header_page, formats, cmdlines, facts })
+    Ok(Contents {
+        header_page,
+        formats,
+        cmdlines,
+        facts,
+    })
 }
 
 /// Reads the options at `at`; returns where the next ones are, or 0.
@@ -73,7 +86,11 @@ fn options(input: &Input, header: &Header, at: u64, facts: &mut Facts) -> Result
 
 fn section<'a>(input: &'a Input, header: &Header, facts: &Facts, want: u16) -> Result<Cursor<'a>> {
     let Some(at) = facts.section(want) else {
-        let what = if want == id::HEADER_INFO { "ring-buffer layout" } else { "event formats" };
+        let what = if want == id::HEADER_INFO {
+            "ring-buffer layout"
+        } else {
+            "event formats"
+        };
         return Err(input.wrong(
             header.options,
             format!("options without section {want}"),
@@ -92,7 +109,11 @@ fn section_header(input: &Input, header: &Header, at: u64, want: u16) -> Result<
     if found != want {
         return Err(input.wrong(at, format!("section {found}"), format!("section {want}")));
     }
-    Ok(SectionHeader { compressed: flags & COMPRESSED != 0, size, data: cursor.at() })
+    Ok(SectionHeader {
+        compressed: flags & COMPRESSED != 0,
+        size,
+        data: cursor.at(),
+    })
 }
 
 /// A section's content, decompressed.

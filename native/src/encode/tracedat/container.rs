@@ -23,7 +23,10 @@ struct Bytes {
 
 impl Bytes {
     fn new(settings: &Settings) -> Self {
-        Self { big_endian: settings.big_endian, bytes: Vec::new() }
+        Self {
+            big_endian: settings.big_endian,
+            bytes: Vec::new(),
+        }
     }
 
     fn raw(&mut self, bytes: &[u8]) -> &mut Self {
@@ -32,15 +35,27 @@ impl Bytes {
     }
 
     fn u16(&mut self, value: u16) -> &mut Self {
-        self.raw(&if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
+        self.raw(&if self.big_endian {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        })
     }
 
     fn u32(&mut self, value: u32) -> &mut Self {
-        self.raw(&if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
+        self.raw(&if self.big_endian {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        })
     }
 
     fn u64(&mut self, value: u64) -> &mut Self {
-        self.raw(&if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
+        self.raw(&if self.big_endian {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        })
     }
 
     fn string(&mut self, text: &str) -> &mut Self {
@@ -82,7 +97,9 @@ impl Output {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|error| Error::io(self.doing.clone(), &error))?;
+        self.out
+            .write_all(bytes)
+            .map_err(|error| Error::io(self.doing.clone(), &error))?;
         self.at += bytes.len() as u64;
         Ok(())
     }
@@ -150,7 +167,8 @@ pub fn write(
 
 fn header_files(settings: &Settings) -> Bytes {
     let mut part = Bytes::new(settings);
-    part.raw(b"header_page\0").long_text(&header_page(settings.long_bytes, settings.page_bytes));
+    part.raw(b"header_page\0")
+        .long_text(&header_page(settings.long_bytes, settings.page_bytes));
     part.raw(b"header_event\0").long_text(HEADER_EVENT);
     part
 }
@@ -174,7 +192,11 @@ fn cmdlines(settings: &Settings, names: &BTreeMap<u32, Comm>) -> Bytes {
     for (tid, comm) in names {
         text.extend(format!("{tid} ").bytes());
         // A line ends the name.
-        text.extend(comm.as_bytes().iter().map(|&b| if b == b'\n' { b'?' } else { b }));
+        text.extend(
+            comm.as_bytes()
+                .iter()
+                .map(|&b| if b == b'\n' { b'?' } else { b }),
+        );
         text.push(b'\n');
     }
     let mut part = Bytes::new(settings);
@@ -274,12 +296,17 @@ fn section(
     let compress = compress && settings.compression != Kind::None;
     if compress {
         let packed = settings.compression.compress(bytes)?;
-        body.u32(packed.len() as u32).u32(bytes.len() as u32).raw(&packed);
+        body.u32(packed.len() as u32)
+            .u32(bytes.len() as u32)
+            .raw(&packed);
     } else {
         body.raw(bytes);
     }
     let mut head = Bytes::new(settings);
-    head.u16(id).u16(u16::from(compress)).u32(strings.add(name)).u64(body.bytes.len() as u64);
+    head.u16(id)
+        .u16(u16::from(compress))
+        .u32(strings.add(name))
+        .u64(body.bytes.len() as u64);
     out.put(&head.bytes)?;
     out.put(&body.bytes)?;
     Ok(begin)
@@ -293,7 +320,8 @@ fn version_7(
     mut head: Bytes,
 ) -> Result<()> {
     let mut strings = Strings(Bytes::new(settings));
-    head.string(settings.compression.name()).string(settings.compression.version());
+    head.string(settings.compression.name())
+        .string(settings.compression.version());
     let first_options = head.bytes.len() as u64;
     head.u64(0);
     out.put(&head.bytes)?;
@@ -302,10 +330,18 @@ fn version_7(
     let parts = [
         (id::HEADER_INFO, "headers", header_files(settings).bytes),
         (id::FTRACE_EVENTS, "ftrace events", vec![0; 4]),
-        (id::EVENT_FORMATS, "events format", event_formats(settings).bytes),
+        (
+            id::EVENT_FORMATS,
+            "events format",
+            event_formats(settings).bytes,
+        ),
         (id::KALLSYMS, "kallsyms", vec![0; 4]),
         (id::PRINTK, "printk", vec![0; 4]),
-        (id::CMDLINES, "command lines", cmdlines(settings, names).bytes),
+        (
+            id::CMDLINES,
+            "command lines",
+            cmdlines(settings, names).bytes,
+        ),
     ];
     for (id, name, bytes) in parts {
         let begin = section(out, settings, &mut strings, (id, name), &bytes, true)?;
@@ -315,7 +351,10 @@ fn version_7(
     }
     let mut cpus = Bytes::new(settings);
     cpus.u32(spools.len() as u32);
-    options.option(id::TRACECLOCK, format!("{}\0", clock_list(settings)).as_bytes());
+    options.option(
+        id::TRACECLOCK,
+        format!("{}\0", clock_list(settings)).as_bytes(),
+    );
     options.option(id::UNAME, format!("{}\0", settings.uname).as_bytes());
     options.option(id::VERSION, &version_option());
     options.option(id::CPUCOUNT, &cpus.bytes);
@@ -324,7 +363,14 @@ fn version_7(
     let mut end = Bytes::new(settings);
     end.u64(0);
     options.option(id::DONE, &end.bytes);
-    let begin = section(out, settings, &mut strings, (id::DONE, "options"), &options.bytes, false)?;
+    let begin = section(
+        out,
+        settings,
+        &mut strings,
+        (id::DONE, "options"),
+        &options.bytes,
+        false,
+    )?;
     let mut at = Bytes::new(settings);
     at.u64(begin);
     out.patch(first_options, &at.bytes)?;
@@ -332,7 +378,10 @@ fn version_7(
     std::mem::swap(&mut last, &mut strings);
     let name = last.add("strings");
     let mut head = Bytes::new(settings);
-    head.u16(id::STRINGS).u16(0).u32(name).u64(last.0.bytes.len() as u64);
+    head.u16(id::STRINGS)
+        .u16(0)
+        .u32(name)
+        .u64(last.0.bytes.len() as u64);
     out.put(&head.bytes)?;
     out.put(&last.0.bytes)
 }
@@ -351,7 +400,10 @@ fn buffer_section(
     head.u16(id::BUFFER).u16(compressed).u32(name).u64(0);
     out.put(&head.bytes)?;
     let mut option = Bytes::new(settings);
-    option.u64(begin).string(&settings.buffer).string(&settings.clock);
+    option
+        .u64(begin)
+        .string(&settings.buffer)
+        .string(&settings.clock);
     option.u32(settings.page_bytes as u32);
     option.u32(spools.iter().filter(|spool| spool.len() > 0).count() as u32);
     for (cpu, spool) in spools.iter_mut().enumerate() {

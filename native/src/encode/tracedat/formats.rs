@@ -22,8 +22,14 @@ pub struct Format {
 
 impl Format {
     fn new(system: &'static str, name: &'static str, id: u16) -> Self {
-        let format =
-            Self { system, name, id, fields: Vec::new(), print: String::new(), end: 0 };
+        let format = Self {
+            system,
+            name,
+            id,
+            fields: Vec::new(),
+            print: String::new(),
+            end: 0,
+        };
         format
             .field("unsigned short common_type", 2, false)
             .field("unsigned char common_flags", 1, false)
@@ -42,7 +48,13 @@ impl Format {
         let last = declaration.rsplit(' ').next().unwrap_or("");
         let name = last.split('[').next().unwrap_or("").to_string();
         self.end = offset + size;
-        self.fields.push(Field { declaration: declaration.to_string(), name, offset, size, signed });
+        self.fields.push(Field {
+            declaration: declaration.to_string(),
+            name,
+            offset,
+            size,
+            signed,
+        });
         self
     }
 
@@ -75,7 +87,10 @@ impl Format {
     }
 
     pub fn offset(&self, name: &str) -> usize {
-        self.fields.iter().find(|field| field.name == name).map_or(0, |field| field.offset)
+        self.fields
+            .iter()
+            .find(|field| field.name == name)
+            .map_or(0, |field| field.offset)
     }
 
     /// The text of the event's `format` file.
@@ -122,10 +137,15 @@ pub const STATE_PREEMPTED: u64 = 0x100;
 impl Formats {
     pub fn new(long_bytes: usize) -> Self {
         let wake = |name, id| {
-            Format::new("sched", name, id).comm("comm").pid("pid").int("prio").int("target_cpu").print(
-                "\"comm=%s pid=%d prio=%d target_cpu=%03d\", \
+            Format::new("sched", name, id)
+                .comm("comm")
+                .pid("pid")
+                .int("prio")
+                .int("target_cpu")
+                .print(
+                    "\"comm=%s pid=%d prio=%d target_cpu=%03d\", \
                  REC->comm, REC->pid, REC->prio, REC->target_cpu",
-            )
+                )
         };
         Self {
             switch: Format::new("sched", "sched_switch", 300)
@@ -231,7 +251,12 @@ impl Formats {
             &self.sched_yield,
         ];
         ["sched", "task", "syscalls"]
-            .map(|system| (system, all.into_iter().filter(|f| f.system == system).collect()))
+            .map(|system| {
+                (
+                    system,
+                    all.into_iter().filter(|f| f.system == system).collect(),
+                )
+            })
             .to_vec()
     }
 }
@@ -269,7 +294,14 @@ mod tests {
                     builder.add(system, &event.text(), event.name).unwrap();
                 }
             }
-            assert!(builder.finish().events().iter().skip(1).all(|known| known.wanted));
+            assert!(
+                builder
+                    .finish()
+                    .events()
+                    .iter()
+                    .skip(1)
+                    .all(|known| known.wanted)
+            );
             let page = header_page(long_bytes, 4096);
             let layout = PageLayout::parse(&page, "", 8, 4096).unwrap();
             assert_eq!((layout.data, layout.bytes), (8 + long_bytes, 4096));

@@ -73,7 +73,10 @@ impl Settings {
             return wrong(format!("trace.dat version {}", self.version), "6 or 7");
         }
         if self.version == 6 && self.compression != Kind::None {
-            return wrong("a compressed trace.dat of version 6".into(), "version 7, or no compression");
+            return wrong(
+                "a compressed trace.dat of version 6".into(),
+                "version 7, or no compression",
+            );
         }
         if !matches!(self.long_bytes, 4 | 8) {
             return wrong(format!("a long of {} bytes", self.long_bytes), "4 or 8");

@@ -53,13 +53,16 @@ impl Pages {
 
     /// Adds a record; returns the sub-buffers that became full.
     pub fn push(&mut self, ts: i64, record: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let time = u64::try_from(ts).ok().filter(|&ts| ts >= self.last).ok_or_else(|| {
-            Error::usage(
-                format!("an event at {ts} ns after one at {}", self.last),
-                "events in order of time, from 0 on",
-                "sort the tables by ts",
-            )
-        })?;
+        let time = u64::try_from(ts)
+            .ok()
+            .filter(|&ts| ts >= self.last)
+            .ok_or_else(|| {
+                Error::usage(
+                    format!("an event at {ts} ns after one at {}", self.last),
+                    "events in order of time, from 0 on",
+                    "sort the tables by ts",
+                )
+            })?;
         self.last = time;
         let mut full = Vec::new();
         if self.missed_next.is_some() {
@@ -74,7 +77,11 @@ impl Pages {
         let body = if short { 4 + padded } else { 8 + padded };
         // A stamp and a discarded record may come first.
         let room = body + if absolute { 8 } else { 0 } + 8 + if discard { 12 } else { 0 };
-        let stored = if self.missed.is_some() { self.long_bytes } else { 0 };
+        let stored = if self.missed.is_some() {
+            self.long_bytes
+        } else {
+            0
+        };
         let limit = self.page_bytes - stored;
         if self.header() + room > limit {
             return Err(Error::usage(
@@ -152,16 +159,29 @@ impl Pages {
     fn number(&mut self, at: usize, value: u64, size: usize) {
         let le = value.to_le_bytes();
         for (index, &byte) in le[..size].iter().enumerate() {
-            self.page[at + if self.big_endian { size - 1 - index } else { index }] = byte;
+            self.page[at
+                + if self.big_endian {
+                    size - 1 - index
+                } else {
+                    index
+                }] = byte;
         }
     }
 
     fn raw(&mut self, value: u32) {
-        self.page.extend(if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() });
+        self.page.extend(if self.big_endian {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        });
     }
 
     /// A record header: type or length in 5 bits, time in 27.
     fn word(&mut self, kind: u32, delta: u32) {
-        self.raw(if self.big_endian { kind << 27 | delta } else { kind | delta << 5 });
+        self.raw(if self.big_endian {
+            kind << 27 | delta
+        } else {
+            kind | delta << 5
+        });
     }
 }

@@ -47,7 +47,12 @@ impl Record<'_> {
         let at = self.format.offset(name);
         let le = value.to_le_bytes();
         for (index, &byte) in le[..size].iter().enumerate() {
-            self.bytes[at + if self.big_endian { size - 1 - index } else { index }] = byte;
+            self.bytes[at
+                + if self.big_endian {
+                    size - 1 - index
+                } else {
+                    index
+                }] = byte;
         }
     }
 
@@ -110,11 +115,21 @@ impl Encoder {
         }
     }
 
-    fn record<'a>(&'a self, spare: &mut Vec<Vec<u8>>, format: &'a Format, flags: u8, pid: u32) -> Record<'a> {
+    fn record<'a>(
+        &'a self,
+        spare: &mut Vec<Vec<u8>>,
+        format: &'a Format,
+        flags: u8,
+        pid: u32,
+    ) -> Record<'a> {
         let mut bytes = spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.resize(format.size(), 0);
-        let mut record = Record { format, bytes, big_endian: self.big_endian };
+        let mut record = Record {
+            format,
+            bytes,
+            big_endian: self.big_endian,
+        };
         record.put("common_type", i64::from(format.id), 2);
         record.put("common_flags", i64::from(flags), 1);
         record.put("common_pid", i64::from(pid), 4);
@@ -123,7 +138,10 @@ impl Encoder {
 
     /// Where a thread runs; CPU 0 for one that runs nowhere.
     fn cpu_of(&self, tid: u32) -> u16 {
-        self.current.iter().position(|&current| current == tid).unwrap_or(0) as u16
+        self.current
+            .iter()
+            .position(|&current| current == tid)
+            .unwrap_or(0) as u16
     }
 
     /// Events are missing: who runs where is open again.
@@ -136,7 +154,10 @@ impl Encoder {
     }
 
     fn current(&self, cpu: u16) -> u32 {
-        self.current.get(usize::from(cpu)).copied().unwrap_or(UNKNOWN_TID)
+        self.current
+            .get(usize::from(cpu))
+            .copied()
+            .unwrap_or(UNKNOWN_TID)
     }
 
     /// Appends the event's records to `out` and notes the names it tells.
@@ -167,13 +188,24 @@ impl Encoder {
             }
         };
         match *event {
-            Event::Switch { ts, cpu, ref prev, prev_state: state, preempted, ref next } => {
+            Event::Switch {
+                ts,
+                cpu,
+                ref prev,
+                prev_state: state,
+                preempted,
+                ref next,
+            } => {
                 note(next);
                 let mut record = self.record(spare, &self.formats.switch, 0, tid(prev));
                 record.comm("prev_comm", idle_name(prev, cpu));
                 record.int("prev_pid", tid(prev));
                 record.int("prev_prio", prio(prev.prio));
-                record.put("prev_state", prev_state(state, preempted) as i64, self.long_bytes);
+                record.put(
+                    "prev_state",
+                    prev_state(state, preempted) as i64,
+                    self.long_bytes,
+                );
                 record.comm("next_comm", idle_name(next, cpu));
                 record.int("next_pid", tid(next));
                 record.int("next_prio", prio(next.prio));
@@ -183,7 +215,15 @@ impl Encoder {
                 }
                 Place::Cpu(cpu, ts)
             }
-            Event::Wakeup { ts, cpu, kind, waker, current, ref who, target_cpu } => {
+            Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                waker,
+                current,
+                ref who,
+                target_cpu,
+            } => {
                 note(who);
                 let format = match kind {
                     WakeKind::Waking => &self.formats.waking,
@@ -202,7 +242,13 @@ impl Encoder {
                 out.push(record.bytes);
                 Place::Cpu(cpu, ts)
             }
-            Event::Migrate { ts, cpu, ref who, from_cpu, to_cpu } => {
+            Event::Migrate {
+                ts,
+                cpu,
+                ref who,
+                from_cpu,
+                to_cpu,
+            } => {
                 let mut record = self.record(spare, &self.formats.migrate, 0, self.current(cpu));
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));
@@ -212,7 +258,12 @@ impl Encoder {
                 out.push(record.bytes);
                 Place::Cpu(cpu, ts)
             }
-            Event::Fork { ts, ref parent, ref child, same_process } => {
+            Event::Fork {
+                ts,
+                ref parent,
+                ref child,
+                same_process,
+            } => {
                 note(child);
                 if let Some(same) = same_process {
                     let mut record = self.record(spare, &self.formats.newtask, 0, tid(parent));
@@ -259,7 +310,12 @@ impl Encoder {
                 out.push(self.record(spare, &self.formats.sched_yield, 0, tid).bytes);
                 Place::Cpu(self.cpu_of(tid), ts)
             }
-            Event::Priority { ts, ref who, prio: new, cause: PriorityCause::PiSetprio } => {
+            Event::Priority {
+                ts,
+                ref who,
+                prio: new,
+                cause: PriorityCause::PiSetprio,
+            } => {
                 let mut record = self.record(spare, &self.formats.pi_setprio, 0, UNKNOWN_TID);
                 record.comm("comm", who.comm);
                 record.int("pid", tid(who));

@@ -49,7 +49,11 @@ impl Spool {
             return self.write(&page);
         }
         self.chunk.extend(page);
-        if self.chunk.len() >= PAGES_IN_CHUNK * self.page_bytes { self.compress() } else { Ok(()) }
+        if self.chunk.len() >= PAGES_IN_CHUNK * self.page_bytes {
+            self.compress()
+        } else {
+            Ok(())
+        }
     }
 
     fn compress(&mut self) -> Result<()> {
@@ -57,7 +61,11 @@ impl Spool {
         let mut head = Vec::with_capacity(8);
         for size in [packed.len(), self.chunk.len()] {
             let size = size as u32;
-            head.extend(if self.big_endian { size.to_be_bytes() } else { size.to_le_bytes() });
+            head.extend(if self.big_endian {
+                size.to_be_bytes()
+            } else {
+                size.to_le_bytes()
+            });
         }
         self.write(&head)?;
         self.write(&packed)?;
@@ -69,7 +77,11 @@ impl Spool {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
         self.memory.extend(bytes);
-        if self.memory.len() < SMALL { Ok(()) } else { self.flush() }
+        if self.memory.len() < SMALL {
+            Ok(())
+        } else {
+            self.flush()
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -88,7 +100,8 @@ impl Spool {
                 empty.insert(file)
             }
         };
-        file.write_all(&self.memory).map_err(|error| Error::io(doing(), &error))?;
+        file.write_all(&self.memory)
+            .map_err(|error| Error::io(doing(), &error))?;
         self.memory.clear();
         Ok(())
     }
@@ -98,7 +111,11 @@ impl Spool {
         if !self.chunk.is_empty() {
             self.compress()?;
         }
-        if self.file.is_some() { self.flush() } else { Ok(()) }
+        if self.file.is_some() {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Size of the data as the file's tables tell it: without the number of
@@ -116,7 +133,11 @@ impl Spool {
         }
         if self.compression != Kind::None {
             let chunks = self.chunks;
-            let raw = if self.big_endian { chunks.to_be_bytes() } else { chunks.to_le_bytes() };
+            let raw = if self.big_endian {
+                chunks.to_be_bytes()
+            } else {
+                chunks.to_le_bytes()
+            };
             out.write_all(&raw).map_err(failed)?;
             done += 4;
         }

@@ -472,7 +472,9 @@ impl Cfs {
         let (min, others) = (rq.min_vruntime, (i64::from(rq.nr), rq.load));
         let se = &mut self.q.se[t as usize];
         se.vruntime = if how == How::New {
-            self.k.place.born(se.vruntime, min, forked, others, se.weight)
+            self.k
+                .place
+                .born(se.vruntime, min, forked, others, se.weight)
         } else {
             self.k.place.woken(se.vruntime, min)
         };

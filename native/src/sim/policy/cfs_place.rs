@@ -21,7 +21,11 @@ pub(crate) struct Placing {
 impl Placing {
     /// From the tunables of the `cfs` family.
     pub(crate) fn new(s: &Settings, ncpu: usize) -> Self {
-        let f = if s.is_on("scaling") { log2_factor(ncpu, 8) } else { 1 };
+        let f = if s.is_on("scaling") {
+            log2_factor(ncpu, 8)
+        } else {
+            1
+        };
         Self {
             latency: s.ns("sched_latency") * f,
             min_granularity: s.ns("sched_min_granularity") * f,

@@ -364,7 +364,11 @@ impl Policy for O1 {
             How::Wakeup => {
                 let disk = w.thread(t).sleep_kind == SleepKind::Disk;
                 // By whom, `check_preempt` is told.
-                self.task(t).woken = if disk { Woken::FromDisk } else { Woken::ByInterrupt };
+                self.task(t).woken = if disk {
+                    Woken::FromDisk
+                } else {
+                    Woken::ByInterrupt
+                };
                 let slept = w.thread(t).slept;
                 self.credit_sleep(w, t, slept);
             }
@@ -538,7 +542,9 @@ impl O1 {
         // Interactive threads of one priority take turns more often.
         if class != Class::RoundRobin
             && self.is_interactive(w, t)
-            && self.rules.is_turn(&self.threads[t as usize].past, full, slice, self.ncpu)
+            && self
+                .rules
+                .is_turn(&self.threads[t as usize].past, full, slice, self.ncpu)
         {
             self.renew(w, t);
             w.resched(cpu, Why::SliceEnd);

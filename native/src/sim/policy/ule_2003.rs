@@ -444,7 +444,8 @@ impl Policy for Ule2003 {
         if how == How::Wakeup {
             let from = w.thread(t).since - w.thread(t).slept;
             let slept = self.scale.ticks_at(w.now()) - self.scale.ticks_at(from);
-            self.scale.add_sleep(&mut self.threads[t as usize].past, slept);
+            self.scale
+                .add_sleep(&mut self.threads[t as usize].past, slept);
             self.renew(w, t);
         }
         self.count(w, cpu, t, true);

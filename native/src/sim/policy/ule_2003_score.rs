@@ -101,7 +101,10 @@ impl Scale {
     pub(crate) fn fork(&self, parent: &mut History) -> History {
         let sum = parent.run + parent.sleep;
         let ratio = if sum > self.fork { sum / self.fork } else { 1 };
-        let child = History { run: parent.run / ratio, sleep: parent.sleep / ratio };
+        let child = History {
+            run: parent.run / ratio,
+            sleep: parent.sleep / ratio,
+        };
         self.add_run(parent, 1 << SHIFT);
         child
     }

@@ -6,12 +6,17 @@
 //! idle CPU or interrupt becomes a sleep. Every doubtful case has a rule here
 //! and a counter in `Report`. All dependencies point forward in the trace's
 //! time, so the programs cannot deadlock under any policy.
+mod charges;
+mod conversations;
+mod report;
+
 use std::collections::HashMap;
 
 use super::load::op;
 use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
+pub use report::Report;
 
 /// One extracted step; the meaning of the numbers depends on `op`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +33,6 @@ pub struct Made {
 }
 
 const NOBODY: u32 = u32::MAX;
-
-/// Two threads converse if the rarer direction has at least this fraction (1 in
-/// so many) of the wakes of the other.
-const CONVERSATION: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
@@ -75,59 +76,23 @@ pub struct ThreadOut {
     ran: i64,
     yielded: bool,
     prio: Option<i16>,
-    /// A wake raised while it was still running: by whom, and the count.
-    pending: Option<(u32, u64)>,
+    /// A wake raised while it was still running, on its way to sleep.
+    pending: Option<Pending>,
+    /// The wake it is raising: whose, since when, and the step of the signal.
+    raising: Option<(u32, i64, u32)>,
+    /// It sleeps no more and has not run yet.
+    woken: bool,
+    /// Since when it runs after a sleep; `None` after a preemption.
+    awake: Option<i64>,
 }
 
-/// How often each rule was used.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    pub switches: u64,
-    pub involuntary_dropped: u64,
-    pub yields: u64,
-    pub wakes_by_threads: u64,
-    pub meetings: u64,
-    pub wakes_external: u64,
-    pub wakes_unknown_waker: u64,
-    pub wakes_before_sleep: u64,
-    pub wakes_spurious: u64,
-    pub wakes_missing: u64,
-    pub forks: u64,
-    pub exits: u64,
-    pub chain_breaks: u64,
-    pub gaps: u64,
-    pub priority_changes: u64,
-    pub running_at_begin: u64,
-    pub cut_at_end: u64,
-    pub cpu_time: i64,
-    pub cpu_time_lost: i64,
-}
-
-impl Report {
-    pub fn entries(&self) -> Vec<(&'static str, i64)> {
-        let n = |v: u64| v as i64;
-        vec![
-            ("switches", n(self.switches)),
-            ("involuntary_dropped", n(self.involuntary_dropped)),
-            ("yields", n(self.yields)),
-            ("wakes_by_threads", n(self.wakes_by_threads)),
-            ("meetings", n(self.meetings)),
-            ("wakes_external", n(self.wakes_external)),
-            ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
-            ("wakes_before_sleep", n(self.wakes_before_sleep)),
-            ("wakes_spurious", n(self.wakes_spurious)),
-            ("wakes_missing", n(self.wakes_missing)),
-            ("forks", n(self.forks)),
-            ("exits", n(self.exits)),
-            ("chain_breaks", n(self.chain_breaks)),
-            ("gaps", n(self.gaps)),
-            ("priority_changes", n(self.priority_changes)),
-            ("running_at_begin", n(self.running_at_begin)),
-            ("cut_at_end", n(self.cut_at_end)),
-            ("cpu_time", self.cpu_time),
-            ("cpu_time_lost", self.cpu_time_lost),
-        ]
-    }
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    waker: u32,
+    count: u64,
+    at: i64,
+    /// The waker's step that signals.
+    step: u32,
 }
 
 /// What the caller decides.
@@ -155,6 +120,7 @@ pub struct Extractor {
     first_kind: WakeKind,
     /// Utids to leave out.
     dropped: Vec<bool>,
+    charges: charges::Charges,
     pub report: Report,
 }
 
@@ -177,6 +143,7 @@ impl Extractor {
                 WakeKind::Enqueued
             },
             dropped,
+            charges: charges::Charges::default(),
             report: Report::default(),
         }
     }
@@ -214,7 +181,9 @@ impl Extractor {
             }
         }
         self.finish(end);
+        self.charge_sleeps();
         self.keep_conversations();
+        self.wait_for_whoever_comes();
         self
     }
 
@@ -256,6 +225,9 @@ impl Extractor {
                 yielded: false,
                 prio: None,
                 pending: None,
+                raising: None,
+                woken: false,
+                awake: None,
             });
         }
         self.index[at]
@@ -335,6 +307,8 @@ impl Extractor {
         th.prio = th.prio.or(row.prev_prio);
         th.first_prio = th.first_prio.or(row.prev_prio);
         let yielded = std::mem::take(&mut th.yielded) || row.preempted == Some(false);
+        th.raising = None;
+        let awake = th.awake.take();
         match row.prev_state {
             State::Runnable => {
                 th.now = Now::Runnable;
@@ -356,16 +330,37 @@ impl Extractor {
                 th.now = Now::Gone;
             }
             state => {
-                flush(th, &mut self.report);
+                if let Some(since) = awake {
+                    self.charges.note_burst(t - since);
+                }
                 let disk = state == State::Blocked;
                 th.now = Now::Asleep { since: t, disk };
-                if let Some((waker, count)) = th.pending.take() {
-                    // Woken before it slept: the wait is over when it begins.
-                    self.report.wakes_before_sleep += 1;
-                    if waker != NOBODY {
-                        push(th, op::WAIT_FOR, waker, 0, count, disk);
+                let pending = th.pending.take();
+                // Woken on its way to sleep: only who has decided to sleep is woken,
+                // so that it waited already, and the rest is the cost of leaving.
+                let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
+                th.ran -= leaving;
+                flush(th, &mut self.report);
+                match pending {
+                    Some(p) if p.waker != NOBODY => {
+                        self.report.wakes_before_sleep += 1;
+                        self.report.sleep_time += leaving;
+                        self.report.cpu_time += leaving;
+                        push(th, op::WAIT_FOR, p.waker, leaving, p.count, disk);
+                        th.now = Now::Runnable;
+                        if let Some(signal) = self.threads[p.waker as usize]
+                            .steps
+                            .get_mut(p.step as usize)
+                        {
+                            signal.meet = true;
+                        }
                     }
-                    th.now = Now::Runnable;
+                    Some(_) => {
+                        self.report.wakes_before_sleep += 1;
+                        th.ran += leaving;
+                        th.now = Now::Runnable;
+                    }
+                    None => {}
                 }
             }
         }
@@ -376,6 +371,7 @@ impl Extractor {
         let i = self.thread(row.next_utid) as usize;
         let begin = self.begin;
         let th = &mut self.threads[i];
+        th.awake = std::mem::take(&mut th.woken).then_some(t);
         match th.now {
             Now::Unseen => {
                 th.enters = Enters::At(t - begin);
@@ -423,6 +419,7 @@ impl Extractor {
             return;
         }
         if row.kind != self.first_kind {
+            self.raised(row);
             return;
         }
         let begin = self.begin;
@@ -432,7 +429,13 @@ impl Extractor {
             Now::Running { .. } => {
                 let waker = self.waker(row, i);
                 let count = self.send(waker, i, row.ts, false);
-                self.threads[i as usize].pending = Some((waker.unwrap_or(NOBODY), count));
+                let step = waker.map_or(0, |w| self.threads[w as usize].steps.len() as u32 - 1);
+                self.threads[i as usize].pending = Some(Pending {
+                    waker: waker.unwrap_or(NOBODY),
+                    count,
+                    at: row.ts,
+                    step,
+                });
             }
             now => {
                 let waker = self.waker(row, i);
@@ -458,6 +461,7 @@ impl Extractor {
                     }
                 }
                 th.now = Now::Runnable;
+                th.woken = true;
             }
         }
     }
@@ -500,36 +504,12 @@ impl Extractor {
         let count = *count;
         self.progress(w, t);
         push(&mut self.threads[w as usize], op::SIGNAL, to, 0, 0, false);
-        if let Some(made) = self.threads[w as usize].steps.last_mut() {
+        let waker = &mut self.threads[w as usize];
+        waker.raising = Some((to, t, waker.steps.len() as u32 - 1));
+        if let Some(made) = waker.steps.last_mut() {
             made.meet = asleep;
         }
         count
-    }
-
-    /// Signals keep `meet` only within conversations: pairs that wake each other
-    /// both ways. There the sender goes on to need an answer; when it was
-    /// preempted by its own wakee it found the answer ready, and the trace has no
-    /// sleep and no wake to tell. Under a policy that does not preempt it, it
-    /// would otherwise run ahead of answers that it has not got.
-    fn keep_conversations(&mut self) {
-        for w in 0..self.threads.len() {
-            let mut steps = std::mem::take(&mut self.threads[w].steps);
-            for step in steps.iter_mut().filter(|s| s.meet) {
-                let there = self
-                    .sent
-                    .get(&(w as u32, step.thread))
-                    .copied()
-                    .unwrap_or(0);
-                let back = self
-                    .sent
-                    .get(&(step.thread, w as u32))
-                    .copied()
-                    .unwrap_or(0);
-                step.meet = there.min(back) * CONVERSATION >= there.max(back);
-                self.report.meetings += u64::from(step.meet);
-            }
-            self.threads[w].steps = steps;
-        }
     }
 
     /// Brings the running thread `w` up to `t` and writes its `run`.

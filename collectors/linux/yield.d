@@ -1,0 +1,40 @@
+/*
+ * yield.d - calls of sched_yield on a Linux host; an addition to sched.d.
+ *
+ * USAGE
+ *     dtrace -s yield.d -s sched.d -o events.txt RELEASE NCPU 1
+ *                     sh capture adds it by itself where the kernel can tell
+ *
+ * WHAT IT PRINTS
+ *     Y  25074416298242  1  1740        the thread that calls sched_yield
+ * A thread that yields leaves its CPU in state R, as one does that is preempted on
+ * its way back to user mode, and the tracepoint of the switch calls both the same.
+ * With these lines each R is one or the other.
+ *
+ * OVERHEAD
+ *     One probe per call. While any system call is traced, the kernel takes its slow
+ *     path through all of them: some ten nanoseconds each.
+ *
+ * REQUIREMENTS
+ *     Those of sched.d, and a kernel with CONFIG_FTRACE_SYSCALLS: without it the
+ *     probe does not exist, which is why it is not part of sched.d.
+ */
+
+/* sched.d has arguments; this script has no use for them. */
+#pragma D option argref
+
+/* As in sched.d: DTrace 2.0 lays out this script's memory with the option it knows
+ * by now, and all scripts' memory with the last one. */
+#pragma D option strsize=24
+
+syscall::sched_yield:entry
+{
+	printf("Y\t%d\t%d\t%d\n", timestamp, cpu,
+	    ((struct task_struct *)curthread)->pid);
+	@y = count();
+}
+
+END
+{
+	printa("#count\tY\t%@d\n", @y);
+}

@@ -1,0 +1,62 @@
+//! The extraction report: how often each rule was used, and what it came to.
+
+/// How often each rule was used.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub switches: u64,
+    pub involuntary_dropped: u64,
+    pub yields: u64,
+    pub wakes_by_threads: u64,
+    pub meetings: u64,
+    pub waits_for_anyone: u64,
+    pub wakes_external: u64,
+    pub wakes_unknown_waker: u64,
+    pub wakes_before_sleep: u64,
+    pub wakes_spurious: u64,
+    pub wakes_missing: u64,
+    pub forks: u64,
+    pub exits: u64,
+    pub chain_breaks: u64,
+    pub gaps: u64,
+    pub priority_changes: u64,
+    pub running_at_begin: u64,
+    pub cut_at_end: u64,
+    pub cpu_time: i64,
+    pub cpu_time_lost: i64,
+    /// CPU time of raising wakes and of going to sleep, needed only if one happens.
+    pub wake_time: i64,
+    pub sleep_time: i64,
+    /// What a sleep costs its thread at least.
+    pub sleep_cost: i64,
+}
+
+impl Report {
+    pub fn entries(&self) -> Vec<(&'static str, i64)> {
+        let n = |v: u64| v as i64;
+        vec![
+            ("switches", n(self.switches)),
+            ("involuntary_dropped", n(self.involuntary_dropped)),
+            ("yields", n(self.yields)),
+            ("wakes_by_threads", n(self.wakes_by_threads)),
+            ("meetings", n(self.meetings)),
+            ("waits_for_anyone", n(self.waits_for_anyone)),
+            ("wakes_external", n(self.wakes_external)),
+            ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
+            ("wakes_before_sleep", n(self.wakes_before_sleep)),
+            ("wakes_spurious", n(self.wakes_spurious)),
+            ("wakes_missing", n(self.wakes_missing)),
+            ("forks", n(self.forks)),
+            ("exits", n(self.exits)),
+            ("chain_breaks", n(self.chain_breaks)),
+            ("gaps", n(self.gaps)),
+            ("priority_changes", n(self.priority_changes)),
+            ("running_at_begin", n(self.running_at_begin)),
+            ("cut_at_end", n(self.cut_at_end)),
+            ("cpu_time", self.cpu_time),
+            ("cpu_time_lost", self.cpu_time_lost),
+            ("wake_time", self.wake_time),
+            ("sleep_time", self.sleep_time),
+            ("sleep_cost", self.sleep_cost),
+        ]
+    }
+}

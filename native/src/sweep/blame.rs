@@ -1,0 +1,337 @@
+//! Who ran on the CPU on whose queue a thread waited?
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::changes::{Changes, Doing, Place, Sweep};
+use super::lanes::Lanes;
+use super::ledger::Ledger;
+use crate::error::Result;
+
+/// How a wait began, as many as the trace model has.
+pub const CAUSES: usize = 5;
+pub const UNKNOWN_CAUSE: u8 = 4;
+
+/// Whose waits, and by which groups their time is told apart.
+pub struct Question {
+    /// By utid; none: not asked for.
+    pub victim: Vec<Option<u32>>,
+    /// Where given, only waits of a thread on these CPUs (none: on no known queue).
+    pub only: Option<FxHashSet<(u32, Option<u16>)>>,
+    /// By utid.
+    pub group: Vec<u32>,
+    pub ngroups: u32,
+    pub lanes: Lanes,
+    pub ledger: Ledger,
+}
+
+/// Of a victim, one cause and a group: time (ns), and waits in which it ran.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cell {
+    pub time: i64,
+    pub n: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Total {
+    pub wait: i64,
+    pub n: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Waiter {
+    begin: i64,
+    /// Victim and cause as one number: a column of the table of cells.
+    column: u32,
+    utid: u32,
+    /// Some groups were counted already, on another queue.
+    again: bool,
+}
+
+#[derive(Default)]
+struct Cpu {
+    waiters: Vec<Waiter>,
+    /// Groups that run here and since when: one, unless the trace contradicts itself.
+    on: Vec<(u32, i64)>,
+    /// Since when nobody is known to.
+    unknown: i64,
+    /// When the last run of a group ended that is over.
+    ended: FxHashMap<u32, i64>,
+}
+
+/// The wait that a thread is in, as far as it is told.
+#[derive(Default, Clone)]
+struct Life {
+    number: Option<u32>,
+    /// Groups counted in it, on queues that it left.
+    seen: Vec<u32>,
+    /// `seen` is complete.
+    kept: bool,
+}
+
+struct Blame<'a> {
+    question: &'a mut Question,
+    cpus: Vec<Cpu>,
+    lives: Vec<Life>,
+    cells: Cells,
+    totals: FxHashMap<u32, Total>,
+    /// Keep what was seen of every wait, for one may be told in parts; else of those only
+    /// that end without a run.
+    careful: bool,
+    /// That was not enough.
+    missed: bool,
+}
+
+/// A row for each group, a column for each victim and cause.
+struct Cells {
+    columns: usize,
+    dense: Vec<Cell>,
+    sparse: FxHashMap<(u32, u32), Cell>,
+}
+
+/// Cells of a table, up to which there is one: 64 MB.
+const DENSE: usize = 1 << 22;
+const EARLIEST: i64 = i64::MIN;
+
+impl Cells {
+    fn new(columns: usize, groups: usize) -> Self {
+        let size = columns.saturating_mul(groups);
+        let dense = vec![Cell::default(); if size <= DENSE { size } else { 0 }];
+        Self {
+            columns,
+            dense,
+            sparse: FxHashMap::default(),
+        }
+    }
+
+    /// Charges each wait what the group ran of it in `[since, t)`; `before`: when the group's run
+    /// before this one ended, so that it is counted once.
+    #[inline]
+    fn charge(
+        &mut self,
+        waiters: &[Waiter],
+        lives: &[Life],
+        group: u32,
+        (since, t): (i64, i64),
+        before: i64,
+    ) {
+        let row = group as usize * self.columns;
+        let mut dense = self.dense.get_mut(row..row + self.columns);
+        for waiter in waiters {
+            let time = t - since.max(waiter.begin);
+            let fresh = time > 0
+                && before <= waiter.begin
+                && !(waiter.again && lives[waiter.utid as usize].seen.contains(&group));
+            let cell = match &mut dense {
+                Some(cells) => &mut cells[waiter.column as usize],
+                None => self.sparse.entry((group, waiter.column)).or_default(),
+            };
+            cell.time += time;
+            cell.n += u32::from(fresh);
+        }
+    }
+}
+
+impl Blame<'_> {
+    /// A group had the CPU in `[since, t)`: so much did everybody wait for it who still waits.
+    fn over(&mut self, lane: usize, group: u32, since: i64, t: i64) {
+        if t > since {
+            let cpu = &mut self.cpus[lane];
+            let before = cpu.ended.insert(group, t).unwrap_or(EARLIEST);
+            self.cells
+                .charge(&cpu.waiters, &self.lives, group, (since, t), before);
+        }
+    }
+
+    fn runs(&mut self, t: i64, lane: usize, group: u32, begins: bool) {
+        if begins {
+            if self.cpus[lane].on.is_empty() {
+                self.over(lane, self.question.ngroups + 1, self.cpus[lane].unknown, t);
+            }
+            self.cpus[lane].on.push((group, t));
+            return;
+        }
+        let on = &mut self.cpus[lane].on;
+        let Some(at) = on.iter().position(|(running, _)| *running == group) else {
+            return;
+        };
+        let (_, since) = on.swap_remove(at);
+        if on.is_empty() {
+            self.cpus[lane].unknown = t;
+        }
+        self.over(lane, group, since, t);
+    }
+
+    fn begins(&mut self, t: i64, utid: u32, victim: u32, lane: usize) {
+        if let Some(only) = &self.question.only {
+            if !only.contains(&(utid, self.question.lanes.number(lane))) {
+                return;
+            }
+        }
+        let wait = self.question.ledger.next(utid, t);
+        let life = &mut self.lives[utid as usize];
+        let number = wait.map(|wait| wait.number);
+        let total = self.totals.entry(victim).or_default();
+        if number.is_none() || number != life.number {
+            // A stretch without a wait is one of its own.
+            life.number = number;
+            life.seen.clear();
+            total.n += 1;
+        } else {
+            self.missed |= !life.kept;
+        }
+        life.kept = false;
+        let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause.min(UNKNOWN_CAUSE));
+        let column = victim * CAUSES as u32 + u32::from(cause);
+        let again = !life.seen.is_empty();
+        self.cpus[lane].waiters.push(Waiter {
+            begin: t,
+            column,
+            utid,
+            again,
+        });
+    }
+
+    fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
+        let ngroups = self.question.ngroups;
+        let Self {
+            cpus, cells, lives, ..
+        } = self;
+        let cpu = &mut cpus[lane];
+        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else {
+            return;
+        };
+        let waiter = cpu.waiters.swap_remove(at);
+        self.totals.entry(victim).or_default().wait += t - waiter.begin;
+        let mut now = |group, since| {
+            let before = cpu.ended.get(&group).copied().unwrap_or(EARLIEST);
+            cells.charge(&[waiter], lives, group, (i64::min(since, t), t), before);
+        };
+        let nowhere = lane == self.question.lanes.nowhere();
+        if nowhere {
+            now(ngroups + 2, waiter.begin);
+        } else if cpu.on.is_empty() {
+            now(ngroups + 1, cpu.unknown.max(waiter.begin));
+        }
+        for (group, since) in &cpu.on {
+            now(*group, (*since).max(waiter.begin));
+        }
+        let life = &mut lives[utid as usize];
+        if self.careful || to != Doing::Running {
+            life.kept = true;
+            let ran = cpu
+                .ended
+                .iter()
+                .filter(|(_, end)| **end > waiter.begin)
+                .map(|(group, _)| *group);
+            let on = cpu
+                .on
+                .iter()
+                .filter(|(_, since)| *since < t)
+                .map(|(group, _)| *group);
+            life.seen.extend(ran.chain(on));
+            if nowhere {
+                life.seen.push(ngroups + 2);
+            } else if cpu.on.is_empty() && cpu.unknown < t {
+                life.seen.push(ngroups + 1);
+            }
+        }
+    }
+
+    fn group(&self, utid: u32) -> u32 {
+        self.question.group.get(utid as usize).copied().unwrap_or(0)
+    }
+
+    fn victim(&self, utid: u32) -> Option<u32> {
+        self.question.victim.get(utid as usize).copied().flatten()
+    }
+}
+
+impl Sweep for Blame<'_> {
+    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+        let lanes = [
+            self.question.lanes.of(from.cpu),
+            self.question.lanes.of(to.cpu),
+        ];
+        match from.doing {
+            Doing::Away => {}
+            Doing::Running => self.runs(t, lanes[0], self.group(utid), false),
+            Doing::Waiting => {
+                if let Some(victim) = self.victim(utid) {
+                    self.ends(t, utid, victim, lanes[0], to.doing);
+                }
+            }
+        }
+        match to.doing {
+            Doing::Away => {}
+            Doing::Running => self.runs(t, lanes[1], self.group(utid), true),
+            Doing::Waiting => {
+                if let Some(victim) = self.victim(utid) {
+                    self.begins(t, utid, victim, lanes[1]);
+                }
+            }
+        }
+    }
+
+    fn idle(&mut self, t: i64, cpu: u16, begins: bool) {
+        let lane = self.question.lanes.of(cpu);
+        self.runs(t, lane, self.question.ngroups, begins);
+    }
+
+    fn instant(&mut self, _: i64) {}
+}
+
+/// What was found: of each victim (in no order) its waiting; and by victim, group and cause who
+/// had the CPU meanwhile: `ngroups` stands for idle, and the next two for not known, and for
+/// no known queue.
+pub struct Found {
+    pub totals: Vec<(u32, Total)>,
+    pub cells: Vec<(u32, u32, u8, Cell)>,
+}
+
+pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
+    let victims = question
+        .victim
+        .iter()
+        .flatten()
+        .max()
+        .map_or(0, |most| *most as usize + 1);
+    let (columns, groups) = (victims * CAUSES, question.ngroups as usize + 3);
+    let mut careful = false;
+    let (cells, totals) = loop {
+        let mut sweep = Blame {
+            cpus: (0..question.lanes.len()).map(|_| Cpu::default()).collect(),
+            lives: vec![Life::default(); changes.threads],
+            cells: Cells::new(columns, groups),
+            totals: FxHashMap::default(),
+            careful,
+            missed: false,
+            question,
+        };
+        changes.tell(&mut sweep)?;
+        if !sweep.missed || careful {
+            break (sweep.cells, sweep.totals);
+        }
+        careful = true;
+        question.ledger.rewind();
+    };
+    let mut found: Vec<(u32, u32, u8, Cell)> = Vec::new();
+    let mut tell = |group: usize, column: usize, cell: Cell| {
+        if cell.time > 0 {
+            found.push((
+                (column / CAUSES) as u32,
+                group as u32,
+                (column % CAUSES) as u8,
+                cell,
+            ));
+        }
+    };
+    for (at, cell) in cells.dense.iter().enumerate() {
+        tell(at / columns, at % columns, *cell);
+    }
+    for ((group, column), cell) in &cells.sparse {
+        tell(*group as usize, *column as usize, *cell);
+    }
+    Ok(Found {
+        totals: totals.into_iter().collect(),
+        cells: found,
+    })
+}

@@ -1,0 +1,366 @@
+//! Which service was due to each thread, by weight among those it competed with?
+//!
+//! Generalised processor sharing: the service due to a weight of one is a function of
+//! time for each competing set, so what was due to a thread is its weight times how far that
+//! function grew while it was there (Parekh and Gallager, 1993).
+use rustc_hash::FxHashMap;
+
+use super::changes::{Changes, Doing, Place, Sweep};
+use super::rows::NOWHERE;
+use super::shortfall::{Path, Shortfall};
+use super::weights::{EQUAL, LEVELS, class_of, level_of};
+use crate::error::Result;
+
+/// More than one CPU, and not only by the last digit of a quotient.
+const ONE: f64 = 1.0 + 1e-9;
+
+pub struct Question {
+    /// Weight by level.
+    pub table: [i64; LEVELS],
+    pub classes: usize,
+    /// All of a class compete, on whichever CPU; else those of one CPU and its queue.
+    pub machine: bool,
+    /// What there is to share: the service that the class got, or (some) all that so many
+    /// CPUs could give while somebody competed for it.
+    pub capacity: Option<i64>,
+    /// Sums by CPU, too.
+    pub by_cpu: bool,
+    /// Look for shortfalls of this and more, of the threads given.
+    pub shortfall: Option<(f64, Vec<bool>)>,
+}
+
+/// Sums of a thread in one class (on one CPU); times in ns.
+#[derive(Debug, Clone, Copy)]
+pub struct Sum {
+    pub utid: u32,
+    pub class: usize,
+    /// Where sums are by CPU; `NOWHERE` for no known queue.
+    pub cpu: u16,
+    pub running: i64,
+    pub waiting: i64,
+    pub unplaced: i64,
+    pub due: f64,
+    pub served: i64,
+    /// Whether it ever competed, and the range of its weights.
+    pub competed: bool,
+    pub heaviest: i64,
+    pub lightest: i64,
+    pub equal: bool,
+}
+
+/// Threads that share one queue's service.
+struct Set {
+    at: i64,
+    weight: i64,
+    members: i64,
+    /// CPUs that run one of them.
+    serving: i64,
+    /// Service due to a weight of one up to `at`, while nobody was due more than one CPU.
+    due: f64,
+    /// Service due at each level while somebody was.
+    capped: Option<Box<[f64; LEVELS]>>,
+    served: i64,
+    present: [u32; LEVELS],
+}
+
+impl Set {
+    fn new() -> Self {
+        Self {
+            at: 0,
+            weight: 0,
+            members: 0,
+            serving: 0,
+            due: 0.0,
+            capped: None,
+            served: 0,
+            present: [0; LEVELS],
+        }
+    }
+
+    fn advance(&mut self, t: i64, question: &Question) {
+        let dur = t - self.at;
+        self.at = t;
+        let giving = question
+            .capacity
+            .map_or(self.serving, |most| self.members.min(most));
+        if dur <= 0 || giving == 0 {
+            return;
+        }
+        self.served += dur * giving;
+        if self.weight == 0 {
+            return;
+        }
+        let rate = giving as f64 / self.weight as f64;
+        if question.machine {
+            let levels = || (0..LEVELS).filter(|level| self.present[*level] > 0);
+            let heaviest = levels()
+                .map(|level| question.table[level])
+                .max()
+                .unwrap_or(0);
+            if rate * heaviest as f64 > ONE {
+                let rate = filled(rate, giving, self.weight, &self.present, &question.table);
+                let mut capped = self
+                    .capped
+                    .take()
+                    .unwrap_or_else(|| Box::new([0.0; LEVELS]));
+                for level in levels() {
+                    capped[level] += dur as f64 * (question.table[level] as f64 * rate).min(1.0);
+                }
+                self.capped = Some(capped);
+                return;
+            }
+        }
+        self.due += dur as f64 * rate;
+    }
+
+    /// Service due to a weight of this level so far, had it been here from the begin on.
+    fn due(&self, level: usize, table: &[i64; LEVELS]) -> (f64, f64) {
+        (
+            self.due * table[level] as f64,
+            self.capped.as_ref().map_or(0.0, |capped| capped[level]),
+        )
+    }
+}
+
+/// The rate at which nobody is due more than one CPU, and what they leave goes to the rest.
+///
+/// Filling water: whoever is due more gets one CPU and is left out, which raises the rate
+/// of the others, until nobody is.
+fn filled(
+    mut rate: f64,
+    giving: i64,
+    weight: i64,
+    present: &[u32; LEVELS],
+    table: &[i64; LEVELS],
+) -> f64 {
+    let mut full = [false; LEVELS];
+    loop {
+        let mut more = false;
+        for level in 0..LEVELS {
+            if !full[level] && present[level] > 0 && rate * table[level] as f64 > ONE {
+                (full[level], more) = (true, true);
+            }
+        }
+        if !more {
+            return rate;
+        }
+        let (mut left, mut rest) = (giving, weight);
+        for level in (0..LEVELS).filter(|level| full[*level]) {
+            left -= i64::from(present[level]);
+            rest -= i64::from(present[level]) * table[level];
+        }
+        // Nobody is left who is due less than a CPU.
+        rate = if rest > 0 {
+            left.max(0) as f64 / rest as f64
+        } else {
+            1.0
+        };
+    }
+}
+
+/// A thread in a set: since when, and what the set had then.
+#[derive(Clone, Copy, Default)]
+struct Stint {
+    set: usize,
+    level: usize,
+    due: (f64, f64),
+    served: i64,
+    /// The row of its sums.
+    sum: usize,
+    here: bool,
+}
+
+struct Due<'a> {
+    question: &'a Question,
+    sets: Vec<Set>,
+    stints: Vec<Stint>,
+    since: Vec<i64>,
+    sums: Vec<Sum>,
+    of: FxHashMap<(u32, u8, u16), usize>,
+    paths: Option<Vec<Path>>,
+    found: Vec<Shortfall>,
+}
+
+impl Due<'_> {
+    fn set(&mut self, place: Place) -> Option<usize> {
+        if place.doing == Doing::Away {
+            return None;
+        }
+        let class = class_of(place.tag);
+        let number = if self.question.machine {
+            class
+        } else if place.cpu == NOWHERE {
+            return None;
+        } else {
+            usize::from(place.cpu) * self.question.classes + class
+        };
+        while self.sets.len() <= number {
+            self.sets.push(Set::new());
+        }
+        Some(number)
+    }
+
+    fn sum(&mut self, utid: u32, place: Place) -> usize {
+        let cpu = if self.question.by_cpu {
+            place.cpu
+        } else {
+            NOWHERE
+        };
+        let class = class_of(place.tag);
+        let Self { of, sums, .. } = self;
+        *of.entry((utid, class as u8, cpu)).or_insert_with(|| {
+            sums.push(Sum {
+                utid,
+                class,
+                cpu,
+                running: 0,
+                waiting: 0,
+                unplaced: 0,
+                due: 0.0,
+                served: 0,
+                competed: false,
+                heaviest: 0,
+                lightest: i64::MAX,
+                equal: false,
+            });
+            sums.len() - 1
+        })
+    }
+
+    fn leave(&mut self, utid: usize) -> f64 {
+        let stint = self.stints[utid];
+        let (set, table) = (&mut self.sets[stint.set], &self.question.table);
+        let now = set.due(stint.level, table);
+        let due = (now.0 - stint.due.0) + (now.1 - stint.due.1);
+        let sum = &mut self.sums[stint.sum];
+        sum.due += due;
+        sum.served += set.served - stint.served;
+        due
+    }
+
+    fn enter(&mut self, utid: usize, set: usize, level: usize, sum: usize) {
+        let table = &self.question.table;
+        let place = &self.sets[set];
+        self.stints[utid] = Stint {
+            set,
+            level,
+            due: place.due(level, table),
+            served: place.served,
+            sum,
+            here: true,
+        };
+        let sum = &mut self.sums[sum];
+        sum.competed = true;
+        sum.heaviest = sum.heaviest.max(table[level]);
+        sum.lightest = sum.lightest.min(table[level]);
+        sum.equal |= level == usize::from(EQUAL);
+    }
+}
+
+impl Sweep for Due<'_> {
+    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+        let who = utid as usize;
+        let (before, after) = (self.set(from), self.set(to));
+        let (old, new) = (level_of(from.tag), level_of(to.tag));
+        for set in [before, after].into_iter().flatten() {
+            self.sets[set].advance(t, self.question);
+        }
+        let mut path = self
+            .paths
+            .as_mut()
+            .map(|paths| std::mem::take(&mut paths[who]));
+        let mut due = 0.0;
+        let mut sum = None;
+        if self.stints[who].here {
+            due = self.leave(who);
+            self.stints[who].here = false;
+            sum = Some(self.stints[who].sum);
+        }
+        if from.doing != Doing::Away {
+            let sum = *sum.get_or_insert_with(|| self.sum(utid, from));
+            let dur = t - self.since[who];
+            let sum = &mut self.sums[sum];
+            match from.doing {
+                Doing::Running => sum.running += dur,
+                _ if from.cpu == NOWHERE => sum.unplaced += dur,
+                _ => sum.waiting += dur,
+            }
+            if let Some(path) = &mut path {
+                path.pass(from.doing == Doing::Running, dur, due);
+            }
+        }
+        if let Some(set) = before {
+            let set = &mut self.sets[set];
+            set.weight -= self.question.table[old];
+            set.present[old] = set.present[old].wrapping_sub(1);
+            set.members -= 1;
+            set.serving -= i64::from(from.doing == Doing::Running);
+        }
+        if let Some(set) = after {
+            let place = &mut self.sets[set];
+            place.weight += self.question.table[new];
+            place.present[new] += 1;
+            place.members += 1;
+            place.serving += i64::from(to.doing == Doing::Running);
+            let same = class_of(from.tag) == class_of(to.tag)
+                && (!self.question.by_cpu || from.cpu == to.cpu);
+            let sum = match sum {
+                Some(sum) if same => sum,
+                _ => self.sum(utid, to),
+            };
+            self.enter(who, set, new, sum);
+        }
+        self.since[who] = t;
+        if let (Some(mut path), Some(paths)) = (path, &mut self.paths) {
+            if before.is_some() || after.is_some() {
+                let bound = self
+                    .question
+                    .shortfall
+                    .as_ref()
+                    .map_or(0.0, |(bound, _)| *bound);
+                let asked = self
+                    .question
+                    .shortfall
+                    .as_ref()
+                    .is_some_and(|(_, chosen)| chosen.get(who).copied().unwrap_or(false));
+                if asked {
+                    self.found.extend(
+                        path.point(t, bound)
+                            .map(|found| Shortfall { utid, ..found }),
+                    );
+                }
+            }
+            paths[who] = path;
+        }
+    }
+
+    fn idle(&mut self, _: i64, _: u16, _: bool) {}
+
+    fn instant(&mut self, _: i64) {}
+}
+
+/// Sums of every thread that ran or waited, and the shortfalls asked for.
+pub fn due(changes: &Changes, question: &Question) -> Result<(Vec<Sum>, Vec<Shortfall>)> {
+    let mut sweep = Due {
+        sets: Vec::new(),
+        stints: vec![Stint::default(); changes.threads],
+        since: vec![0; changes.threads],
+        sums: Vec::new(),
+        of: FxHashMap::default(),
+        paths: question
+            .shortfall
+            .as_ref()
+            .map(|_| vec![Path::default(); changes.threads]),
+        found: Vec::new(),
+        question,
+    };
+    changes.tell(&mut sweep)?;
+    if let (Some(paths), Some((bound, _))) = (&mut sweep.paths, &question.shortfall) {
+        for (utid, path) in (0..).zip(paths) {
+            sweep
+                .found
+                .extend(path.last(*bound).map(|found| Shortfall { utid, ..found }));
+        }
+    }
+    Ok((sweep.sums, sweep.found))
+}

@@ -1,0 +1,280 @@
+//! For how long did how many threads want each CPU, and the machine?
+use rustc_hash::FxHashMap;
+
+use super::changes::{Changes, Doing, Place, Sweep};
+use super::lanes::Lanes;
+use crate::error::Result;
+
+/// How long a level was held, and when first.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    pub dur: i64,
+    pub first: i64,
+}
+
+/// Threads waiting, threads running if that is known.
+type Level = (u32, Option<u32>);
+
+#[derive(Default)]
+struct Histogram {
+    /// By threads waiting; running not known, 0, 1.
+    common: Vec<[Held; 3]>,
+    rest: FxHashMap<Level, Held>,
+}
+
+const NEVER: Held = Held {
+    dur: 0,
+    first: i64::MAX,
+};
+const COMMON: u32 = 1 << 20;
+
+impl Histogram {
+    #[inline]
+    fn add(&mut self, (waiting, running): Level, since: i64, t: i64) {
+        let column = running.map_or(0, |n| n as usize + 1);
+        let held = if column < 3 && waiting < COMMON {
+            let row = waiting as usize;
+            if self.common.len() <= row {
+                self.common.resize(row + 1, [NEVER; 3]);
+            }
+            &mut self.common[row][column]
+        } else {
+            self.rest.entry((waiting, running)).or_insert(NEVER)
+        };
+        held.dur += t - since;
+        held.first = held.first.min(since);
+    }
+
+    fn levels(&self) -> Vec<(Level, Held)> {
+        let mut found: Vec<(Level, Held)> = self
+            .rest
+            .iter()
+            .map(|(level, held)| (*level, *held))
+            .collect();
+        for (waiting, row) in (0..).zip(&self.common) {
+            for (running, held) in [None, Some(0), Some(1)].into_iter().zip(row) {
+                if held.dur > 0 {
+                    found.push(((waiting, running), *held));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(level, _)| *level);
+        found
+    }
+}
+
+#[derive(Default)]
+struct Lane {
+    waiting: u32,
+    running: u32,
+    /// Intervals that say what it does, idle ones included.
+    known: u32,
+    since: i64,
+    held: Histogram,
+    parts: Option<Box<Parts>>,
+}
+
+/// Sums over equal parts of the window: how long what was so, and the most of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part {
+    pub unknown: i64,
+    /// Threads' time waiting and running while it is known what the CPU does, and waiting
+    /// while it is not, ns.
+    pub waiting: i64,
+    pub running: i64,
+    pub waiting_unknown: i64,
+    pub most_waiting: u32,
+    pub most: u32,
+}
+
+struct Parts {
+    length: i64,
+    all: Vec<Part>,
+    /// The one that the lane is in.
+    at: usize,
+}
+
+/// Begin of the n-th of so many equal parts.
+pub fn edge(length: i64, n: usize, parts: usize) -> i64 {
+    (i128::from(length) * n as i128 / parts.max(1) as i128) as i64
+}
+
+impl Parts {
+    fn add(&mut self, (waiting, running): Level, mut since: i64, t: i64) {
+        while since < t && self.at < self.all.len() {
+            let end = edge(self.length, self.at + 1, self.all.len());
+            let dur = t.min(end) - since;
+            let part = &mut self.all[self.at];
+            match running {
+                None => {
+                    part.unknown += dur;
+                    part.waiting_unknown += dur * i64::from(waiting);
+                }
+                Some(running) => {
+                    part.waiting += dur * i64::from(waiting);
+                    part.running += dur * i64::from(running);
+                    if dur > 0 {
+                        part.most_waiting = part.most_waiting.max(waiting);
+                        part.most = part.most.max(waiting + running);
+                    }
+                }
+            }
+            since += dur;
+            if since >= end {
+                self.at += 1;
+            }
+        }
+    }
+}
+
+impl Lane {
+    #[inline]
+    fn flush(&mut self, t: i64, enough: u32) {
+        if t > self.since {
+            let running = (self.known >= enough).then_some(self.running);
+            match &mut self.parts {
+                Some(parts) => parts.add((self.waiting, running), self.since, t),
+                None => self.held.add((self.waiting, running), self.since, t),
+            }
+            self.since = t;
+        }
+    }
+}
+
+struct Depths {
+    lanes: Lanes,
+    of: Vec<Lane>,
+    machine: Lane,
+    /// CPUs of which all must be known for the machine to be.
+    ncpu: u32,
+    whole: bool,
+}
+
+impl Depths {
+    #[inline]
+    fn step(&mut self, t: i64, cpu: u16, by: i32, place: Doing) {
+        let number = self.lanes.of(cpu);
+        let lane = &mut self.of[number];
+        lane.flush(t, 1);
+        match place {
+            Doing::Waiting => lane.waiting = lane.waiting.wrapping_add_signed(by),
+            Doing::Running => {
+                lane.running = lane.running.wrapping_add_signed(by);
+                lane.known = lane.known.wrapping_add_signed(by);
+            }
+            // The idle thread runs.
+            Doing::Away => lane.known = lane.known.wrapping_add_signed(by),
+        }
+        if !self.whole {
+            return;
+        }
+        self.machine.flush(t, self.ncpu);
+        let before = if by > 0 {
+            lane.known.wrapping_sub(1)
+        } else {
+            lane.known.wrapping_add(1)
+        };
+        match place {
+            Doing::Waiting => {
+                self.machine.waiting = self.machine.waiting.wrapping_add_signed(by);
+                return;
+            }
+            Doing::Running if number != self.lanes.nowhere() => {
+                self.machine.running = self.machine.running.wrapping_add_signed(by);
+            }
+            _ => {}
+        }
+        if number != self.lanes.nowhere() {
+            self.machine.known =
+                self.machine.known + u32::from(lane.known > 0) - u32::from(before > 0);
+        }
+    }
+}
+
+impl Sweep for Depths {
+    fn change(&mut self, t: i64, _: u32, from: Place, to: Place) {
+        if from.doing != Doing::Away {
+            self.step(t, from.cpu, -1, from.doing);
+        }
+        if to.doing != Doing::Away {
+            self.step(t, to.cpu, 1, to.doing);
+        }
+    }
+
+    fn idle(&mut self, t: i64, cpu: u16, begins: bool) {
+        self.step(t, cpu, if begins { 1 } else { -1 }, Doing::Away);
+    }
+
+    fn instant(&mut self, _: i64) {}
+}
+
+/// A row of `depths`: the CPU (none: no known queue), threads waiting, threads running
+/// (none: not known), how long, when first.
+pub type Row = (Option<u16>, u32, Option<u32>, Held);
+
+/// Goes over all changes, with each CPU's window in so many equal parts, if any.
+fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result<Depths> {
+    let lanes = Lanes::new(cpus);
+    let ncpu = lanes.cpus.len() as u32;
+    let lane = || Lane {
+        parts: (parts > 0).then(|| {
+            Box::new(Parts {
+                length: changes.length,
+                all: vec![Part::default(); parts],
+                at: 0,
+            })
+        }),
+        ..Lane::default()
+    };
+    let mut sweep = Depths {
+        of: (0..lanes.len()).map(|_| lane()).collect(),
+        lanes,
+        machine: Lane::default(),
+        ncpu,
+        whole,
+    };
+    changes.tell(&mut sweep)?;
+    sweep.machine.flush(changes.length, ncpu);
+    for lane in &mut sweep.of {
+        lane.flush(changes.length, 1);
+    }
+    Ok(sweep)
+}
+
+/// Of each CPU the levels it had; or of the `whole` machine.
+pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>> {
+    let Depths {
+        lanes, of, machine, ..
+    } = swept(changes, cpus, whole, 0)?;
+    if whole {
+        let levels = machine.held.levels().into_iter();
+        return Ok(levels.map(|((w, r), held)| (None, w, r, held)).collect());
+    }
+    let mut rows = Vec::new();
+    for (number, lane) in of.iter().enumerate() {
+        let levels = lane.held.levels();
+        let nobody = |(waiting, running): &Level| *waiting == 0 && running.unwrap_or(0) == 0;
+        // Nobody ever waited on no queue: that is no row.
+        if number < lanes.nowhere() || !levels.iter().all(|(level, _)| nobody(level)) {
+            let cpu = lanes.number(number);
+            rows.extend(levels.into_iter().map(|((w, r), held)| (cpu, w, r, held)));
+        }
+    }
+    Ok(rows)
+}
+
+/// Of each CPU so many equal parts of the window.
+pub fn parts(
+    changes: &Changes,
+    cpus: Vec<u16>,
+    parts: usize,
+) -> Result<Vec<(Option<u16>, Vec<Part>)>> {
+    let Depths { lanes, of, .. } = swept(changes, cpus, false, parts)?;
+    let nowhere = lanes.nowhere();
+    let told = of.into_iter().enumerate().filter_map(|(number, lane)| {
+        let all = lane.parts?.all;
+        let anybody = all.iter().any(|part| part.waiting_unknown > 0);
+        (number < nowhere || anybody).then(|| (lanes.number(number), all))
+    });
+    Ok(told.collect())
+}

@@ -1,0 +1,36 @@
+//! Sweeps over `states`: who ran on each CPU and who waited for it, change by change.
+//!
+//! `rows` reads the table, `changes` brings it into one list in order of time, and
+//! each sweep goes over that list once and keeps what its question asks.
+
+mod blame;
+mod changes;
+mod clock;
+mod culprits;
+mod due;
+mod episodes;
+mod idle;
+mod lanes;
+mod ledger;
+mod lengths;
+mod levels;
+mod matching;
+mod path;
+pub mod python;
+mod rows;
+mod shortfall;
+mod sleeps;
+mod tiles;
+mod weights;
+
+use crate::error::{Error, Result};
+
+/// Changes between two looks at whether Ctrl-C was pressed.
+const PULSE: usize = 1 << 20;
+
+/// Raises what a signal handler of Python's raised.
+fn pulse() -> Result<()> {
+    pyo3::Python::try_attach(|py| py.check_signals())
+        .unwrap_or(Ok(()))
+        .map_err(Error::Python)
+}

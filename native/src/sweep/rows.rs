@@ -1,0 +1,108 @@
+//! Rows of `states`, from Arrow batches, cut to the window.
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+
+use super::pulse;
+use crate::error::{Error, Result};
+
+/// Codes of `State` in the order of the trace model.
+pub const RUNNING: u8 = 0;
+pub const RUNNABLE: u8 = 1;
+
+/// Stands for no known CPU: as an index of lanes it is not a CPU's number.
+pub const NOWHERE: u16 = u16::MAX;
+
+/// One row; times in ns after the begin of the window.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    pub ts: i64,
+    pub until: i64,
+    pub utid: u32,
+    pub state: u8,
+    pub cpu: u16,
+    pub prio: Option<i16>,
+}
+
+pub fn column<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a PrimitiveArray<T>> {
+    batch
+        .column_by_name(name)
+        .and_then(|array| array.as_primitive_opt::<T>())
+        .ok_or_else(|| {
+            Error::usage(
+                format!("no column {name} of type {}", T::DATA_TYPE),
+                "the column",
+                "",
+            )
+        })
+}
+
+/// A column in which every row has a value.
+pub fn full<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a [T::Native]> {
+    let array = column::<T>(batch, name)?;
+    if array.null_count() > 0 {
+        return Err(Error::format(
+            format!("column {name} holds a null"),
+            "a value in every row",
+            "schedscope validate lists every column of the schema",
+        ));
+    }
+    Ok(array.values())
+}
+
+/// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
+pub fn each(
+    batches: &[RecordBatch],
+    begin: i64,
+    prio: bool,
+    mut take: impl FnMut(Row) -> Result<()>,
+) -> Result<()> {
+    for batch in batches {
+        pulse()?;
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let (utid, state) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt8Type>(batch, "state")?,
+        );
+        let cpu = column::<UInt16Type>(batch, "cpu")?;
+        let (cpus, placed) = (cpu.values(), cpu.nulls());
+        let prios = if prio {
+            Some(column::<Int16Type>(batch, "prio")?)
+        } else {
+            None
+        };
+        for i in 0..batch.num_rows() {
+            let since = ts[i].checked_sub(begin);
+            let until = since.and_then(|since| since.checked_add(dur[i]));
+            let (Some(since), Some(until), 0..) = (since, until, dur[i]) else {
+                return Err(Error::format(
+                    format!("a state of {} ns from {} ns on", dur[i], ts[i]),
+                    "a length of 0 ns or more, within 2^62 ns",
+                    "convert the trace again",
+                ));
+            };
+            take(Row {
+                ts: since,
+                until,
+                utid: utid[i],
+                state: state[i],
+                cpu: if placed.is_none_or(|valid| valid.is_valid(i)) {
+                    cpus[i]
+                } else {
+                    NOWHERE
+                },
+                prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What the intervals of each thread and each CPU sum up to, and where they do not adjoin.
+//!
+//! Nothing is taken for granted here: this is what `check` asks of a table.
+use std::collections::BTreeMap;
+
+use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, RecordBatch};
+
+use super::rows::{RUNNING, column, full};
+use crate::error::Result;
+
+/// An end that the thread's next interval does not adjoin; none follows its last one.
+pub struct End {
+    pub utid: u32,
+    pub until: i64,
+    pub following: Option<i64>,
+}
+
+#[derive(Default)]
+pub struct Tiles {
+    /// Running time of threads and of idle ones, by CPU (none: no CPU named).
+    pub per_cpu: BTreeMap<Option<u16>, (i64, i64)>,
+    /// Running time of the threads given.
+    pub own: i64,
+    /// Rows about threads, idle ones left out.
+    pub intervals: u64,
+    pub ends: Vec<End>,
+    /// The rows of each thread are in order of time.
+    pub ordered: bool,
+    /// All running time is on a CPU, within the window, and none overlaps another.
+    pub disjoint: bool,
+}
+
+/// The last interval of a thread or CPU.
+type Last = Option<(i64, i64)>;
+
+fn slot(chains: &mut Vec<Last>, at: usize) -> &mut Last {
+    if chains.len() <= at {
+        chains.resize(at + 1, None);
+    }
+    &mut chains[at]
+}
+
+/// Looks at every interval once; `idle`: the number of idle threads, `own` by utid.
+pub fn tiles(
+    batches: &[RecordBatch],
+    window: (i64, i64),
+    idle: u32,
+    own: &[bool],
+) -> Result<Tiles> {
+    let mut found = Tiles {
+        ordered: true,
+        disjoint: true,
+        ..Tiles::default()
+    };
+    let (mut threads, mut cpus): (Vec<Last>, Vec<Last>) = (Vec::new(), Vec::new());
+    let mut sums: Vec<(i64, i64)> = Vec::new();
+    let mut nowhere = (0, 0);
+    for batch in batches {
+        super::pulse()?;
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let (utid, state) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt8Type>(batch, "state")?,
+        );
+        let cpu = column::<UInt16Type>(batch, "cpu")?;
+        let (numbers, placed) = (cpu.values(), cpu.nulls());
+        for i in 0..batch.num_rows() {
+            let (who, since) = (utid[i], ts[i]);
+            let until = since.wrapping_add(dur[i]);
+            if who >= idle {
+                found.intervals += 1;
+                let last = slot(&mut threads, who as usize);
+                if let Some((earlier, ended)) = *last {
+                    found.ordered &= since > earlier;
+                    if since != ended {
+                        found.ends.push(End {
+                            utid: who,
+                            until: ended,
+                            following: Some(since),
+                        });
+                    }
+                }
+                *last = Some((since, until));
+            }
+            if state[i] != RUNNING {
+                continue;
+            }
+            if own.get(who as usize).copied().unwrap_or(false) {
+                found.own += dur[i];
+            }
+            let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
+                let number = usize::from(numbers[i]);
+                let last = slot(&mut cpus, number);
+                if let Some((earlier, ended)) = *last {
+                    found.disjoint &= since > earlier && since >= ended;
+                }
+                *last = Some((since, until));
+                found.disjoint &= since >= window.0 && until <= window.1;
+                if sums.len() <= number {
+                    sums.resize(number + 1, (0, 0));
+                }
+                &mut sums[number]
+            } else {
+                found.disjoint = false;
+                &mut nowhere
+            };
+            *(if who >= idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
+        }
+    }
+    for (utid, last) in (0..).zip(&threads) {
+        if let Some((_, until)) = *last {
+            found.ends.push(End {
+                utid,
+                until,
+                following: None,
+            });
+        }
+    }
+    for (cpu, (sum, last)) in (0..).zip(sums.iter().zip(&cpus)) {
+        if last.is_some() {
+            found.per_cpu.insert(Some(cpu), *sum);
+        }
+    }
+    if nowhere != (0, 0) {
+        found.per_cpu.insert(None, nowhere);
+    }
+    Ok(found)
+}

@@ -1,0 +1,60 @@
+"""Threads that must have been bound to a CPU, though no table says so.
+
+A recorder knows the masks of the threads that it found, when it found them, not
+those set later. But a scheduler does not let a thread wait for milliseconds
+while another CPU idles, unless the thread may not go there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from schedscope.trace import Trace
+
+LONG = 1_000_000
+"""Shorter waits tell nothing: an idle CPU needs time to notice, ns."""
+
+ENOUGH = 20_000_000
+"""A thread waited at least so long in all while another CPU idled, ns."""
+
+
+def bound_by_waiting(trace: Trace) -> dict[int, int]:
+    """The CPU of each utid that ran on one alone, and waited there while another one idled.
+
+    They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
+    time of these waits.
+    """
+    states = trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+    own, idle = pl.collect_all(
+        [
+            states.filter(pl.col("utid") >= trace.ncpu)
+            .filter((pl.col("state") == "running") | (pl.col("dur") >= LONG))
+            .select("utid", "cpu", "state", "ts", "dur"),
+            states.filter((pl.col("utid") < trace.ncpu) & (pl.col("state") == "running"))
+            .select("cpu", "ts", "dur")
+            .sort("cpu", "ts"),
+        ]
+    )
+    ran = own.filter(pl.col("state") == "running").group_by("utid").agg(pl.col("cpu").unique())
+    alone = ran.filter(pl.col("cpu").list.len() == 1).select("utid", home=pl.col("cpu").list[0])
+    waits = own.filter(pl.col("state") == "runnable").join(alone, on="utid")
+    if waits.is_empty() or idle.is_empty():
+        return {}
+    begins = waits["ts"].to_numpy()
+    ends = begins + waits["dur"].to_numpy()
+    # How much of each wait the idlest other CPU could have taken.
+    most = np.zeros(len(begins), dtype=np.int64)
+    for (cpu,), spans in idle.partition_by("cpu", as_dict=True).items():
+        at = np.stack([spans["ts"], spans["ts"] + spans["dur"]], axis=1).ravel()
+        gone = np.cumsum(np.stack([np.zeros(spans.height), spans["dur"]], axis=1).ravel())
+        idled = np.interp(ends, at, gone) - np.interp(begins, at, gone)
+        elsewhere = waits["home"].to_numpy() != cpu
+        most = np.maximum(most, np.where(elsewhere, idled.astype(np.int64), 0))
+    totals = (
+        waits.with_columns(idle=pl.Series(most))
+        .group_by("utid", "home")
+        .agg(pl.col("idle").sum(), pl.col("dur").sum())
+        .filter((pl.col("idle") >= ENOUGH) & (4 * pl.col("idle") >= pl.col("dur")))
+    )
+    return dict(totals.select("utid", "home").sort("utid").iter_rows())
