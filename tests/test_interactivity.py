@@ -341,7 +341,7 @@ def test_the_score_of_2003_is_the_policys_own(name: str) -> None:
 @pytest.mark.parametrize(("policy", "series"), [("o1", "bonus"), ("ule-2003", "score")])
 @pytest.mark.parametrize("name", ["web", "make", "make on one CPU"])
 def test_events_of_one_instant_hide_few_scores(policy: str, series: str, name: str) -> None:
-    """A child that goes as its parent wakes, a pull as a thread blocks: either order may be true."""
+    """A child goes as its parent wakes, a pull comes as a thread blocks: in either order."""
     both = off_record(name, policy, series)
     assert both["off"].sum() <= 0.04 * both.height
 
@@ -365,7 +365,7 @@ def test_an_endless_run_is_charged_slice_by_slice() -> None:
 
 
 def test_a_person_works_out_the_score_of_2003() -> None:
-    """Ran 10 of 1/128 s, slept 400 ms: 10 ticks against 40; 50 * 10 / 40 is 12. Nice has no part."""
+    """Ran 10 of 1/128 s, slept over 41 ticks of 10 ms: 50 * 10 / 41. Nice has no part."""
     life: list[Interval] = [
         (0, 79, "running", "switched"),
         (79, 480, "sleeping", "woken"),
@@ -373,7 +373,6 @@ def test_a_person_works_out_the_score_of_2003() -> None:
     ]
     known = threads({"utid": 1, "prio": 130, "sched_class": "fair"})
     trace = of_states({1: life}, threads=known, os="Linux")
-    # 79 ms begin in tick 7 and end in tick 48: 41 ticks; 10 / (41 / 50) is 12 with its fraction.
     row = ss.interactivity(trace, "ule-2003").row(0, named=True)
     assert (row["score"], row["score_max"]) == (50 * 10 // 41, 100)
     assert row["ts_interactive"] == 0  # as much run as sleep is 0 in 2003
@@ -457,7 +456,14 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--scheduler", "bfs"], ["--set", "interact"], ["--cpu", "9"], ["--sort", "picks"], ["--top", "0"], ["--tid", "9"]],
+    [
+        ["--scheduler", "bfs"],
+        ["--set", "interact"],
+        ["--cpu", "9"],
+        ["--sort", "picks"],
+        ["--top", "0"],
+        ["--tid", "9"],
+    ],
 )
 def test_the_command_refuses(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -37,7 +37,9 @@ def schedviz_spans(trace: ss.Trace) -> tuple[dict[int, list[Span]], dict[int, li
     switches = trace.switches.select("ts", "cpu", "prev_utid", "prev_state", "next_utid").collect()
     for ts, cpu, prev, state, following in switches.rows():
         events.append((ts, 0, ("switch", cpu, prev, state, following)))
-    for ts, kind, utid, cpu in trace.wakeups.select("ts", "kind", "utid", "target_cpu").collect().rows():
+    for ts, kind, utid, cpu in (
+        trace.wakeups.select("ts", "kind", "utid", "target_cpu").collect().rows()
+    ):
         if kind != "waking":
             events.append((ts, 1, ("wake", utid, cpu)))
     for ts, utid, cpu in trace.migrations.select("ts", "utid", "to_cpu").collect().rows():

@@ -26,7 +26,7 @@ Interval = tuple[int, int, str, str]
 def of_states(
     lives: dict[int, list[Interval]], prio: dict[int, int] | None = None, os: str = "Linux"
 ) -> ss.Trace:
-    """A trace of CPU 0 from (begin, end, state, end's kind) in ms, by utid; prio 120 unless told."""
+    """A trace of CPU 0 from (begin, end, state, end's kind) in ms, by utid; nice 0 unless told."""
     prios = dict.fromkeys(lives, 120) | (prio or {})
     rows = [
         (begin * MS, (end - begin) * MS, utid, state, how, prios[utid])
@@ -217,7 +217,8 @@ def off_record(trace: ss.Trace, policy: str) -> pl.DataFrame:
     own = (
         turns.filter(pl.col("turn") != "began")
         .join(by_whom, on="ts", how="left")
-        .filter(pl.col("who").list.set_difference(pl.concat_list("utid")).list.len().fill_null(0) == 0)
+        .with_columns(others=pl.col("who").list.set_difference(pl.concat_list("utid")))
+        .filter(pl.col("others").list.len().fill_null(0) == 0)
     )  # fmt: skip
     both = theirs.with_row_index().join(own, on=["utid", "ts"])
     # A thread may come and leave in one instant: whichever of our rows is the nearest.
@@ -240,7 +241,7 @@ def test_the_lag_is_the_one_that_eevdf_recorded(name: str, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", EEVDF)
 def test_the_lag_of_nice_threads_is_right_within_rounding(policy: str) -> None:
-    """Virtual time is rounded at each update, and the simulator updates at every tick: 1 ns each."""
+    """Virtual time is rounded at each update, and the simulator's are more: ticks, too."""
     trace = niced(policy)
     both = off_record(trace, policy)
     assert both.height > 300
@@ -369,7 +370,8 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["lag_max"] for row in document["rows"]] == [10 * MS, 0]
     assert document["weights"]
     assert len(document["sentences"]) == 2
-    assert cli.main(["interactivity", sched, "--model", "eevdf", "--series", "--format", "csv"]) == 0
+    words = ["--model", "eevdf", "--series", "--format", "csv"]
+    assert cli.main(["interactivity", sched, *words]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["turn"] for row in rows if row["tid"] == "1001"] == ["joined", "began", "left"]
 
@@ -390,7 +392,7 @@ def test_the_figure_has_a_line_for_each_thread() -> None:
     assert len(axes.get_lines()) == 3  # and zero
     assert isinstance(axes.figure, Figure)
     axes.figure.savefig(io.BytesIO(), format="png")
-    assert "1 threads nearer" in ss.plot_virtual_lag(frame, top=1).get_title(loc="left")
+    assert "1 nearer" in ss.plot_virtual_lag(frame, top=1).get_title(loc="left")
     assert ss.plot_virtual_lag(frame.clear()) is not None
     with pytest.raises(ss.UsageError, match=r"schedscope\.virtual_lag_series returns"):
         ss.plot_virtual_lag(ss.virtual_lag(of_states(TURNS)))
