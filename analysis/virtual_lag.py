@@ -12,7 +12,7 @@ from schedscope import units
 from schedscope.analysis.interactivity import setting_text
 from schedscope.analysis.weights import BASIS, EQUAL_LEVEL, TABLE, Levels
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import STATE
+from schedscope.parsers.schema import END, STATE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,6 +36,7 @@ TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
 _NOWHERE = (1 << 16) - 1
+_WINDOW = END.categories.to_list().index("window")
 
 
 def virtual_lag(
@@ -66,7 +67,8 @@ def virtual_lag(
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
       end not seen; `n_excluded`: waits on no known queue, and gaps.
 
-    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves.
+    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
+    before another one that comes or goes shifts the average.
     `where` selects threads by the columns of `threads`, never whom they competed with. `set`
     gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
     the kernel's clock ticked. `weight_notes` says what the weights rest on.
@@ -213,7 +215,7 @@ def _states(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
             pl.col("ts", "dur").cast(pl.Int64),
             pl.col("prio").cast(pl.Int16),
             state=pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
-            open=(pl.col("end").cast(pl.String) == "window").fill_null(False).cast(pl.UInt8),
+            open=(pl.col("end").cast(END).to_physical() == _WINDOW).fill_null(False).cast(pl.UInt8),
             cpu=pl.col("cpu").cast(pl.UInt16).fill_null(_NOWHERE),
         )
         .collect()
@@ -230,6 +232,11 @@ def _states(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _basis(utid: pl.Series, equal: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    """One row per thread: were its weights ever only an assumption?"""
+    if not equal.any():
+        return pl.DataFrame({"utid": utid.unique()}).with_columns(
+            basis=pl.lit("kernel table").cast(BASIS)
+        )
     threads = pl.DataFrame({"utid": utid, "equal": equal}).group_by("utid")
     name = pl.when(pl.col("equal").any()).then(pl.lit("equal")).otherwise(pl.lit("kernel table"))
     return threads.agg(basis=name.cast(BASIS))

@@ -351,7 +351,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--runs", "--by", "wait"],
         ["--processes", "--by", "end"],
         ["--top", "0"],
-        ["--comm", "a"],
+        ["--machine", "--comm", "a"],
         ["--machine", "--cpu", "0"],
         ["--processes", "--cpu", "0"],
         ["--runs", "--comm", "nobody"],

@@ -353,7 +353,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "words",
     [
-        ["--comm", "b"],
+        ["--by", "cpu", "--comm", "b"],
         ["--cpu", "0", "--by", "tid"],
         ["--episodes", "--top", "0"],
         ["--episodes", "--longer-than", "soon"],

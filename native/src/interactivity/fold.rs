@@ -161,7 +161,7 @@ impl<'a, R: Rule> Fold<'a, R> {
             }
         }
         let life = &mut self.lives[row.utid as usize];
-        if life.account.tally.seen && row.ts < life.at && end <= life.at && !life.gone {
+        if life.account.tally.seen && row.ts < life.at && end < life.at && !life.gone {
             return Err(Error::format(
                 format!(
                     "a state of thread {} at {} after one that ends at {}",

@@ -165,8 +165,13 @@ impl Queues {
         let (q, e) = (&self.queues[usize::from(c)], self.of(t));
         let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
         let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
-        let owed = (i128::from(e.weight) * behind + scale / 2).div_euclid(scale);
-        (owed as i64, q.sum.vruntime() - e.v)
+        let owed = i128::from(e.weight) * behind + scale / 2;
+        // Almost always small enough, and then several times as fast.
+        let owed = match (i64::try_from(owed), i64::try_from(scale)) {
+            (Ok(owed), Ok(scale)) => owed.div_euclid(scale),
+            _ => owed.div_euclid(scale) as i64,
+        };
+        (owed, q.sum.vruntime() - e.v)
     }
 
     pub fn is_eligible(&self, c: u16, t: u32) -> bool {

@@ -330,6 +330,7 @@ impl<'a> Replay<'a> {
 
     /// `t` is counted on `c` from now on.
     fn counted(&mut self, c: u16, t: u32) {
+        self.look_around(c, t);
         let settled = self.all.of(t).settled;
         self.all.insert(c, t);
         self.all.entity(t).place = Place::Queued;
@@ -341,6 +342,7 @@ impl<'a> Replay<'a> {
 
     /// `t` is counted on `c` no longer.
     fn uncounted(&mut self, c: u16, t: u32) {
+        self.look_around(c, t);
         self.all.entity(t).settled = self.all.queue(c).clean;
         self.all.take_out(c, t);
         self.all.entity(t).place = Place::Away;
@@ -561,6 +563,30 @@ impl<'a> Replay<'a> {
     }
 
     // -- what is told --------------------------------------------------------------------------
+
+    /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
+    fn look_around(&mut self, c: u16, t: u32) {
+        let now = self.now;
+        let Some(q) = self.all.queues.get(usize::from(c)) else {
+            return;
+        };
+        let average = q.sum.moment as f64 / q.sum.weight.max(1) as f64;
+        for m in q
+            .members
+            .iter()
+            .copied()
+            .filter(|m| *m != t && Some(*m) != q.curr)
+        {
+            let e = self.all.of(m);
+            // Exactly only where it matters.
+            let about = (average - (e.v - q.sum.origin) as f64) * e.weight as f64 / NICE_0 as f64;
+            let tally = &mut self.tallies[m as usize];
+            let more = tally.most.is_none_or(|(_, most)| about > most as f64 + 0.5);
+            if more && e.place == Place::Queued {
+                tally.most = Some((now, self.all.lag(c, m).0));
+            }
+        }
+    }
 
     fn note(&mut self, c: u16, t: u32, turn: Turn) {
         let (lag, vlag) = self.all.lag(c, t);

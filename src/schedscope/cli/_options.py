@@ -53,6 +53,17 @@ def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     """
     import polars as pl
 
+    threads = where_threads(args, trace)
+    chosen = [] if threads is None else [threads]
+    if args.cpu:
+        chosen.append(pl.col("cpu").cast(pl.Int64).is_in(known_cpus(args, trace)))
+    return pl.all_horizontal(chosen) if chosen else None
+
+
+def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
+    """The part of it that is about threads: over `comm`, `pid` and `tid`, without `--cpu`."""
+    import polars as pl
+
     chosen = []
     if args.comm:
         pattern = "|".join(f"(?:{_as_regex(name)})" for name in args.comm)
@@ -62,14 +73,17 @@ def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     ]
     if chosen and trace.threads.filter(*chosen).select(pl.len()).collect().item() == 0:
         raise UsageError(f"no thread of {trace.name} is {_words(args)}", *_nearest(args, trace))
-    if args.cpu:
-        known = set(trace.cpus.select("cpu").collect()["cpu"]) | set(range(trace.ncpu))
-        for cpu in args.cpu:
-            if cpu not in known:
-                numbers = ", ".join(map(str, sorted(known)))
-                raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {numbers}")
-        chosen.append(pl.col("cpu").cast(pl.Int64).is_in(args.cpu))
     return pl.all_horizontal(chosen) if chosen else None
+
+
+def known_cpus(args: argparse.Namespace, trace: Trace) -> list[int]:
+    """The CPUs of `--cpu`; raises `UsageError` for one that the trace does not have."""
+    known = set(trace.cpus.select("cpu").collect()["cpu"]) | set(range(trace.ncpu))
+    for cpu in args.cpu or []:
+        if cpu not in known:
+            numbers = ", ".join(map(str, sorted(known)))
+            raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {numbers}")
+    return list(args.cpu or [])
 
 
 def _as_regex(name: str) -> str:

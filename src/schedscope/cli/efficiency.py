@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_selection(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--machine", action="store_true", help="the sum over all CPUs")
-    what.add_argument("--runs", action="store_true", help="how long threads run at a stretch")
+    what.add_argument(
+        "--runs",
+        action="store_true",
+        help="how long threads run at a stretch; so too if threads are selected",
+    )
     what.add_argument("--processes", action="store_true", help="elapsed time against CPU time")
     what.add_argument("--preemption", action="store_true", help="time lost, by scheduling class")
     parser.add_argument(
@@ -60,16 +64,13 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    if (args.comm or args.pid or args.tid) and not (args.processes or args.preemption):
+        if args.machine:
+            raise UsageError("--machine with threads selected", "one of them", "leave one out")
+        # Of the tables about threads the one that any selection fits.
+        args.runs = True
     by = _by(args)
     of_threads = args.runs or args.processes or args.preemption
-    if not of_threads:
-        for option in ("comm", "pid", "tid"):
-            if getattr(args, option):
-                raise UsageError(
-                    f"--{option} without --runs, --processes or --preemption",
-                    "a table about threads",
-                    "give one of the three, or --cpu",
-                )
     if args.machine and args.cpu:
         raise UsageError("--machine with --cpu", "one of them", "leave one out")
     if args.processes and args.cpu:

@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=("cpu", "tid", "comm", "pid"),
-        default="cpu",
-        help="a row per CPU, thread, name or process (default: cpu)",
+        help="a row per CPU, thread, name or process (default: cpu; tid if threads are selected)",
     )
     parser.add_argument(
         "--episodes", action="store_true", help="when it happened, a row per waiting thread"
@@ -62,12 +61,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    args.by = args.by or ("tid" if args.comm or args.pid or args.tid else "cpu")
     about_threads = args.episodes or args.by != "cpu"
     if not about_threads and (args.comm or args.pid or args.tid):
         raise UsageError(
             "--comm, --pid or --tid with rows about CPUs",
             "--by tid, --by comm, --by pid or --episodes",
-            "add one of them",
+            "leave --by cpu out",
         )
     if args.cpu and args.by != "cpu" and not args.episodes:
         raise UsageError(f"--cpu with --by {args.by}", "rows about CPUs, or --episodes")

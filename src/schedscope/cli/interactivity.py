@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest first (default: observed; of eevdf and cfs lag_max)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
-    _options.add_selection(parser)
+    _options.add_selection(parser, what="threads that are, or that ever ran on (--cpu)")
     _options.add_format(parser)
 
 
@@ -70,12 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
-    if args.cpu:
-        raise UsageError(
-            f"--cpu {args.cpu[0]}",
-            "threads: what is thought of a thread does not depend on where it runs",
-            "select with --comm, --pid or --tid",
-        )
     owes = args.model in LAG_SCHEDULERS
     sorts = LAG_SORTS if owes else SORTS
     if args.sort and args.sort not in sorts:
@@ -130,7 +124,7 @@ def _scored(
             "a scheduler with a rule for threads",
             "one of " + ", ".join([*SCHEDULERS, *LAG_SCHEDULERS]),
         )
-    where = _options.where(args, trace)
+    where = _where(args, trace)
     if args.series:
         return interactivity_series(trace, args.model, set=given, where=where), []
     frame = interactivity(trace, args.model, set=given, where=where)
@@ -148,13 +142,27 @@ def _owed(
     )
     from schedscope.analysis.weights import weight_notes
 
-    where = _options.where(args, trace)
+    where = _where(args, trace)
     notes = weight_notes(trace)
     if args.series:
         return virtual_lag_series(trace, args.model, set=given, where=where), [], notes
     frame = virtual_lag(trace, args.model, set=given, where=where)
     frame = frame.sort(args.sort, descending=args.sort != "utid", nulls_last=True)
     return frame, virtual_lag_sentences(frame, origin=trace.window[0]), notes
+
+
+def _where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
+    """The selected threads; with `--cpu` those that ever ran there: a score has no CPU."""
+    import polars as pl
+
+    where = _options.where_threads(args, trace)
+    if not args.cpu:
+        return where
+    there = trace.states.filter(
+        pl.col("state") == "running", pl.col("cpu").is_in(_options.known_cpus(args, trace))
+    )
+    ran = pl.col("utid").is_in(there.select("utid").unique().collect()["utid"].implode())
+    return ran if where is None else where & ran
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -25,6 +25,7 @@ HELP = "how many threads wanted each CPU, over time"
 EXAMPLE = """\
   schedscope queue web.capture
   schedscope queue web.capture --machine --waiting-only
+  schedscope queue web.capture --comm nginx --waiting-only
   schedscope queue web.capture --cpu 3 --steps --format csv
 """
 
@@ -32,7 +33,6 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope queue`."""
     _options.add_input(parser)
-    parser.add_argument("--cpu", type=int, action="append", help="only this CPU")
     parser.add_argument(
         "--machine", action="store_true", help="the sum over all CPUs instead of each"
     )
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", action="store_true", help="the step function itself, a row per change"
     )
+    _options.add_selection(parser, what="CPUs (--cpu), or how many of these threads are there")
     _options.add_format(parser)
 
 
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     import polars as pl
 
+    from schedscope.analysis.only_threads import only_threads
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -62,8 +64,11 @@ def run(args: argparse.Namespace) -> int:
             "--steps with --waiting-only", "one of them", "the steps have waiting as a column"
         )
     trace = _options.open_input(args)
+    recorded = trace
+    if (threads := _options.where_threads(args, trace)) is not None:
+        trace = only_threads(trace, threads)
     by: Literal["cpu", "machine"] = "machine" if args.machine else "cpu"
-    head = [*_headline.headline(trace)]
+    head = [*_headline.headline(recorded)]
     if args.steps:
         frame = queue_depth(trace, by=by)
     else:
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
                 possible = ", ".join(str(n) for n in sorted(known - {None}))
                 raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {possible}")
         frame = frame.filter(pl.col("cpu").is_in(args.cpu))
-    about = _headline.about(trace)
+    about = _headline.about(recorded)
     foot: list[str] = []
     if args.steps:
         columns = _output.columns_of(frame, origin=trace.origin)
