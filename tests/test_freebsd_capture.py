@@ -15,6 +15,8 @@ import pytest
 from freebsd.reading import Decoded
 from freebsd.writer import Machine
 
+from schedscope import cli
+
 HERE = Path(__file__).parent
 STAND_INS = HERE / "freebsd" / "stand-ins"
 COLLECTORS = HERE.parent / "collectors"
@@ -337,6 +339,22 @@ def test_buffers_follow_the_load_unless_told(
     assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:3] == [
         "1402000", "4", "0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_one_file_is_enough(host: Host, shell: list[str]) -> None:
+    """The bundle has FreeBSD's side, too, and its scripts reach dtrace."""
+    file = host.folder / "capture"
+    assert cli.main(["collectors", "--bundle", str(file)]) == 0
+    words = host.words(shell, "--with", "prio", "-o", "x.capture", "--", "true")
+    words[words.index(str(COLLECTORS / "capture"))] = str(file)
+    done = subprocess.run(
+        words, cwd=host.folder, env=host.environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
+    scripts = [Path(word).name for word in (host.state / "dtrace.arguments").read_text().split()]
+    assert [name for name in scripts if name.endswith(".d")] == ["prio.d", "sched.d"]
 
 
 def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None:
