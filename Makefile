@@ -69,6 +69,7 @@ rust-test:
 bench: build
 	$(RUN) benchmarks/startup.py
 	$(RUN) benchmarks/decode.py
+	$(RUN) benchmarks/dtrace.py
 	$(RUN) benchmarks/latency_table.py
 
 # ------------------------------------------------------------------ show

@@ -68,6 +68,7 @@ CASES = [
     Case("antagonists of one", "ss.antagonists(trace, where=pl.col('utid') == 8)", None),
     Case("antagonists of all", "ss.antagonists(trace, by='comm')", None),
     Case("wakers", "ss.wakers(trace)"),
+    Case("off_cpu", "ss.off_cpu(trace)"),
     Case("critical path, 1 s", "ss.critical_path(trace, 50 * 10**9, 51 * 10**9, utid=8)"),
     Case("migrations by comm", "ss.migration_summary(trace)"),
     Case("migrations by cause over time", "ss.migration_summary(trace, 'cause', every='1s')"),

@@ -43,7 +43,7 @@ dtrace_prepare() {
             return 1
         fi
         dtrace_turns=$((dtrace_turns + 1))
-        if [ "$dtrace_turns" -gt "${dtrace_patience:-240}" ]; then
+        if [ "$dtrace_turns" -gt "${dtrace_patience:-480}" ]; then
             fail_text="dtrace printed nothing; try it by hand: $recorder_command"
             return 1
         fi
@@ -84,6 +84,8 @@ dtrace_stop() {
         return 0
     fi
     fail_text="dtrace ended before it could flush: its last line is missing"
+    dd if=/dev/zero of="$scratch/room" bs=4096 count=1 2>/dev/null ||
+        fail_text="no space was left for dtrace's lines: the last ones are missing"
     return 1
 }
 

@@ -15,6 +15,8 @@ import pytest
 from freebsd.reading import Decoded
 from freebsd.writer import Machine
 
+from schedscope import cli
+
 HERE = Path(__file__).parent
 STAND_INS = HERE / "freebsd" / "stand-ins"
 COLLECTORS = HERE.parent / "collectors"
@@ -223,6 +225,72 @@ def test_numa_nodes_without_hyperthreads(host: Host) -> None:
     ]
 
 
+def test_hyperthreads_that_are_switched_off_leave_gaps(host: Host) -> None:
+    """CPUs 0 and 2 of four; each is a core."""
+    cpus = '<cpu count="2" mask="5">0, 2</cpu>'
+    spec = f'<groups><group level="1" cache-level="3">{cpus}</group></groups>'
+    (host.sysctls / "kern.sched.topology_spec").write_text(spec + "\n")
+    for name, value in {"hw.ncpu": 2, "kern.smp.maxid": 2, "kern.smp.threads_per_core": 1}.items():
+        (host.sysctls / name).write_text(f"{value}\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    columns = ("cpu", "online", "core", "llc")
+    assert [tuple(row[name] for name in columns) for row in host.table("cpus.tsv")] == [
+        ("0", "1", "0", "0"),
+        ("1", "0", "", ""),
+        ("2", "1", "2", "0"),
+    ]
+    (host.sysctls / "kern.sched.topology_spec").unlink()
+    host.capture(["dash"], "-o", "y.capture", "--", "true")
+    rows = (host.folder / "y.capture/cpus.tsv").read_text().splitlines()
+    assert [row.split("\t")[:2] for row in rows[1:]] == [["0", ""], ["1", ""], ["2", ""]]
+
+
+def test_only_root_may(host: Host) -> None:
+    """Before anything is made or loaded."""
+    plain = host.folder / "bin"
+    plain.mkdir()
+    (plain / "id").write_text("#!/bin/sh\necho 1001\n")
+    (plain / "id").chmod(0o755)
+    environment = host.environment()
+    environment["PATH"] = f"{plain}:{environment['PATH']}"
+    done = subprocess.run(
+        host.words(["dash"], "-o", "x.capture", "--", "true"),
+        cwd=host.folder, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 125
+    assert "needs root" in done.stderr
+    assert not list(host.folder.glob("x.capture*"))
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize("shell", SHELLS[:2], ids=lambda shell: shell[0])
+def test_a_full_disk_keeps_what_fits_and_says_so(host: Host, shell: list[str]) -> None:
+    """dtrace's output does not fit; the metadata, for which space was set aside, does."""
+    disk = host.folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        line = (host.state / "head").read_text().splitlines(keepends=True)[-1]
+        (host.state / "more").write_text(line * (4_000_000 // len(line)))
+        done = subprocess.run(
+            host.words(shell, "-o", str(disk / "x.capture"), "-d", "12"),
+            cwd=host.folder, env=host.environment(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 125
+        assert (disk / "x.capture").exists(), done.stderr
+        about = json.loads((disk / "x.capture/capture.json").read_text())
+        assert about["complete"] is False
+        assert "space" in about["interrupted"]
+        # What came before can be analysed.
+        got = Decoded(disk / "x.capture")
+        assert len(got.tables["switches"]) >= 2
+        assert any("#end" in text for text in got.about["warnings"])
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
     (host.sysctls / "kern.sched.topology_spec").unlink()
     (host.sysctls / "kern.sched.name").write_text("4BSD\n")
@@ -271,6 +339,22 @@ def test_buffers_follow_the_load_unless_told(
     assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:3] == [
         "1402000", "4", "0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_one_file_is_enough(host: Host, shell: list[str]) -> None:
+    """The bundle has FreeBSD's side, too, and its scripts reach dtrace."""
+    file = host.folder / "capture"
+    assert cli.main(["collectors", "--bundle", str(file)]) == 0
+    words = host.words(shell, "--with", "prio", "-o", "x.capture", "--", "true")
+    words[words.index(str(COLLECTORS / "capture"))] = str(file)
+    done = subprocess.run(
+        words, cwd=host.folder, env=host.environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
+    scripts = [Path(word).name for word in (host.state / "dtrace.arguments").read_text().split()]
+    assert [name for name in scripts if name.endswith(".d")] == ["prio.d", "sched.d"]
 
 
 def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from freebsd.writer import Machine
 
 from schedscope.errors import FormatError
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 END = 2_000_000
 A, B = 100402, 100403
 
@@ -57,6 +59,25 @@ def test_a_wakeup_without_an_enqueue_was_none(tmp_path: Path) -> None:
     got = decode(tmp_path, world.text(END))
     assert got.rows("wakeups", "ts", "kind") == [(1_000_100, "waking"), (1_000_101, "enqueued")]
     assert got.about["reconstruction"]["spurious_wakeups"] == 0
+
+
+def test_a_wakeup_before_its_sleeper_left_is_not_that_of_a_later_enqueue(tmp_path: Path) -> None:
+    """In vain, then suspended instead, and resumed by the same hand without a probe."""
+    world = Machine(2, noload=True)
+    world.thread(A, "make")
+    world.thread(B, "cc")
+    world.wake(1_000_010, 0, A, target=0)
+    world.wake(1_000_020, 0, B, target=1)
+    world.switch(1_000_100, 0, A, "preempt")
+    world.switch(1_000_110, 1, B, "preempt")
+    world.wake_in_vain(1_000_200, 1, A)
+    world.switch(1_000_300, 0, None, "suspend")
+    world.wake(1_000_400, 1, A, target=0, probe=False)
+    world.switch(1_000_500, 0, A, "preempt")
+    got = decode(tmp_path, world.text(END))
+    assert got.rows("wakeups", "ts", "kind")[-1] == (1_000_401, "enqueued")
+    assert (A, "stopped", 1_000_303, 98) in got.rows("states", "utid", "state", "ts", "dur")
+    assert got.about["reconstruction"]["wakes_before_switch_out"] == 0
 
 
 @pytest.mark.parametrize("scheduler", ["ULE", "4BSD"])
@@ -325,3 +346,50 @@ def test_a_wrong_first_line_is_an_error_with_a_way_out(
 ) -> None:
     with pytest.raises(FormatError, match=complaint):
         decode(tmp_path, line)
+
+
+def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path) -> None:
+    """Events know better; a kernel process's timeshare is the kernel's class, as in events."""
+    folder = tmp_path / "x.capture"
+    shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
+    rows = [
+        ("100700", "idle", "0", "sleeper"),
+        ("100701", "realtime", "0", "player"),
+        ("100702", "timeshare", "1", "pagedaemon"),
+        ("100703", "timeshare", "0", "sh"),
+        ("100704", "interrupt", "1", "irq9: acpi0"),
+        ("100705", "", "0", "nobody"),
+    ]
+    with (folder / "threads.tsv").open("a") as table:
+        for tid, policy, kernel, comm in rows:
+            table.write(f"{tid}\t1\t1\t{policy}\t100\t0\t\t{kernel}\t{comm}\n")
+    # A hog, timeshare in every event, was said to be something else.
+    text = (folder / "threads.tsv").read_text().replace("timeshare\t200", "realtime\t200")
+    (folder / "threads.tsv").write_text(text)
+    classes = dict(Decoded(folder).rows("threads", "tid", "sched_class"))
+    assert [classes[tid] for tid in range(100700, 100706)] == [
+        "idle", "realtime", "kernel", "timeshare", "interrupt", None,
+    ]  # fmt: skip
+    assert classes[100500] == "timeshare"
+
+
+def test_on_linux_the_recorded_policy_tells_batch_and_idle(tmp_path: Path) -> None:
+    """ftrace's events have priorities only; where these say another class, they are right."""
+    folder = tmp_path / "x.capture"
+    shutil.copytree(FIXTURES / "linux-ftrace-mixed.capture", folder)
+    header = (folder / "threads.tsv").read_text().splitlines(keepends=True)[0]
+    columns = header.rstrip("\n").split("\t")
+    before = dict(Decoded(folder).rows("threads", "tid", "sched_class"))
+    policies = {}
+    out = [header]
+    for line in (folder / "threads.tsv").read_text().splitlines(keepends=True)[1:]:
+        row = dict(zip(columns, line.rstrip("\n").split("\t"), strict=True))
+        if row["policy"] == "other":
+            row["policy"] = ["batch", "idle"][int(row["tid"]) % 2]
+            policies[int(row["tid"])] = row["policy"]
+        out.append("\t".join(row.values()) + "\n")
+    (folder / "threads.tsv").write_text("".join(out))
+    after = dict(Decoded(folder).rows("threads", "tid", "sched_class"))
+    assert policies
+    for tid, policy in policies.items():
+        assert after[tid] == (policy if before[tid] == "fair" else before[tid])

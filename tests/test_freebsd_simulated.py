@@ -109,9 +109,7 @@ class Both:
         expected = rows(frame, columns, self.names)
         found = Counter(self.got.rows(table, *columns))
         missing, more = list((expected - found).items()), list((found - expected).items())
-        assert not missing and not more, (
-            f"{table} {columns}:\nonly simulated {missing[:3]}\nonly read {more[:3]}"
-        )
+        assert (missing[:3], more[:3]) == ([], []), f"{table} {columns}: only simulated, only read"
 
 
 def check(trace: Trace, scheduler: str) -> None:

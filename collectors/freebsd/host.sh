@@ -129,16 +129,19 @@ host_affinities() {
 }
 
 # The scheduler's own view of the machine, kern.sched.topology_spec: nested <group>s with the
-# cache level their CPUs share. 4BSD of 13 and 14, and kernels without SMP, have none.
+# cache level their CPUs share. 4BSD of 13 and 14, and kernels without SMP, have none. CPU
+# numbers may have gaps, where hyperthreads are switched off: those are not online.
 host_cpus() {
     host_sysctl kern.smp.threads_per_core
     host_threads_per_core=$host_word
     host_sysctl vm.ndomains
     host_domains=$host_word
+    host_sysctl kern.smp.maxid
+    host_maxid=${host_word:-$((host_ncpu - 1))}
     host_packages=$(sed -n 's/^FreeBSD\/SMP: \([0-9]*\) package(s).*/\1/p' \
         "${host_dmesg:-/var/run/dmesg.boot}" 2>/dev/null | tail -n 1)
     sysctl -n kern.sched.topology_spec 2>/dev/null |
-        awk -v ncpu="$host_ncpu" -v threads="$host_threads_per_core" -v domains="$host_domains" \
+        awk -v ncpu="$host_ncpu" -v maxid="$host_maxid" -v threads="$host_threads_per_core" -v domains="$host_domains" \
             -v packages="$host_packages" '
         # "0, 1, 2, 5" -> "0-2,5"
         function ranges(text,    n, cpu, i, from, out) {
@@ -185,10 +188,13 @@ host_cpus() {
         /^\/group>/ { if (depth > 0) close_group() }
         END {
             print "cpu", "online", "core", "llc", "package", "numa_node", "smt_siblings", "capacity"
-            for (i = 0; i < ncpu; i++) {
+            for (known = i = 0; i <= maxid; i++) known += i in seen
+            for (i = 0; i <= maxid; i++) {
+                online = known ? i in seen : ncpu == maxid + 1 ? 1 : ""
+                if (online == 0 && known) { print i, 0, "", "", "", "", "", ""; continue }
                 if (!(i in core) && threads == 1 && (i in seen)) { core[i] = i; siblings[i] = i }
                 if (!(i in domain) && domains == 1) domain[i] = 0
-                print i, 1, core[i], llc[i], packages == 1 ? 0 : "", domain[i], siblings[i], ""
+                print i, online, core[i], llc[i], packages == 1 ? 0 : "", domain[i], siblings[i], ""
             }
         }'
 }

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from schedscope.analysis.migration_cause import migration_agreement
     from schedscope.analysis.ministat import ministat
     from schedscope.analysis.ministat_text import ministat_text
+    from schedscope.analysis.off_cpu import off_cpu
     from schedscope.analysis.process_efficiency import preemption_loss, process_efficiency
     from schedscope.analysis.queue_depth import (
         queue_depth,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from schedscope.plot.fairness import plot_fairness, plot_lag
     from schedscope.plot.interactivity import plot_interactivity
     from schedscope.plot.migration import plot_migration_matrix, plot_migration_rates
+    from schedscope.plot.off_cpu import plot_off_cpu
     from schedscope.plot.process_efficiency import plot_process_efficiency
     from schedscope.plot.queue_depth import plot_queue_depth
     from schedscope.plot.run_lengths import plot_run_lengths
@@ -140,6 +142,7 @@ _HOMES = {
     "migrations": "schedscope.analysis.migration",
     "ministat": "schedscope.analysis.ministat",
     "ministat_text": "schedscope.analysis.ministat_text",
+    "off_cpu": "schedscope.analysis.off_cpu",
     "open": "schedscope.trace",
     "ping_pong": "schedscope.analysis.migration",
     "plot_antagonists": "schedscope.plot.antagonists",
@@ -153,6 +156,7 @@ _HOMES = {
     "plot_lag": "schedscope.plot.fairness",
     "plot_migration_matrix": "schedscope.plot.migration",
     "plot_migration_rates": "schedscope.plot.migration",
+    "plot_off_cpu": "schedscope.plot.off_cpu",
     "plot_process_efficiency": "schedscope.plot.process_efficiency",
     "plot_queue_depth": "schedscope.plot.queue_depth",
     "plot_residency": "schedscope.plot.affinity",
@@ -234,6 +238,7 @@ __all__ = [
     "migrations",
     "ministat",
     "ministat_text",
+    "off_cpu",
     "open",
     "ping_pong",
     "plot_antagonists",
@@ -247,6 +252,7 @@ __all__ = [
     "plot_lag",
     "plot_migration_matrix",
     "plot_migration_rates",
+    "plot_off_cpu",
     "plot_process_efficiency",
     "plot_queue_depth",
     "plot_residency",

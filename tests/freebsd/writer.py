@@ -238,8 +238,8 @@ class Machine:
         self._line(ts, cpu, "X", old.tid, old.pid, len(old.name.encode()), old.name)
         self._load(ts + self.step, cpu, cpu, -1)
         self._line(
-            ts + 3 * self.step, cpu, "R", new.tid, new.pid, new.prio, new.pri_class, new.kind, new.last_cpu,
-            len(new.process.encode()), len(new.name.encode()), new.process, new.name,
+            ts + 3 * self.step, cpu, "R", new.tid, new.pid, new.prio, new.pri_class, new.kind,
+            new.last_cpu, len(new.process.encode()), len(new.name.encode()), new.process, new.name,
         )  # fmt: skip
         self._arrive(ts + 3 * self.step, cpu, new)
         self._became(old, ts + 3 * self.step, None)

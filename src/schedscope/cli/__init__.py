@@ -60,6 +60,7 @@ ORDER = (
     "idle",
     "blame",
     "wakers",
+    "off-cpu",
     "critical-path",
     "migrations",
     "affinity",

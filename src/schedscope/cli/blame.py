@@ -79,6 +79,11 @@ def run(args: argparse.Namespace) -> int:
         foot.append(f"({units.count(rest)} antagonists who ran less; give a larger --top)")
     if not len(frame):
         foot.append("nobody selected waited for a CPU")
+    if "no_queue" in shown["kind"]:
+        foot.append(
+            "on no known queue, as with 4BSD's one for all CPUs: any CPU's thread may have been "
+            "in the way; `schedscope starvation` counts those of all CPUs allowed"
+        )
     about = {**_headline.about(trace), "rows_in_all": len(frame)}
     table = _worded(shown, keys) if args.format == "table" else shown
     _output.emit(

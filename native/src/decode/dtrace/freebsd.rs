@@ -37,6 +37,7 @@ enum Open {
         ticket: Ticket,
         agent: u32,
         tid: u32,
+        ts: i64,
     },
     Enqueue {
         ticket: Ticket,
@@ -66,11 +67,18 @@ struct Cpu {
     drops: bool,
 }
 
+#[derive(Clone, Copy)]
+struct Left {
+    ts: i64,
+    nvcsw: i64,
+    nivcsw: i64,
+}
+
 pub struct FreeBsd {
     cpus: Vec<Cpu>,
     hold: Hold,
-    /// (nvcsw, nivcsw) of each thread at its last switch.
-    counters: FxHashMap<u32, (i64, i64)>,
+    /// Each thread as it last left a CPU.
+    left: FxHashMap<u32, Left>,
     /// Gaps on CPUs with drops that could be placed in time.
     pub placed_gaps: u64,
 }
@@ -148,7 +156,7 @@ impl FreeBsd {
         Self {
             cpus: drops.iter().map(cpu).collect(),
             hold: Hold::default(),
-            counters: FxHashMap::default(),
+            left: FxHashMap::default(),
             placed_gaps: 0,
         }
     }
@@ -274,6 +282,7 @@ impl FreeBsd {
             ticket,
             agent: line.waker,
             tid: line.tid,
+            ts,
         };
         Ok(())
     }
@@ -287,11 +296,17 @@ impl FreeBsd {
     ) -> Result<()> {
         let tid = line.who.tid;
         match self.cpus[usize::from(cpu)].open {
+            // One lock is held from the probe to the enqueue: a thread that left its
+            // CPU in between was not asleep yet when the probe fired.
             Open::Wakeup {
                 ticket,
                 agent,
                 tid: woken,
-            } if woken == tid && agent == line.waker => {
+                ts: since,
+            } if woken == tid
+                && agent == line.waker
+                && self.left.get(&tid).is_none_or(|left| left.ts <= since) =>
+            {
                 self.cpus[usize::from(cpu)].open = Open::Nothing;
                 self.hold.settle(ticket, sink, |_| true)?;
             }
@@ -484,12 +499,10 @@ impl FreeBsd {
     /// Left against its will? Of the two counters one went up with this switch;
     /// after a switch that chose the same thread again both may have, and at first
     /// sight neither is known: then the `preempt` just before decides.
-    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>) -> bool {
+    fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>, before: Option<Left>) -> bool {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);
-        let now = (line.nvcsw, line.nivcsw);
-        let before = self.counters.insert(line.prev.tid, now);
-        match before.map(|(voluntary, not)| (now.0 > voluntary, now.1 > not)) {
+        match before.map(|b| (line.nvcsw > b.nvcsw, line.nivcsw > b.nivcsw)) {
             Some((true, false)) => false,
             Some((false, true)) => true,
             _ => fired,
@@ -508,14 +521,14 @@ impl FreeBsd {
         let prev_idle = line.prev.kind & KIND_IDLE != 0;
         self.gap(ts, cpu, line.prev.tid, sink)?;
         let (prev_state, sleep) = state(line);
-        let preempted = match prev_state {
-            _ if prev_idle => Some(false),
-            State::Runnable => Some(self.preempted(cpu, line)),
-            _ => {
-                self.counters
-                    .insert(line.prev.tid, (line.nvcsw, line.nivcsw));
-                Some(false)
-            }
+        let preempted = !prev_idle && {
+            let now = Left {
+                ts,
+                nvcsw: line.nvcsw,
+                nivcsw: line.nivcsw,
+            };
+            let before = self.left.insert(line.prev.tid, now);
+            prev_state == State::Runnable && self.preempted(cpu, line, before)
         };
         let here = &mut self.cpus[usize::from(cpu)];
         here.preempting = None;
@@ -528,7 +541,7 @@ impl FreeBsd {
                 cpu,
                 prev,
                 prev_state,
-                preempted,
+                preempted: Some(preempted),
                 next,
             },
             sink,

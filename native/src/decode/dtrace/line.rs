@@ -19,6 +19,41 @@ const ZEROS: u64 = LOW * b'0' as u64;
 
 const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
+/// Bytes that must follow so that the ends in the next 64 can be looked up and a
+/// number that starts at any of these be read.
+const AHEAD: usize = 72;
+
+/// The number that the digits make; None if there are none, or others.
+#[cold]
+#[inline(never)]
+fn number(text: &[u8]) -> Option<i64> {
+    if text.is_empty() || text.len() > MOST_DIGITS {
+        return None;
+    }
+    let value = text.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then(|| value.wrapping_mul(10).wrapping_add(u64::from(digit)))
+    })?;
+    i64::try_from(value).ok()
+}
+
+/// A bit for each byte below 0x20.
+#[inline(always)]
+fn controls(bytes: &[u8; 64]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let mut found = 0;
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The high bit of each byte says: 0x20 or more, or above 0x7f.
+        let printable = (word & !HIGH).wrapping_add(LOW * 0x60) | word;
+        let here = !printable & HIGH;
+        // The eight high bits come together in the highest byte.
+        let bits = (here >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        found |= bits << (8 * index);
+    }
+    found
+}
+
 /// How many of the bytes, from the lowest, are 0 to 9.
 #[inline(always)]
 fn digits(bytes: u64) -> usize {
@@ -36,16 +71,30 @@ fn eight_digits(digits: u64) -> u64 {
     fours.wrapping_mul(10_000 << 32 | 1) >> 32
 }
 
-/// Reads fields from left to right; a copy is a place to come back to. `None` means: not a line of the grammar.
+/// Reads fields from left to right; a copy is a place to come back to. `None`
+/// means: not a line of the grammar.
+///
+/// How long a number is cannot be foreseen, and a wrong guess costs as much as
+/// reading a few of them. So the ends of the fields in the next 64 bytes are
+/// looked up all at once, and each number is read in one piece.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Control characters (ends of fields) still ahead, a bit for each byte from
+    /// `base` on; 0 where not looked up.
+    ends: u64,
+    base: usize,
 }
 
 impl<'a> Fields<'a> {
     pub fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at }
+        Self {
+            bytes,
+            at,
+            ends: 0,
+            base: 0,
+        }
     }
 
     /// Where the next field starts; after the last one, where the next line does.
@@ -53,27 +102,82 @@ impl<'a> Fields<'a> {
         self.at
     }
 
+    /// Goes to `at`, which is not the end of a number.
+    #[inline(always)]
+    fn jump(&mut self, at: usize) {
+        self.at = at;
+        self.ends = 0;
+    }
+
+    /// Passes a field and what ends it; answers where the field ends.
+    #[inline(always)]
+    fn pass(&mut self) -> Option<usize> {
+        if self.ends == 0 {
+            let Some(ahead) = self.bytes.get(self.at..self.at + AHEAD) else {
+                return self.crawl();
+            };
+            self.base = self.at;
+            self.ends = controls(ahead.first_chunk()?);
+            if self.ends == 0 {
+                return None;
+            }
+        }
+        let end = self.base + self.ends.trailing_zeros() as usize;
+        self.ends &= self.ends - 1;
+        self.at = end + 1;
+        matches!(self.bytes[end], b'\t' | b'\n').then_some(end)
+    }
+
+    /// `pass` near the end of the bytes.
+    #[cold]
+    fn crawl(&mut self) -> Option<usize> {
+        let rest = self.bytes.get(self.at..)?;
+        let end = self.at + rest.iter().position(|&byte| byte < b' ')?;
+        self.jump(end + 1);
+        matches!(self.bytes[end], b'\t' | b'\n').then_some(end)
+    }
+
     /// A decimal integer and the tab or newline behind it.
     #[inline(always)]
     pub fn int(&mut self) -> Option<i64> {
+        let start = self.at;
+        let end = self.pass()?;
+        let negative = self.bytes[start] == b'-';
+        let first = start + usize::from(negative);
+        let length = end.wrapping_sub(first);
+        let value = match self.bytes.get(first..first + 8) {
+            Some(eight) if (1..=8).contains(&length) => {
+                let word = u64::from_le_bytes(eight.try_into().ok()?) ^ ZEROS;
+                let word = word << (64 - 8 * length);
+                if digits(word) < 8 {
+                    return None;
+                }
+                eight_digits(word) as i64
+            }
+            _ => number(&self.bytes[first..end])?,
+        };
+        Some(if negative { -value } else { value })
+    }
+
+    /// The same where one or two digits are likely, and not worth looking ahead.
+    #[inline(always)]
+    pub fn few_digits(&mut self) -> Option<i64> {
         let negative = *self.bytes.get(self.at)? == b'-';
         let first = self.at + usize::from(negative);
         let mut at = first;
-        let mut value: u64 = 0;
+        let mut value = 0u64;
         loop {
             let byte = *self.bytes.get(at)?;
-            at += 1;
             let digit = byte.wrapping_sub(b'0');
             if digit > 9 {
-                let digits = at - first - 1;
-                if !(1..=MOST_DIGITS).contains(&digits) || (byte != b'\t' && byte != b'\n') {
-                    return None;
-                }
-                self.at = at;
-                let value = i64::try_from(value).ok()?;
+                self.jump(at + 1);
+                let right =
+                    (1..=MOST_DIGITS).contains(&(at - first)) && matches!(byte, b'\t' | b'\n');
+                let value = i64::try_from(value).ok().filter(|_| right)?;
                 return Some(if negative { -value } else { value });
             }
             value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            at += 1;
         }
     }
 
@@ -86,7 +190,7 @@ impl<'a> Fields<'a> {
             let low = u64::from_le_bytes(words[1]) ^ ZEROS;
             let more = digits(low);
             if digits(high) == 8 && (1..8).contains(&more) && words[1][more] == b'\t' {
-                self.at += 8 + more + 1;
+                self.jump(self.at + 8 + more + 1);
                 let low = eight_digits(low << (64 - 8 * more));
                 return Some((eight_digits(high) * POWERS[more] + low) as i64);
             }
@@ -111,25 +215,22 @@ impl<'a> Fields<'a> {
     }
 
     /// A hexadecimal integer without 0x.
-    #[inline]
+    #[inline(always)]
     pub fn hex(&mut self) -> Option<u32> {
-        let first = self.at;
-        let mut value: u32 = 0;
-        loop {
-            let byte = *self.bytes.get(self.at)?;
+        let start = self.at;
+        let end = self.pass()?;
+        let text = self
+            .bytes
+            .get(start..end)
+            .filter(|text| (1..=8).contains(&text.len()))?;
+        text.iter().try_fold(0, |value, byte| {
             let digit = match byte {
                 b'0'..=b'9' => byte - b'0',
                 b'a'..=b'f' => byte - b'a' + 10,
-                _ => {
-                    let digits = self.at - first;
-                    self.at += 1;
-                    let fits = (1..=8).contains(&digits) && (byte == b'\t' || byte == b'\n');
-                    return fits.then_some(value);
-                }
+                _ => return None,
             };
-            value = (value << 4) | u32::from(digit);
-            self.at += 1;
-        }
+            Some(value << 4 | u32::from(digit))
+        })
     }
 
     /// Text without tabs, up to the next tab or newline.
@@ -139,7 +240,7 @@ impl<'a> Fields<'a> {
             .iter()
             .take(LONGEST)
             .position(|&b| b == b'\t' || b == b'\n')?;
-        self.at += length + 1;
+        self.jump(self.at + length + 1);
         Some(&rest[..length])
     }
 
@@ -154,7 +255,7 @@ impl<'a> Fields<'a> {
                     Some(padded) => Comm::from_padded(padded, length),
                     None => Comm::new(&self.bytes[self.at..end]),
                 };
-                self.at = end + 1;
+                self.jump(end + 1);
                 Some(name)
             }
             _ => self.word().map(Comm::new),
@@ -233,6 +334,8 @@ pub const KIND_KERNEL: u32 = 2;
 pub const KIND_INTERRUPTIBLE: u32 = 4;
 
 impl<'a> SwitchLine<'a> {
+    // Inlined: what it returns is large, and is taken apart at once.
+    #[inline(always)]
     pub fn read(all: &mut Fields<'a>) -> Option<Self> {
         // A place of its own stays in a register.
         let mut fields = *all;
@@ -292,6 +395,7 @@ pub struct EnqueueLine {
 }
 
 impl EnqueueLine {
+    #[inline(always)]
     pub fn read(all: &mut Fields<'_>) -> Option<Self> {
         let mut fields = *all;
         let waker = fields.small()?;
@@ -376,7 +480,7 @@ pub fn read_exit(fields: &mut Fields<'_>) -> Option<(u32, u32, Comm)> {
 pub fn read_ints<const N: usize>(fields: &mut Fields<'_>) -> Option<[i64; N]> {
     let mut values = [0; N];
     for value in &mut values {
-        *value = fields.int()?;
+        *value = fields.few_digits()?;
     }
     fields.ended().then_some(values)
 }
@@ -413,10 +517,11 @@ mod tests {
                     .map(|n| char::from(b'0' + ((first + 7 * n) % 10) as u8))
                     .collect();
                 for sign in ["", "-"] {
-                    for rest in ["", "5\t6", "abcdefghijklmnop", "\t\n0123456789"] {
+                    let long = "7".repeat(80);
+                    for rest in ["", "5\t6", "abcdefghijklmnop", "\t\n0123456789", &long] {
                         let line = format!("{sign}{text}\t{rest}");
                         let expected = format!("{sign}{text}").parse::<i64>().ok();
-                        for read in [Fields::int, Fields::time] {
+                        for read in [Fields::int, Fields::time, Fields::few_digits] {
                             let mut fields = Fields::new(line.as_bytes(), 0);
                             assert_eq!(read(&mut fields), expected, "{line:?}");
                             if expected.is_some() {

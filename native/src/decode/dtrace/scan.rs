@@ -149,7 +149,10 @@ impl Scan {
         if window.len() - line > 2
             && window[line + 1] == b'\t'
             && is_letter(window[line])
-            && let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
+            && let (Some(ts), Some(cpu)) = (
+                fields.time(),
+                fields.few_digits().and_then(|cpu| u16::try_from(cpu).ok()),
+            )
         {
             // No newline can stand before where the fields have been read to.
             let Some(end) = newline(window, fields.position() - 1) else {

@@ -124,8 +124,10 @@ impl RunStream {
             }
             if bytes.len() - start > 2 && bytes[start + 1] == b'\t' && is_letter(bytes[start]) {
                 let mut fields = Fields::new(bytes, start + 2);
-                if let (Some(ts), Some(cpu)) = (fields.time(), fields.small::<u16>())
-                    && cpu < shared.ncpu
+                if let (Some(ts), Some(cpu)) = (
+                    fields.time(),
+                    fields.few_digits().and_then(|cpu| u16::try_from(cpu).ok()),
+                ) && cpu < shared.ncpu
                 {
                     let fields = fields.position();
                     self.line = Some(Line {

@@ -1,0 +1,127 @@
+"""What did threads wait for when they gave up the CPU, and how long?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import SLEEP_KIND, STATE
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+OFF = ("sleeping", "blocked", "stopped", "parked")
+"""States in which a thread has left its CPU and does not want one."""
+
+QUANTILES = (0.5, 0.99)
+
+
+def off_cpu(
+    trace: Trace,
+    *,
+    by: str | Sequence[str] = (),
+    where: pl.Expr | None = None,
+    quantiles: Sequence[float] = QUANTILES,
+) -> pl.DataFrame:
+    """One row per reason for which threads were off the CPU without wanting it.
+
+    * the columns of `threads` named in `by`, as `comm`: a row for each of them and each reason;
+    * `state`: `sleeping` (a signal can end it), `blocked` (none can), `stopped`, `parked`;
+    * `kind`: `sleep`, `lock`, `interrupt` (an interrupt thread without one), `suspended`; and
+      `reason`: the wait message of a sleep, the name of a lock. Null where the source does
+      not tell, which is everywhere on Linux: FreeBSD's DTrace and KTR traces do;
+    * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
+      were seen from begin to end: their sum, mean, exact quantiles (nearest rank) and longest
+      (ns; null without such a time);
+    * `n_censored`: those still open when they went out of sight; `n_excluded`: those of which
+      the begin was not seen.
+
+    Longest sum first. `where`: expression over the columns of `threads`. Idle threads are left
+    out. Definition: docs/definitions/off-cpu.md. Raises `UsageError` for an unknown `by` or a
+    quantile outside (0, 1].
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 10, 50, 60], "dur": [10, 40, 10, 5], "utid": [1] * 4, "cpu": [0, None] * 2,
+    ...     "state": ["running", "sleeping", "running", "blocked"],
+    ...     "end": ["switched", "woken", "switched", "woken"],
+    ... })
+    >>> sleeps = pl.DataFrame({"ts": [10, 60], "utid": [1, 1], "cpu": [0, 0],
+    ...                        "kind": ["sleep", "lock"], "reason": ["piperd", "vm page free"]})
+    >>> threads = pl.DataFrame({"utid": [0, 1], "comm": ["idle", "cat"]})
+    >>> tables = {"states": states, "sleeps": sleeps, "threads": threads}
+    >>> trace = Trace.from_tables(tables, {"ncpu": 1, "window": [0, 65]})
+    >>> off_cpu(trace).select("state", "kind", "reason", "n", "total")
+    shape: (2, 5)
+    ┌──────────┬───────┬──────────────┬─────┬───────┐
+    │ state    ┆ kind  ┆ reason       ┆ n   ┆ total │
+    │ ---      ┆ ---   ┆ ---          ┆ --- ┆ ---   │
+    │ enum     ┆ enum  ┆ str          ┆ u32 ┆ i64   │
+    ╞══════════╪═══════╪══════════════╪═════╪═══════╡
+    │ sleeping ┆ sleep ┆ piperd       ┆ 1   ┆ 40    │
+    │ blocked  ┆ lock  ┆ vm page free ┆ 1   ┆ 5     │
+    └──────────┴───────┴──────────────┴─────┴───────┘
+    """
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
+        if name not in (*THREAD_COLUMNS, "utid"):
+            raise UsageError(
+                f"cannot group by {name!r}",
+                "a column of threads",
+                "one of " + ", ".join([*THREAD_COLUMNS, "utid"]),
+            )
+    for q in quantiles:
+        if not 0 < q <= 1:
+            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
+    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    begin, _ = trace.window
+    cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
+    # Cut at the begin, a sleep has lost its reason together with its length.
+    times = (
+        trace.states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
+        .with_columns(pl.col("state").cast(STATE), excluded=cut)
+        .with_columns(censored=~cut & (pl.col("end").cast(pl.String) != "woken"))
+        .select("utid", "ts", "dur", "state", "censored", "excluded")
+    )
+    reasons = trace.sleeps.select(
+        "utid", "ts", pl.col("kind").cast(SLEEP_KIND), pl.col("reason").replace("", None)
+    )
+    if reasons.select(pl.len()).collect().item():
+        times = times.join(reasons.unique(["utid", "ts"]), on=["utid", "ts"], how="left")
+    else:
+        times = times.with_columns(kind=pl.lit(None, SLEEP_KIND), reason=pl.lit(None, pl.String))
+    used = {name for name in names if name != "utid"}
+    if where is not None:
+        used |= set(where.meta.root_names()) - {"utid"}
+    if used:
+        times = times.join(trace.threads.select("utid", *sorted(used)), on="utid", how="left")
+    if where is not None:
+        times = times.filter(where)
+    whole = pl.col("dur").filter(~pl.col("censored") & ~pl.col("excluded"))
+    keys = [*names, "state", "kind", "reason"]
+    return (
+        times.group_by(keys)
+        .agg(
+            whole.len().alias("n"),
+            whole.sum().alias("total"),
+            whole.mean().alias("mean"),
+            *(_nearest_rank(whole, share) for share in shares),
+            whole.max().alias("max"),
+            n_censored=pl.col("censored").sum(),
+            n_excluded=pl.col("excluded").sum(),
+        )
+        .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
+        .collect()
+    )
+
+
+def _nearest_rank(times: pl.Expr, share: Fraction) -> pl.Expr:
+    """The least of `times` that as many as `share` of them do not exceed."""
+    rank = (times.len().cast(pl.Int64) * share.numerator - 1) // share.denominator
+    name = f"p{100 * share.numerator / share.denominator:g}"
+    return times.sort().get(rank.clip(0), null_on_oob=True).alias(name)

@@ -1,0 +1,51 @@
+"""What threads slept or were blocked for: one bar per reason."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from schedscope import units
+from schedscope.plot.style import COLORS, INK, canvas, require
+
+_STATES = ("sleeping", "blocked", "stopped", "parked")
+
+
+def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.off_cpu` returned: a bar per row, as long as its time in all.
+
+    Coloured by state; beside each bar stand how many times and how long in the mean. At most the
+    first `top` rows.
+    """
+    require(frame.columns, ("state", "kind", "reason", "n", "total", "mean"), "schedscope.off_cpu")
+    before = frame.columns[: frame.columns.index("state")]
+    hidden = max(frame.height - top, 0)
+    rows = frame.head(top).rows(named=True)
+    with canvas(ax, height=1.6 + 0.3 * max(len(rows), 1)) as axes:
+        names = []
+        for y, row in enumerate(rows):
+            color = COLORS[_STATES.index(row["state"])]
+            axes.barh(y, row["total"] / 1e9, height=0.7, color=color)
+            axes.annotate(
+                f"{units.count(row['n'])} times {units.duration(row['mean'])}",
+                (row["total"] / 1e9, y), xytext=(4, 0), textcoords="offset points", va="center",
+                fontsize=8, color=INK,
+            )  # fmt: skip
+            what = row["reason"] or row["kind"] or row["state"]
+            if row["kind"] == "lock":
+                what = f"lock {what}"
+            names.append(" ".join([*(str(row[name]) for name in before), str(what)])[:40])
+        for state in dict.fromkeys(row["state"] for row in rows):
+            axes.barh([0], [0], color=COLORS[_STATES.index(state)], label=state)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+        axes.margins(x=0.18)
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("seconds, of all threads together")
+        more = f" ({hidden} more not drawn)" if hidden else ""
+        axes.set_title(f"Off the CPU, and what for{more}", pad=28)
+        if rows:
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+    return axes
