@@ -350,7 +350,8 @@ def facts_in_order(
 ) -> Iterator[tuple[str, int, Row]]:
     """Every fact as (table, time, row), by time, then by table, then as the table has it.
 
-    But what a switch brings in was woken and moved there first, where times are equal.
+    But where times are equal, what a switch brings in was woken and moved there first, and a
+    waker still runs.
     """
     queues = {name: tables[name].to_dicts() for name in ORDER if name in tables}
     while waiting := {name: rows[0] for name, rows in queues.items() if rows}:
@@ -359,13 +360,21 @@ def facts_in_order(
         now = {name: waiting[name] for name in ORDER if times.get(name) == t}
         table = next(iter(now))
         if table == "switches":
-            following = now["switches"]["next_utid"]
+            switch, following = now["switches"], now["switches"]["next_utid"]
             to_wake = oracle.to_wake(following)
-            if "wakeups" in now and (to_wake or now["wakeups"]["utid"] == following):
+            if "wakeups" in now and (
+                to_wake or now["wakeups"]["utid"] == following or _by_leaver(now["wakeups"], switch)
+            ):
                 table = "wakeups"
             elif "migrations" in now and now["migrations"]["utid"] == following:
                 table = "migrations"
         yield table, t, queues[table].pop(0)
+
+
+def _by_leaver(wakeup: Row, switch: Row) -> bool:
+    """Raised by the thread that the switch takes off that CPU."""
+    there = wakeup["cpu"] == switch["cpu"] and wakeup["current_utid"] == switch["prev_utid"]
+    return there and wakeup["utid"] != switch["prev_utid"]
 
 
 def reconstruct(

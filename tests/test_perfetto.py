@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
+from schedscope.trace import TABLES
 
 COMPACT = FIXTURES / "perfetto-compact.pftrace"
 DEFLATE = FIXTURES / "perfetto-deflate.pftrace"
+ZSTD = FIXTURES / "perfetto-zstd.pftrace"
 
 
 # --- Protobuf by hand: enough to write packets in round numbers. ---
@@ -159,8 +161,31 @@ def test_states_follow_the_kernels_release(tmp_path: Path) -> None:
         assert switches(decode(path))["prev_state"].to_list() == [state]
 
 
-def test_compression_changes_nothing(tmp_path: Path) -> None:
-    """zstd and deflate packets hold the packets they replace."""
+def test_zstd_packets_hold_what_deflate_packets_hold() -> None:
+    """The same packets compressed either way are the same trace, to the last row."""
+    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = pb.Trace()
+    trace.ParseFromString(ZSTD.read_bytes())
+    assert sum(bool(packet.zstd_compressed_packets) for packet in trace.packet) == 2
+    deflate, zstd = decode(DEFLATE), decode(ZSTD)
+    for name in TABLES:
+        ours, theirs = (getattr(one, name).collect() for one in (deflate, zstd))
+        assert ours.equals(theirs), name
+    assert zstd.switches.collect().height > 300
+
+
+def test_a_zstd_packet_that_does_not_expand_is_named(tmp_path: Path) -> None:
+    """Damage inside the stream, and a stream that ends early: where, and what to do."""
+    whole = ZSTD.read_bytes()
+    begin = whole.index(b"\x28\xb5\x2f\xfd")  # zstd's magic number
+    path = tmp_path / "x.pftrace"
+    for damaged in (bytes(4), whole[begin : begin + 4] + bytes(12)):
+        path.write_bytes(whole[:begin] + damaged + whole[begin + len(damaged) :])
+        with pytest.raises(FormatError, match=r"compressed packet at byte \d+ does not expand"):
+            decode(path)
+
+
+def test_deflate_packets_hold_the_packets_they_replace(tmp_path: Path) -> None:
     import zlib
 
     plain = RELEASE + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 1, IDLE))
@@ -242,7 +267,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=80, deadline=None)
 def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
     """Packets are whole or missing; nothing is made up."""
-    source = data.draw(st.sampled_from([COMPACT, DEFLATE]))
+    source = data.draw(st.sampled_from([COMPACT, DEFLATE, ZSTD]))
     whole = source.read_bytes()
     cut = data.draw(st.integers(0, len(whole) - 1))
     path = folder / "cut.pftrace"
@@ -258,7 +283,7 @@ def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataO
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
-    damaged = bytearray(data.draw(st.sampled_from([COMPACT, DEFLATE])).read_bytes())
+    damaged = bytearray(data.draw(st.sampled_from([COMPACT, DEFLATE, ZSTD])).read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     path = folder / "bad.pftrace"

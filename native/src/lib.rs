@@ -5,6 +5,7 @@
 
 pub mod arrow_ffi;
 pub mod decode;
+pub mod definitions;
 pub mod encode;
 pub mod error;
 pub mod export;
@@ -28,6 +29,8 @@ mod _native {
     use crate::arrow_ffi::ArrowTable;
     #[pymodule_export]
     use crate::decode::python::count_events;
+    #[pymodule_export]
+    use crate::definitions::python::{definition_figures, definition_waits};
     #[pymodule_export]
     use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]

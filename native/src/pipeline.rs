@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
-    Sleep, Sleeps, Switch, Switches, Table, Wakeup, Wakeups, Yield, Yields,
+    Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
@@ -34,6 +34,8 @@ pub struct Pipeline<'a, S: Store> {
     priorities: Priorities,
     queue_load: QueueLoads,
     irqs: Irqs,
+    /// Names of the tables to build; None: all.
+    only: Option<&'a [String]>,
     store: &'a mut S,
     progress: Progress<'a>,
 }
@@ -59,6 +61,10 @@ macro_rules! flush {
     };
 }
 
+fn wanted(names: &[String], table: &str) -> bool {
+    names.iter().any(|name| name == table)
+}
+
 impl<'a, S: Store> Pipeline<'a, S> {
     pub fn new(info: &SourceInfo, store: &'a mut S, progress: Progress<'a>) -> Self {
         Self {
@@ -77,9 +83,27 @@ impl<'a, S: Store> Pipeline<'a, S> {
             priorities: Priorities::default(),
             queue_load: QueueLoads::default(),
             irqs: Irqs::default(),
+            only: None,
             store,
             progress,
         }
+    }
+
+    /// Builds only the tables called `names`: of the others that grow with the
+    /// trace no row is made.
+    #[must_use]
+    pub fn only(mut self, names: &'a [String]) -> Self {
+        macro_rules! keep {
+            ($($table:ident: $kind:ty),+) => {$(
+                if !wanted(names, <$kind as Table>::NAME) {
+                    self.$table.turn_off();
+                }
+            )+};
+        }
+        keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
+        keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
+        self.only = Some(names);
+        self
     }
 
     /// Notes the time; the reconstruction begins with the window.
@@ -87,9 +111,16 @@ impl<'a, S: Store> Pipeline<'a, S> {
     fn at(&mut self, ts: i64) -> &mut Reconstructor {
         self.last_ts = self.last_ts.max(ts);
         self.first_ts = self.first_ts.min(ts);
-        let (ncpu, begin) = (self.ncpu, self.window.0);
+        let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         self.reconstruction.get_or_insert_with(|| {
-            Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
+            let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)));
+            if only.is_some_and(|names| !wanted(names, States::NAME)) {
+                new.states.turn_off();
+            }
+            if only.is_some_and(|names| !wanted(names, Waits::NAME)) {
+                new.waits.turn_off();
+            }
+            new
         })
     }
 

@@ -58,6 +58,7 @@ impl Reporter {
 fn run<S: Store>(
     path: &Path,
     options: &Options,
+    only: Option<&[String]>,
     store: &mut S,
     reporter: &Reporter,
 ) -> Result<summary::TraceJson> {
@@ -65,6 +66,9 @@ fn run<S: Store>(
     let info = source.info().clone();
     let mut progress = |done, total| reporter.report(done, total);
     let mut pipeline = Pipeline::new(&info, store, &mut progress);
+    if let Some(names) = only {
+        pipeline = pipeline.only(names);
+    }
     let end = source.run(&mut pipeline)?;
     pipeline.last_names(&end.last_names);
     let summary = pipeline.finish(&info)?;
@@ -86,29 +90,34 @@ pub fn convert(
     let reporter = Reporter { callback: progress };
     py.detach(|| {
         let mut store = ParquetStore::new(&out_dir);
-        let json = run(&path, &options, &mut store, &reporter)?;
+        let json = run(&path, &options, None, &mut store, &reporter)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))
     })
 }
 
-/// The same in memory: (tables by name, text of trace.json).
+/// The same in memory: (tables by name, text of trace.json). `only`: names of
+/// the tables to build; the others are left out.
 #[pyfunction]
-#[pyo3(name = "decode", signature = (path, options=None, progress=None))]
+#[pyo3(name = "decode", signature = (path, options=None, progress=None, only=None))]
 pub fn decode_path(
     py: Python<'_>,
     path: PathBuf,
     options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
+    only: Option<Vec<String>>,
 ) -> PyResult<(BTreeMap<&'static str, ArrowTable>, String)> {
     let options = Options(options.unwrap_or_default());
     let reporter = Reporter { callback: progress };
     let (store, json) = py.detach(|| {
         let mut store = MemoryStore::default();
-        let json = run(&path, &options, &mut store, &reporter)?;
+        let json = run(&path, &options, only.as_deref(), &mut store, &reporter)?;
         Ok::<_, Error>((store, json))
     })?;
-    let tables = in_memory(store);
+    let mut tables = in_memory(store);
+    if let Some(names) = &only {
+        tables.retain(|&name, _| names.iter().any(|wanted| wanted == name));
+    }
     let rows = tables
         .iter()
         .map(|(&name, (rows, _))| (name, *rows))
@@ -246,7 +255,7 @@ pub fn write_perfetto(
     };
     let ftrace = read("ftrace")?;
     let (processes, threads) = (read("processes")?, read("threads")?);
-    let (tracks, points) = (read("tracks")?, read("points")?);
+    let (tracks, points, cpus) = (read("tracks")?, read("points")?, read("cpus")?);
     py.detach(|| {
         perfetto::write(
             &path,
@@ -260,6 +269,7 @@ pub fn write_perfetto(
             },
             &perfetto::Frames {
                 ftrace: &ftrace,
+                cpus: &cpus,
                 processes: &processes,
                 threads: &threads,
                 tracks: &tracks,

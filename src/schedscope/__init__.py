@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from schedscope.simulator.run import internals, simulate
     from schedscope.timelines.page import timeline_html
     from schedscope.timelines.widget import timeline
-    from schedscope.trace import Trace, convert, open
+    from schedscope.trace import Trace, convert, open, read_tables
 
 # Public name -> the module that defines it. A name added here is added to the
 # imports for type checkers above, too (tests/test_layers.py compares them).
@@ -175,6 +175,7 @@ _HOMES = {
     "queue_depth": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
+    "read_tables": "schedscope.trace",
     "residency": "schedscope.analysis.residency",
     "run_lengths": "schedscope.analysis.run_lengths",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",
@@ -271,6 +272,7 @@ __all__ = [
     "queue_depth",
     "queue_depth_summary",
     "queue_load_agreement",
+    "read_tables",
     "residency",
     "run_lengths",
     "runqueue_latency",

@@ -26,6 +26,7 @@ def decode(
     path: str | PathLike[str],
     options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], object] | None = None,
+    only: list[str] | None = None,
 ) -> tuple[dict[str, ArrowTable], str]: ...
 def reconstruct(
     facts: Mapping[str, _ArrowStream],
@@ -33,6 +34,10 @@ def reconstruct(
     window: tuple[int, int] | None = None,
     chunk: int | None = None,
 ) -> dict[str, Any]: ...
+def definition_figures(
+    frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]
+) -> list[dict[str, Any]]: ...
+def definition_waits(frames: Mapping[str, _ArrowStream], ncpu: int, name: str) -> ArrowTable: ...
 def write_perfetto(
     path: str | PathLike[str],
     host: tuple[str, str, str],

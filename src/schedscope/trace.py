@@ -350,6 +350,37 @@ def open(
     return trace
 
 
+def read_tables(
+    path: str | os.PathLike[str],
+    *names: str,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, pl.DataFrame]:
+    """Some tables of a capture or another tool's trace file, read straight into memory.
+
+    Nothing is written or cached, and no other table is built: the short way to
+    `waits` or `states` of a file that is looked at once. `open` costs more the first
+    time and next to nothing afterwards. `options` go to the decoder of the format.
+
+    Raises `UsageError` for a name that is no table, `StorageError` if the path
+    cannot be read, `FormatError` if no decoder knows the bytes or they are broken.
+    """
+    from schedscope import _native
+
+    unknown = [name for name in names if name not in TABLES]
+    if unknown or not names:
+        raise UsageError(
+            f"table {unknown[0]!r}" if unknown else "no table named",
+            "tables of the trace model",
+            "any of " + ", ".join(TABLES),
+        )
+    source = Path(path)
+    if not source.exists():
+        raise StorageError(f"cannot open {source}: no such file or folder", hint="check the path")
+    tables, _ = _native.decode(str(source), dict(options or {}), progress, list(names))
+    return {name: pl.DataFrame(tables[name]) for name in names}
+
+
 def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::model::event::{Comm, Event, EventSink, LossReason, Party, PriorityCause, SchedClass};
-use crate::reconstruct::facts::{Facts, TableIn};
+use crate::reconstruct::facts::{Facts, TableIn, comes_before};
 
 /// A thread incarnation, as far as events tell of it.
 #[derive(Debug, Clone, Default)]
@@ -145,7 +145,8 @@ impl Tables {
     }
 
     /// Sends every row. At one time: lives first, so that names are known, then
-    /// switch, wakeup, migration, yield, loss.
+    /// switch, wakeup, migration, yield, loss; but a wakeup that must have come before
+    /// the switch stands before it.
     pub fn play(&self, sink: &mut dyn EventSink) -> Result<()> {
         let mut threads = self.threads.clone();
         let facts = &self.facts;
@@ -164,9 +165,15 @@ impl Tables {
                 .enumerate()
                 .filter_map(|(list, ts)| Some(((*ts)?, list)))
                 .min();
-            let Some((ts, list)) = next else {
+            let Some((ts, mut list)) = next else {
                 return Ok(());
             };
+            if list == 1
+                && heads[2] == Some(ts)
+                && comes_before(&facts.wakeups[at[2]], &facts.switches[at[1]])
+            {
+                list = 2;
+            }
             let row = at[list];
             at[list] += 1;
             match list {

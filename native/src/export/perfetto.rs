@@ -29,6 +29,8 @@ const MIGRATE: u32 = 4;
 const NEWTASK: u32 = 5;
 const RENAME: u32 = 6;
 const EXIT: u32 = 7;
+/// Events were lost behind this row: no event, but a mark on the CPU's next bundle.
+const LOST: u32 = 8;
 
 /// A protobuf message in the making.
 #[derive(Default)]
@@ -92,6 +94,8 @@ pub struct Frames<'a> {
     pub ftrace: &'a [RecordBatch],
     /// pid, ppid, comm.
     pub processes: &'a [RecordBatch],
+    /// In order of their numbers: processor (a text, by number), capacity.
+    pub cpus: &'a [RecordBatch],
     /// tid, pid, comm.
     pub threads: &'a [RecordBatch],
     /// uuid, parent, name, kind (0 group, 1 counter, 2 thread), tid, pid.
@@ -117,6 +121,7 @@ pub fn write(path: &Path, host: &Host<'_>, frames: &Frames<'_>) -> Result<()> {
         names: frames.names,
     };
     writer.head(host)?;
+    writer.cpus(frames.cpus)?;
     writer.process_tree(host, frames)?;
     writer.tracks(frames.tracks)?;
     writer.ftrace(frames.ftrace)?;
@@ -173,6 +178,23 @@ impl Writer<'_> {
         info.number(8, u64::from(host.ncpu));
         let mut packet = Message::default();
         packet.message(45, &info);
+        self.packet(packet)
+    }
+
+    /// CpuInfo (67): cpus = 1 {processor = 1, capacity = 3}.
+    fn cpus(&mut self, batches: &[RecordBatch]) -> Result<()> {
+        let mut all = Message::default();
+        for batch in batches {
+            let (processor, capacity) = (uint32(batch, "processor")?, int64(batch, "capacity")?);
+            for row in 0..batch.num_rows() {
+                let mut cpu = Message::default();
+                cpu.bytes(1, self.name(processor[row]).as_bytes());
+                cpu.known(3, capacity[row]);
+                all.message(1, &cpu);
+            }
+        }
+        let mut packet = Message::default();
+        packet.message(67, &all);
         self.packet(packet)
     }
 
@@ -246,17 +268,26 @@ impl Writer<'_> {
 
     fn ftrace(&mut self, batches: &[RecordBatch]) -> Result<()> {
         let mut bundle = Message::default();
-        let (mut held, mut cpu_of_bundle) = (0, 0);
+        let (mut held, mut cpu_of_bundle, mut lost) = (0, 0, None);
         for batch in batches {
             let rows = Rows::new(batch)?;
             for row in 0..batch.num_rows() {
-                if held == BUNDLE || held > 0 && rows.cpu[row] != cpu_of_bundle {
+                let (cpu, is_loss) = (rows.cpu[row], rows.kind[row] == LOST);
+                if held == BUNDLE || held > 0 && (cpu != cpu_of_bundle || is_loss) {
                     self.bundle(&mut bundle)?;
                     held = 0;
                 }
+                if is_loss {
+                    lost = Some(cpu);
+                    continue;
+                }
                 if held == 0 {
-                    cpu_of_bundle = rows.cpu[row];
-                    bundle.number(1, u64::from(cpu_of_bundle));
+                    cpu_of_bundle = cpu;
+                    bundle.number(1, u64::from(cpu));
+                    if lost.take() == Some(cpu) {
+                        // lost_events
+                        bundle.number(3, 1);
+                    }
                 }
                 bundle.message(2, &self.event(&rows, row));
                 held += 1;

@@ -278,14 +278,20 @@ macro_rules! table {
         pub struct $row { $(pub $name: <$column as Column>::Item),+ }
 
         #[derive(Default)]
-        pub struct $table { rows: usize, $($name: $column),+ }
+        pub struct $table { off: bool, rows: usize, $($name: $column),+ }
 
         impl $table {
             #[inline]
             pub fn push(&mut self, row: $row) {
+                if self.off {
+                    return;
+                }
                 self.rows += 1;
                 $(self.$name.push(row.$name);)+
             }
+
+            /// From now on rows are dropped: nobody wants this table.
+            pub fn turn_off(&mut self) { self.off = true; }
 
             pub fn len(&self) -> usize { self.rows }
 

@@ -319,6 +319,13 @@ pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
     ))
 }
 
+/// Must this wakeup have come before the switch of the same instant? It is of the
+/// thread that the switch brings in, or raised by the one that it takes off that CPU.
+pub fn comes_before(wakeup: &Wakeup, switch: &Switch) -> bool {
+    let by_leaver = wakeup.cpu == switch.cpu && wakeup.current_utid == Some(switch.prev_utid);
+    wakeup.utid == switch.next_utid || by_leaver && wakeup.utid != switch.prev_utid
+}
+
 /// Fact rows, each list in time order.
 #[derive(Default)]
 pub struct Facts {
@@ -480,11 +487,11 @@ impl Facts {
             else {
                 return Ok(());
             };
-            // But what is switched in was woken and moved there first: a simulation
-            // may do all of it at one instant.
+            // But what is switched in was woken and moved there first, and who wakes
+            // still runs: a simulation may do all of it at one instant.
             let woken_first = table == 0 && heads[1] == heads[0] && {
-                let next = self.switches[at[0]].next_utid;
-                self.wakeups[at[1]].utid == next || reconstruction.sleeps(next)
+                let (switch, wakeup) = (&self.switches[at[0]], &self.wakeups[at[1]]);
+                comes_before(wakeup, switch) || reconstruction.sleeps(switch.next_utid)
             };
             let moved_first = table == 0
                 && heads[2] == heads[0]

@@ -29,10 +29,11 @@ _PREEMPTED = 256
 _CLONE_THREAD = 0x10000
 # Field numbers and order among events of one time: births and renames before
 # the switches that use them.
-_SWITCH, _WAKING, _WAKEUP, _WAKEUP_NEW, _MIGRATE, _NEWTASK, _RENAME, _EXIT = range(8)
+_SWITCH, _WAKING, _WAKEUP, _WAKEUP_NEW, _MIGRATE, _NEWTASK, _RENAME, _EXIT, _LOST = range(9)
 _BEGIN, _END, _COUNTER = 1, 2, 4
 _GROUP_TRACK, _COUNTER_TRACK, _THREAD_TRACK = 0, 1, 2
 _MODERN = "5.0.0"
+_LAST = 2**40
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
         wall=_wall(trace),
         frames={
             "ftrace": ftrace,
+            "cpus": _cpus(trace, names),
             "processes": processes,
             "threads": listed.select("tid", "pid", "comm"),
             "tracks": tracks,
@@ -201,15 +203,73 @@ def _ftrace(
     renames = _named(trace.renames.drop("comm").collect(), "utid", known, threads).with_columns(
         kind=pl.lit(_RENAME), current="tid"
     )
-    parts = [births, renames, exits, switches, wakeups, migrations]
-    return pl.concat([_shaped(part) for part in parts]).sort("cpu", "ts", maintain_order=True)
+    switches, wakeups = _in_causal_order(switches, wakeups)
+    parts = [births, renames, exits, switches, wakeups, migrations, _losses(trace)]
+    shaped = [
+        _shaped(part).with_columns(
+            part["order"] if "order" in part.columns else pl.lit(order, pl.Int64).alias("order")
+        )
+        for part, order in zip(parts, (0, 0, 0, 0, 0, _LAST, _LAST), strict=True)
+    ]
+    rows = pl.concat(shaped).sort("cpu", "ts", "order", maintain_order=True)
+    return rows.drop("order")
+
+
+def _losses(trace: Trace) -> pl.DataFrame:
+    """A row behind the last event before each hole; a hole of all CPUs has a row for each."""
+    holes = trace.losses.filter(pl.col("reason") == "overrun").collect()
+    everywhere = pl.lit(list(range(trace.ncpu)), pl.List(pl.UInt16))
+    cpus = pl.when(pl.col("cpu").is_null()).then(everywhere).otherwise(pl.concat_list("cpu"))
+    rows = holes.select(pl.col("ts_begin").alias("ts"), cpus.alias("cpu")).explode("cpu")
+    return rows.with_columns(kind=pl.lit(_LOST))
+
+
+def _in_causal_order(
+    switches: pl.DataFrame, wakeups: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Adds `order` among rows of one CPU and instant, as simulations have many of.
+
+    A wakeup stands before the switch that takes its waker off the CPU, or brings the woken thread
+    on; else after the switch that brings its waker on, or takes the woken thread off; else last.
+    """
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over("cpu", "ts")
+    switches = switches.with_columns(order=10 * number + 10)
+    place = ["cpu", "ts", "prev_utid", "next_utid", pl.col("order").alias("at")]
+    tied = wakeups.with_row_index("row").join(switches.select(place), on=["cpu", "ts"])
+    waker, woken = pl.col("running"), pl.col("utid")
+    before = (waker == pl.col("prev_utid")).fill_null(False)
+    brought = woken == pl.col("next_utid")
+    after = (waker == pl.col("next_utid")).fill_null(False) | (woken == pl.col("prev_utid"))
+    order = (
+        pl.when(before | brought)
+        .then(pl.col("at") - 5)
+        .when(after)
+        .then(pl.col("at") + 5)
+        .otherwise(_LAST - 1)
+    )
+    placed = tied.select("row", order=order).group_by("row").agg(pl.col("order").min())
+    wakeups = (
+        wakeups.with_row_index("row")
+        .join(placed, on="row", how="left", maintain_order="left")
+        .with_columns(pl.col("order").fill_null(_LAST - 1))
+        .drop("row")
+    )
+    return switches, wakeups
 
 
 def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Forks and exits. The tables do not say on which CPU; readers do not ask."""
+    """Forks and exits. The tables do not say on which CPU they were.
+
+    A birth stands where the thread is first woken and an exit where it is switched out for good,
+    so that they precede those even at the same instant.
+    """
     parents = threads.select(parent_utid="utid", current="tid", parent_pid="pid")
-    born = threads.filter(pl.col("start_ts").is_not_null()).join(
-        parents, on="parent_utid", how="left", maintain_order="left"
+    first = trace.wakeups.group_by("utid").agg(pl.col("cpu").first()).collect()
+    final = trace.switches.group_by(utid="prev_utid").agg(pl.col("cpu").last()).collect()
+    born = (
+        threads.filter(pl.col("start_ts").is_not_null())
+        .join(parents, on="parent_utid", how="left", maintain_order="left")
+        .join(first, on="utid", how="left", maintain_order="left")
     )
     births = born.with_columns(
         ts="start_ts",
@@ -219,6 +279,7 @@ def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataF
     ).sort("ts")
     exits = (
         threads.filter(pl.col("exit_ts").is_not_null())
+        .join(final, on="utid", how="left", maintain_order="left")
         .with_columns(
             ts="exit_ts",
             kind=pl.lit(_EXIT),
@@ -260,6 +321,28 @@ def _tracks(
     }
     frame = pl.DataFrame(tracks, schema=schema, orient="row")
     return frame, pl.concat(points).sort("ts", maintain_order=True)
+
+
+def _cpus(trace: Trace, names: _Names) -> pl.DataFrame:
+    """Where each CPU is, in words: Perfetto knows of no cores and caches."""
+    places = {"core": "core", "llc": "LLC", "package": "package", "numa_node": "NUMA node"}
+    known = trace.cpus.select("cpu", "capacity", *places).collect()
+    rows = {row["cpu"]: row for row in known.to_dicts()}
+    texts = [
+        ", ".join(
+            f"{word} {rows[cpu][column]}"
+            for column, word in places.items()
+            if cpu in rows and rows[cpu][column] is not None
+        )
+        for cpu in range(trace.ncpu)
+    ]
+    capacities = [rows[cpu]["capacity"] if cpu in rows else None for cpu in range(trace.ncpu)]
+    return pl.DataFrame(
+        {
+            "processor": pl.Series([names.add(text) for text in texts], dtype=pl.UInt32),
+            "capacity": pl.Series(capacities, dtype=pl.Int64).fill_null(NULL),
+        }
+    )
 
 
 def _thread_track(utid: int) -> int:

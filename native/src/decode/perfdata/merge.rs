@@ -7,27 +7,34 @@ use std::sync::Arc;
 
 use super::records::{Peek, Record, RecordReader};
 use super::scan::{Run, trailing_len};
-use super::session::Session;
+use super::session::{Place, Session};
 use crate::error::Result;
 
 /// Windows of all open stretches together take about this much.
 const MEMORY: usize = 64 << 20;
-const WINDOW_MAX: usize = 256 << 10;
+const WINDOW_MAX: usize = 64 << 10;
 const WINDOW_MIN: usize = 4 << 10;
 
 /// (time, rank among equal times, number of the stretch, slot of its cursor).
 type Key = (u64, u8, u32, u32);
+
+/// A stretch being read, and where its next record belongs.
+struct Cursor {
+    reader: RecordReader,
+    place: Place,
+}
 
 /// Calls `each` with every placed record, in time order.
 pub fn merge(
     file: &Arc<File>,
     session: &Session,
     runs: &[Run],
-    each: &mut dyn FnMut(u64, Record<'_>) -> Result<()>,
+    each: &mut dyn FnMut(Place, Record<'_>) -> Result<()>,
 ) -> Result<()> {
     let window = (MEMORY / most_open(runs).max(1)).clamp(WINDOW_MIN, WINDOW_MAX);
     let mut heap: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
-    let mut cursors: Vec<Option<RecordReader>> = Vec::new();
+    // A stretch that has ended leaves its window to the next one.
+    let mut cursors: Vec<Cursor> = Vec::new();
     let mut free: Vec<u32> = Vec::new();
     let mut waiting = runs.iter().zip(0u32..).peekable();
     loop {
@@ -37,42 +44,55 @@ pub fn merge(
                 break;
             }
             waiting.next();
-            let mut cursor = RecordReader::new(Arc::clone(file), (run.begin, run.end), window);
-            if let Some((ts, rank)) = advance(&mut cursor, session)? {
-                let slot = free.pop().unwrap_or(cursors.len() as u32);
-                if slot as usize == cursors.len() {
-                    cursors.push(None);
+            let slot = free.pop().unwrap_or(cursors.len() as u32);
+            if slot as usize == cursors.len() {
+                let reader = RecordReader::new(Arc::clone(file), (run.begin, run.end), window);
+                cursors.push(Cursor {
+                    reader,
+                    place: Place {
+                        ts: 0,
+                        rank: 0,
+                        event: 0,
+                    },
+                });
+            } else {
+                cursors[slot as usize]
+                    .reader
+                    .restart((run.begin, run.end), window);
+            }
+            let cursor = &mut cursors[slot as usize];
+            match advance(&mut cursor.reader, session)? {
+                Some(place) => {
+                    cursor.place = place;
+                    heap.push(Reverse((place.ts, place.rank, number, slot)));
                 }
-                cursors[slot as usize] = Some(cursor);
-                heap.push(Reverse((ts, rank, number, slot)));
+                None => free.push(slot),
             }
         }
         let Some(Reverse(mut key)) = heap.pop() else {
             return Ok(());
         };
         let slot = key.3;
-        let Some(cursor) = cursors[slot as usize].as_mut() else {
-            continue;
-        };
+        let Cursor { reader, place } = &mut cursors[slot as usize];
         // Stay with this stretch for as long as it is the earliest.
         let others = heap.peek().map_or((u64::MAX, 0, 0, 0), |Reverse(key)| *key);
         let unopened = waiting.peek().map_or(u64::MAX, |(run, _)| run.first);
         let done = loop {
-            if let Peek::Record(record) = cursor.peek()? {
+            if let Peek::Record(record) = reader.peek()? {
                 let size = record.0.len();
-                each(key.0, record)?;
-                cursor.step(size);
+                each(*place, record)?;
+                reader.step(size);
             }
-            match advance(cursor, session)? {
-                Some((ts, rank)) => (key.0, key.1) = (ts, rank),
+            match advance(reader, session)? {
+                Some(next) => *place = next,
                 None => break true,
             }
+            (key.0, key.1) = (place.ts, place.rank);
             if key > others || key.0 >= unopened {
                 break false;
             }
         };
         if done {
-            cursors[slot as usize] = None;
             free.push(slot);
         } else {
             heap.push(Reverse(key));
@@ -94,15 +114,15 @@ fn most_open(runs: &[Run]) -> usize {
     most
 }
 
-/// Steps to the next record that has a place; its time and rank.
+/// Steps to the next record that has a place.
 #[inline]
-fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<(u64, u8)>> {
+fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<Place>> {
     loop {
         let Peek::Record(record) = cursor.peek()? else {
             return Ok(None);
         };
         if let Some(place) = session.place(record) {
-            return Ok(Some((place.ts, place.rank)));
+            return Ok(Some(place));
         }
         let (size, trailing) = (record.0.len(), trailing_len(record));
         cursor.step(size);

@@ -170,27 +170,33 @@ impl Source for PerfData {
         let mut losses = scan.lost.iter().peekable();
         let (mut done, mut told) = (0, 0);
         let mut mapper = Mapper::default();
-        merge::merge(&self.file, &scan.session, &scan.runs, &mut |ts, record| {
-            if ts < scan.first_sample {
-                return Ok(());
-            }
-            let ts = ts.cast_signed();
-            while let Some(lost) = losses.next_if(|lost| lost.begin <= ts) {
-                if let Some(cpu) = lost.cpu {
-                    mapper.lost(cpu);
+        merge::merge(
+            &self.file,
+            &scan.session,
+            &scan.runs,
+            &mut |place, record| {
+                if place.ts < scan.first_sample {
+                    return Ok(());
                 }
-                sink.event(&loss(lost))?;
-            }
-            done += record.0.len() as u64;
-            if done - told > 4 << 20 {
-                told = done;
-                sink.progress(done, self.bytes)?;
-            }
-            if !decode(&scan.session, &mut mapper, record, ts, sink)? {
-                malformed += 1;
-            }
-            Ok(())
-        })?;
+                let ts = place.ts.cast_signed();
+                // A loss begins behind the last record before it.
+                while let Some(lost) = losses.next_if(|lost| lost.begin < ts) {
+                    if let Some(cpu) = lost.cpu {
+                        mapper.lost(cpu);
+                    }
+                    sink.event(&loss(lost))?;
+                }
+                done += record.0.len() as u64;
+                if done - told > 4 << 20 {
+                    told = done;
+                    sink.progress(done, self.bytes)?;
+                }
+                if !decode(&scan.session, &mut mapper, record, place.event, ts, sink)? {
+                    malformed += 1;
+                }
+                Ok(())
+            },
+        )?;
         for lost in losses {
             sink.event(&loss(lost))?;
         }
@@ -243,11 +249,12 @@ fn decode(
     session: &session::Session,
     mapper: &mut Mapper,
     record: Record<'_>,
+    event: usize,
     ts: i64,
     sink: &mut dyn EventSink,
 ) -> Result<bool> {
     let event = match record.kind() {
-        SAMPLE => return sample(session, mapper, record, ts, sink),
+        SAMPLE => return sample(session, mapper, record, event, ts, sink),
         FORK => fork(record, ts),
         EXIT if session.exit_tracepoint => return Ok(true),
         EXIT => exit(record, ts),
@@ -265,12 +272,10 @@ fn sample(
     session: &session::Session,
     mapper: &mut Mapper,
     record: Record<'_>,
+    event: usize,
     ts: i64,
     sink: &mut dyn EventSink,
 ) -> Result<bool> {
-    let Some(event) = session.event_of(record) else {
-        return Ok(false);
-    };
     let event = &session.events[event];
     let Some(plan) = &event.tracepoint else {
         return Ok(true);

@@ -52,6 +52,17 @@ impl RecordReader {
         }
     }
 
+    /// Begins anew with another range of the same file.
+    pub fn restart(&mut self, (begin, end): (u64, u64), window: usize) {
+        let span = usize::try_from(end - begin)
+            .unwrap_or(usize::MAX)
+            .min(window);
+        if self.buffer.len() < span {
+            self.buffer.resize(span, 0);
+        }
+        (self.base, self.end, self.at, self.filled) = (begin, end, 0, 0);
+    }
+
     /// File offset of the next record.
     pub fn offset(&self) -> u64 {
         self.base + self.at as u64

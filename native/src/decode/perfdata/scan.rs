@@ -18,11 +18,12 @@ use super::records::{
     AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
     HEADER_TRACING_DATA, LOST, LOST_SAMPLES, Peek, Record, RecordReader, SAMPLE,
 };
-use super::session::Session;
+use super::session::{Place, Session};
 use crate::error::Result;
 use crate::model::event::{Comm, KnownThread};
 
-const WINDOW: usize = 1 << 20;
+/// Small enough to stay in the cache between reading and scanning.
+const WINDOW: usize = 1 << 17;
 /// A CPU number beyond this is damage, not a machine.
 const CPU_MAX: u32 = 1 << 14;
 
@@ -229,17 +230,14 @@ impl State {
 
     #[inline]
     fn record(&mut self, record: Record<'_>, offset: u64) {
-        match record.kind() {
+        let place = match record.kind() {
             SAMPLE => self.sample(record),
-            COMM if self.session.trailer(record).is_none_or(|(ts, _)| ts == 0) => {
-                self.known_thread(record);
+            kind => {
+                self.other(kind, record);
+                self.session.place(record)
             }
-            FORK => self.early_fork(record),
-            LOST => self.lost(record),
-            LOST_SAMPLES => self.lost_samples(record),
-            _ => {}
-        }
-        if let Some(place) = self.session.place(record) {
+        };
+        if let Some(place) = place {
             if place.ts < self.last || self.runs.is_empty() {
                 if let Some(run) = self.runs.last_mut() {
                     run.end = offset;
@@ -258,22 +256,36 @@ impl State {
         }
     }
 
+    #[cold]
+    fn other(&mut self, kind: u32, record: Record<'_>) {
+        match kind {
+            COMM if self.session.trailer(record).is_none_or(|(ts, _)| ts == 0) => {
+                self.known_thread(record);
+            }
+            FORK => self.early_fork(record),
+            LOST => self.lost(record),
+            LOST_SAMPLES => self.lost_samples(record),
+            _ => {}
+        }
+    }
+
     #[inline]
-    fn sample(&mut self, record: Record<'_>) {
+    fn sample(&mut self, record: Record<'_>) -> Option<Place> {
         let Some(event) = self.session.event_of(record) else {
             self.unknown_ids += 1;
-            return;
+            return None;
         };
         let plan = &self.session.events[event];
+        let place = plan.place(record, event);
         let (Some(ts), Some(cpu)) = (plan.layout.time(record), plan.layout.cpu(record)) else {
             if plan.tracepoint.is_some() {
                 self.malformed += 1;
             }
-            return;
+            return place;
         };
         if cpu >= CPU_MAX {
             self.malformed += 1;
-            return;
+            return place;
         }
         if plan.tracepoint.is_some() {
             self.first_sample = self.first_sample.min(ts);
@@ -288,6 +300,7 @@ impl State {
             counts.resize(at + 1, 0);
         }
         counts[at] += 1;
+        place
     }
 
     /// A COMM record without a time: perf's own list of what ran before.

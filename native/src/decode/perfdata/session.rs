@@ -208,31 +208,47 @@ impl Session {
         match record.kind() {
             SAMPLE => {
                 let event = self.event_of(record)?;
-                let plan = &self.events[event];
-                let tracepoint = plan.tracepoint.as_ref()?;
-                Some(Place {
-                    ts: plan.layout.time(record)?,
-                    rank: tracepoint.rank(),
-                })
+                self.events[event].place(record, event)
             }
             // FORK and EXIT: pid, ppid, tid, ptid, time.
-            FORK | EXIT => Some(u64_at(record.0, 24)?)
-                .filter(|&ts| ts > 0)
-                .map(|ts| Place { ts, rank: 3 }),
-            COMM | LOST => self
-                .trailer(record)
-                .filter(|&(ts, _)| ts > 0)
-                .map(|(ts, _)| Place { ts, rank: 3 }),
+            FORK | EXIT => Place::of_other(u64_at(record.0, 24)?),
+            COMM | LOST => Place::of_other(self.trailer(record)?.0),
             _ => None,
         }
     }
 }
 
 /// Where a record stands among the others.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub ts: u64,
     pub rank: u8,
+    /// The event that a sample belongs to.
+    pub event: usize,
+}
+
+impl Place {
+    /// Of a record that is no sample; time 0 is none.
+    fn of_other(ts: u64) -> Option<Self> {
+        (ts > 0).then_some(Self {
+            ts,
+            rank: 3,
+            event: 0,
+        })
+    }
+}
+
+impl EventPlan {
+    /// The place of a sample of this event, which is number `event`.
+    #[inline]
+    pub fn place(&self, record: Record<'_>, event: usize) -> Option<Place> {
+        let rank = self.tracepoint.as_ref()?.rank();
+        Some(Place {
+            ts: self.layout.time(record)?,
+            rank,
+            event,
+        })
+    }
 }
 
 fn unusable(name: &str, lack: &str, options: &str) -> Error {

@@ -3,6 +3,7 @@
 use super::clocks::{Clocks, MONOTONIC_RAW};
 use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::merge;
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
 
 /// `common_flags`: raised from a hard or soft interrupt or an NMI.
@@ -69,12 +70,201 @@ pub struct Head {
     pub gap: bool,
 }
 
+/// An event as it waits for its turn, a third of an [`Event`] in size.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    ts: i64,
+    /// Who comes, or who is woken.
+    tid: u32,
+    prio: Option<i16>,
+    /// Number of its name.
+    name: u32,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Of the compact form. `prev` None: who left is not known.
+    Switch {
+        prev: Option<u32>,
+        state: State,
+        preempted: Option<bool>,
+    },
+    Wake {
+        kind: WakeKind,
+        waker: Option<u32>,
+        current: Option<u32>,
+        target: Option<u16>,
+    },
+    /// Number of the event among the others.
+    Other(u32),
+}
+
+/// The events of one bundle in time order; where both have one at a time, full
+/// events come before compact ones.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    cpu: u16,
+    full: Vec<Row>,
+    compact: Vec<Row>,
+    others: Vec<Event>,
+    names: Vec<Comm>,
+    /// How many of each have been taken.
+    full_at: usize,
+    compact_at: usize,
+    /// Is a full event next, and where does it stand?
+    next: Option<(bool, merge::Head)>,
+}
+
+impl Bundle {
+    pub fn clear(&mut self) {
+        self.full.clear();
+        self.compact.clear();
+        self.others.clear();
+        self.names.clear();
+        (self.full_at, self.compact_at, self.next) = (0, 0, None);
+    }
+
+    fn push_other(&mut self, event: Event) {
+        let form = Form::Other(self.others.len() as u32);
+        self.others.push(event);
+        self.full.push(Row {
+            ts: event.ts(),
+            tid: 0,
+            prio: None,
+            name: 0,
+            form,
+        });
+    }
+
+    fn begin(&mut self) {
+        for rows in [&mut self.full, &mut self.compact] {
+            // Stable: equal times keep the order of the writer.
+            if !rows.is_sorted_by_key(|row| row.ts) {
+                rows.sort_by_key(|row| row.ts);
+            }
+        }
+        self.find_next();
+    }
+
+    /// Passes over what is earlier than `ts`; how many that were.
+    pub fn skip_before(&mut self, ts: i64) -> u64 {
+        if self.next.is_none_or(|(_, head)| head.ts >= ts) {
+            return 0;
+        }
+        self.full_at = self.full.partition_point(|row| row.ts < ts);
+        self.compact_at = self.compact.partition_point(|row| row.ts < ts);
+        self.find_next();
+        (self.full_at + self.compact_at) as u64
+    }
+
+    #[inline]
+    fn find_next(&mut self) {
+        let head = |row: &Row| merge::Head {
+            ts: row.ts,
+            rank: self.rank(row.form),
+        };
+        let full = self.full.get(self.full_at);
+        let compact = self.compact.get(self.compact_at);
+        self.next = match (full, compact) {
+            (Some(full), Some(compact)) if full.ts <= compact.ts => Some((true, head(full))),
+            (_, Some(compact)) => Some((false, head(compact))),
+            (Some(full), None) => Some((true, head(full))),
+            (None, None) => None,
+        };
+    }
+
+    /// Among the events of other CPUs at one time.
+    #[inline]
+    fn rank(&self, form: Form) -> u8 {
+        match form {
+            Form::Switch { .. } => 0,
+            Form::Wake { .. } => 1,
+            Form::Other(number) => match self.others.get(number as usize) {
+                Some(Event::Switch { .. }) => 0,
+                Some(Event::Migrate { .. }) => 2,
+                _ => 3,
+            },
+        }
+    }
+
+    #[inline]
+    pub fn head(&self) -> Option<merge::Head> {
+        self.next.map(|(_, head)| head)
+    }
+
+    /// The next event.
+    #[inline]
+    pub fn take(&mut self) -> Option<Event> {
+        let row = if self.next?.0 {
+            self.full_at += 1;
+            self.full.get(self.full_at - 1)
+        } else {
+            self.compact_at += 1;
+            self.compact.get(self.compact_at - 1)
+        };
+        let Row {
+            ts,
+            tid,
+            prio,
+            name,
+            form,
+        } = *row?;
+        self.find_next();
+        let comm = self.names.get(name as usize).copied().unwrap_or_default();
+        let who = Party {
+            tid,
+            idle: tid == 0,
+            prio,
+            comm,
+            ..Party::default()
+        };
+        let cpu = self.cpu;
+        Some(match form {
+            Form::Switch {
+                prev,
+                state: prev_state,
+                preempted,
+            } => {
+                let prev = prev.map_or_else(Party::unknown, |tid| Party {
+                    tid,
+                    idle: tid == 0,
+                    ..Party::default()
+                });
+                Event::Switch {
+                    ts,
+                    cpu,
+                    prev,
+                    prev_state,
+                    preempted,
+                    next: who,
+                }
+            }
+            Form::Wake {
+                kind,
+                waker,
+                current,
+                target: target_cpu,
+            } => Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                waker,
+                current,
+                who,
+                target_cpu,
+            },
+            Form::Other(number) => self.others.get(number as usize).copied()?,
+        })
+    }
+}
+
 struct Decoder<'a> {
     ts_offset: i64,
     cpu: u16,
     states: &'a StateTable,
     state: &'a mut CpuState,
-    out: &'a mut Vec<Event>,
+    out: &'a mut Bundle,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
@@ -84,9 +274,10 @@ pub fn decode(
     states: &StateTable,
     clocks: &Clocks,
     state: &mut CpuState,
-    out: &mut Vec<Event>,
+    out: &mut Bundle,
 ) -> Head {
     out.clear();
+    out.cpu = cpu;
     let mut head = Head::default();
     let mut compact = None;
     let (mut clock, mut ftrace_ts, mut boot_ts) = (0, None, None);
@@ -130,15 +321,10 @@ pub fn decode(
             decoder.event(value.bytes());
         }
     }
-    let plain = decoder.out.len();
     if let Some(compact) = compact {
         decoder.compact(compact);
     }
-    let whole = decoder.out.len();
-    if plain > 0 && plain < whole || !out.is_sorted_by_key(Event::ts) {
-        // Stable: equal times keep the order of the writer.
-        out.sort_by_key(Event::ts);
-    }
+    out.begin();
     head
 }
 
@@ -231,11 +417,64 @@ impl Decoder<'_> {
         } else {
             (kind, message)
         };
-        match self.read(kind, message, ts, tid, flags) {
-            Some(Some(event)) => self.out.push(event),
+        if let WAKEUP | WAKING | WAKEUP_NEW = kind {
+            if self.wake(kind, message, ts, tid, flags).is_none() {
+                self.state.malformed += 1;
+            }
+            return;
+        }
+        match self.read(kind, message, ts, tid) {
+            Some(Some(event)) => self.out.push_other(event),
             Some(None) => {}
             None => self.state.malformed += 1,
         }
+    }
+
+    /// The most frequent of the full events. None: damaged.
+    #[inline]
+    fn wake(
+        &mut self,
+        kind: u32,
+        message: &[u8],
+        ts: i64,
+        current: Option<u32>,
+        flags: u64,
+    ) -> Option<()> {
+        let (count, kind) = match kind {
+            WAKEUP => (1, WakeKind::Enqueued),
+            WAKING => (2, WakeKind::Waking),
+            _ => (3, WakeKind::New),
+        };
+        let (mut comm, mut woken, mut prio, mut target) = (Comm::default(), 0, None, None);
+        let mut fields = Fields::new(message);
+        for (number, value) in &mut fields {
+            match number {
+                1 => comm = Comm::new(value.bytes()),
+                2 => woken = value.signed(),
+                3 => prio = i16::try_from(value.signed()).ok(),
+                5 => target = u16::try_from(value.signed()).ok(),
+                _ => {}
+            }
+        }
+        let tid = u32::try_from(woken).ok().filter(|_| !fields.damaged())?;
+        let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
+        let name = self.out.names.len() as u32;
+        self.out.names.push(comm);
+        let form = Form::Wake {
+            kind,
+            waker,
+            current,
+            target,
+        };
+        self.out.full.push(Row {
+            ts,
+            tid,
+            prio,
+            name,
+            form,
+        });
+        self.state.counts[count] += 1;
+        Some(())
     }
 
     /// Some(None): an event we have no use for. None: damaged.
@@ -245,7 +484,6 @@ impl Decoder<'_> {
         message: &[u8],
         ts: i64,
         current: Option<u32>,
-        flags: u64,
     ) -> Option<Option<Event>> {
         let cpu = self.cpu;
         let small = Small::read(message)?;
@@ -263,27 +501,6 @@ impl Decoder<'_> {
                         prev_state,
                         preempted,
                         next,
-                    },
-                )
-            }
-            WAKEUP | WAKING | WAKEUP_NEW => {
-                let (count, kind) = match kind {
-                    WAKEUP => (1, WakeKind::Enqueued),
-                    WAKING => (2, WakeKind::Waking),
-                    _ => (3, WakeKind::New),
-                };
-                let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
-                let who = small.party(1, 2, 3)?;
-                (
-                    count,
-                    Event::Wakeup {
-                        ts,
-                        cpu,
-                        kind,
-                        waker,
-                        current,
-                        who,
-                        target_cpu: small.cpu(5),
                     },
                 )
             }
@@ -366,12 +583,13 @@ impl Decoder<'_> {
 
     /// CompactSched: one column per field, times as differences, names by index.
     fn compact(&mut self, bytes: &[u8]) {
-        let mut names: Vec<Comm> = Vec::new();
         let mut columns = [Packed::default(); 13];
+        // Full events have put their names there.
+        let before = self.out.names.len() as u32;
         let mut fields = Fields::new(bytes);
         for (number, value) in &mut fields {
             match number {
-                5 => names.push(Comm::new(value.bytes())),
+                5 => self.out.names.push(Comm::new(value.bytes())),
                 _ => {
                     if let Some(column) = columns.get_mut(number as usize) {
                         *column = Packed(value.bytes());
@@ -380,11 +598,12 @@ impl Decoder<'_> {
             }
         }
         self.state.malformed += u64::from(fields.damaged());
+        let names = self.out.names.len() as u32;
         let name = |index: u64| {
-            usize::try_from(index)
-                .ok()
-                .and_then(|i| names.get(i))
-                .copied()
+            u32::try_from(index)
+                .ok()?
+                .checked_add(before)
+                .filter(|&index| index < names)
         };
         let [
             _,
@@ -414,31 +633,36 @@ impl Decoder<'_> {
             };
             if wake_first {
                 let ts = self.ts(next_wake.unwrap_or(0));
-                let (Some(tid), Some(comm)) = (wake_tid.next(), wake_comm.next().and_then(name))
+                let (Some(woken), Some(name)) = (wake_tid.next(), wake_comm.next().and_then(name))
                 else {
                     self.state.malformed += 1;
                     break;
                 };
-                let target = wake_cpu.next();
-                let prio = wake_prio.next();
+                let target = wake_cpu.next().and_then(|cpu| u16::try_from(cpu).ok());
+                let prio = wake_prio.next().and_then(prio);
                 // Written since Perfetto 42; without it every waker counts as a thread.
                 let interrupt = wake_flags
                     .next()
                     .is_some_and(|flags| flags & IN_INTERRUPT != 0);
                 self.state.counts[2] += 1;
-                self.out.push(Event::Wakeup {
-                    ts,
-                    cpu: self.cpu,
+                let waker = if interrupt { None } else { self.state.current };
+                let form = Form::Wake {
                     kind: WakeKind::Waking,
-                    waker: if interrupt { None } else { self.state.current },
+                    waker,
                     current: None,
-                    who: party(tid, prio, comm),
-                    target_cpu: target.and_then(|cpu| u16::try_from(cpu).ok()),
+                    target,
+                };
+                self.out.compact.push(Row {
+                    ts,
+                    tid: tid(woken),
+                    prio,
+                    name,
+                    form,
                 });
                 next_wake = step(wake_ts, &mut wake_at);
             } else {
                 let ts = self.ts(next_switch.unwrap_or(0));
-                let (Some(bits), Some(tid), Some(comm)) = (
+                let (Some(bits), Some(next), Some(name)) = (
                     switch_state.next(),
                     switch_tid.next(),
                     switch_comm.next().and_then(name),
@@ -446,24 +670,16 @@ impl Decoder<'_> {
                     self.state.malformed += 1;
                     break;
                 };
-                let next = party(tid, switch_prio.next(), comm);
-                let prev = self.state.current.replace(next.tid);
+                let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
+                let prev = self.state.current.replace(next);
                 self.state.counts[0] += 1;
-                self.out.push(match prev.filter(|&prev| prev != next.tid) {
-                    Some(prev) => {
-                        let (prev_state, preempted) = state(self.states, bits);
-                        let prev = Party {
-                            tid: prev,
-                            idle: prev == 0,
-                            ..Party::default()
-                        };
-                        Event::Switch {
-                            ts,
-                            cpu: self.cpu,
+                let form = match prev.filter(|&prev| prev != next) {
+                    Some(_) => {
+                        let (state, preempted) = state(self.states, bits);
+                        Form::Switch {
                             prev,
-                            prev_state,
+                            state,
                             preempted,
-                            next,
                         }
                     }
                     // Only the next thread is written, and the one before it is not
@@ -472,16 +688,19 @@ impl Decoder<'_> {
                     // the chain for broken and invents no running time.
                     None => {
                         self.state.unknown_prev += 1;
-                        let (prev, prev_state) = (Party::unknown(), State::Unknown);
-                        Event::Switch {
-                            ts,
-                            cpu: self.cpu,
-                            prev,
-                            prev_state,
+                        Form::Switch {
+                            prev: None,
+                            state: State::Unknown,
                             preempted: None,
-                            next,
                         }
                     }
+                };
+                self.out.compact.push(Row {
+                    ts,
+                    tid: next,
+                    prio,
+                    name,
+                    form,
                 });
                 next_switch = step(switch_ts, &mut switch_at);
             }
@@ -508,15 +727,13 @@ fn step(deltas: &mut Packed<'_>, at: &mut u64) -> Option<u64> {
     Some(*at)
 }
 
+/// Negative int32 numbers are sign-extended on the wire.
 #[inline]
-fn party(tid: u64, prio: Option<u64>, comm: Comm) -> Party {
-    // Negative int32 numbers are sign-extended on the wire.
-    let tid = u32::try_from(tid.cast_signed()).unwrap_or(0);
-    Party {
-        tid,
-        idle: tid == 0,
-        prio: prio.and_then(|prio| i16::try_from(prio.cast_signed()).ok()),
-        comm,
-        ..Party::default()
-    }
+fn tid(number: u64) -> u32 {
+    u32::try_from(number.cast_signed()).unwrap_or(0)
+}
+
+#[inline]
+fn prio(number: u64) -> Option<i16> {
+    i16::try_from(number.cast_signed()).ok()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::wire::varint;
 use crate::error::{Error, Result};
 
-const WINDOW: usize = 1 << 20;
+const WINDOW: usize = 1 << 18;
 /// No writer makes packets near this size; a longer one is damage.
 const PACKET_MAX: u64 = 256 << 20;
 

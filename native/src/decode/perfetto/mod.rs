@@ -13,8 +13,6 @@ mod input;
 mod scan;
 mod wire;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,11 +21,12 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
 };
-use bundle::{CpuState, NAMES, decode};
+use bundle::{Bundle, CpuState, NAMES, decode};
 use input::{Span, read_at};
 use scan::{Scan, Scanned, scan};
 use wire::Fields;
@@ -139,17 +138,31 @@ impl Perfetto {
         Ok(perfetto)
     }
 
-    /// Which wake steps were recorded: asked of the first bundles of each CPU.
+    /// Which wake steps were recorded: asked of the first bundles of each CPU,
+    /// until both were seen or a small part of the trace was read.
     fn which_wakes(&mut self) -> Result<()> {
         const SAMPLED: usize = 16;
-        let (mut bytes, mut events) = (Vec::new(), Vec::new());
-        for cpu in 0..self.scan.bundles.len() {
-            let mut state = CpuState::default();
-            for &span in self.scan.bundles[cpu].iter().take(SAMPLED) {
-                self.bundle(cpu, span, &mut state, &mut bytes, &mut events)?;
+        const ENOUGH: u64 = 1 << 18;
+        let (mut bytes, mut events) = (Vec::new(), Bundle::default());
+        let cpus = self.scan.bundles.len();
+        let mut states: Vec<CpuState> = (0..cpus).map(|_| CpuState::default()).collect();
+        let mut read = 0;
+        for number in 0..SAMPLED {
+            for (cpu, state) in states.iter_mut().enumerate() {
+                let Some(&span) = self.scan.bundles[cpu].get(number) else {
+                    continue;
+                };
+                self.bundle(cpu, span, state, &mut bytes, &mut events)?;
+                self.info.has_enqueued |= state.counts[1] > 0;
+                self.info.has_waking |= state.counts[2] > 0;
+                read += u64::from(span.len);
+                if self.info.has_enqueued && self.info.has_waking {
+                    return Ok(());
+                }
             }
-            self.info.has_enqueued |= state.counts[1] > 0;
-            self.info.has_waking |= state.counts[2] > 0;
+            if number > 0 && read > ENOUGH {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -160,7 +173,7 @@ impl Perfetto {
         span: Span,
         state: &mut CpuState,
         bytes: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        events: &mut Bundle,
     ) -> Result<bundle::Head> {
         bytes.resize(span.len as usize, 0);
         read_at(&self.file, bytes, span.at)?;
@@ -177,17 +190,29 @@ impl Perfetto {
 }
 
 /// One CPU's bundles, one of them decoded.
-#[derive(Default)]
-struct Cursor {
+struct Cursor<'a> {
+    trace: &'a Perfetto,
+    cpu: usize,
     state: CpuState,
     next: usize,
-    events: Vec<Event>,
-    at: usize,
+    events: Bundle,
     /// Time of the last event handed on.
     last: Option<i64>,
     losses: u64,
     backwards: u64,
 }
+
+/// What the CPUs' cursors have in common.
+struct Shared<'a> {
+    known: Memberships<'a>,
+    /// A bundle as it is in the file.
+    bytes: Vec<u8>,
+    done: u64,
+    told: u64,
+}
+
+/// Bytes between two reports of progress.
+const REPORT: u64 = 4 << 20;
 
 impl Source for Perfetto {
     fn info(&self) -> &SourceInfo {
@@ -195,67 +220,61 @@ impl Source for Perfetto {
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut cursors: Vec<Cursor> = self
-            .scan
-            .bundles
-            .iter()
-            .map(|_| Cursor::default())
+        let trace = &*self;
+        let mut cursors: Vec<Cursor> = (0..trace.scan.bundles.len())
+            .map(|cpu| Cursor::new(trace, cpu))
             .collect();
-        let mut heap: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
-        let (mut bytes, mut done) = (Vec::new(), 0);
+        let known = Memberships::new(&trace.scan);
+        let mut shared = Shared {
+            known,
+            bytes: Vec::new(),
+            done: 0,
+            told: 0,
+        };
         let mut late: Vec<(usize, i64)> = Vec::new();
-        for (cpu, cursor) in cursors.iter_mut().enumerate() {
-            let head = self.load(cpu, cursor, &mut bytes, &mut done)?;
-            if let Some(key) = key(cursor, cpu) {
-                if head.is_some_and(|head| head.lost || head.previous_end.is_some()) {
-                    late.push((cpu, key.0.0));
-                }
-                heap.push(key);
-            }
-        }
-        if let Some(Reverse((begin, ..))) = heap.peek() {
-            late_starts(&late, *begin, sink)?;
-        }
-        let mut known = Memberships::new(&self.scan);
-        while let Some(mut top) = heap.peek_mut() {
-            let Reverse((_, _, cpu)) = *top;
-            let cursor = &mut cursors[cpu];
-            let mut event = cursor.events[cursor.at];
-            known.complete(&mut event);
-            sink.event(&event)?;
-            cursor.last = Some(event.ts());
-            cursor.at += 1;
-            if cursor.at == cursor.events.len()
-                && let Some(head) = self.load(cpu, cursor, &mut bytes, &mut done)?
+        for cursor in &mut cursors {
+            let head = cursor.load(&mut shared)?;
+            if let Some(first) = cursor.head()
+                && head.is_some_and(|head| head.lost || head.previous_end.is_some())
             {
-                sink.progress(done, self.scan.bytes)?;
-                if head.lost || head.gap {
-                    cursor.losses += 1;
-                    sink.event(&loss(cpu, cursor))?;
-                }
-            }
-            match key(cursor, cpu) {
-                Some(key) => *top = key,
-                None => {
-                    std::collections::binary_heap::PeekMut::pop(top);
-                }
+                late.push((cursor.cpu, first.ts));
             }
         }
-        Ok(self.end(&cursors))
+        if let Some(begin) = cursors
+            .iter()
+            .filter_map(Cursor::head)
+            .map(|head| head.ts)
+            .min()
+        {
+            late_starts(&late, begin, sink)?;
+        }
+        merge(&mut cursors, &mut shared, sink)?;
+        Ok(trace.end(&cursors))
     }
 }
 
-type Key = (i64, u8, usize);
+impl<'a> Stream for Cursor<'a> {
+    type Shared = Shared<'a>;
 
-fn key(cursor: &Cursor, cpu: usize) -> Option<Reverse<Key>> {
-    let event = cursor.events.get(cursor.at)?;
-    let rank = match event {
-        Event::Switch { .. } => 0,
-        Event::Wakeup { .. } => 1,
-        Event::Migrate { .. } => 2,
-        _ => 3,
-    };
-    Some(Reverse((event.ts(), rank, cpu)))
+    #[inline]
+    fn head(&self) -> Option<Head> {
+        self.events.head()
+    }
+
+    #[inline]
+    fn pop(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(mut event) = self.events.take() else {
+            return Ok(());
+        };
+        shared.known.complete(&mut event);
+        self.last = Some(event.ts());
+        sink.event(&event)?;
+        if self.events.head().is_some() {
+            Ok(())
+        } else {
+            self.go_on(shared, sink)
+        }
+    }
 }
 
 /// CPUs that began later than others, where the file says that there were
@@ -273,50 +292,70 @@ fn late_starts(late: &[(usize, i64)], begin: i64, sink: &mut dyn EventSink) -> R
     Ok(())
 }
 
-/// Between a CPU's last event and the bundle just loaded.
-fn loss(cpu: usize, cursor: &Cursor) -> Event {
-    let begin = cursor.last.unwrap_or(0);
-    Event::Loss {
-        cpu: u16::try_from(cpu).ok(),
-        ts_begin: begin,
-        ts_end: cursor.events.first().map_or(begin, Event::ts),
-        count: None,
-        reason: LossReason::Overrun,
+impl<'a> Cursor<'a> {
+    fn new(trace: &'a Perfetto, cpu: usize) -> Self {
+        Self {
+            trace,
+            cpu,
+            state: CpuState::default(),
+            next: 0,
+            events: Bundle::default(),
+            last: None,
+            losses: 0,
+            backwards: 0,
+        }
+    }
+
+    /// Decodes the next bundle that holds events; None when there is no more.
+    fn load(&mut self, shared: &mut Shared<'a>) -> Result<Option<bundle::Head>> {
+        let mut all = bundle::Head::default();
+        while let Some(&span) = self.trace.scan.bundles[self.cpu].get(self.next) {
+            self.next += 1;
+            shared.done += u64::from(span.len);
+            let (state, events) = (&mut self.state, &mut self.events);
+            let head = self
+                .trace
+                .bundle(self.cpu, span, state, &mut shared.bytes, events)?;
+            all.lost |= head.lost;
+            all.gap |= head.gap;
+            all.previous_end = all.previous_end.or(head.previous_end);
+            if let Some(last) = self.last {
+                self.backwards += self.events.skip_before(last);
+            }
+            if self.events.head().is_some() {
+                return Ok(Some(all));
+            }
+        }
+        self.events.clear();
+        Ok(None)
+    }
+
+    /// On to the next bundle, and what is missing between the two.
+    #[cold]
+    fn go_on(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(head) = self.load(shared)? else {
+            return Ok(());
+        };
+        if shared.done - shared.told > REPORT {
+            shared.told = shared.done;
+            sink.progress(shared.done, self.trace.scan.bytes)?;
+        }
+        if head.lost || head.gap {
+            self.losses += 1;
+            let begin = self.last.unwrap_or(0);
+            sink.event(&Event::Loss {
+                cpu: u16::try_from(self.cpu).ok(),
+                ts_begin: begin,
+                ts_end: self.events.head().map_or(begin, |head| head.ts),
+                count: None,
+                reason: LossReason::Overrun,
+            })?;
+        }
+        Ok(())
     }
 }
 
 impl Perfetto {
-    /// Decodes the next bundle that holds events; None when there is no more.
-    fn load(
-        &self,
-        cpu: usize,
-        cursor: &mut Cursor,
-        bytes: &mut Vec<u8>,
-        done: &mut u64,
-    ) -> Result<Option<bundle::Head>> {
-        let mut all = bundle::Head::default();
-        while let Some(&span) = self.scan.bundles[cpu].get(cursor.next) {
-            cursor.next += 1;
-            cursor.at = 0;
-            *done += u64::from(span.len);
-            let head = self.bundle(cpu, span, &mut cursor.state, bytes, &mut cursor.events)?;
-            all.lost |= head.lost;
-            all.gap |= head.gap;
-            all.previous_end = all.previous_end.or(head.previous_end);
-            if let Some(last) = cursor.last {
-                let before = cursor.events.len();
-                cursor.events.retain(|event| event.ts() >= last);
-                cursor.backwards += (before - cursor.events.len()) as u64;
-            }
-            if !cursor.events.is_empty() {
-                return Ok(Some(all));
-            }
-        }
-        cursor.events.clear();
-        cursor.at = 0;
-        Ok(None)
-    }
-
     fn end(&self, cursors: &[Cursor]) -> SourceEnd {
         let mut end = SourceEnd {
             warnings: self.warnings.clone(),
@@ -378,13 +417,18 @@ impl Perfetto {
 struct Memberships<'a> {
     rest: std::iter::Peekable<std::slice::Iter<'a, scan::Membership>>,
     pending: FxHashMap<u32, u32>,
+    /// Bit `tid % 4096` is set for each that was ever pending: most threads of a
+    /// process tree never run, and asking the map for every event would cost.
+    asked: [u64; 64],
 }
 
 impl<'a> Memberships<'a> {
     fn new(scan: &'a Scan) -> Self {
+        let rest = scan.memberships.iter().peekable();
         Self {
-            rest: scan.memberships.iter().peekable(),
+            rest,
             pending: FxHashMap::default(),
+            asked: [0; 64],
         }
     }
 
@@ -393,12 +437,17 @@ impl<'a> Memberships<'a> {
         let now = event.ts();
         while let Some(known) = self.rest.next_if(|known| known.ts.cast_signed() <= now) {
             self.pending.insert(known.tid, known.pid);
+            let (word, bit) = place(known.tid);
+            self.asked[word] |= 1 << bit;
         }
         if self.pending.is_empty() {
             return;
         }
         let mut name = |party: &mut Party| {
-            if let Some(pid) = self.pending.remove(&party.tid) {
+            let (word, bit) = place(party.tid);
+            if self.asked[word] >> bit & 1 != 0
+                && let Some(pid) = self.pending.remove(&party.tid)
+            {
                 party.pid = Some(pid);
             }
         };
@@ -411,6 +460,11 @@ impl<'a> Memberships<'a> {
             _ => {}
         }
     }
+}
+
+/// Of a thread's bit in `asked`: word and bit.
+fn place(tid: u32) -> (usize, u32) {
+    ((tid >> 6 & 63) as usize, tid & 63)
 }
 
 fn cpus(scan: &Scan, ncpu: u16) -> Vec<CpuInfo> {

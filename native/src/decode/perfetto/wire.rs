@@ -37,12 +37,26 @@ impl<'a> Value<'a> {
 }
 
 /// A varint at the beginning of `bytes`; steps over it.
-#[inline]
+#[inline(always)]
 pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         *bytes = rest;
         return Some(u64::from(first));
+    }
+    longer(bytes)
+}
+
+fn longer(bytes: &mut &[u8]) -> Option<u64> {
+    let (&first, rest) = bytes.split_first()?;
+    if let Some((&head, _)) = bytes.split_first_chunk::<8>() {
+        // All at once: the first byte without its top bit ends the number.
+        let word = u64::from_le_bytes(head);
+        let stops = !word & 0x8080_8080_8080_8080;
+        if stops != 0 {
+            *bytes = &bytes[stops.trailing_zeros() as usize / 8 + 1..];
+            return Some(squeezed(word & (stops ^ (stops - 1))));
+        }
     }
     let mut value = u64::from(first & 0x7f);
     for (index, &byte) in rest.iter().take(9).enumerate() {
@@ -53,6 +67,14 @@ pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// The lower seven bits of each byte, side by side.
+#[inline]
+fn squeezed(word: u64) -> u64 {
+    let pairs = (word & 0x007f_007f_007f_007f) | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4
 }
 
 /// The fields of one message.
@@ -125,8 +147,44 @@ pub struct Packed<'a>(pub &'a [u8]);
 impl Iterator for Packed<'_> {
     type Item = u64;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<u64> {
         varint(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_varint_of_any_length_reads_the_same_with_and_without_bytes_behind_it() {
+        for bits in 0..=64u32 {
+            let value = if bits == 0 {
+                0
+            } else {
+                u64::MAX >> (64 - bits) ^ 0b101 << (bits / 2)
+            };
+            let (mut bytes, mut rest) = (Vec::new(), value);
+            while rest >= 0x80 {
+                bytes.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            bytes.push(rest as u8);
+            for behind in [0, 1, 7, 12] {
+                let whole = [bytes.as_slice(), &vec![0xff; behind]].concat();
+                let mut left = whole.as_slice();
+                assert_eq!(
+                    varint(&mut left),
+                    Some(value),
+                    "{bits} bits, {behind} behind"
+                );
+                assert_eq!(left.len(), behind);
+            }
+            for len in 0..bytes.len() {
+                assert_eq!(varint(&mut &bytes[..len]), None);
+            }
+        }
+        assert_eq!(varint(&mut [0xff; 16].as_slice()), None);
     }
 }

@@ -1,0 +1,110 @@
+//! The functions that Python calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::types::{Int16Type, Int64Type, UInt16Type, UInt32Type};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::rows::Rows;
+use super::{Ended, Facts, Figures, figures, follower};
+use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::error::{Error, Result};
+
+fn facts(frames: &HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> PyResult<Facts> {
+    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
+        match frames.get(name) {
+            Some(table) => Ok(read_stream(table)?.1),
+            None => Ok(Vec::new()),
+        }
+    };
+    Ok(Facts {
+        switches: Rows::new(&read("switches")?)?,
+        wakeups: Rows::new(&read("wakeups")?)?,
+        births: Rows::new(&read("births")?)?,
+        ncpu: u32::from(ncpu),
+    })
+}
+
+/// n, total, p50, p99 and max (ns) of the waits that each tool in `names` would count.
+///
+/// `frames`, in order of ts: `switches` (ts, cpu, prev_utid, left: 0, 1 for R, 2 for R+,
+/// next_utid, next_prio), `wakeups` (ts, utid, code of kind), `births` (ts, utid).
+#[pyfunction]
+pub fn definition_figures<'py>(
+    py: Python<'py>,
+    frames: HashMap<String, Bound<'py, PyAny>>,
+    ncpu: u16,
+    names: Vec<String>,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let facts = facts(&frames, ncpu)?;
+    let figures = py.detach(|| -> Result<Vec<Figures>> {
+        let mut waits: Vec<Vec<i64>> = names.iter().map(|_| Vec::new()).collect();
+        let mut followers = Vec::new();
+        for (name, waits) in names.iter().zip(&mut waits) {
+            followers.push(follower(name, |ended| waits.push(ended.wait))?);
+        }
+        facts.follow(&mut followers)?;
+        drop(followers);
+        Ok(waits.iter_mut().map(|waits| figures(waits)).collect())
+    })?;
+    let mut found = Vec::new();
+    for Figures {
+        n,
+        total,
+        p50,
+        p99,
+        max,
+    } in figures
+    {
+        let row = PyDict::new(py);
+        row.set_item("n", n)?;
+        row.set_item("total", total)?;
+        row.set_item("p50", p50)?;
+        row.set_item("p99", p99)?;
+        row.set_item("max", max)?;
+        found.push(row);
+    }
+    Ok(found)
+}
+
+/// The waits that the tool `name` would count, in order of ts_run: utid,
+/// ts_ready, ts_run, cpu, prio, wait. `frames` as for `definition_figures`.
+#[pyfunction]
+pub fn definition_waits(
+    py: Python<'_>,
+    frames: HashMap<String, Bound<'_, PyAny>>,
+    ncpu: u16,
+    name: &str,
+) -> PyResult<ArrowTable> {
+    let facts = facts(&frames, ncpu)?;
+    Ok(py.detach(|| table(&facts, name))?)
+}
+
+fn table(facts: &Facts, name: &str) -> Result<ArrowTable> {
+    let mut rows: Vec<Ended> = Vec::new();
+    facts.follow(&mut [follower(name, |ended| rows.push(ended))?])?;
+    let times = |value: fn(&Ended) -> i64| -> ArrayRef {
+        Arc::new(
+            rows.iter()
+                .map(value)
+                .collect::<PrimitiveArray<Int64Type>>(),
+        )
+    };
+    let utid: PrimitiveArray<UInt32Type> = rows.iter().map(|row| row.utid).collect();
+    let cpu: PrimitiveArray<UInt16Type> = rows.iter().map(|row| row.cpu).collect();
+    let prio: PrimitiveArray<Int16Type> = rows.iter().map(|row| row.prio).collect();
+    let columns: [(&str, ArrayRef); 6] = [
+        ("utid", Arc::new(utid)),
+        ("ts_ready", times(|row| row.since)),
+        ("ts_run", times(|row| row.ts_run)),
+        ("cpu", Arc::new(cpu)),
+        ("prio", Arc::new(prio)),
+        ("wait", times(|row| row.wait)),
+    ];
+    let batch = RecordBatch::try_from_iter(columns)
+        .map_err(|error| Error::usage(format!("columns that do not fit: {error}"), "", ""))?;
+    Ok(ArrowTable::new(batch.schema(), vec![batch]))
+}
