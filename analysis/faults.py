@@ -22,7 +22,7 @@ from schedscope.analysis.migration import migration_summary, ping_pong
 from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation import starvation, starvation_summary
-from schedscope.analysis.work_conservation import reading_once, wasted_time
+from schedscope.analysis.work_conservation import by_name, reading_once, wasted_time
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
 if TYPE_CHECKING:
@@ -95,10 +95,9 @@ class Faults:
 
     @cached_property
     def machine(self) -> dict[str, int]:
-        """The row of `wasted_time` about the machine; that about names is kept for others."""
+        """The row of `wasted_time` about the machine; that about threads is kept for others."""
         with reading_once(self.trace):
-            for by in ("comm", "tid", "cpu"):
-                once(wasted_time, self.trace, by=by)
+            once(wasted_time, self.trace, by="tid")
             return once(wasted_time, self.trace).row(0, named=True)
 
     @cached_property
@@ -112,6 +111,13 @@ class Faults:
         """The row about the machine's queue, where it was too long for most of the time."""
         row = once(queue_depth_summary, self.trace, by="machine").row(0, named=True)
         return row if row["observed"] and row["overload_frac"] >= 0.5 else None
+
+    @cached_property
+    def outside(self) -> pl.DataFrame:
+        """The rows of `runs_outside_affinity`, of which there are none without masks."""
+        known = self.trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
+        trace = self.trace
+        return once(runs_outside_affinity, trace) if known else pl.DataFrame({"utid": []})
 
     # ---- trust ----
 
@@ -216,7 +222,7 @@ class Faults:
             f"CPUs idled {duration(row['wasted'])} while threads {sure}waited elsewhere,"
             f" {percent(row['wasted_idle_frac'])} of all idle time."
         )
-        worst = once(wasted_time, self.trace, by="comm")
+        worst = by_name(once(wasted_time, self.trace, by="tid"))
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
             text += f" Threads named {printable(name or '?')} waited most of it, {duration(time)}."
@@ -241,7 +247,7 @@ class Faults:
 
     def _crowded(self) -> Iterator[Fault]:
         """Programs that may use one CPU only, behind threads that are seen to run elsewhere."""
-        outside = once(runs_outside_affinity, self.trace)["utid"].unique().to_list()
+        outside = self.outside["utid"].unique().to_list()
         pinned = (
             self.trace.threads.filter(
                 pl.col("affinity").str.contains(r"^\d+$"), pl.col("kernel").eq(False)
@@ -332,7 +338,7 @@ class Faults:
         yield Fault("ping-pong", cost, text, "migrations --ping-pong")
 
     def _outside(self) -> Iterator[Fault]:
-        frame = once(runs_outside_affinity, self.trace)
+        frame = self.outside
         if frame.is_empty():
             return
         worst, n = frame.row(0, named=True), frame["utid"].n_unique()

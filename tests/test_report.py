@@ -139,7 +139,7 @@ def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name:
         links = dict(re.findall(r'<a href="#([^"]*)">(\w+)</a>', item))
         assert set(links.values()) == {"table", "figure"}, row["topic"]
         assert set(links) <= names
-        said = html.unescape(item)
+        said = html.unescape(item).replace("\xa0", " ")
         assert row["text"] in said
         assert f"schedscope {row['command']}</code>" in said
         assert runs(row["command"], name)
@@ -182,7 +182,7 @@ def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:
 
 
 def test_the_page_says_the_numbers() -> None:
-    words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words)
+    words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words).replace("\xa0", " ")
     assert "Threads waited for a CPU 2 times, 120 µs in all, within 1.00 ms on 2 CPUs." in words
     assert "began 0.000400 s into the trace and had not ended after 600 µs" in words
     for section in (

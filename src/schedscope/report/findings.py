@@ -8,7 +8,7 @@ from schedscope import units
 from schedscope.analysis.diagnosis import diagnosis
 from schedscope.analysis.once import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
-from schedscope.report.section import Section
+from schedscope.report.section import Section, prose
 from schedscope.report.summary import summary
 from schedscope.trace import Trace
 
@@ -46,11 +46,11 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
             f'<a href="#{anchor}">{word}</a>' for word, anchor in links if anchor in anchors
         )
         share = units.percent(row["cost_frac"])
-        cost = f"{units.duration(row['cost'])}" + ("" if row["cost_frac"] > 1 else f" · {share}")
+        cost = units.duration(row["cost"]) + ("" if row["cost_frac"] > 1 else f" · {share}")
         badge = _WORDS.get(level, level)
         items.append(
             f"<li class={level}><p class=what><b>{escape(topic)}</b> <i>{badge}</i>"
-            f"<span class=cost>{cost}</span></p><p>{escape(row['text'])}</p>"
+            f"<span class=cost>{cost}</span></p><p>{prose(row['text'])}</p>"
             f"<p class=where><span class=links>{where} · </span>"
             f"<code>schedscope {escape(row['command'])}</code></p></li>"
         )
@@ -72,7 +72,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
 
 def short(trace: Trace) -> Section:
     """The trace in a few sentences."""
-    items = "".join(f"<li>{escape(text)}</li>" for text in summary(trace))
+    items = "".join(f"<li>{prose(text)}</li>" for text in summary(trace))
     return Section(
         "short",
         "In short",

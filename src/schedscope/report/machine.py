@@ -12,7 +12,7 @@ from schedscope.analysis.cpu_efficiency import cpu_efficiency
 from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.runqueue_latency import runqueue_latency
-from schedscope.analysis.work_conservation import wasted_time
+from schedscope.analysis.work_conservation import by_name, wasted_time
 from schedscope.cli._output import Column
 from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
 from schedscope.plot.queue_depth import plot_queue_depth
@@ -70,7 +70,8 @@ def cpus(trace: Trace) -> Section:
 def idle(trace: Trace) -> Section:
     """CPU time that idled although somebody waited."""
     machine = once(wasted_time, trace).row(0, named=True)
-    names = once(wasted_time, trace, by="comm").filter(pl.col("avoidable") > 0).head(15)
+    every = by_name(once(wasted_time, trace, by="tid"))
+    names = every.filter(pl.col("avoidable") > 0).head(15)
     columns = [
         Column("comm"),
         Column("waiting", kind="time"),
@@ -92,8 +93,10 @@ def idle(trace: Trace) -> Section:
         )
     body += "</p>"
     if names.height:
-        drawn = plot_wasted_time(once(wasted_time, trace, by="cpu"))
-        body += figure(drawn, "idle time of each CPU", "idle") + table(names, columns, "idle")
+        drawn = plot_wasted_time(every, top=15)
+        body += figure(drawn, "avoidable waiting by thread name", "idle") + table(
+            names, columns, "idle"
+        )
     return Section(
         "idle",
         "Did CPUs idle while threads waited?",

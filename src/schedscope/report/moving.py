@@ -82,7 +82,8 @@ def kept(trace: Trace) -> Section:
     body = figure(plot_residency(spread, top=_ROWS), "share of running time per CPU", "kept")
     body += table(frame, columns, "kept")
     commands = ["affinity", "affinity --residency cpu"]
-    outside = once(runs_outside_affinity, trace).head(8)
+    masks = trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
+    outside = once(runs_outside_affinity, trace).head(8) if masks else pl.DataFrame()
     if outside.height:
         columns = [
             Column("comm"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -38,6 +39,11 @@ class Section:
             f'<section id="{self.anchor}"><h2>{escape(self.title)}</h2>'
             f"<p class=intro>{self.intro}</p>{self.body}{how}</section>\n"
         )
+
+
+def prose(text: str) -> str:
+    """A sentence as HTML; numbers stay on a line with their units."""
+    return re.sub(r"(\d) (?=(?:[nµm]?s|%|CPUs?)\b|%)", "\\1\u00a0", escape(text))
 
 
 def figure(axes: Axes, title: str, anchor: str = "", *, square: bool = False) -> str:

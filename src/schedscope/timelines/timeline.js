@@ -434,7 +434,7 @@ export function mount(root, about, source) {
         if (paint.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
         else high = middle - 1;
       }
-      if (!low) return;
+      if (low < 3) return; // fewer letters say nothing
       cut = `${text.slice(0, low)}…`;
     }
     paint.fillText(cut, x, y);
@@ -721,6 +721,8 @@ export function mount(root, about, source) {
     if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in strokes)) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook has commands on the same keys
+    pointer = null; // what it pointed at is elsewhere now
+    tip.hidden = true;
     strokes[event.key]();
   });
 
