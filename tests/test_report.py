@@ -204,6 +204,13 @@ def test_a_hostile_name_stays_text() -> None:
     assert audit(text).scripts == ["application/json", "module"]
 
 
+def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
+    trace = ledger("$\\frac$ wake 100000 -> 300000 cpu0\n$x_1$ preempt 1 -> 2 cpu1", window=WINDOW)
+    text = page(trace)
+    assert "$\\frac$ (1)" in text.replace("  ", " ")
+    assert "$x_1$ (1)" in text.replace("  ", " ")
+
+
 def test_summary_of_a_whole_trace() -> None:
     trace = played(
         """
@@ -231,6 +238,12 @@ def test_a_trace_without_waits_says_so() -> None:
     trace = ledger("", window=WINDOW)
     assert summary(trace) == ["No thread was seen waiting for a CPU from begin to end."]
     assert audit(page(trace)).open == []
+
+
+def test_a_trace_in_memory_gives_the_same_page(starved: ss.Trace) -> None:
+    held = starved.in_memory("states")
+    assert held.name == starved.name
+    assert page(held) == page(starved)
 
 
 def test_the_same_trace_gives_the_same_page() -> None:

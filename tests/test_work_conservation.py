@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from small_worlds import MASKS, Interval, allowed, of_states, small_worlds
 
 import schedscope as ss
-from schedscope.analysis.work_conservation import by_name, reading_once
 from schedscope import cli
+from schedscope.analysis.work_conservation import by_name, reading_once
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

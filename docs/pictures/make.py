@@ -28,6 +28,7 @@ TIMELINE = "document.querySelector('.schedscope-timeline canvas')"
 
 
 def opened(browser: Any, path: Path) -> None:
+    """Load a page and wait until its timeline is drawn."""
     browser.open(path.as_uri())
     browser.wait(f"{TIMELINE}?.timeline?.state().frames > 0 && !{TIMELINE}.timeline.state().asking")
 
@@ -106,6 +107,7 @@ def timeline(folder: Path) -> None:
 
 
 def main() -> int:
+    """Make all, and say how large they are."""
     with tempfile.TemporaryDirectory() as folder:
         report(Path(folder))
         timeline(Path(folder))

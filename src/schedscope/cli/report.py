@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(f"{stem}.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    trace = _options.open_input(args)
+    # A dozen answers are read from the states.
+    trace = _options.open_input(args).in_memory("states")
     from schedscope.analysis.diagnosis import diagnosis
     from schedscope.analysis.once import once
     from schedscope.report.focus import focus

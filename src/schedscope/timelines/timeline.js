@@ -507,6 +507,7 @@ export function mount(root, about, source) {
   function stacked(sums, order, floor, tall, until) {
     const bins = view.bins, tile = paint.createImageData(bins, tall), words = new Uint32Array(tile.data.buffer);
     const lane = packed(colour.lane);
+    const rows = tall / view.scale;
     words.fill(packed(colour.back));
     for (let y = 0; y < tall; y++) words.fill(lane, y * bins, y * bins + Math.ceil(until));
     for (const code of order) {
@@ -515,12 +516,17 @@ export function mount(root, about, source) {
       const ink = packed(colour[code]);
       for (let x = 0; x < bins; x++) {
         if (values[x] <= 0) continue;
-        const low = (tall * floor[x]) / view.scale, high = Math.min(tall, (tall * (floor[x] + values[x])) / view.scale);
+        const low = floor[x] * rows, high = Math.min(tall, (floor[x] + values[x]) * rows);
         floor[x] += values[x];
-        for (let row = Math.floor(low); row < high; row++) {
-          const at = (tall - 1 - row) * bins + x, part = Math.min(high, row + 1) - Math.max(low, row);
-          words[at] = part >= 1 ? ink : blend(words[at], ink, part);
+        // A part of the lowest pixel, whole ones, and a part of the highest.
+        let row = Math.floor(low), at = (tall - 1 - row) * bins + x;
+        if (row < low) {
+          words[at] = blend(words[at], ink, Math.min(high, row + 1) - low);
+          row++;
+          at -= bins;
         }
+        for (const top = Math.floor(high); row < top; row++, at -= bins) words[at] = ink;
+        if (row < high) words[at] = blend(words[at], ink, high - row);
       }
     }
     return tile;
