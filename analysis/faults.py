@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.affinity import (
-    affinity,
-    isolated_cpus,
-    isolation_leaks,
-    runs_outside_affinity,
-)
+from schedscope.analysis.affinity import affinity
 from schedscope.analysis.antagonists import antagonists
 from schedscope.analysis.check import check
 from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
 from schedscope.analysis.migration import migration_summary, ping_pong
 from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation import starvation, starvation_summary
-from schedscope.analysis.work_conservation import by_name, reading_once, wasted_time
+from schedscope.analysis.work_conservation import idle_episodes, wasted_time
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
 if TYPE_CHECKING:
@@ -30,6 +26,8 @@ if TYPE_CHECKING:
 
 EPISODES = 200
 """Episodes of starvation that are looked at one by one."""
+STRETCHES = 8
+"""Stretches of wasted time that the report lists."""
 
 _BOUNCES = 10
 """Fewer returns to a CPU are no ping-pong."""
@@ -95,10 +93,8 @@ class Faults:
 
     @cached_property
     def machine(self) -> dict[str, int]:
-        """The row of `wasted_time` about the machine; that about threads is kept for others."""
-        with reading_once(self.trace):
-            once(wasted_time, self.trace, by="tid")
-            return once(wasted_time, self.trace).row(0, named=True)
+        """The row of `wasted_time` about the machine."""
+        return once(wasted_time, self.trace).row(0, named=True)
 
     @cached_property
     def phantoms(self) -> bool:
@@ -222,7 +218,7 @@ class Faults:
             f"CPUs idled {duration(row['wasted'])} while threads {sure}waited elsewhere,"
             f" {percent(row['wasted_idle_frac'])} of all idle time."
         )
-        worst = by_name(once(wasted_time, self.trace, by="tid"))
+        worst = once(wasted_time, self.trace, by="comm")
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
             text += f" Threads named {printable(name or '?')} waited most of it, {duration(time)}."
@@ -231,7 +227,9 @@ class Faults:
                 f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
                 " was recorded, or by a mask that was not, nobody else could have run them."
             )
-        yield Fault("idle", row["wasted"], text, "idle", row["ts_longest"], row["longest"])
+        longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
+        ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
+        yield Fault("idle", row["wasted"], text, "idle", ts, dur)
 
     def _stayed(self, threads: pl.DataFrame) -> list[str]:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""

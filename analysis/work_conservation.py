@@ -114,20 +114,6 @@ def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = Non
     return _by_thread(trace, swept, list(_THREADS[by]), where)
 
 
-def by_name(threads: pl.DataFrame) -> pl.DataFrame:
-    """`wasted_time(trace, by="comm")` from what it returned with `by="tid"`."""
-    return (
-        threads.group_by("comm", maintain_order=True)
-        .agg(pl.col("waiting", "avoidable", "n").sum())
-        .select(
-            *("comm", "waiting", "avoidable"),
-            avoidable_frac=pl.col("avoidable") / pl.col("waiting"),
-            n="n",
-        )
-        .sort(["avoidable", "waiting"], descending=True, maintain_order=True)
-    )
-
-
 def idle_episodes(
     trace: Trace,
     *,

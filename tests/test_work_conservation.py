@@ -17,7 +17,6 @@ from small_worlds import MASKS, Interval, allowed, of_states, small_worlds
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.work_conservation import by_name, reading_once
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -151,17 +150,6 @@ def test_the_machine(trace: ss.Trace) -> None:
         "n_censored": 0,
         "n_excluded": 1,
     }
-
-
-def test_names_summed_from_threads(trace: ss.Trace) -> None:
-    assert by_name(ss.wasted_time(trace, by="tid")).equals(ss.wasted_time(trace, by="comm"))
-
-
-def test_tables_that_share_a_reading_are_the_same(trace: ss.Trace) -> None:
-    alone = [ss.wasted_time(trace, by=by) for by in ("machine", "cpu", "tid")]
-    with reading_once(trace):
-        shared = [ss.wasted_time(trace, by=by) for by in ("machine", "cpu", "tid")]
-    assert all(a.equals(b) for a, b in zip(alone, shared, strict=True))
 
 
 def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:

@@ -9,10 +9,11 @@ import polars as pl
 from schedscope import units
 from schedscope.analysis.check import check, verdict
 from schedscope.analysis.cpu_efficiency import cpu_efficiency
+from schedscope.analysis.faults import STRETCHES
 from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.runqueue_latency import runqueue_latency
-from schedscope.analysis.work_conservation import by_name, wasted_time
+from schedscope.analysis.work_conservation import idle_episodes, wasted_time
 from schedscope.cli._output import Column
 from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
 from schedscope.plot.queue_depth import plot_queue_depth
@@ -70,7 +71,7 @@ def cpus(trace: Trace) -> Section:
 def idle(trace: Trace) -> Section:
     """CPU time that idled although somebody waited."""
     machine = once(wasted_time, trace).row(0, named=True)
-    every = by_name(once(wasted_time, trace, by="tid"))
+    every = once(wasted_time, trace, by="comm")
     names = every.filter(pl.col("avoidable") > 0).head(15)
     columns = [
         Column("comm"),
@@ -83,9 +84,6 @@ def idle(trace: Trace) -> Section:
         f"<p>Wasted: {units.duration(machine['wasted'])} of {units.duration(machine['idle'])} idle"
         f" time ({units.percent(machine['wasted_idle_frac'])})."
     )
-    if machine["longest"]:
-        at = units.instant(machine["ts_longest"], trace.origin)
-        body += f" The longest stretch, {units.duration(machine['longest'])}, began at {at}."
     if machine["pinned"]:
         body += (
             f" While threads with one allowed CPU waited for it, others idled"
@@ -104,6 +102,27 @@ def idle(trace: Trace) -> Section:
         " there. A thread's wait is avoidable while its CPU was busy and another one free.",
         body,
         ("idle", "idle --episodes"),
+    )
+
+
+def _episodes(trace: Trace) -> str:
+    """The worst stretches, a row for the thread that waited longest in each."""
+    found = once(idle_episodes, trace, longer_than=0, top=STRETCHES)
+    rows = found.unique("episode", keep="first", maintain_order=True).head(8)
+    columns = [
+        Column("ts", "from", "at", origin=trace.origin),
+        Column("dur", "for", "time"),
+        Column("wasted", kind="time"),
+        Column("idle_cpus", "idle CPUs", "right"),
+        Column("comm", "who waited"),
+        Column("cpu", "for CPU", "id"),
+        Column("waited", kind="time"),
+        Column("cause", "why"),
+    ]
+    return (
+        "<p>The stretches in which most was wasted, and who waited longest in each: put on a busy"
+        " CPU (<em>placed</em>), pushed off one (<em>preempted</em>) or left where it was by a CPU"
+        " that became idle (<em>not_pulled</em>).</p>" + table(rows, columns)
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.analysis.affinity import affinity, residency, runs_outside_affinity
+from schedscope.analysis.affinity import affinity
 from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.once import once
+from schedscope.analysis.residency import residency
 from schedscope.cli._output import Column
 from schedscope.plot.affinity import plot_residency
 from schedscope.plot.fairness import plot_fairness
