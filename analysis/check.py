@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis.check_row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.conservation import conservation
-from schedscope.analysis.finding import SCHEMA, WARN_SHARE, Finding, of, part, several, unanswered
 from schedscope.analysis.tiling import Tiling, tiling
-from schedscope.units import count, duration, percent
+from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -78,7 +78,7 @@ def _counter(trace: Trace, name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _unknown_time(trace: Trace, tiles: Tiling) -> Finding:
+def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of which nobody knows who ran."""
     total = trace.duration * trace.ncpu
     unknown = max(0, total - tiles.known)
@@ -86,7 +86,7 @@ def _unknown_time(trace: Trace, tiles: Tiling) -> Finding:
     return part("unknown time", unknown, total, text, unit="ns")
 
 
-def _losses(trace: Trace) -> Finding:
+def _losses(trace: Trace) -> CheckRow:
     """Stretches with lost events, by reason; their share of the CPUs' time decides."""
     end = trace.window[1]
     span = pl.min_horizontal("ts_end", end) - pl.col("ts_begin")
@@ -120,7 +120,7 @@ def _losses(trace: Trace) -> Finding:
     return finding
 
 
-def _unplaced_losses(trace: Trace) -> Finding:
+def _unplaced_losses(trace: Trace) -> CheckRow:
     """Losses of which the source does not say when: no result can leave them out."""
     unplaced = trace.info.get("unplaced_losses") or []
     lost = sum(loss.get("count") or 1 for loss in unplaced)
@@ -128,7 +128,7 @@ def _unplaced_losses(trace: Trace) -> Finding:
     return part("unplaced losses", lost, max(lost, trace.events), text, warn=0)
 
 
-def _chain_breaks(trace: Trace) -> Finding:
+def _chain_breaks(trace: Trace) -> CheckRow:
     """Switches whose outgoing thread is not the one that came in before."""
     breaks = trace.losses.filter(pl.col("reason") == "chain_break")
     per_cpu = breaks.group_by("cpu").len().sort("len", "cpu", descending=[True, False]).collect()
@@ -140,7 +140,7 @@ def _chain_breaks(trace: Trace) -> Finding:
     return part("chain breaks", found, _number(trace.switches), text)
 
 
-def _contradictions(trace: Trace) -> Finding:
+def _contradictions(trace: Trace) -> CheckRow:
     """Threads seen where, by what was seen before, they could not be."""
     found = _counter(trace, "contradictions")
     if found is None:
@@ -149,7 +149,7 @@ def _contradictions(trace: Trace) -> Finding:
     return part("contradictions", found, total, of(found, total, "switches"))
 
 
-def _unseen_switch_ins(trace: Trace) -> Finding:
+def _unseen_switch_ins(trace: Trace) -> CheckRow:
     """Threads found on a CPU that no switch was seen to put there."""
     found = _counter(trace, "unseen_switch_ins")
     if found is None:
@@ -158,7 +158,7 @@ def _unseen_switch_ins(trace: Trace) -> Finding:
     return part("unseen switch-ins", found, total, of(found, total, "switch-ins"))
 
 
-def _missing_wakeups(trace: Trace) -> Finding:
+def _missing_wakeups(trace: Trace) -> CheckRow:
     """Switch-ins of a sleeping thread that nobody was seen to wake."""
     found = _counter(trace, "missing_wakeups")
     if found is None:
@@ -169,7 +169,7 @@ def _missing_wakeups(trace: Trace) -> Finding:
     return part("missing wakeups", found, total, of(found, total, "switch-ins after a sleep"))
 
 
-def _spurious_wakeups(trace: Trace) -> Finding:
+def _spurious_wakeups(trace: Trace) -> CheckRow:
     """Wakeups of threads that ran or waited already: kernels do that, so never a warning."""
     found = _counter(trace, "spurious_wakeups")
     if found is None:
@@ -179,7 +179,7 @@ def _spurious_wakeups(trace: Trace) -> Finding:
     return part("spurious wakeups", found, total, text, warn=None)
 
 
-def _wakeups_without_enqueue(trace: Trace) -> Finding:
+def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
     """Waits with the first step of a wakeup and without the second, though recorded."""
     if not trace.info.get("has_enqueued", True):
         text = "the trace has no `enqueued` wakeups: placement and queue are null"
@@ -194,7 +194,7 @@ def _wakeups_without_enqueue(trace: Trace) -> Finding:
     return part("unmatched wakeups", found, total, text)
 
 
-def _clock_inversions(trace: Trace) -> Finding:
+def _clock_inversions(trace: Trace) -> CheckRow:
     """Effects before their cause: enqueues recorded after the switch-in that they led to.
 
     The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
@@ -234,7 +234,7 @@ def _clock_inversions(trace: Trace) -> Finding:
     return part("clock inversions", found, total, text)
 
 
-def _start_skew(trace: Trace) -> Finding:
+def _start_skew(trace: Trace) -> CheckRow:
     """How much later than the first the last CPU's record begins; an idle CPU may be late."""
     first = trace.switches.group_by("cpu").agg(pl.col("ts").min()).sort("ts").collect()
     silent = trace.ncpu - first.height
@@ -249,7 +249,7 @@ def _start_skew(trace: Trace) -> Finding:
     return finding
 
 
-def _open_waits(trace: Trace) -> Finding:
+def _open_waits(trace: Trace) -> CheckRow:
     """Waits of which one side was not seen."""
     total = _number(trace.waits)
     sides = dict(
@@ -269,7 +269,7 @@ def _open_waits(trace: Trace) -> Finding:
     return part("censored waits", found, total, text)
 
 
-def _recorder(trace: Trace, tiles: Tiling) -> Finding:
+def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of the recorder's own threads."""
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
@@ -281,7 +281,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> Finding:
     return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)
 
 
-def _warnings(trace: Trace) -> Finding:
+def _warnings(trace: Trace) -> CheckRow:
     """What the recorder or the parser wants a person to read."""
     warnings = [str(text) for text in trace.info.get("warnings") or []]
     text = "; ".join(warnings) or "none"

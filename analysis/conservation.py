@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.finding import Finding, must_hold, several, unanswered
+from schedscope.analysis.check_row import CheckRow, must_hold, unanswered
 from schedscope.analysis.tiling import Tiling, tiling
-from schedscope.units import count, duration
+from schedscope.units import count, duration, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
-def conservation(trace: Trace, tiles: Tiling | None = None) -> list[Finding]:
-    """The four sums; a fifth finding says whose fault it is if one is off.
+def conservation(trace: Trace, tiles: Tiling | None = None) -> list[CheckRow]:
+    """The four sums; a fifth row says whose fault it is if one is off.
 
     `tiles` is `tiling(trace)` where the caller has it already.
     """
@@ -30,7 +30,7 @@ def conservation(trace: Trace, tiles: Tiling | None = None) -> list[Finding]:
     return findings
 
 
-def _sums(trace: Trace, tiles: Tiling) -> list[Finding]:
+def _sums(trace: Trace, tiles: Tiling) -> list[CheckRow]:
     return [
         _cpu_time(trace, tiles),
         _thread_lives(trace, tiles),
@@ -39,7 +39,7 @@ def _sums(trace: Trace, tiles: Tiling) -> list[Finding]:
     ]
 
 
-def _origin(trace: Trace) -> Finding:
+def _origin(trace: Trace) -> CheckRow:
     """Reconstructs anew from the facts: do the sums hold then?"""
     from schedscope import _native
     from schedscope.trace import Trace
@@ -62,10 +62,10 @@ def _origin(trace: Trace) -> Finding:
         text = "the facts contradict themselves: a thread is seen again after its death"
     else:
         text = "a bug of schedscope: please report it with this trace"
-    return Finding("origin", "violated", 1, None, "rows", text)
+    return CheckRow("origin", "violated", 1, None, "rows", text)
 
 
-def _cpu_time(trace: Trace, tiles: Tiling) -> Finding:
+def _cpu_time(trace: Trace, tiles: Tiling) -> CheckRow:
     """Running intervals of a CPU must not overlap nor leave the window, and sum up as counted."""
     off = tiles.excess
     for cpu in trace.info.get("per_cpu") or []:
@@ -91,7 +91,7 @@ def _revived(ends: pl.DataFrame) -> int:
     return ends.filter("dead", pl.col("following") > pl.col("until")).height
 
 
-def _thread_lives(trace: Trace, tiles: Tiling) -> Finding:
+def _thread_lives(trace: Trace, tiles: Tiling) -> CheckRow:
     """Intervals must adjoin until death or the end of the window."""
     ends = _ends(trace, tiles)
     last = pl.col("following").is_null()
@@ -110,7 +110,7 @@ def _thread_lives(trace: Trace, tiles: Tiling) -> Finding:
     return must_hold("thread lives", revived + broken + cut, intervals, "rows", text)
 
 
-def _running_time(trace: Trace, tiles: Tiling) -> Finding:
+def _running_time(trace: Trace, tiles: Tiling) -> CheckRow:
     """Summed over CPUs as counted by the engine, and over threads as the rows say."""
     per_cpu = trace.info.get("per_cpu")
     over_threads = tiles.of_threads
@@ -124,7 +124,7 @@ def _running_time(trace: Trace, tiles: Tiling) -> Finding:
     return must_hold("running time", off, over_cpus, "ns", text)
 
 
-def _ledger(trace: Trace) -> Finding:
+def _ledger(trace: Trace) -> CheckRow:
     """Each switch-in of a thread must have its row, thread by thread."""
     ins = trace.switches.filter(pl.col("next_utid") >= trace.ncpu)
     expected = ins.group_by(utid="next_utid").agg(ins=pl.len().cast(pl.Int64))

@@ -87,8 +87,12 @@ class Levels:
         if not self.linux:
             return self._class[utid], np.full(len(utid), EQUAL_LEVEL, dtype=np.int16)
         if prio.null_count():
-            prio = pl.Series(self._prio[utid]).set(prio.is_not_null(), prio)
-        level = prio.to_numpy() - np.int16(FAIR_PRIOS[0])
+            level = np.where(
+                prio.is_null().to_numpy(), self._prio[utid], prio.fill_null(0).to_numpy()
+            )
+        else:
+            level = prio.to_numpy()
+        level = level - np.int16(FAIR_PRIOS[0])
         fair = (level >= 0) & (level < len(LINUX_WEIGHTS))
         if fair.all() and not self._idle.any():
             return np.full(len(utid), self.fair, dtype=np.int16), level

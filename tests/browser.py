@@ -44,11 +44,13 @@ class Browser:
         )
         self._stack = ExitStack()
         self.errors: list[str] = []
+        self.fetched: list[str] = []
         self._last = 0
         try:
             self._socket = self._connect()
             self._call("Runtime.enable")
             self._call("Page.enable")
+            self._call("Network.enable")
             scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
             self._call("Emulation.setEmulatedMedia", features=[scheme])
             metrics = {"width": 1200, "height": 700, "deviceScaleFactor": 1, "mobile": False}
@@ -112,9 +114,29 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def screenshot(self, path: Path) -> None:
-        data = self._call("Page.captureScreenshot", format="png")["data"]
+    def screenshot(self, path: Path, clip: tuple[float, float, float, float] | None = None) -> None:
+        """What the window shows; or x, y, width and height of the page, beyond the window, too."""
+        more: dict[str, Any] = {}
+        if clip is not None:
+            x, y, width, height = clip
+            area = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
+            more = {"clip": area, "captureBeyondViewport": True}
+        data = self._call("Page.captureScreenshot", format="png", **more)["data"]
         path.write_bytes(base64.b64decode(data))
+
+    def printed(self) -> bytes:
+        """The page as PDF, as a person would print it."""
+        data = self._call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
+        return base64.b64decode(data)
+
+    def scripts(self, on: bool) -> None:
+        """Whether pages opened from now on may run any."""
+        self._call("Emulation.setScriptExecutionDisabled", value=not on)
+
+    def offline(self) -> None:
+        """No network from now on, but for files."""
+        off = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        self._call("Network.emulateNetworkConditions", **off)
 
     def _connect(self) -> ClientConnection:
         port = Path(self._profile) / "DevToolsActivePort"
@@ -136,6 +158,8 @@ class Browser:
             message = json.loads(self._socket.recv(timeout=PATIENCE))
             if message.get("method") == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(message["params"]["exceptionDetails"])[:2000])
+            if message.get("method") == "Network.requestWillBeSent":
+                self.fetched.append(message["params"]["request"]["url"])
             if message.get("id") == self._last:
                 assert "error" not in message, message["error"]
                 result: dict[str, Any] = message["result"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 from ledgers import played
 
 import schedscope as ss
+from schedscope.analysis.diagnosis import LEVELS, SCHEMA
+from schedscope.report.summary import summary
 
 SECOND = 1_000_000_000
 STARVED = f"""
@@ -31,11 +35,103 @@ def test_costs_are_what_a_person_works_out() -> None:
     assert found["idle"]["level"] == "warning"
 
 
-def test_the_costliest_comes_first() -> None:
-    frame = ss.diagnosis(ss.open("fixtures/linux-ftrace-mixed.capture"))
-    assert frame["cost"].is_sorted(descending=True)
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def topics(name: str) -> list[str]:
+    topics: list[str] = ss.diagnosis(ss.open(FIXTURES / name))["topic"].to_list()
+    return topics
+
+
+def test_in_order_of_level_then_of_cost() -> None:
+    frame = ss.diagnosis(ss.open(FIXTURES / "linux-ftrace-mixed.capture"))
+    level = frame["level"].replace_strict({name: i for i, name in enumerate(LEVELS)})
+    assert level.is_sorted()
+    for part in frame.partition_by("level"):
+        assert part["cost"].is_sorted(descending=True)
     assert (frame["cost_frac"] >= 0.001).all()
-    assert {"overload", "starvation"} <= set(frame["topic"])
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("linux-ftrace-starved.capture", "starvation"),
+        ("linux-ftrace-mixed.capture", "starvation"),
+        ("linux-ftrace-placement.capture", "crowding"),
+        ("linux-bpftrace.capture", "trust"),
+        ("linux-dtrace.capture", "recorder"),
+        ("perfetto-compact.pftrace", "trust"),
+    ],
+)
+def test_what_each_load_was_made_to_show_comes_first(name: str, first: str) -> None:
+    """Planted faults of the loads in fixtures/, and recordings with holes."""
+    assert topics(name)[0] == first
+
+
+def test_the_worst_case_is_where_it_can_be_seen() -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
+    row = ss.diagnosis(trace).row(0, named=True)
+    worst = ss.worst_waits(trace, n=1).row(0, named=True)
+    assert (row["ts"], row["dur"]) == (worst["ts_ready"], worst["wait"])
+    assert "patient (prio 139) waited 1.39 s on CPU 1 behind greedy (63 %)" in row["text"]
+
+
+def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
+    """This kernel did not trace switches to some threads: they seem to wait for an idle CPU."""
+    trace = ss.open(FIXTURES / "perfetto-compact.pftrace")
+    assert ss.starvation_summary(trace, by="all")["n"].item() == 10
+    found = ss.diagnosis(trace)
+    assert found["topic"].to_list() == ["trust"]
+    assert "switches to those threads were not recorded" in found["text"][0]
+
+
+def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
+    """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
+    text = ss.diagnosis(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
+    assert text.startswith("CPUs idled 1.17 s while threads waited elsewhere")
+    assert "hog-1, hog-2 and beat ran on one CPU only" in text
+
+
+def test_overload_is_no_fault_and_comes_last() -> None:
+    frame = ss.diagnosis(ss.open(FIXTURES / "freebsd-4bsd-synthetic.capture"))
+    assert frame.select("topic", "level").rows() == [("overload", "context")]
+
+
+def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
+    run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", machine=8)
+    assert ss.diagnosis(run).is_empty()
+    assert summary(run)[0] == (
+        "No thread had to wait for a CPU within 500 ms on 8 CPUs: each of 4 found one free."
+    )
+
+
+CROWDED = """
+    0     cpu0: idle -> hog
+    0     cpu1: idle -> other
+    1000  cpu1: waking pinned on 1 by other
+    1000  cpu1: enqueued pinned on 1 by other
+    2000  cpu1: other S -> hog2
+    5000  cpu1: hog2 R -> pinned
+    6000  cpu0: hog R -> hog2
+    9000  cpu0: hog2 S -> hog
+"""
+
+
+def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
+    """`pinned` waits from 1000 to 5000 for CPU 1; `hog2`, seen on both CPUs, has it from 2000."""
+    trace = played(CROWDED, ncpu=2, window=(0, 10_000))
+    mask = pl.when(pl.col("comm") == "pinned").then(pl.lit("1"))
+    threads = trace.threads.with_columns(affinity=mask, kernel=pl.lit(False)).collect()
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "cpus")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
+    found = ss.diagnosis(trace).filter(pl.col("topic") == "crowding").row(0, named=True)
+    assert found["cost"] == 3000
+    assert found["command"] == "blame --comm 'pinned'"
+    assert found["text"] == (
+        "1 thread that may use one CPU only waited for it 3.00 µs behind threads that ran"
+        " elsewhere, too. It is pinned, most of it behind hog2."
+    )
 
 
 def test_a_trace_that_contradicts_itself_says_so_first() -> None:
@@ -53,6 +149,6 @@ def test_a_quiet_trace_has_no_findings() -> None:
 
 @pytest.mark.parametrize("name", ["freebsd-ule-synthetic.capture", "perf-sched.data"])
 def test_every_source_can_be_asked(name: str) -> None:
-    frame = ss.diagnosis(ss.open(f"fixtures/{name}"))
-    assert frame.columns == ["topic", "level", "cost", "cost_frac", "text", "command"]
+    frame = ss.diagnosis(ss.open(FIXTURES / name))
+    assert frame.columns == list(SCHEMA)
     assert frame.height

@@ -87,7 +87,7 @@ def test_worst_waits_lie_where_they_were() -> None:
     first, second = axes.patches[:2]
     assert (first.get_x(), first.get_width()) == pytest.approx((600e-9, 400e-9))  # type: ignore[attr-defined]
     assert (second.get_x(), second.get_width()) == pytest.approx((400e-9, 100e-9))  # type: ignore[attr-defined]
-    assert [text.get_text() for text in axes.texts] == [">=400 ns", "100 ns"]
+    assert [text.get_text() for text in axes.texts] == ["≥ 400 ns", "100 ns"]
     rendered(axes)
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from widget_page import kernel, widget_page
 
 import schedscope as ss
 from schedscope.timelines.answer import Timeline
-from schedscope.timelines.widget import SCRIPT
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -216,56 +213,8 @@ def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_pa
     assert re.search(r"sums over .* schedscope timeline --since \d+us --until \d+us", now["note"])
 
 
-@contextmanager
-def kernel(widget: Any) -> Iterator[str]:
-    """A websocket behind which a widget lives, as a notebook's kernel would have it."""
-    from websockets.sync.server import ServerConnection, serve
-
-    def talk(connection: ServerConnection) -> None:
-        def send(content: Any, buffers: list[bytes] | None = None) -> None:
-            connection.send(json.dumps({**content, "count": len(buffers or [])}))
-            for data in buffers or []:
-                connection.send(bytes(data))
-
-        widget.send = send
-        for text in connection:
-            widget._handle_custom_msg(json.loads(text), [])
-
-    with serve(talk, "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-_MODEL = """
-const socket = new WebSocket("%s");
-socket.binaryType = "arraybuffer";
-const hears = [];
-let message = null, buffers = [];
-const give = () => { for (const hear of hears) hear(message, buffers); };
-socket.onmessage = ({ data }) => {
-  if (typeof data === "string") { message = JSON.parse(data); buffers = []; }
-  else buffers.push(new DataView(data));
-  if (buffers.length === message.count) give();
-};
-const model = {
-  get: () => (%s),
-  on: (name, hear) => { if (name === "msg:custom") hears.push(hear); },
-  off: (name, hear) => hears.splice(hears.indexOf(hear), 1),
-  send: (content) => socket.send(JSON.stringify(content)),
-};
-socket.onopen = () => render({ model, el: document.body });
-"""
-
-
 def notebook(browser: Any, path: Path, widget: Any, url: str) -> None:
-    model = _MODEL % (url, json.dumps(dict(widget.about)).replace("<", "\\u003c"))
-    script = SCRIPT.read_text(encoding="utf-8")
-    show(browser, path, f'<script type="module">{script}\n{model}</script>')
+    show(browser, path, widget_page(widget, url))
 
 
 def test_the_widget_asks_python_for_what_it_shows(

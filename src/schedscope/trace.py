@@ -156,6 +156,16 @@ class Trace:
 
         return between(self, since, until)
 
+    def in_memory(self, *tables: str) -> Trace:
+        """The same trace with these tables read once: for many questions at once.
+
+        The states of 10 million events take some 300 MB.
+        """
+        held = {name: self._table(name).collect().lazy() for name in tables}
+        trace = type(self)(self._info, {**self._tables, **held}, self._path)
+        trace._source = self._source
+        return trace
+
     @property
     def ncpu(self) -> int:
         """Number of CPUs; utids below it are the idle threads."""

@@ -64,6 +64,15 @@ def count(n: float | None) -> str:
     return "-" if n is None else f"{n:,.0f}"
 
 
+def several(n: int, what: str, plural: str = "") -> str:
+    """A number and its noun.
+
+    >>> several(1, "gap"), several(2000, "life", "lives")
+    ('1 gap', '2,000 lives')
+    """
+    return f"{count(n)} {what if n == 1 else plural or what + 's'}"
+
+
 def percent(fraction: float | None) -> str:
     """A fraction as per cent; what is not nothing never prints as 0.
 

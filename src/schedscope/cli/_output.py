@@ -21,7 +21,7 @@ from schedscope.errors import StorageError
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number"]
+Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number", "fixed"]
 
 # Columns whose digits are a name, not a quantity.
 _IDS = {"cpu", "tid", "pid", "utid", "prio", "core", "llc", "package", "numa_node"}
@@ -179,6 +179,8 @@ def cells(frame: pl.DataFrame, column: Column) -> list[str]:
             return [units.percent(value) for value in values]
         case "number":
             return ["-" if value is None else f"{value:.4g}" for value in values]
+        case "fixed":
+            return ["-" if value is None else f"{value:,.2f}" for value in values]
         case _:
             return ["-" if value is None else units.printable(str(value)) for value in values]
 

@@ -1,7 +1,8 @@
 """Write one self-contained HTML page about a trace, and say its findings.
 
-The page needs no network and no script; send it to anyone. It answers who
-waited for a CPU, how long, why, when, and how far the trace can be trusted.
+The page needs no network; send it to anyone. It ranks what is wrong, and answers
+who waited for a CPU, how long, why, when, and how far the trace can be trusted. Its
+timeline shows the worst case to zoom and pan in; all else is readable with scripts off.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figures", metavar="DIR", help="write the figures as PNG files into this folder, too"
     )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--timeline-around",
+        metavar="TIME",
+        help="what the timeline shows first, as in 2.5s (default: the worst finding)",
+    )
+    shown.add_argument("--no-timeline", action="store_true", help="a page without any script")
     _options.add_format(parser)
 
 
@@ -37,13 +45,16 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(f"{stem}.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    trace = _options.open_input(args)
+    # A dozen answers are read from the states.
+    trace = _options.open_input(args).in_memory("states")
     from schedscope.analysis.diagnosis import diagnosis
     from schedscope.analysis.once import once
+    from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.summary import summary
 
-    _output.write_whole(target, page(trace))
+    shown = None if args.no_timeline else focus(trace, args.timeline_around)
+    _output.write_whole(target, page(trace, shown))
     written = [str(target)]
     if args.figures:
         from schedscope.report.figures import write_figures
@@ -52,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     said, found = summary(trace), once(diagnosis, trace)
     lines = [*_headline.headline(trace), ""]
     lines += [f"- {text}" for text in said]
-    lines += ["", "What is wrong, the costliest first:" if found.height else "Nothing is wrong."]
+    lines += ["", "What is wrong, the worst first:" if found.height else "Nothing is wrong."]
     lines += [
         f"{i}. [{topic}] {text}"
         for i, (topic, text) in enumerate(found.select("topic", "text").iter_rows(), 1)

@@ -72,8 +72,9 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
         axes.spines["left"].set_visible(False)
         axes.grid(False, axis="y")
         axes.set_xlim(0, 1.12)
+        axes.set_ylim(-0.6, max(ranked.height, 1) - 0.4)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         axes.set_xlabel("share of the running time")
         more = f" ({hidden} groups with less time not drawn)" if hidden else ""
         columns = min(len(places), 8)
@@ -129,7 +130,7 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         texts = [_range(a, b) for a, b in rows.select("since_from", "since_to").iter_rows()]
         axes.set_xticks(x, texts, rotation=30, ha="right")
         axes.set_ylim(0, 1.08)
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         axes.grid(False, axis="x")
         axes.set_xlabel("time since the thread last ran")
         axes.set_ylabel("share of the runs")

@@ -73,7 +73,9 @@ def plot_comparison(
         axes.axvline(0, color=INK, linewidth=1)
         axes.set_xlim(*ends)
         axes.set_ylim(-0.7, max(rows.height, 1) - 0.3)
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if ends[1] > 0.08 else 1))
+        axes.xaxis.set_major_formatter(
+            PercentFormatter(1, decimals=0 if ends[1] > 0.08 else 1, symbol=" %")
+        )
         axes.set_xlabel(f"difference of {setting} from the first setting")
         basis = frame["basis"][0] if frame.height and "basis" in frame.columns else "runs"
         what = "repeated runs" if basis == "runs" else "one run each: noise between runs not known"
@@ -169,7 +171,7 @@ def plot_wait_distribution(
             axes.set_ylabel("waits that are longer")
         else:
             axes.set_ylim(0, 1.02)
-            axes.yaxis.set_major_formatter(PercentFormatter(1))
+            axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
             axes.set_ylabel("waits that are not longer")
         axes.set_title("Distribution of waits, run by run")
         if names:

@@ -50,7 +50,7 @@ def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         axes.set_xlabel("of the CPU time its class got while it wanted some")
         hidden = known.height - chosen.height
         more = f" ({hidden} rows closer to theirs not drawn)" if hidden else ""

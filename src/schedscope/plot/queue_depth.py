@@ -55,6 +55,7 @@ def plot_queue_depth(
             names[-1] = "no queue"
         axes.set_yticks(range(len(names)), names[::-1])
         axes.set_ylim(-0.05, max(len(names), 1))
+        axes.margins(x=0.01)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")

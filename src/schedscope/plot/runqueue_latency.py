@@ -48,6 +48,8 @@ def _ladder(
                 axes.plot(span, [y, y], color=FAINT, linewidth=5, solid_capstyle="round", zorder=1)
                 axes.plot(span[1], y, "|", color=INK, markersize=11, markeredgewidth=2, zorder=3)
             for (_, value), color in zip(points, COLORS, strict=False):
+                if value == longest:  # too few waits to tell it from the maximum
+                    continue
                 axes.plot(value, y, "o", color=color, markersize=6, zorder=2)
             open_wait = row["max_censored"]
             if open_wait is not None and open_wait > (longest or 0):
@@ -92,9 +94,13 @@ def _over_time(
             middle = (frame["ts"] - origin + step / 2) / 1e9
         else:
             middle = (frame["ts"] - origin) / 1e9
+        # In buckets of some fifty waits p99 is the maximum again.
+        usual = float(frame["n"].median() or 0)  # type: ignore[arg-type]
         for name, color in zip(quantiles, COLORS, strict=False):
+            if usual * (100 - float(name[1:])) < 100:
+                continue
             axes.plot(middle, frame[name].clip(1), color=color, linewidth=1.6, label=name)
-        # Below the others: in a bucket of few waits p99.9 is the maximum.
+        # Below the others: in a bucket of few waits they meet.
         axes.plot(middle, frame["max"].clip(1), color="#aaaaaa", lw=4, zorder=1.5, label="max")
         axes.set_yscale("log")
         time_axis(axes.yaxis, log=True)

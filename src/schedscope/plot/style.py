@@ -52,6 +52,8 @@ _RC: dict[Any, Any] = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
     "legend.frameon": False,
+    # A thread may be called $x$, and is then called that.
+    "text.parse_math": False,
     "svg.fonttype": "path",
     "savefig.dpi": 144,
 }

@@ -77,7 +77,8 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
         axes.spines["left"].set_visible(False)
         axes.set_xlim(left=0)
         time_axis(axes.xaxis)
-        axes.set_title(title + (f" ({hidden} more not drawn)" if hidden else ""), pad=46)
+        more = f" ({hidden} more not drawn)" if hidden else ""
+        axes.set_title(title + more, pad=12 + 16 * -(-len(parts) // 2))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.2)
     return axes
 
@@ -97,11 +98,15 @@ def plot_idle_episodes(
     with canvas(ax, width=9, height=1.9 + 0.34 * max(min(firsts.height, top), 1)) as axes:
         labels, seen = [], []
         rows = firsts.head(top).to_dicts()
+        begins = [(row["ts"] - origin) / 1e9 for row in rows]
+        ends = [(row["ts"] + row["dur"] - origin) / 1e9 for row in rows]
+        span = max(ends) - min(begins) if rows else 0.0
         for y, row in enumerate(rows):
             color = _REASONS[row["cause"]][1]
             begin, length = (row["ts"] - origin) / 1e9, row["dur"] / 1e9
             axes.barh(y, length, left=begin, height=0.62, color=color)
-            axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
+            if length < 0.01 * span:
+                axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
             more = several[row["episode"]] - 1
             where = "no known queue" if row["cpu"] is None else f"CPU {row['cpu']}"
             text = (
@@ -119,9 +124,6 @@ def plot_idle_episodes(
         axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         if rows:
-            begins = [(row["ts"] - origin) / 1e9 for row in rows]
-            ends = [(row["ts"] + row["dur"] - origin) / 1e9 for row in rows]
-            span = max(ends) - min(begins)
             # Room for the words beside the bars.
             axes.set_xlim(min(begins) - 0.02 * span, max(ends) + 0.75 * span)
         axes.grid(visible=False, axis="y")
@@ -129,7 +131,9 @@ def plot_idle_episodes(
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
         more_text = f" ({hidden} more not drawn)" if hidden else ""
-        axes.set_title(f"When CPUs idled while threads waited{more_text}", pad=46)
+        axes.set_title(
+            f"When CPUs idled while threads waited{more_text}", pad=12 + 16 * -(-len(seen) // 2)
+        )
         if seen:
             axes.legend(
                 handles=[Patch(color=_REASONS[c][1], label=_REASONS[c][0]) for c in seen],

@@ -20,17 +20,21 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
     with canvas(ax, height=1.6 + 0.28 * max(frame.height, 1)) as axes:
         labels = []
         seen = []
+        until = (frame["ts_ready"] + frame["wait"]).max() or 0
+        first = origin or frame["ts_ready"].min() or 0
+        span = (int(until) - int(first)) / 1e9  # type: ignore[arg-type]
         for y, row in enumerate(frame.iter_rows(named=True)):
             begin = (row["ts_ready"] - origin) / 1e9
             length = row["wait"] / 1e9
             color = CAUSE_COLORS[row["cause"]]
             axes.barh(y, length, left=begin, height=0.62, color=color)
-            # A wait of 1 ms in a trace of 60 s is thinner than a pixel.
-            axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
+            if length < 0.01 * span:
+                # A wait of 1 ms in a trace of 60 s is thinner than a pixel.
+                axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
             still_open = row["censored"] == "right"
             if still_open:
                 axes.plot(begin + length, y, ">", color=color, markersize=7)
-            text = (">=" if still_open else "") + units.duration(row["wait"])
+            text = ("≥ " if still_open else "") + units.duration(row["wait"])
             axes.annotate(
                 text,
                 (begin + length, y),

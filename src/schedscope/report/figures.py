@@ -14,7 +14,7 @@ from schedscope.errors import StorageError
 from schedscope.plot.runqueue_latency import plot_runqueue_latency
 from schedscope.plot.survival import plot_survival
 from schedscope.plot.worst_waits import plot_worst_waits
-from schedscope.report.page import bucket_for
+from schedscope.report.waiting import bucket_for
 from schedscope.trace import Trace
 
 

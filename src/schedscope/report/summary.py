@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from schedscope import units
@@ -9,6 +11,9 @@ from schedscope.analysis.once import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.trace import Trace
+
+WORST = 15
+"""Waits that the report lists one by one."""
 
 _CAUSES = {
     "wake": "after they had been woken",
@@ -25,27 +30,49 @@ def summary(trace: Trace) -> list[str]:
     if not whole["n"]:
         return ["No thread was seen waiting for a CPU from begin to end."]
     text = units.duration
+    if not whole["max"] and not whole["n_censored"]:
+        return [
+            f"No thread had to wait for a CPU within {text(trace.duration)} on"
+            f" {_cpus(trace.ncpu)}: each of {units.count(whole['n'])} found one free.",
+            *_busy(trace),
+        ]
     found = [
-        f"Threads waited for a CPU {whole['n']:,} times, {text(whole['total'])} in all,"
-        f" within {text(trace.duration)} on {_cpus(trace.ncpu)}."
+        f"Threads waited for a CPU {units.several(whole['n'], 'time')}, {text(whole['total'])} in"
+        f" all, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
         f" Half of the waits lasted at most {text(whole['p50'])},"
-        f" one in a hundred longer than {text(whole['p99'])}."
+        f" {_tail(whole)}."
     ]
     found += _worst(trace)
     found += _most(trace, whole["total"])
     found += _causes(trace, whole["total"])
     found += _busy(trace)
-    if whole["n_censored"] or whole["n_excluded"]:
-        found.append(
-            f"{whole['n_censored']:,} further waits had not ended when they went out of sight, and"
-            f" of {whole['n_excluded']:,} the begin was not seen;"
-            " neither count in the figures above."
-        )
+    found += _unseen(whole)
     return found
 
 
+def _tail(row: dict[str, Any]) -> str:
+    """The worst in a hundred, where there are so many."""
+    if row["n"] < 100:
+        return f"the longest {units.duration(row['max'])}"
+    return f"one in a hundred longer than {units.duration(row['p99'])}"
+
+
+def _unseen(row: dict[str, Any]) -> list[str]:
+    still, before = row["n_censored"], row["n_excluded"]
+    parts = []
+    if still:
+        parts.append(f"{units.several(still, 'wait')} had not ended when last seen")
+    if before:
+        parts.append(f"of {units.several(before, 'wait')} the begin was not seen")
+    if not parts:
+        return []
+    end = "neither is" if len(parts) == 2 else "they are not" if still + before > 1 else "it is not"
+    text = " and ".join(parts)
+    return [f"{text[0].upper()}{text[1:]}; {end} in the figures above."]
+
+
 def _worst(trace: Trace) -> list[str]:
-    row = worst_waits(trace, 1).row(0, named=True)
+    row = once(worst_waits, trace, n=WORST).row(0, named=True)
     at = units.instant(row["ts_ready"], trace.origin)
     length = units.duration(row["wait"])
     name = units.printable(row["comm"])
@@ -65,8 +92,7 @@ def _most(trace: Trace, total: int) -> list[str]:
     return [
         f"Threads named {units.printable(first['comm'])} waited most:"
         f" {units.percent(first['total'] / total)} of all waiting time in"
-        f" {first['n']:,} waits, of which one in a hundred lasted longer than"
-        f" {units.duration(first['p99'])}."
+        f" {units.several(first['n'], 'wait')}, {_tail(first)}."
     ]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+from html import escape
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from schedscope.plot.style import FAINT, INK
+from schedscope.plot.style import COLORS, FAINT, INK
 
 # Text stays text: it can be selected and searched, and is a tenth of the size.
 # The salt makes identifiers, and so the page, the same on every run.
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "schedscope"}
+_DIGITS = re.compile(r"(\d\.\d\d)\d+")
 
 
 def inline_svg(axes: Axes, title: str) -> str:
@@ -30,6 +32,23 @@ def inline_svg(axes: Axes, title: str) -> str:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = svg.replace(INK, "var(--ink)").replace(FAINT, "var(--faint)")
+    # A hundredth of a point is finer than any screen, and half the page's size.
+    svg = re.sub(r' d="[^"]*"', lambda path: _DIGITS.sub(r"\1", path[0]), svg)
+    used = set(re.findall(r"#([\w.-]+)", svg))
+    svg = re.sub(r' id="([^"]*)"', lambda name: name[0] if name[1] in used else "", svg)
+    svg = "".join(
+        part if part.startswith("<text") else _colours(part)
+        for part in re.split(r"(<text\b[^>]*>)", svg)
+    ).replace(INK, "var(--ink)")
     # Matplotlib's default for text without a colour of its own.
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{title}" fill="currentColor" ', 1)
+    name = escape(title, quote=True)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" fill="currentColor" ', 1)
+
+
+def _colours(markup: str) -> str:
+    """Ground and greys are the page's. White letters stay white: they stand on dark fields."""
+    return (
+        markup.replace(FAINT, "var(--faint)")
+        .replace("#ffffff", "var(--paper)")
+        .replace(COLORS[6], "var(--soft)")
+    )

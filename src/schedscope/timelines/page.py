@@ -26,6 +26,7 @@ def timeline_html(
     *,
     since: str | int | None = None,
     until: str | int | None = None,
+    show: tuple[int, int] | None = None,
     max_bytes: int = 2_000_000,
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
@@ -33,7 +34,9 @@ def timeline_html(
     Holds every interval if they fit into `max_bytes`; else the exact shares of
     time in a few thousand stretches, and every interval around the worst waits. The
     picture says below which scale it can tell no more, and how to get a page
-    that can. `since` and `until` cut the trace first (`Trace.between`).
+    that can. `since` and `until` cut the trace first (`Trace.between`). `show` is
+    the stretch that it begins with, two instants as in any column `ts`; it is the first to get
+    every interval where not all fit. By default the picture begins with everything.
 
     Raises `UsageError` if not even a coarse picture fits, or for times out of
     the trace.
@@ -42,7 +45,8 @@ def timeline_html(
         trace = trace.between(since, until)
     source = Timeline(trace)
     script = SCRIPT.read_text(encoding="utf-8")
-    data = _data(source, max_bytes - len(script.encode()) - 1000)
+    first = None if show is None else (show[0] - trace.window[0], show[1] - trace.window[0])
+    data = _data(source, first, max_bytes - len(script.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
@@ -54,8 +58,8 @@ def timeline_html(
     )
 
 
-def _data(source: Timeline, room: int) -> dict[str, Any]:
-    about = source.about()
+def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str, Any]:
+    about = {**source.about(), **({} if show is None else {"show": list(show)})}
     duration = max(1, source.lanes.duration)
     rows = sum(len(lane.starts) for lane in source.lanes.get(source.first))
     if rows * _ROUGH < room:
@@ -82,18 +86,23 @@ def _with_details(
 ) -> dict[str, Any]:
     """Finer, and as far as possible every interval, around as many worst waits as fit."""
     left = room - _length(_embed(about, parts, scale))
+    windows = []
+    if "show" in about:
+        begin, end = about["show"]
+        windows.append((begin, end - begin, source.first))
     for wait in source.waits:
-        if left < 10_000:
-            break
         margin = max(wait["wait"], 20_000)
         begin = max(0, wait["ready"] - margin)
-        length = wait["ready"] + wait["wait"] + margin - begin
-        fine = -(-length // _FINE)
-        window = {"first": begin // fine, "bins": -(-length // fine) + 1, "scale": fine}
         # Who waited, and for which CPU, before all others.
         lanes = [f"utid:{wait['utid']}"]
         if wait["queue"] is not None:
             lanes.append(f"cpu:{wait['queue']}")
+        windows.append((begin, wait["ready"] + wait["wait"] + margin - begin, lanes))
+    for begin, length, lanes in windows:
+        if left < 10_000:
+            break
+        fine = -(-length // _FINE)
+        window = {"first": begin // fine, "bins": -(-length // fine) + 1, "scale": fine}
         others = [lane for lane in source.first if lane not in lanes]
         for most in (20_000, 2_000):
             more = [

@@ -28,7 +28,8 @@ const STYLE = `
 .sst-bar { display: flex; gap: .4em; align-items: center; flex-wrap: wrap; margin-bottom: .4em; }
 .sst-bar button { font: inherit; color: inherit; background: transparent; padding: .1em .6em;
   border: 1px solid currentColor; border-radius: 4px; cursor: pointer; opacity: .8; }
-.sst-key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .8em; }
+.sst-key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .8em;
+  print-color-adjust: exact; }
 .sst-note { min-height: 2.8em; font-variant-numeric: tabular-nums; margin-top: .3em; }
 .sst-tip { position: absolute; pointer-events: none; z-index: 2; padding: .35em .6em; max-width: 40em; width: max-content;
   border-radius: 4px; white-space: pre-line; box-shadow: 0 1px 6px #0006; font-variant-numeric: tabular-nums; }
@@ -194,7 +195,7 @@ export function mount(root, about, source) {
   const pieces = new Map(); // lane -> what is known of it, newest last
   const view = { first: 0, scale: 1, bins: 1 };
   let wait = -1, ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
-  let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false;
+  let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
 
   const thread = (utid) => names[utid] || `thread ${utid}`;
   const title = (lane) => (lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(lane.slice(5)));
@@ -216,7 +217,7 @@ export function mount(root, about, source) {
   }
   button("‹ worse wait", "key p", () => jump(-1));
   button("next worst wait ›", "key n", () => jump(1));
-  button("whole trace", "key 0", whole);
+  button("show all", "key 0", whole);
   const keys = element("span", "sst-key");
   bar.append(keys);
 
@@ -251,6 +252,11 @@ export function mount(root, about, source) {
   function whole() {
     wait = -1;
     settle(0, fit());
+  }
+
+  function between(begin, end) {
+    const scale = Math.max(1, Math.ceil((end - begin) / view.bins));
+    settle(begin / scale, scale);
   }
 
   function jump(step) {
@@ -338,7 +344,7 @@ export function mount(root, about, source) {
   function theme() {
     // The page decides: whoever writes light text has a dark ground.
     const [r, g, b] = (getComputedStyle(box).color.match(/[\d.]+/g) || [0, 0, 0]).map(Number);
-    const next = 0.3 * r + 0.6 * g + 0.1 * b > 128 ? DARK : LIGHT;
+    const next = 0.3 * r + 0.6 * g + 0.1 * b > 128 && !paper ? DARK : LIGHT;
     if (next === colour && keys.childElementCount) return;
     colour = next;
     tip.style.background = colour.text;
@@ -428,7 +434,7 @@ export function mount(root, about, source) {
         if (paint.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
         else high = middle - 1;
       }
-      if (!low) return;
+      if (low < 3) return; // fewer letters say nothing
       cut = `${text.slice(0, low)}…`;
     }
     paint.fillText(cut, x, y);
@@ -501,6 +507,7 @@ export function mount(root, about, source) {
   function stacked(sums, order, floor, tall, until) {
     const bins = view.bins, tile = paint.createImageData(bins, tall), words = new Uint32Array(tile.data.buffer);
     const lane = packed(colour.lane);
+    const rows = tall / view.scale;
     words.fill(packed(colour.back));
     for (let y = 0; y < tall; y++) words.fill(lane, y * bins, y * bins + Math.ceil(until));
     for (const code of order) {
@@ -509,12 +516,17 @@ export function mount(root, about, source) {
       const ink = packed(colour[code]);
       for (let x = 0; x < bins; x++) {
         if (values[x] <= 0) continue;
-        const low = (tall * floor[x]) / view.scale, high = Math.min(tall, (tall * (floor[x] + values[x])) / view.scale);
+        const low = floor[x] * rows, high = Math.min(tall, (floor[x] + values[x]) * rows);
         floor[x] += values[x];
-        for (let row = Math.floor(low); row < high; row++) {
-          const at = (tall - 1 - row) * bins + x, part = Math.min(high, row + 1) - Math.max(low, row);
-          words[at] = part >= 1 ? ink : blend(words[at], ink, part);
+        // A part of the lowest pixel, whole ones, and a part of the highest.
+        let row = Math.floor(low), at = (tall - 1 - row) * bins + x;
+        if (row < low) {
+          words[at] = blend(words[at], ink, Math.min(high, row + 1) - low);
+          row++;
+          at -= bins;
         }
+        for (const top = Math.floor(high); row < top; row++, at -= bins) words[at] = ink;
+        if (row < high) words[at] = blend(words[at], ink, high - row);
       }
     }
     return tile;
@@ -715,6 +727,8 @@ export function mount(root, about, source) {
     if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in strokes)) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook has commands on the same keys
+    pointer = null; // what it pointed at is elsewhere now
+    tip.hidden = true;
     strokes[event.key]();
   });
 
@@ -722,8 +736,12 @@ export function mount(root, about, source) {
   watch.observe(box);
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", draw);
+  // A printer takes what is drawn now, and paper is white: no frame comes in between.
+  const repaint = ({ type }) => { paper = type === "beforeprint"; render(); };
+  for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, repaint);
   measure();
-  whole();
+  if (about.show) between(...about.show);
+  else whole();
 
   const handle = {
     about, view, canvas,
@@ -737,6 +755,7 @@ export function mount(root, about, source) {
   return () => {
     gone = true;
     watch.disconnect();
+    for (const moment of ["beforeprint", "afterprint"]) window.removeEventListener(moment, repaint);
     scheme.removeEventListener("change", draw);
   };
 }
@@ -793,11 +812,14 @@ export async function carried(data) {
   });
 }
 
-export function mountAll(page) {
+export async function mountAll(page) {
   for (const root of page.querySelectorAll(".schedscope-timeline:not([data-mounted])")) {
     root.dataset.mounted = "";
     const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
-    carried(data).then((source) => mount(root, data.about, source))
-      .catch((error) => { root.append(`This browser cannot draw the timeline: ${error.message}`); });
+    try {
+      mount(root, data.about, await carried(data));
+    } catch (error) {
+      root.append(`This browser cannot draw the timeline: ${error.message}`);
+    }
   }
 }

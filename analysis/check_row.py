@@ -1,4 +1,4 @@
-"""What one question about a trace's trustworthiness found."""
+"""One row of `check`: what one question about a trace's trustworthiness found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVEL = pl.Enum(["ok", "note", "warning", "violated"])
 """`note`: there, and accounted for; `warning`: it may move results; `violated`: a sum is off."""
 
 WARN_SHARE = 0.01
-"""Above this share of what it concerns, a finding is a warning."""
+"""Above this share of what it concerns, a row is a warning."""
 
 SCHEMA = {
     "check": pl.String(),
@@ -23,15 +23,15 @@ SCHEMA = {
     "unit": pl.Enum(["rows", "ns"]),
     "text": pl.String(),
 }
-"""Columns of a frame of findings."""
+"""Columns of the frame that `check` returns."""
 
 Level = Literal["ok", "note", "warning", "violated"]
 Unit = Literal["rows", "ns"]
 
 
 @dataclass
-class Finding:
-    """One row of `check`; `found` and `total` are None where the trace cannot answer."""
+class CheckRow:
+    """The answer to one question; `found` and `total` are None where the trace cannot answer."""
 
     check: str
     level: Level
@@ -41,9 +41,9 @@ class Finding:
     text: str
 
 
-def must_hold(check: str, off: int, total: int, unit: Unit, text: str) -> Finding:
+def must_hold(check: str, off: int, total: int, unit: Unit, text: str) -> CheckRow:
     """A sum that holds for every trace: any difference violates it."""
-    return Finding(check, "violated" if off else "ok", off, total, unit, text)
+    return CheckRow(check, "violated" if off else "ok", off, total, unit, text)
 
 
 def part(
@@ -54,17 +54,17 @@ def part(
     *,
     unit: Unit = "rows",
     warn: float | None = WARN_SHARE,
-) -> Finding:
+) -> CheckRow:
     """A part of a whole: a warning above the share `warn`, never if that is None."""
     level: Level = "ok"
     if found:
         level = "warning" if warn is not None and found > warn * total else "note"
-    return Finding(check, level, found, total, unit, text)
+    return CheckRow(check, level, found, total, unit, text)
 
 
-def unanswered(check: str, unit: Unit, why: str) -> Finding:
+def unanswered(check: str, unit: Unit, why: str) -> CheckRow:
     """A question that the trace cannot answer."""
-    return Finding(check, "ok", None, None, unit, why)
+    return CheckRow(check, "ok", None, None, unit, why)
 
 
 def of(found: int, total: int, what: str) -> str:
@@ -76,12 +76,3 @@ def of(found: int, total: int, what: str) -> str:
     if not found:
         return f"none of {count(total)} {what}"
     return f"{count(found)} of {count(total)} {what} ({percent(found / total if total else 1)})"
-
-
-def several(n: int, what: str, plural: str = "") -> str:
-    """A number and its noun.
-
-    >>> several(1, "gap"), several(2000, "life", "lives")
-    ('1 gap', '2,000 lives')
-    """
-    return f"{count(n)} {what if n == 1 else plural or what + 's'}"

@@ -1,0 +1,386 @@
+"""What can be wrong with a trace: each kind of fault, its cost, and a sentence about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from schedscope.analysis.affinity import affinity
+from schedscope.analysis.antagonists import antagonists
+from schedscope.analysis.check import check
+from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
+from schedscope.analysis.migration import migration_summary, ping_pong
+from schedscope.analysis.once import once
+from schedscope.analysis.queue_depth import queue_depth_summary
+from schedscope.analysis.starvation import starvation, starvation_summary
+from schedscope.analysis.work_conservation import idle_episodes, wasted_time
+from schedscope.units import count, duration, nanoseconds, percent, printable, several
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+EPISODES = 200
+"""Episodes of starvation that are looked at one by one."""
+STRETCHES = 8
+"""Stretches of wasted time that the report lists."""
+
+_BOUNCES = 10
+"""Fewer returns to a CPU are no ping-pong."""
+_STAYED = 0.99
+"""A thread with this share of its time on one CPU may well be pinned there."""
+_DOUBTFUL = 0.5
+"""No scheduler lets a CPU idle for this part of a long wait for it: switches are missing."""
+_LAG = 0.1
+"""Shortfalls of service below this share of the window are in the table only, as are those
+below the threshold of starvation: over a few turns nobody gets exactly what is due."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong; `ts` and `dur` are where it is to be seen, if anywhere."""
+
+    topic: str
+    cost: int
+    text: str
+    command: str
+    ts: int | None = None
+    dur: int | None = None
+    level: Literal["violated", "note"] | None = None
+    """Set where it does not follow from the cost."""
+    always: bool = False
+    """Worth a row, whatever it costs."""
+    context: bool = False
+    """Explains others, and is no fault of the scheduler's."""
+
+
+class Faults:
+    """Looks for every kind of fault in one trace."""
+
+    def __init__(self, trace: Trace, threshold: str | int) -> None:
+        """Starvation begins with waits of `threshold`."""
+        self.trace, self.threshold = trace, threshold
+
+    def __iter__(self) -> Iterator[Fault]:
+        """All that were found, in no order."""
+        yield from self._trust()
+        yield from self._starved()
+        yield from self._wasted()
+        yield from self._crowded()
+        yield from self._unfair()
+        yield from self._moved()
+        yield from self._bounced()
+        yield from self._outside()
+        yield from self._leaks()
+        yield from self._overload()
+
+    # ---- what several of them need ----
+
+    @cached_property
+    def checked(self) -> list[dict[str, object]]:
+        """The rows of `check`."""
+        return once(check, self.trace).to_dicts()
+
+    @cached_property
+    def holes(self) -> bool:
+        """Does the trace itself show that switches are missing from it?"""
+        names = ("losses", "unplaced losses", "chain breaks", "unseen switch-ins")
+        return any(row["check"] in names and row["found"] for row in self.checked)
+
+    @cached_property
+    def machine(self) -> dict[str, int]:
+        """The row of `wasted_time` about the machine."""
+        return once(wasted_time, self.trace).row(0, named=True)
+
+    @cached_property
+    def phantoms(self) -> bool:
+        """Do threads seem to wait that have long run, because a switch was not recorded?"""
+        dispatch, idle = self.machine["dispatch"], self.machine["idle"]
+        return self.holes and dispatch > 0.01 * self.machine["capacity"] and dispatch > 0.1 * idle
+
+    @cached_property
+    def overloaded(self) -> dict[str, float] | None:
+        """The row about the machine's queue, where it was too long for most of the time."""
+        row = once(queue_depth_summary, self.trace, by="machine").row(0, named=True)
+        return row if row["observed"] and row["overload_frac"] >= 0.5 else None
+
+    @cached_property
+    def outside(self) -> pl.DataFrame:
+        """The rows of `runs_outside_affinity`, of which there are none without masks."""
+        known = self.trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
+        trace = self.trace
+        return once(runs_outside_affinity, trace) if known else pl.DataFrame({"utid": []})
+
+    # ---- trust ----
+
+    def _trust(self) -> Iterator[Fault]:
+        """Sums that are off, the recorder's share, and what the trace cannot tell."""
+        warnings = []
+        unknown, share = 0, ""
+        for row in self.checked:
+            name, text, found = str(row["check"]), str(row["text"]), row["found"]
+            number = found if isinstance(found, int) else 0
+            if row["level"] == "violated":
+                said = f"The trace cannot be trusted: {name}: {text}."
+                cost = number if row["unit"] == "ns" else 0
+                yield Fault("sums", cost, said, "check", level="violated")
+            elif name == "recorder" and number:
+                yield Fault("recorder", number, f"The recorder took part: {text}.", "check")
+            elif name == "unknown time":
+                unknown, share = number, text
+            elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
+                warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
+        sentences = []
+        if unknown:
+            sentences.append(f"The trace does not tell who ran in {share}.")
+        if warnings:
+            sentences.append(f"Events are missing: {'; '.join(warnings)}.")
+        if self.phantoms:
+            idle = duration(self.machine["dispatch"])
+            sentences.append(
+                f"CPUs seem to have idled {idle} with a thread on their own queue: switches to"
+                " those threads were not recorded, and their waits are longer than they were."
+            )
+        if not sentences:
+            return
+        cost = max(unknown, self.machine["dispatch"] if self.phantoms else 0)
+        longest = self._longest_hole()
+        yield Fault("trust", cost, " ".join(sentences), "check", *longest, always=bool(warnings))
+
+    def _longest_hole(self) -> tuple[int | None, int | None]:
+        begin, end = self.trace.window
+        rows = (
+            self.trace.losses.filter(pl.col("reason") != "chain_break")
+            .select(
+                ts=pl.max_horizontal("ts_begin", pl.lit(begin)),
+                until=pl.min_horizontal("ts_end", pl.lit(end)),
+            )
+            .filter(pl.col("until") > pl.col("ts"))
+            .with_columns(dur=pl.col("until") - pl.col("ts"))
+            .top_k(1, by="dur")
+            .collect()
+        )
+        return (rows["ts"][0], rows["dur"][0]) if rows.height else (None, None)
+
+    # ---- waiting ----
+
+    def _starved(self) -> Iterator[Fault]:
+        whole = once(starvation_summary, self.trace, by="all", threshold=self.threshold)
+        n, total, threads = whole.select("n", "total", "threads").row(0)
+        if not n:
+            return
+        rows = once(starvation, self.trace, threshold=self.threshold, top=EPISODES)
+        if self.phantoms:
+            sure = rows.filter(pl.col("idle") < _DOUBTFUL * pl.col("wait"))
+            n -= rows.height - sure.height
+            total -= int(rows["wait"].sum()) - int(sure["wait"].sum())
+            threads = sure["utid"].n_unique()
+            rows = sure
+        if rows.is_empty():
+            return
+        first = rows.row(0, named=True)
+        text = (
+            f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
+            f" {duration(nanoseconds(self.threshold))} and more, {duration(total)} in all."
+            f" The longest: {first['story']}."
+        )
+        behind = (
+            rows.filter(pl.col("culprit").is_not_null())
+            .group_by("culprit")
+            .agg(pl.col("culprit_time").sum(), pl.len())
+            .sort("culprit_time", "culprit", descending=[True, False])
+        )
+        name, time, times = behind.row(0) if behind.height > 1 else ("", 0, 0)
+        if times > 1 and time > 0.2 * int(rows["wait"].sum()):
+            which = "of them" if rows.height == n else f"of the {rows.height} longest"
+            text += (
+                f" In {count(times)} {which} {printable(name)} had the CPU longest,"
+                f" {duration(time)} together."
+            )
+        inversion = int(rows["inversion"].sum())
+        if inversion > 0.01 * int(rows["wait"].sum()):
+            text += f" For {duration(inversion)} it was a thread of a worse priority."
+        yield Fault("starvation", total, text, "starvation", first["ts"], first["dur"])
+
+    def _wasted(self) -> Iterator[Fault]:
+        row = self.machine
+        # Threads that only seem to wait cannot have been run elsewhere.
+        if not row["wasted"] or self.phantoms:
+            return
+        threads = once(wasted_time, self.trace, by="tid").filter(pl.col("avoidable") > 0).head(20)
+        stayed = self._stayed(threads)
+        sure = "that may run there " if not stayed else ""
+        text = (
+            f"CPUs idled {duration(row['wasted'])} while threads {sure}waited elsewhere,"
+            f" {percent(row['wasted_idle_frac'])} of all idle time."
+        )
+        worst = once(wasted_time, self.trace, by="comm")
+        if worst.height and worst["avoidable"][0]:
+            name, time = worst.select("comm", "avoidable").row(0)
+            text += f" Threads named {printable(name or '?')} waited most of it, {duration(time)}."
+        if stayed:
+            text += (
+                f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
+                " was recorded, or by a mask that was not, nobody else could have run them."
+            )
+        longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
+        ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
+        yield Fault("idle", row["wasted"], text, "idle", ts, dur)
+
+    def _stayed(self, threads: pl.DataFrame) -> list[str]:
+        """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
+        if threads.is_empty():
+            return []
+        kept = once(affinity, self.trace, by="utid").filter(
+            (pl.col("top_frac") >= _STAYED) & (pl.col("n") >= 10)
+        )
+        these = threads.join(kept.select("utid"), on="utid", how="semi", maintain_order="left")
+        if 2 * int(these["avoidable"].sum()) < int(threads["avoidable"].sum()):
+            return []
+        return list(dict.fromkeys(printable(name or "?") for name in these["comm"]))
+
+    def _crowded(self) -> Iterator[Fault]:
+        """Programs that may use one CPU only, behind threads that are seen to run elsewhere."""
+        outside = self.outside["utid"].unique().to_list()
+        pinned = (
+            self.trace.threads.filter(
+                pl.col("affinity").str.contains(r"^\d+$"), pl.col("kernel").eq(False)
+            )
+            .filter(~pl.col("utid").is_in(outside))
+            .select("utid")
+            .collect()["utid"]
+        )
+        if pinned.is_empty() or self.trace.ncpu < 2:
+            return
+        rows = antagonists(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="tid")
+        roaming = once(affinity, self.trace, by="utid").filter(pl.col("cpus") > 1).select("utid")
+        programs = self.trace.threads.filter(pl.col("kernel").eq(False))
+        behind = (
+            rows.filter(pl.col("kind") == "thread")
+            .join(roaming, on="utid", how="semi")
+            .join(programs.select("utid").collect(), on="utid", how="semi")
+        )
+        if behind.is_empty():
+            return
+        victims = (
+            behind.group_by("victim_utid", "victim_comm")
+            .agg(pl.col("time").sum(), by=pl.col("comm").sort_by("time").last())
+            .sort("time", "victim_utid", descending=[True, False])
+        )
+        worst, total = victims.row(0, named=True), int(victims["time"].sum())
+        one = victims.height == 1
+        text = (
+            f"{several(victims.height, 'thread')} that may use one CPU only waited for it"
+            f" {duration(total)} behind threads that ran elsewhere, too."
+            f" {'It is' if one else 'Worst off:'} {printable(worst['victim_comm'] or '?')},"
+            f" {'' if one else duration(worst['time']) + ', '}"
+            f"most of it behind {printable(worst['by'] or '?')}."
+        )
+        command = f"blame --comm '{worst['victim_comm']}'"
+        yield Fault("crowding", total, text, command)
+
+    def _unfair(self) -> Iterator[Fault]:
+        """Only where weights are known: elsewhere nothing is due by them."""
+        frame = once(fairness, self.trace)
+        known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
+        if known.is_empty():
+            return
+        worst = known.sort("lag", descending=True).row(0, named=True)
+        if worst["lag"] < max(_LAG * self.trace.duration, nanoseconds(self.threshold)):
+            return
+        jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
+        text = (
+            f"{printable(worst['comm'] or '?')} ({worst['tid']}) got"
+            f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time that were"
+            f" due to it by its weight."
+        )
+        if jain["jain"] is not None:
+            text += (
+                f" Jain's index of the {several(jain['n'], 'thread')} of class"
+                f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
+            )
+        text += " Groups (cgroups, autogroup) are in no trace, and may be why."
+        yield Fault("fairness", round(worst["lag"]), text, "fairness", level="note")
+
+    # ---- moving ----
+
+    def _moved(self) -> Iterator[Fault]:
+        """Not on a machine with too much to do: its threads wait wherever they go."""
+        row = once(migration_summary, self.trace, by=()).row(0, named=True)
+        if not row["n_waited"] or self.overloaded or self.phantoms:
+            return
+        text = (
+            f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
+            f" the threads moved and then waited anyway, {duration(row['queued'])} in all."
+        )
+        yield Fault("migration", row["queued"], text, "migrations")
+
+    def _bounced(self) -> Iterator[Fault]:
+        frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)
+        if frame.is_empty():
+            return
+        worst = frame.row(0, named=True)
+        who = f"{printable(worst['comm'] or '?')}, {count(worst['n'])} times"
+        where = f"between CPU {worst['cpu_a']} and CPU {worst['cpu_b']}"
+        n = frame["utid"].n_unique()
+        text = (
+            f"{several(n, 'thread')} went back and forth between two CPUs"
+            f" {several(int(frame['n'].sum()), 'time')}; most of all {who} {where}."
+            f" They waited {duration(int(frame['wait'].sum()))} on their ways back."
+        )
+        cost = int(frame["wait"].sum())
+        yield Fault("ping-pong", cost, text, "migrations --ping-pong")
+
+    def _outside(self) -> Iterator[Fault]:
+        frame = self.outside
+        if frame.is_empty():
+            return
+        worst, n = frame.row(0, named=True), frame["utid"].n_unique()
+        them, their = ("it", "its") if n == 1 else ("them", "their")
+        text = (
+            f"{several(n, 'thread')} ran outside the CPUs recorded for {them}, longest"
+            f" {printable(worst['comm'] or '?')} on CPU {worst['cpu']}"
+            f" ({duration(worst['running'])}); or {their} mask changed after it was recorded."
+        )
+        cost = int(frame["running"].sum())
+        yield Fault("affinity", cost, text, "affinity --outside", worst["ts_first"])
+
+    def _leaks(self) -> Iterator[Fault]:
+        cpus = isolated_cpus(self.trace)
+        if not cpus:
+            return
+        frame = isolation_leaks(self.trace, cpus).filter("leak")
+        if frame.is_empty():
+            return
+        worst = frame.sort("running", descending=True).row(0, named=True)
+        text = (
+            f"{several(frame['utid'].n_unique(), 'thread')} that may run elsewhere ran on isolated"
+            f" CPUs, longest {printable(worst['comm'] or '?')} on CPU {worst['cpu']}"
+            f" ({duration(worst['running'])})."
+        )
+        cost = int(frame["running"].sum())
+        yield Fault("isolation", cost, text, "affinity --isolated", worst["ts_first"])
+
+    def _overload(self) -> Iterator[Fault]:
+        row = self.overloaded
+        if row is None or self.phantoms:
+            return
+        text = (
+            "More threads wanted to run than there are CPUs for"
+            f" {percent(row['overload_frac'])} of the time, on average {row['mean']:.1f} for"
+            f" {several(self.trace.ncpu, 'CPU')}. Whatever the scheduler does, some must wait:"
+            f" they did for {duration(row['waiting'])}."
+        )
+        cost = int(row["waiting"])
+        yield Fault("overload", cost, text, "queue --machine", context=True)
+
+
+def _names(names: list[str]) -> str:
+    shown = names[:3]
+    if len(names) > 3:
+        return ", ".join(shown) + f" and {len(names) - 3} more"
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]

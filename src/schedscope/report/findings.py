@@ -1,0 +1,106 @@
+"""The first sections: what is wrong, and what can be said in short."""
+
+from __future__ import annotations
+
+from html import escape
+
+from schedscope import units
+from schedscope.analysis.diagnosis import diagnosis
+from schedscope.analysis.once import once
+from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.report.section import Section, prose
+from schedscope.report.summary import summary
+from schedscope.trace import Trace
+
+# Where the page shows what a finding is about: the sections with its table and with its figure.
+_ABOUT = {
+    "starvation": ("starved", "starved"),
+    "overload": ("cpus", "cpus"),
+    "idle": ("idle", "idle"),
+    "crowding": ("kept", "kept"),
+    "fairness": ("fair", "fair"),
+    "migration": ("moved", "moved"),
+    "ping-pong": ("bounced", "moved"),
+    "affinity": ("outside", "kept"),
+    "isolation": ("kept", "kept"),
+    "recorder": ("trust", "time"),
+    "trust": ("trust", "time"),
+    "sums": ("trust", "time"),
+}
+_WORDS = {"violated": "not to be trusted", "context": "explains others"}
+
+
+def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
+    """The ranked findings; links lead to those of `anchors` that the page has.
+
+    `shown` is the topic of the finding that the timeline of the page is about.
+    """
+    items = []
+    for row in once(diagnosis, trace).iter_rows(named=True):
+        topic, level = row["topic"], row["level"]
+        table, figure = _ABOUT[topic]
+        links = [("table", f"{table}-table"), ("figure", f"{figure}-figure")]
+        if topic == shown:
+            links.append(("timeline", "timeline"))
+        where = " · ".join(
+            f'<a href="#{anchor}">{word}</a>' for word, anchor in links if anchor in anchors
+        )
+        share = units.percent(row["cost_frac"])
+        cost = units.duration(row["cost"]) + ("" if row["cost_frac"] > 1 else f" · {share}")
+        badge = _WORDS.get(level, level)
+        items.append(
+            f"<li class={level}><p class=what><b>{escape(topic)}</b> <i>{badge}</i>"
+            f"<span class=cost>{cost}</span></p><p>{prose(row['text'])}</p>"
+            f"<p class=where><span class=links>{where} · </span>"
+            f"<code>schedscope {escape(row['command'])}</code></p></li>"
+        )
+    body = (
+        f"<ol class=wrong>{''.join(items)}</ol>"
+        if items
+        else "<p class=nothing>Nothing is wrong: no fault that is looked for here takes 0.1 % of"
+        " the CPUs' time, and no events are missing.</p>"
+    )
+    return Section(
+        "wrong",
+        "What is wrong?",
+        "The worst first, by the thread or CPU time that it concerns (beside it the share of the"
+        " CPUs' time). What concerns less than 0.1 % is left out. Topics overlap, so their times do"
+        " not add up.",
+        body,
+    )
+
+
+def short(trace: Trace) -> Section:
+    """The trace in a few sentences."""
+    items = "".join(f"<li>{prose(text)}</li>" for text in summary(trace))
+    return Section(
+        "short",
+        "In short",
+        "A thread <em>waits for a CPU</em> from the moment it could run (because it was woken,"
+        " created, or pushed off a CPU while it still had work) to the moment it runs. Meanwhile"
+        " it is ready, and nothing happens.",
+        f"<ul class=findings>{items}</ul>",
+    )
+
+
+def tiles(trace: Trace) -> str:
+    """The figures that one looks for first."""
+    whole = once(runqueue_latency, trace).row(0, named=True)
+    per_cpu = trace.info.get("per_cpu") or []
+    capacity = trace.duration * trace.ncpu
+    found = [("waits", units.count(whole["n"]))]
+    found += [
+        (name, units.duration(whole[column]))
+        for name, column in (("median wait", "p50"), ("99 % within", "p99"), ("longest", "max"))
+        if whole["n"]
+    ]
+    if per_cpu and capacity:
+        found += [
+            (word, units.percent(sum(cpu[name] for cpu in per_cpu) / capacity))
+            for word, name in (("CPUs busy", "running"), ("idle", "idle"), ("not known", "unknown"))
+        ]
+    return (
+        "<dl class=tiles>"
+        + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found)
+        + "</dl>"
+    )

@@ -1,0 +1,68 @@
+"""Which stretch of time the report's timeline shows, and why that one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedscope import units
+from schedscope.analysis.diagnosis import diagnosis
+from schedscope.analysis.once import once
+from schedscope.analysis.worst_waits import worst_waits
+from schedscope.errors import UsageError
+from schedscope.trace import Trace
+
+_AROUND = 100_000_000
+_LEAST = 1_000_000
+_LONGEST = 5_000_000_000
+"""A stretch longer than this shows sums only: its begin tells more."""
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A stretch of the trace, instants in ns, and a sentence that says why it was chosen."""
+
+    since: int
+    until: int
+    why: str
+    topic: str | None = None
+    """Of the finding that it is about, if it is about one."""
+
+
+def focus(trace: Trace, around: str | int | None = None) -> Focus:
+    """The time around an instant, else around the worst finding, else around the longest wait.
+
+    Raises `UsageError` for an instant outside the trace.
+    """
+    begin, end = trace.window
+    if around is not None:
+        at = trace.origin + units.nanoseconds(around)
+        if not begin <= at < end:
+            raise UsageError(
+                f"a timeline around {around}",
+                f"{units.instant(begin, trace.origin)} to {units.instant(end, trace.origin)}",
+            )
+        return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as asked for")
+    for number, row in enumerate(once(diagnosis, trace).iter_rows(named=True), 1):
+        if row["ts"] is not None and row["dur"]:
+            what = f"of finding {number} ({row['topic']})"
+            return _around(trace, row["ts"], row["dur"], f"around the worst case {what}", row)
+    worst = once(worst_waits, trace, n=15)
+    if worst.height:
+        row = worst.row(0, named=True)
+        name = units.printable(row["comm"] or "?")
+        return _around(trace, row["ts_ready"], row["wait"], f"around the longest wait, of {name}")
+    return _cut(trace, begin, begin + _LONGEST, "the begin of the trace: nobody waited")
+
+
+def _around(
+    trace: Trace, ts: int, dur: int, why: str, row: dict[str, object] | None = None
+) -> Focus:
+    dur = min(dur, _LONGEST)
+    margin = max(dur // 4, _LEAST)
+    topic = None if row is None else str(row["topic"])
+    return _cut(trace, ts - margin, ts + dur + margin, why, topic)
+
+
+def _cut(trace: Trace, since: int, until: int, why: str, topic: str | None = None) -> Focus:
+    begin, end = trace.window
+    return Focus(max(begin, since), min(end, until), why, topic)
