@@ -205,7 +205,11 @@ impl<'a> IdleSweep<'a> {
                 thread.n += u32::from(reading > thread.mark);
             }
             if let Some(watch) = &mut self.watch {
-                watch.wait(t, utid, lane, class, reading, begins);
+                if begins {
+                    watch.waits(t, utid, lane, class, reading);
+                } else {
+                    watch.gone(utid, reading);
+                }
             }
         }
         let thread = &mut self.threads[utid as usize];
@@ -342,7 +346,7 @@ impl<'a> IdleSweep<'a> {
         self.gather(t);
         self.stretch(t, false);
         if let Some(mut watch) = self.watch.take() {
-            watch.finish(t, self);
+            watch.instant(t, false, self);
             self.watch = Some(watch);
         }
         for lane in &mut self.lanes {
