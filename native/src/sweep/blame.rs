@@ -95,6 +95,8 @@ struct Life {
     seen: Vec<u32>,
     /// `seen` is complete.
     kept: bool,
+    /// The stretch at hand, where nobody else has to know of it.
+    waiter: Option<Waiter>,
 }
 
 struct Blame<'a> {
@@ -102,7 +104,8 @@ struct Blame<'a> {
     cpus: Vec<Cpu>,
     lives: Vec<Life>,
     cells: Cells,
-    totals: FxHashMap<u32, Total>,
+    /// By victim.
+    totals: Vec<Total>,
     /// Keep what was seen of every wait, for one may be told in parts; else of those only
     /// that end without a run.
     careful: bool,
@@ -246,7 +249,7 @@ impl Blame<'_> {
         let wait = self.question.ledger.next(utid, t);
         let life = &mut self.lives[utid as usize];
         let number = wait.map(|wait| wait.number);
-        let total = self.totals.entry(victim).or_default();
+        let total = &mut self.totals[victim as usize];
         if number.is_none() || number != life.number {
             // A stretch without a wait is one of its own.
             life.number = number;
@@ -263,12 +266,17 @@ impl Blame<'_> {
             self.cpus[lane].settle(t, self.question.ngroups + 1);
             self.cells.begin(column, &self.cpus[lane].sums);
         }
-        self.cpus[lane].waiters.push(Waiter {
+        let waiter = Waiter {
             begin: t,
             column,
             utid,
             again,
-        });
+        };
+        if self.cells.vectors() {
+            self.lives[utid as usize].waiter = Some(waiter);
+        } else {
+            self.cpus[lane].waiters.push(waiter);
+        }
     }
 
     fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
@@ -277,11 +285,14 @@ impl Blame<'_> {
             cpus, cells, lives, ..
         } = self;
         let cpu = &mut cpus[lane];
-        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else {
-            return;
+        let waiter = if cells.vectors() {
+            lives[utid as usize].waiter.take()
+        } else {
+            let at = cpu.waiters.iter().position(|waiter| waiter.utid == utid);
+            at.map(|at| cpu.waiters.swap_remove(at))
         };
-        let waiter = cpu.waiters.swap_remove(at);
-        self.totals.entry(victim).or_default().wait += t - waiter.begin;
+        let Some(waiter) = waiter else { return };
+        self.totals[victim as usize].wait += t - waiter.begin;
         let nowhere = lane == self.question.lanes.nowhere();
         let keeps = self.careful || to != Doing::Running;
         let seen = &mut lives[utid as usize].seen;
@@ -378,7 +389,7 @@ impl Sweep for Blame<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found: of each victim (in no order) its waiting; and by victim, group and cause who
+/// What was found: of each victim its waiting; and by victim, group and cause who
 /// had the CPU meanwhile: `ngroups` stands for idle, and the next two for not known, and for
 /// no known queue.
 pub struct Found {
@@ -408,7 +419,7 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
             cpus: (0..question.lanes.len()).map(|_| cpu()).collect(),
             lives: vec![Life::default(); changes.threads],
             cells,
-            totals: FxHashMap::default(),
+            totals: vec![Total::default(); victims],
             careful,
             missed: false,
             question,
@@ -444,8 +455,9 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
     for ((group, column), cell) in &cells.sparse {
         tell(*group as usize, *column as usize, *cell);
     }
+    let totals = (0u32..).zip(totals).filter(|(_, total)| total.n > 0);
     Ok(Found {
-        totals: totals.into_iter().collect(),
+        totals: totals.collect(),
         cells: found,
     })
 }
