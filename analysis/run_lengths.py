@@ -118,7 +118,7 @@ def _grouped(
     names = set(where.meta.root_names()) if where is not None else set()
     known = [name for name in THREAD_COLUMNS if name in {*keys, *names}]
     states = trace.states
-    if names & {"cpu", "end"}:
+    if where is not None and names & {"cpu", "end"}:
         # The threads of runs, and only then the runs of threads.
         states = states.join(trace.threads.select("utid", *known), on="utid", how="left")
         states = states.filter(where)
