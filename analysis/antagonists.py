@@ -138,7 +138,7 @@ def _charged(
     for utid, number in threads.select("utid", "group").iter_rows():
         group[utid] = number
     totals, found = occupancy(trace).blame(
-        asked, "cpu" in asked.columns, group, _ngroups(threads), sorted(recorded_cpus(trace)),
+        asked, group, _ngroups(threads), sorted(recorded_cpus(trace)),
         coded_waits(trace),
     )  # fmt: skip
     time = pl.col("time")

@@ -162,7 +162,6 @@ class Occupancy:
     def blame(
         self,
         asked: _ArrowStream,
-        by_cpu: bool,
         group: list[int],
         ngroups: int,
         numbers: list[int],

@@ -241,10 +241,10 @@ impl Blame<'_> {
     }
 
     fn begins(&mut self, t: i64, utid: u32, victim: u32, lane: usize) {
-        if let Some(only) = &self.question.only {
-            if !only.contains(&(utid, self.question.lanes.number(lane))) {
-                return;
-            }
+        if let Some(only) = &self.question.only
+            && !only.contains(&(utid, self.question.lanes.number(lane)))
+        {
+            return;
         }
         let wait = self.question.ledger.next(utid, t);
         let life = &mut self.lives[utid as usize];

@@ -334,10 +334,10 @@ struct Told {
 impl Told {
     #[inline]
     fn one(&mut self, change: &Change, sweep: &mut impl Sweep) {
-        if self.now != Some(change.t) {
-            if let Some(now) = self.now.replace(change.t) {
-                sweep.instant(now);
-            }
+        if self.now != Some(change.t)
+            && let Some(now) = self.now.replace(change.t)
+        {
+            sweep.instant(now);
         }
         let to = Place::unpack(change.to);
         let mut left = to.cpu;

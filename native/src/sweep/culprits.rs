@@ -302,11 +302,11 @@ fn charge(sums: &mut Vec<Share>, runs: &[Run], looked: &mut usize, piece: &Piece
             (sum.at, sum.prio) = (run.ts, run.prio);
         }
         // Of both systems a larger number is worse.
-        if let (Some(prio), Some(own)) = (run.prio, piece.prio) {
-            if prio > own {
-                sum.worse += time;
-                sum.strict += if own < strict_to { time } else { 0 };
-            }
+        if let (Some(prio), Some(own)) = (run.prio, piece.prio)
+            && prio > own
+        {
+            sum.worse += time;
+            sum.strict += if own < strict_to { time } else { 0 };
         }
     }
 }

@@ -191,10 +191,10 @@ impl Watch {
             spare: spare.collect(),
         }));
         self.ranked.push(rank);
-        if self.ranked.len() > self.top {
-            if let Some(Reverse((_, _, last))) = self.ranked.pop() {
-                self.told[last] = None;
-            }
+        if self.ranked.len() > self.top
+            && let Some(Reverse((_, _, last))) = self.ranked.pop()
+        {
+            self.told[last] = None;
         }
     }
 

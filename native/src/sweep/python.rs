@@ -175,6 +175,10 @@ pub struct Sharing {
     shortfall: Option<(f64, Vec<bool>)>,
 }
 
+/// What `weights` takes: threads, the table, whether priorities are Linux's, and the numbers of
+/// the classes fair and realtime.
+type ToldWeights<'py> = (Bound<'py, PyAny>, Vec<i64>, bool, u8, u8);
+
 #[pymethods]
 impl Occupancy {
     #[new]
@@ -183,7 +187,7 @@ impl Occupancy {
         states: &Bound<'_, PyAny>,
         window: (i64, i64),
         idle: u32,
-        weights: Option<(Bound<'_, PyAny>, Vec<i64>, bool, u8, u8)>,
+        weights: Option<ToldWeights<'_>>,
     ) -> PyResult<Self> {
         let weights = match weights {
             Some((threads, table, linux, fair, realtime)) => {
@@ -410,12 +414,10 @@ impl Occupancy {
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
-    #[pyo3(signature = (asked, by_cpu, group, ngroups, numbers, waits))]
     fn blame(
         &self,
         py: Python<'_>,
         asked: &Bound<'_, PyAny>,
-        by_cpu: bool,
         group: Vec<u32>,
         ngroups: u32,
         numbers: Vec<u16>,
@@ -423,6 +425,9 @@ impl Occupancy {
     ) -> PyResult<(ArrowTable, ArrowTable)> {
         let (asked, waits) = (read_stream(asked)?.1, read_stream(waits)?.1);
         let mut victim: Vec<Option<u32>> = vec![None; self.changes.threads];
+        let by_cpu = asked
+            .iter()
+            .any(|batch| batch.column_by_name("cpu").is_some());
         let mut only = by_cpu.then(FxHashSet::default);
         for batch in &asked {
             let (utid, victims) = (
