@@ -115,7 +115,9 @@ def _asked(
     if where is not None:
         if "cpu" in where.meta.root_names():
             # No known queue is null.
-            cpus = pl.LazyFrame({"cpu": [*range(_most_cpus(trace)), None]}, schema={"cpu": pl.UInt16})
+            cpus = pl.LazyFrame(
+                {"cpu": [*range(_most_cpus(trace)), None]}, schema={"cpu": pl.UInt16}
+            )
             mine = mine.join(cpus, how="cross")
             columns.append("cpu")
         mine = mine.filter(where)
@@ -136,17 +138,21 @@ def _charged(
     for utid, number in threads.select("utid", "group").iter_rows():
         group[utid] = number
     totals, found = occupancy(trace).blame(
-        asked, "cpu" in asked.columns, group, _ngroups(threads), sorted(recorded_cpus(trace)),
+        asked, group, _ngroups(threads), sorted(recorded_cpus(trace)),
         coded_waits(trace),
     )  # fmt: skip
     time = pl.col("time")
-    cells = pl.DataFrame(found).group_by("victim", "group").agg(
-        time.sum(),
-        pl.col("n").sum(),
-        **{
-            name: time.filter(pl.col("cause") == code).sum()
-            for code, name in enumerate(_CAUSES.values())
-        },
+    cells = (
+        pl.DataFrame(found)
+        .group_by("victim", "group")
+        .agg(
+            time.sum(),
+            pl.col("n").sum(),
+            **{
+                name: time.filter(pl.col("cause") == code).sum()
+                for code, name in enumerate(_CAUSES.values())
+            },
+        )
     )
     return pl.DataFrame(totals), cells
 

@@ -173,7 +173,9 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     return (
         sums.join(names, on="utid", how="left")
         .with_columns(
-            sharing=pl.col("class").replace_strict(dict(enumerate(levels.classes)), return_dtype=pl.String),
+            sharing=pl.col("class").replace_strict(
+                dict(enumerate(levels.classes)), return_dtype=pl.String
+            ),
             weight=pl.when(one).then(pl.col("heaviest")),
             basis=pl.when(pl.col("equal"))
             .then(pl.lit("equal"))

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from schedscope._native import Occupancy
     from schedscope.trace import Trace
 
-RUNNING = STATE.categories.to_list().index("running")
-"""Its code in `coded_states`."""
+_ROWS = 1 << 20
 
 
 _readings: WeakKeyDictionary[Trace, Occupancy] = WeakKeyDictionary()
@@ -63,8 +62,11 @@ def _read(trace: Trace, weights: Levels | None) -> Occupancy:
 
 def coded_states(
     trace: Trace, *, prio: bool = False, end: bool = False, states: pl.LazyFrame | None = None
-) -> pl.DataFrame:
-    """`states` (or what was selected of them) in the order of the table, with codes for words."""
+) -> Iterator[pl.DataFrame]:
+    """`states` (or what was selected of them) in the order of the table, with codes for words.
+
+    Frame by frame, so that never more than some are in memory.
+    """
     columns = [
         pl.col("ts", "dur").cast(pl.Int64),
         pl.col("utid").cast(pl.UInt32),
@@ -75,7 +77,8 @@ def coded_states(
         columns.append(pl.col("prio").cast(pl.Int16))
     if end:
         columns.append(pl.col("end").cast(END).to_physical().cast(pl.UInt8))
-    return (trace.states if states is None else states).select(columns).collect()
+    chosen = trace.states if states is None else states
+    return iter(chosen.select(columns).collect_batches(chunk_size=_ROWS))
 
 
 def coded_waits(trace: Trace) -> pl.DataFrame:

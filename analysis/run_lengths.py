@@ -118,12 +118,14 @@ def _grouped(
     names = set(where.meta.root_names()) if where is not None else set()
     known = [name for name in THREAD_COLUMNS if name in {*keys, *names}]
     states = trace.states
-    if names & {"cpu", "end"}:
+    if where is not None and names & {"cpu", "end"}:
         # The threads of runs, and only then the runs of threads.
         states = states.join(trace.threads.select("utid", *known), on="utid", how="left")
         states = states.filter(where)
-    frame = coded_states(trace, end=True, states=states)
-    top = max(int(frame["utid"].max() or 0) + 1, trace.ncpu)  # type: ignore[arg-type]
+    # One more stands for threads that the table of threads does not have.
+    top = int(trace.threads.select(pl.col("utid").max()).collect().item() or 0) + 2
+    if "utid" in {*keys, *names}:
+        top = max(top, int(states.select(pl.col("utid").max()).collect().item() or 0) + 2)
     threads = (
         pl.LazyFrame({"utid": pl.arange(top, eager=True, dtype=pl.UInt32)})
         .join(trace.threads.select(pl.col("utid").cast(pl.UInt32), *known), on="utid", how="left")
@@ -137,15 +139,17 @@ def _grouped(
         mine = mine.join(groups, on=of_thread, how="left", nulls_equal=True)
     else:
         mine = mine.with_columns(group=pl.lit(0, pl.UInt32))
-    numbers = threads.select("utid").join(mine.select("utid", "group"), on="utid", how="left")
+    grouped = threads.select("utid").join(mine.select("utid", "group"), on="utid", how="left")
+    numbers = grouped.sort("utid")["group"].to_list()
     ins, sure = _switch_ins(trace)
     found = _native.run_lengths(
-        frame,
+        coded_states(trace, end=True, states=states),
         ins,
         trace.window,
         trace.ncpu,
         {
-            "group": numbers.sort("utid")["group"].to_list(),
+            "group": numbers,
+            "beyond": numbers[-1],
             "by_cpu": "cpu" in keys,
             "by_end": "end" in keys,
             "sure": sure,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import RUNNING, coded_states
+from schedscope.analysis.occupancy import coded_states
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -54,34 +54,37 @@ def tiling(trace: Trace) -> Tiling:
     """Look at every interval of `states` once."""
     from schedscope import _native
 
-    frame = coded_states(trace)
     recorders = trace.threads.filter(pl.col("recorder")).select("utid").collect()["utid"]
     per_cpu, recorder, intervals, ends, ordered, disjoint = _native.tiling(
-        frame, trace.window, trace.ncpu, recorders.to_list()
+        coded_states(trace), trace.window, trace.ncpu, recorders.to_list()
     )
-    runs = pl.col("state") == RUNNING
     return Tiling(
         per_cpu={cpu: (run, idle) for cpu, run, idle in per_cpu},
         recorder=recorder,
-        excess=0 if disjoint else _excess(frame.filter(runs), *trace.window),
-        ends=pl.DataFrame(ends) if ordered else _ends(frame, trace.ncpu),
+        excess=0 if disjoint else _excess(trace),
+        ends=pl.DataFrame(ends) if ordered else _ends(trace),
         intervals=intervals,
     )
 
 
-def _ends(frame: pl.DataFrame, ncpu: int) -> pl.DataFrame:
+def _ends(trace: Trace) -> pl.DataFrame:
     """The ends that no interval follows, of a table in any order."""
-    lives = frame.lazy().filter(pl.col("utid") >= ncpu).sort("utid", "ts")
+    lives = trace.states.filter(pl.col("utid") >= trace.ncpu).sort("utid", "ts")
     return (
-        lives.select("utid", until=_UNTIL, following=pl.col("ts").shift(-1).over("utid"))
+        lives.select(
+            pl.col("utid").cast(pl.UInt32),
+            until=_UNTIL,
+            following=pl.col("ts").shift(-1).over("utid"),
+        )
         .filter((pl.col("following") != pl.col("until")).fill_null(True))
         .collect()
     )
 
 
-def _excess(frame: pl.DataFrame, begin: int, end: int) -> int:
-    """How much of these rows, which run, overlaps or lies where nothing can run."""
-    running = frame.lazy().sort("cpu", "ts")
+def _excess(trace: Trace) -> int:
+    """How much running time overlaps other, or lies where nothing can run."""
+    begin, end = trace.window
+    running = trace.states.filter(pl.col("state") == "running").sort("cpu", "ts")
     before = _UNTIL.cum_max().shift().over("cpu").fill_null(begin)
     excess = (
         pl.max_horizontal(before.clip(lower_bound=begin) - pl.col("ts"), 0)

@@ -229,7 +229,8 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
     idle, spare = pl.col("idle"), pl.col("spare")
     of_cpu = pl.col("cpu").is_not_null()
     nowhere = {
-        name: pl.when(of_cpu).then(pl.col(name)) for name in ("idle", "unknown", "spare", "available")
+        name: pl.when(of_cpu).then(pl.col(name))
+        for name in ("idle", "unknown", "spare", "available")
     }
     return swept.cpus.select(
         "cpu",
@@ -243,9 +244,7 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
     )
 
 
-def _by_thread(
-    trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | None
-) -> pl.DataFrame:
+def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
     known = trace.threads.with_columns(pl.col("utid").cast(pl.UInt32)).collect()
     threads = swept.threads.join(known, on="utid", how="left", maintain_order="left")
     if where is not None:
@@ -266,6 +265,8 @@ def _idle_cpus(spare: pl.DataFrame, allowed: Masks) -> pl.DataFrame:
         schema={"class": pl.UInt32, "cpu": pl.UInt16},
         orient="row",
     )
-    grouped = spare.join(usable, on="cpu").group_by("episode", "class").agg("cpu", pl.col("idle").sum())
+    grouped = (
+        spare.join(usable, on="cpu").group_by("episode", "class").agg("cpu", pl.col("idle").sum())
+    )
     texts = [cpu_text(numbers) for numbers in grouped["cpu"].to_list()]
     return grouped.select("episode", "class", "idle", idle_cpus=pl.Series(texts, dtype=pl.String))

@@ -87,6 +87,28 @@ def test_unknown_time_and_no_queue() -> None:
     ]
 
 
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
+    """One row of the ledger, two stretches: the hog ran in one wait; few threads or many."""
+    states = pl.DataFrame({
+        "ts": [0, 0, 20, 30, 30],
+        "dur": [20, 20, 10, 20, 20],
+        "utid": [2, 3, 3, 2, 3],
+        "state": ["running", "runnable", "running", "running", "runnable"],
+        "cpu": [0] * 5,
+    })  # fmt: skip
+    numbers = [*range(4 + others)]
+    threads = pl.DataFrame({"utid": numbers, "comm": [f"t{n}" for n in numbers], "tid": numbers,
+                            "pid": numbers})  # fmt: skip
+    waits = pl.DataFrame({"utid": [3], "cause": ["wake"], "ts_ready": [0], "ts_run": [20]})
+    trace = ss.Trace.from_tables(
+        {"states": states, "threads": threads, "waits": waits}, {"ncpu": 1, "window": [0, 50]}
+    )
+    frame = ss.antagonists(trace)
+    columns = ("victim_tid", "tid", "time", "n", "n_waits", "cause_wake")
+    assert frame.select(columns).rows() == [(3, 2, 40, 1, 1, 40)]
+
+
 def test_selection(trace: ss.Trace) -> None:
     """`where` and `victims` say whose waits, never who ran."""
     everybody = ss.antagonists(trace)

@@ -232,6 +232,23 @@ def test_agrees_with_a_look_at_every_nanosecond(
     for by in ("cpu", "machine"):
         summary = ss.queue_depth_summary(trace, by=by)  # type: ignore[arg-type]
         assert sum(summary["waiting"]) + sum(summary["waiting_unknown"]) == total
+    for row in ss.queue_depth_summary(trace).drop_nulls("cpu").iter_rows(named=True):
+        told = {t: sum(w) for t in range(begin, end) if None not in (w := want[row["cpu"], t])}
+        assert (row["observed"], row["unknown"]) == (len(told), end - begin - len(told))
+        assert row["overload"] == sum(depth > 1 for depth in told.values())
+        if told:
+            depths = sorted(told.values())
+            assert row["mean"] == pytest.approx(sum(depths) / len(depths))
+            assert row["p50"] == depths[-(-len(depths) // 2) - 1]
+            assert row["max"] == depths[-1] == told[row["ts_max"]]
+            assert row["ts_max"] == min(t for t in told if told[t] == depths[-1])
+    for row in ss.queue_depth_parts(trace, parts=7).iter_rows(named=True):
+        here = [want[row["cpu"], t] for t in range(row["ts"], row["ts"] + row["dur"])]
+        depths = [waiting + ran for waiting, ran in here if ran is not None]
+        assert row["unknown"] == len(here) - len(depths)
+        assert row["held"] == sum(waiting for waiting, _ in here)
+        assert row["depth_max"] == max(depths, default=0)
+        assert row["depth"] == (pytest.approx(sum(depths) / len(depths)) if depths else None)
 
 
 @pytest.mark.parametrize(
@@ -375,6 +392,20 @@ def test_many_steps_are_drawn_as_exact_means() -> None:
     assert len(mean.values) == 1200
     assert mean.values == pytest.approx(1.5 * 0.85 / 2)
     assert most.values == pytest.approx(0.85)
+
+
+def test_parts_and_steps_are_one_figure() -> None:
+    """Of a trace with more steps than pixels the two draw the same."""
+    rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
+    rows += [(ts, ts + 7, 3, "runnable", 0) for ts in range(0, 24000, 10)]
+    rows += [(ts, ts + 3, 4, "runnable", 0) for ts in range(600, 12000, 11)]
+    trace = of_states(rows, (0, 24000))
+    steps, parts = (
+        [patch.get_data().values for patch in ss.plot_queue_depth(frame.filter(cpu=0)).patches]  # type: ignore[attr-defined]
+        for frame in (ss.queue_depth(trace), ss.queue_depth_parts(trace))
+    )
+    for exact, drawn in zip(steps, parts, strict=True):
+        assert drawn == pytest.approx(exact)
 
 
 def test_another_frame_is_refused(trace: ss.Trace) -> None:

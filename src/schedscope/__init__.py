@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from schedscope.analysis.process_efficiency import preemption_loss, process_efficiency
     from schedscope.analysis.queue_depth import (
         queue_depth,
+        queue_depth_parts,
         queue_depth_summary,
         queue_load_agreement,
     )
@@ -173,6 +174,7 @@ _HOMES = {
     "preemption_loss": "schedscope.analysis.process_efficiency",
     "process_efficiency": "schedscope.analysis.process_efficiency",
     "queue_depth": "schedscope.analysis.queue_depth",
+    "queue_depth_parts": "schedscope.analysis.queue_depth",
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
     "read_tables": "schedscope.trace",
@@ -270,6 +272,7 @@ __all__ = [
     "preemption_loss",
     "process_efficiency",
     "queue_depth",
+    "queue_depth_parts",
     "queue_depth_summary",
     "queue_load_agreement",
     "read_tables",

@@ -1,6 +1,6 @@
 """Types of the native engine (native/src/python.rs)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
@@ -145,7 +145,7 @@ class Occupancy:
 
     def __init__(
         self,
-        states: _ArrowStream,
+        states: Iterable[_ArrowStream],
         window: tuple[int, int],
         idle: int,
         weights: tuple[_ArrowStream, list[int], bool, int, int] | None = None,
@@ -167,7 +167,6 @@ class Occupancy:
     def blame(
         self,
         asked: _ArrowStream,
-        by_cpu: bool,
         group: list[int],
         ngroups: int,
         numbers: list[int],
@@ -176,26 +175,26 @@ class Occupancy:
     def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
 
 def tiling(
-    states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
+    states: Iterable[_ArrowStream], window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def culprits_of(
-    states: _ArrowStream,
+    states: Iterable[_ArrowStream],
     window: tuple[int, int],
     idle: int,
     strict_to: int,
     episodes: list[tuple[int, int, int, list[int]]],
 ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
 def critical_path(
-    states: _ArrowStream,
+    states: Iterable[_ArrowStream],
     waits: _ArrowStream,
     interval: tuple[int, int],
     utid: int,
     idle: int,
     parents: list[int | None],
 ) -> ArrowTable: ...
-def sleeps_before(states: _ArrowStream, asked: _ArrowStream) -> ArrowTable: ...
+def sleeps_before(states: Iterable[_ArrowStream], asked: _ArrowStream) -> ArrowTable: ...
 def run_lengths(
-    states: _ArrowStream,
+    states: Iterable[_ArrowStream],
     ins: _ArrowStream,
     window: tuple[int, int],
     idle: int,

@@ -55,6 +55,36 @@ struct Cpu {
     unknown: i64,
     /// When the last run of a group ended that is over.
     ended: FxHashMap<u32, i64>,
+    /// In place of `ended`, by group: when it ran last, and how long in all so far.
+    last: Vec<i64>,
+    sums: Vec<i64>,
+}
+
+impl Cpu {
+    /// Bring `last` and `sums` up to `t`; `unknown` is the group of what is not known.
+    #[inline]
+    fn settle(&mut self, t: i64, unknown: u32) {
+        let Self {
+            on,
+            last,
+            sums,
+            unknown: since,
+            ..
+        } = self;
+        let mut ran = |group: u32, since: &mut i64| {
+            if t > *since {
+                last[group as usize] = t;
+                sums[group as usize] += t - *since;
+                *since = t;
+            }
+        };
+        if on.is_empty() {
+            ran(unknown, since);
+        }
+        for (group, since) in on {
+            ran(*group, since);
+        }
+    }
 }
 
 /// The wait that a thread is in, as far as it is told.
@@ -65,6 +95,8 @@ struct Life {
     seen: Vec<u32>,
     /// `seen` is complete.
     kept: bool,
+    /// The stretch at hand, where nobody else has to know of it.
+    waiter: Option<Waiter>,
 }
 
 struct Blame<'a> {
@@ -72,7 +104,8 @@ struct Blame<'a> {
     cpus: Vec<Cpu>,
     lives: Vec<Life>,
     cells: Cells,
-    totals: FxHashMap<u32, Total>,
+    /// By victim.
+    totals: Vec<Total>,
     /// Keep what was seen of every wait, for one may be told in parts; else of those only
     /// that end without a run.
     careful: bool,
@@ -80,11 +113,16 @@ struct Blame<'a> {
     missed: bool,
 }
 
-/// A row for each group, a column for each victim and cause.
+/// A row for each group, a column for each victim and cause; or, where a wait sees more runs
+/// than there are groups, a vector of groups for each victim and cause.
 struct Cells {
     columns: usize,
     dense: Vec<Cell>,
     sparse: FxHashMap<(u32, u32), Cell>,
+    /// Length of a vector; 0 if there are none.
+    width: usize,
+    times: Vec<i64>,
+    ns: Vec<u32>,
 }
 
 /// Cells of a table, up to which there is one: 64 MB.
@@ -92,13 +130,45 @@ const DENSE: usize = 1 << 22;
 const EARLIEST: i64 = i64::MIN;
 
 impl Cells {
-    fn new(columns: usize, groups: usize) -> Self {
+    /// `runs`: those that a wait sees, about.
+    fn new(columns: usize, groups: usize, runs: f64) -> Self {
         let size = columns.saturating_mul(groups);
-        let dense = vec![Cell::default(); if size <= DENSE { size } else { 0 }];
+        // What a wait costs is a few passes over a vector, or an addition here and there for
+        // each run; the latter takes nine times as long as one place of the former.
+        let vectors = size <= DENSE && (groups as f64) < 9.0 * runs;
+        let cells = if size <= DENSE && !vectors { size } else { 0 };
         Self {
             columns,
-            dense,
+            dense: vec![Cell::default(); cells],
             sparse: FxHashMap::default(),
+            width: if vectors { groups } else { 0 },
+            times: vec![0; if vectors { size } else { 0 }],
+            ns: vec![0; if vectors { size } else { 0 }],
+        }
+    }
+
+    fn vectors(&self) -> bool {
+        self.width > 0
+    }
+
+    fn begin(&mut self, column: u32, sums: &[i64]) {
+        let row = column as usize * self.width;
+        for (time, sum) in self.times[row..row + self.width].iter_mut().zip(sums) {
+            *time -= sum;
+        }
+    }
+
+    fn end(&mut self, waiter: &Waiter, cpu: &Cpu, seen: &[u32]) {
+        let row = waiter.column as usize * self.width;
+        for (time, sum) in self.times[row..row + self.width].iter_mut().zip(&cpu.sums) {
+            *time += sum;
+        }
+        let ns = &mut self.ns[row..row + self.width];
+        for (n, last) in ns.iter_mut().zip(&cpu.last) {
+            *n += u32::from(*last > waiter.begin);
+        }
+        for group in seen {
+            ns[*group as usize] -= u32::from(cpu.last[*group as usize] > waiter.begin);
         }
     }
 
@@ -114,7 +184,11 @@ impl Cells {
         before: i64,
     ) {
         let row = group as usize * self.columns;
-        let mut dense = self.dense.get_mut(row..row + self.columns);
+        // None where cells are vectors or too many for a table.
+        let mut dense = self
+            .dense
+            .get_mut(row..row + self.columns)
+            .filter(|cells| !cells.is_empty());
         for waiter in waiters {
             let time = t - since.max(waiter.begin);
             let fresh = time > 0
@@ -142,8 +216,12 @@ impl Blame<'_> {
     }
 
     fn runs(&mut self, t: i64, lane: usize, group: u32, begins: bool) {
+        let vectors = self.cells.vectors();
+        if vectors {
+            self.cpus[lane].settle(t, self.question.ngroups + 1);
+        }
         if begins {
-            if self.cpus[lane].on.is_empty() {
+            if !vectors && self.cpus[lane].on.is_empty() {
                 self.over(lane, self.question.ngroups + 1, self.cpus[lane].unknown, t);
             }
             self.cpus[lane].on.push((group, t));
@@ -157,19 +235,21 @@ impl Blame<'_> {
         if on.is_empty() {
             self.cpus[lane].unknown = t;
         }
-        self.over(lane, group, since, t);
+        if !vectors {
+            self.over(lane, group, since, t);
+        }
     }
 
     fn begins(&mut self, t: i64, utid: u32, victim: u32, lane: usize) {
-        if let Some(only) = &self.question.only {
-            if !only.contains(&(utid, self.question.lanes.number(lane))) {
-                return;
-            }
+        if let Some(only) = &self.question.only
+            && !only.contains(&(utid, self.question.lanes.number(lane)))
+        {
+            return;
         }
         let wait = self.question.ledger.next(utid, t);
         let life = &mut self.lives[utid as usize];
         let number = wait.map(|wait| wait.number);
-        let total = self.totals.entry(victim).or_default();
+        let total = &mut self.totals[victim as usize];
         if number.is_none() || number != life.number {
             // A stretch without a wait is one of its own.
             life.number = number;
@@ -182,12 +262,21 @@ impl Blame<'_> {
         let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause.min(UNKNOWN_CAUSE));
         let column = victim * CAUSES as u32 + u32::from(cause);
         let again = !life.seen.is_empty();
-        self.cpus[lane].waiters.push(Waiter {
+        if self.cells.vectors() && lane != self.question.lanes.nowhere() {
+            self.cpus[lane].settle(t, self.question.ngroups + 1);
+            self.cells.begin(column, &self.cpus[lane].sums);
+        }
+        let waiter = Waiter {
             begin: t,
             column,
             utid,
             again,
-        });
+        };
+        if self.cells.vectors() {
+            self.lives[utid as usize].waiter = Some(waiter);
+        } else {
+            self.cpus[lane].waiters.push(waiter);
+        }
     }
 
     fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
@@ -196,16 +285,35 @@ impl Blame<'_> {
             cpus, cells, lives, ..
         } = self;
         let cpu = &mut cpus[lane];
-        let Some(at) = cpu.waiters.iter().position(|waiter| waiter.utid == utid) else {
-            return;
+        let waiter = if cells.vectors() {
+            lives[utid as usize].waiter.take()
+        } else {
+            let at = cpu.waiters.iter().position(|waiter| waiter.utid == utid);
+            at.map(|at| cpu.waiters.swap_remove(at))
         };
-        let waiter = cpu.waiters.swap_remove(at);
-        self.totals.entry(victim).or_default().wait += t - waiter.begin;
+        let Some(waiter) = waiter else { return };
+        self.totals[victim as usize].wait += t - waiter.begin;
+        let nowhere = lane == self.question.lanes.nowhere();
+        let keeps = self.careful || to != Doing::Running;
+        let seen = &mut lives[utid as usize].seen;
+        if cells.vectors() && !nowhere {
+            cpu.settle(t, ngroups + 1);
+            cells.end(&waiter, cpu, seen);
+            if keeps {
+                let ran = (0u32..)
+                    .zip(&cpu.last)
+                    .filter(|(_, last)| **last > waiter.begin);
+                seen.extend(ran.map(|(group, _)| group));
+                seen.sort_unstable();
+                seen.dedup();
+            }
+            lives[utid as usize].kept |= keeps;
+            return;
+        }
         let mut now = |group, since| {
             let before = cpu.ended.get(&group).copied().unwrap_or(EARLIEST);
             cells.charge(&[waiter], lives, group, (i64::min(since, t), t), before);
         };
-        let nowhere = lane == self.question.lanes.nowhere();
         if nowhere {
             now(ngroups + 2, waiter.begin);
         } else if cpu.on.is_empty() {
@@ -214,8 +322,8 @@ impl Blame<'_> {
         for (group, since) in &cpu.on {
             now(*group, (*since).max(waiter.begin));
         }
-        let life = &mut lives[utid as usize];
-        if self.careful || to != Doing::Running {
+        if keeps {
+            let life = &mut lives[utid as usize];
             life.kept = true;
             let ran = cpu
                 .ended
@@ -233,6 +341,8 @@ impl Blame<'_> {
             } else if cpu.on.is_empty() && cpu.unknown < t {
                 life.seen.push(ngroups + 1);
             }
+            life.seen.sort_unstable();
+            life.seen.dedup();
         }
     }
 
@@ -279,7 +389,7 @@ impl Sweep for Blame<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found: of each victim (in no order) its waiting; and by victim, group and cause who
+/// What was found: of each victim its waiting; and by victim, group and cause who
 /// had the CPU meanwhile: `ngroups` stands for idle, and the next two for not known, and for
 /// no known queue.
 pub struct Found {
@@ -296,12 +406,20 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
         .map_or(0, |most| *most as usize + 1);
     let (columns, groups) = (victims * CAUSES, question.ngroups as usize + 3);
     let mut careful = false;
+    let capacity = changes.length.max(1) as f64 * changes.cpus.len().max(1) as f64;
+    let runs = 1.0 + changes.placed as f64 / capacity;
     let (cells, totals) = loop {
+        let cells = Cells::new(columns, groups, runs);
+        let cpu = || Cpu {
+            last: vec![EARLIEST; cells.width],
+            sums: vec![0; cells.width],
+            ..Cpu::default()
+        };
         let mut sweep = Blame {
-            cpus: (0..question.lanes.len()).map(|_| Cpu::default()).collect(),
+            cpus: (0..question.lanes.len()).map(|_| cpu()).collect(),
             lives: vec![Life::default(); changes.threads],
-            cells: Cells::new(columns, groups),
-            totals: FxHashMap::default(),
+            cells,
+            totals: vec![Total::default(); victims],
             careful,
             missed: false,
             question,
@@ -327,11 +445,19 @@ pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
     for (at, cell) in cells.dense.iter().enumerate() {
         tell(at / columns, at % columns, *cell);
     }
+    for (at, time) in cells.times.iter().enumerate() {
+        let cell = Cell {
+            time: *time,
+            n: cells.ns[at],
+        };
+        tell(at % groups, at / groups, cell);
+    }
     for ((group, column), cell) in &cells.sparse {
         tell(*group as usize, *column as usize, *cell);
     }
+    let totals = (0u32..).zip(totals).filter(|(_, total)| total.n > 0);
     Ok(Found {
-        totals: totals.into_iter().collect(),
+        totals: totals.collect(),
         cells: found,
     })
 }

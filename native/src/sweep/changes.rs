@@ -7,6 +7,7 @@
 use arrow_array::RecordBatch;
 
 use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
+use super::weights::Weights;
 use super::{PULSE, pulse};
 use crate::error::{Error, Result};
 
@@ -115,50 +116,89 @@ const NEVER: Last = Last {
     at: 0,
 };
 
-impl Changes {
-    /// `idle`: the number of idle threads; `tag` of thread and priority.
-    pub fn read(
-        batches: &[RecordBatch],
-        window: (i64, i64),
-        idle: u32,
-        tag: Option<&dyn Fn(u32, Option<i16>) -> u16>,
-    ) -> Result<Self> {
+/// Reads the table, batch by batch.
+pub struct Reader {
+    all: Changes,
+    lives: Vec<Last>,
+    /// By CPU; none where nobody ran or waited.
+    runs: Vec<Option<Last>>,
+    begin: i64,
+    latest: i64,
+    ordered: bool,
+}
+
+impl Reader {
+    /// `idle`: the number of idle threads.
+    pub fn new(window: (i64, i64), idle: u32) -> Result<Self> {
         let length = window
             .1
             .checked_sub(window.0)
             .filter(|length| *length >= 0)
             .ok_or_else(|| Error::usage("a window that ends before it begins", "", ""))?;
-        let size = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut all = Self {
-            list: Vec::with_capacity(size),
-            begins: Vec::new(),
-            threads: 0,
-            cpus: Vec::new(),
-            length,
-            idle,
-            placed: 0,
-            unplaced: 0,
-        };
-        let (mut lives, mut runs): (Vec<Last>, Vec<Option<Last>>) = (Vec::new(), Vec::new());
-        let mut ordered = true;
-        let mut latest = i64::MIN;
-        rows::each(batches, window.0, tag.is_some(), |row| {
-            let (ts, until) = (row.ts.max(0), row.until.min(length));
-            if ts >= until {
-                return Ok(());
-            }
-            ordered &= latest <= until;
-            latest = until;
-            let tag = tag.map_or(0, |tag| {
-                if row.state <= RUNNABLE {
-                    tag(row.utid, row.prio)
-                } else {
-                    0
-                }
-            });
-            all.add(Row { ts, until, ..row }, tag, &mut lives, &mut runs);
-            Ok(())
-        })?;
+        Ok(Self {
+            all: Changes {
+                list: Vec::new(),
+                begins: Vec::new(),
+                threads: 0,
+                cpus: Vec::new(),
+                length,
+                idle,
+                placed: 0,
+                unplaced: 0,
+            },
+            lives: Vec::new(),
+            runs: Vec::new(),
+            begin: window.0,
+            latest: i64::MIN,
+            ordered: true,
+        })
+    }
+
+    /// More rows; with `weights`, threads' classes and levels are their tags.
+    pub fn read(&mut self, batches: &[RecordBatch], weights: Option<&Weights>) -> Result<()> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        self.all.list.reserve(rows);
+        let length = self.all.length;
+        match weights {
+            Some(weights) => rows::each(batches, self.begin, true, |row| {
+                let competes = row.state <= RUNNABLE;
+                self.cut(
+                    row,
+                    length,
+                    if competes {
+                        weights.tag(row.utid, row.prio)
+                    } else {
+                        0
+                    },
+                );
+            }),
+            None => rows::each(batches, self.begin, false, |row| self.cut(row, length, 0)),
+        }
+    }
+
+    #[inline]
+    fn cut(&mut self, row: Row, length: i64, tag: u16) {
+        let (ts, until) = (row.ts.max(0), row.until.min(length));
+        if ts < until {
+            self.ordered &= self.latest <= until;
+            self.latest = until;
+            self.all.add(
+                Row { ts, until, ..row },
+                tag,
+                &mut self.lives,
+                &mut self.runs,
+            );
+        }
+    }
+
+    pub fn finish(self) -> Changes {
+        let Self {
+            mut all,
+            lives,
+            runs,
+            ordered,
+            ..
+        } = self;
         if !ordered {
             all.list.sort_by_key(|change| change.t);
         }
@@ -168,9 +208,12 @@ impl Changes {
             .zip(&runs)
             .filter_map(|(cpu, run)| run.map(|_| cpu))
             .collect();
-        Ok(all)
+        all
     }
+}
 
+impl Changes {
+    #[inline]
     fn add(&mut self, row: Row, tag: u16, lives: &mut Vec<Last>, runs: &mut Vec<Option<Last>>) {
         let Row {
             ts,
@@ -291,10 +334,10 @@ struct Told {
 impl Told {
     #[inline]
     fn one(&mut self, change: &Change, sweep: &mut impl Sweep) {
-        if self.now != Some(change.t) {
-            if let Some(now) = self.now.replace(change.t) {
-                sweep.instant(now);
-            }
+        if self.now != Some(change.t)
+            && let Some(now) = self.now.replace(change.t)
+        {
+            sweep.instant(now);
         }
         let to = Place::unpack(change.to);
         let mut left = to.cpu;

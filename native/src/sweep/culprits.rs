@@ -78,8 +78,15 @@ fn union(episodes: &[Episode]) -> Vec<(i64, i64)> {
     found
 }
 
-/// Runs and waits that matter for some episodes.
-struct Near {
+/// Runs and waits that matter for some episodes, gathered batch by batch.
+pub struct Near {
+    episodes: Vec<Episode>,
+    window: (i64, i64),
+    /// The number of idle threads.
+    idle_threads: u32,
+    spans: Vec<(i64, i64)>,
+    /// By utid.
+    asked: Vec<bool>,
     /// By CPU, in order of time.
     runs: Vec<Vec<Run>>,
     /// By CPU, the idle ones of them, each with the idle time before it.
@@ -89,27 +96,39 @@ struct Near {
 }
 
 impl Near {
-    fn read(
-        batches: &[RecordBatch],
-        window: (i64, i64),
-        idle: u32,
-        episodes: &[Episode],
-    ) -> Result<Self> {
+    pub fn new(episodes: Vec<Episode>, window: (i64, i64), idle_threads: u32) -> Self {
         let top = episodes
             .iter()
             .map(|e| e.utid as usize + 1)
             .max()
             .unwrap_or(0);
         let mut asked = vec![false; top];
-        for episode in episodes {
+        for episode in &episodes {
             asked[episode.utid as usize] = true;
         }
-        let spans = union(episodes);
-        let mut near = Self {
+        Self {
+            spans: union(&episodes),
+            episodes,
+            window,
+            idle_threads,
+            asked,
             runs: Vec::new(),
             idle: Vec::new(),
             waits: vec![Vec::new(); top],
-        };
+        }
+    }
+
+    /// More rows of `states`: ts, dur, utid, state, cpu and prio.
+    pub fn read(&mut self, batches: &[RecordBatch]) -> Result<()> {
+        let Self {
+            window,
+            spans,
+            asked,
+            runs: all,
+            waits,
+            ..
+        } = self;
+        let length = window.1 - window.0;
         rows::each(batches, window.0, true, |row| {
             let Row {
                 ts,
@@ -120,9 +139,9 @@ impl Near {
                 prio,
             } = row;
             if state == RUNNABLE && asked.get(utid as usize) == Some(&true) {
-                let (ts, until) = (ts.max(0), until.min(window.1 - window.0));
+                let (ts, until) = (ts.max(0), until.min(length));
                 if ts < until {
-                    near.waits[utid as usize].push(Wait {
+                    waits[utid as usize].push(Wait {
                         ts,
                         until,
                         cpu,
@@ -130,13 +149,13 @@ impl Near {
                     });
                 }
             } else if state == RUNNING && cpu != NOWHERE {
-                // The first stretch that ends after the row begins: does it begin before the row ends?
+                // The first stretch that ends after the row begins: does it begin before that ends?
                 let span = spans.partition_point(|span| span.1 <= ts);
                 if spans.get(span).is_some_and(|span| span.0 < until) {
-                    if near.runs.len() <= usize::from(cpu) {
-                        near.runs.resize_with(usize::from(cpu) + 1, Vec::new);
+                    if all.len() <= usize::from(cpu) {
+                        all.resize_with(usize::from(cpu) + 1, Vec::new);
                     }
-                    near.runs[usize::from(cpu)].push(Run {
+                    all[usize::from(cpu)].push(Run {
                         ts,
                         until,
                         utid,
@@ -144,26 +163,27 @@ impl Near {
                     });
                 }
             }
-            Ok(())
-        })?;
-        for runs in &mut near.runs {
+        })
+    }
+
+    fn in_order(&mut self) {
+        for runs in &mut self.runs {
             if !runs.is_sorted_by_key(|run| run.ts) {
                 runs.sort_by_key(|run| run.ts);
             }
             let mut before = 0;
             let mut here = Vec::new();
-            for run in runs.iter().filter(|run| run.utid < idle) {
+            for run in runs.iter().filter(|run| run.utid < self.idle_threads) {
                 here.push((run.ts, run.until, before));
                 before += run.until - run.ts;
             }
-            near.idle.push(here);
+            self.idle.push(here);
         }
-        for waits in &mut near.waits {
+        for waits in &mut self.waits {
             if !waits.is_sorted_by_key(|wait| wait.ts) {
                 waits.sort_by_key(|wait| wait.ts);
             }
         }
-        Ok(near)
     }
 }
 
@@ -188,17 +208,11 @@ fn idle_before(idle: &[(i64, i64, i64)], at: &mut usize, t: i64) -> i64 {
 }
 
 /// Accounts for every ns of waiting in each episode; the priority decides below `strict_to`.
-pub fn culprits(
-    batches: &[RecordBatch],
-    window: (i64, i64),
-    idle: u32,
-    strict_to: i16,
-    episodes: &[Episode],
-) -> Result<Found> {
-    let near = Near::read(batches, window, idle, episodes)?;
+pub fn culprits(mut near: Near, strict_to: i16) -> Result<Found> {
+    near.in_order();
     let mut found = Found::default();
     let mut sums: Vec<Share> = Vec::new();
-    for (number, episode) in (0u32..).zip(episodes) {
+    for (number, episode) in (0u32..).zip(&near.episodes) {
         pulse()?;
         let waits = &near.waits[episode.utid as usize];
         let first = waits.partition_point(|wait| wait.until <= episode.ts);
@@ -288,11 +302,11 @@ fn charge(sums: &mut Vec<Share>, runs: &[Run], looked: &mut usize, piece: &Piece
             (sum.at, sum.prio) = (run.ts, run.prio);
         }
         // Of both systems a larger number is worse.
-        if let (Some(prio), Some(own)) = (run.prio, piece.prio) {
-            if prio > own {
-                sum.worse += time;
-                sum.strict += if own < strict_to { time } else { 0 };
-            }
+        if let (Some(prio), Some(own)) = (run.prio, piece.prio)
+            && prio > own
+        {
+            sum.worse += time;
+            sum.strict += if own < strict_to { time } else { 0 };
         }
     }
 }

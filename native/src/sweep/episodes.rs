@@ -1,4 +1,7 @@
 //! Stretches in which CPU time was wasted all along, and who waited in them.
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::idle::IdleSweep;
 
 /// A stretch; ns after the begin of the window.
@@ -9,10 +12,9 @@ pub struct Episode {
     pub wasted: i64,
 }
 
-/// A wait on one queue in an episode (its number in the list given).
+/// A wait on one queue in an episode.
 #[derive(Debug, Clone, Copy)]
 pub struct Participant {
-    pub episode: usize,
     pub utid: u32,
     pub class: usize,
     pub lane: usize,
@@ -22,165 +24,188 @@ pub struct Participant {
     pub waited: i64,
 }
 
-/// What the sweep is to look for.
-pub enum Watch {
-    /// The stretches of some length and more.
-    Find {
-        least: i64,
-        open: Option<(i64, i64)>,
-        found: Vec<Episode>,
-    },
-    /// Those who took part in stretches that were found, in order of time.
-    Follow(Follow),
+/// An episode, who waited in it, and how long each lane's CPU was spare.
+pub struct Told {
+    pub episode: Episode,
+    pub participants: Vec<Participant>,
+    pub spare: Vec<(usize, i64)>,
 }
 
-#[derive(Default)]
-pub struct Follow {
-    pub episodes: Vec<Episode>,
-    /// The first that is not over; whether it began.
-    next: usize,
-    open: bool,
-    /// Threads that wait now: utid, class, lane, begin, reading when the episode or the wait began.
-    waiting: Vec<(u32, usize, usize, i64, i64)>,
+/// A thread that waits now.
+#[derive(Clone, Copy)]
+struct Waiting {
+    utid: u32,
+    class: usize,
+    lane: usize,
+    begin: i64,
+    /// The reading of its clock then.
+    mark: i64,
+}
+
+/// Follows a sweep and keeps the stretches of some length, those with the most wasted.
+pub struct Watch {
+    least: i64,
+    top: usize,
+    /// The stretch at hand: its begin, and what was wasted before it.
+    open: Option<(i64, i64)>,
+    /// By lane and class, how long it was behind when the stretch began; by lane, spare.
+    behind_from: Vec<i64>,
+    spare_from: Vec<i64>,
+    classes: usize,
+    /// Whose wait ended in it.
+    gone: Vec<Participant>,
+    waiting: Vec<Waiting>,
     /// By utid: where in `waiting`.
     at: Vec<u32>,
-    /// By lane: time spare when the episode began.
-    spare_from: Vec<i64>,
-    pub participants: Vec<Participant>,
-    /// Episode, lane, time spare in it.
-    pub spare: Vec<(usize, usize, i64)>,
+    told: Vec<Option<Told>>,
+    /// Of those told, the one to be let go first on top.
+    ranked: BinaryHeap<Reverse<(i64, Reverse<i64>, usize)>>,
     /// By class: the instants at which a usable CPU came and went.
-    pub usable: Vec<Vec<i64>>,
+    usable: Vec<Vec<i64>>,
 }
 
 impl Watch {
-    pub fn find(least: i64) -> Self {
-        Self::Find {
+    pub fn new(least: i64, top: usize, threads: usize, classes: usize) -> Self {
+        Self {
             least: least.max(1),
+            top,
             open: None,
-            found: Vec::new(),
-        }
-    }
-
-    pub fn follow(episodes: Vec<Episode>, threads: usize, classes: usize) -> Self {
-        Self::Follow(Follow {
-            episodes,
+            behind_from: Vec::new(),
+            spare_from: Vec::new(),
+            classes,
+            gone: Vec::new(),
+            waiting: Vec::new(),
             at: vec![u32::MAX; threads],
+            told: Vec::new(),
+            ranked: BinaryHeap::new(),
             usable: vec![Vec::new(); classes],
-            ..Follow::default()
-        })
+        }
     }
 
-    pub fn wait(
-        &mut self,
-        t: i64,
-        utid: u32,
-        lane: usize,
-        class: usize,
-        reading: i64,
-        begins: bool,
-    ) {
-        let Self::Follow(follow) = self else { return };
-        let slot = &mut follow.at[utid as usize];
-        if begins {
-            *slot = follow.waiting.len() as u32;
-            follow.waiting.push((utid, class, lane, t, reading));
+    pub fn waits(&mut self, t: i64, utid: u32, lane: usize, class: usize, mark: i64) {
+        self.at[utid as usize] = self.waiting.len() as u32;
+        self.waiting.push(Waiting {
+            utid,
+            class,
+            lane,
+            begin: t,
+            mark,
+        });
+    }
+
+    /// The thread waits no longer; `reading` is its clock's.
+    pub fn gone(&mut self, utid: u32, reading: i64) {
+        let at = std::mem::replace(&mut self.at[utid as usize], u32::MAX) as usize;
+        if at >= self.waiting.len() {
             return;
         }
-        let at = std::mem::replace(slot, u32::MAX);
-        if at == u32::MAX {
-            return;
+        let waiting = self.waiting.swap_remove(at);
+        if let Some(moved) = self.waiting.get(at) {
+            self.at[moved.utid as usize] = at as u32;
         }
-        let (utid, class, lane, begin, from) = follow.waiting.swap_remove(at as usize);
-        if let Some(moved) = follow.waiting.get(at as usize) {
-            follow.at[moved.0 as usize] = at;
+        if self.open.is_some() {
+            self.gone.extend(self.participant(&waiting, reading));
         }
-        if follow.open && reading > from {
-            let waited = reading - from;
-            let episode = follow.next;
-            follow.participants.push(Participant {
-                episode,
-                utid,
-                class,
-                lane,
-                begin,
-                waited,
-            });
-        }
+    }
+
+    fn participant(&self, of: &Waiting, reading: i64) -> Option<Participant> {
+        let Waiting {
+            utid,
+            class,
+            lane,
+            begin,
+            mark,
+        } = *of;
+        // Clocks never go back: the later of two begins has the larger reading.
+        let waited = reading - mark.max(self.behind_from[lane * self.classes + class]);
+        (waited > 0).then_some(Participant {
+            utid,
+            class,
+            lane,
+            begin,
+            waited,
+        })
     }
 
     /// A CPU that the class may use became spare, or the last one is no more.
     pub fn usable(&mut self, t: i64, class: usize) {
-        if let Self::Follow(follow) = self {
-            follow.usable[class].push(t);
-        }
+        self.usable[class].push(t);
     }
 
+    /// From `t` on something is wasted, or nothing.
     pub fn instant(&mut self, t: i64, wasting: bool, sweep: &IdleSweep<'_>) {
-        match self {
-            Self::Find { least, open, found } => match *open {
-                None if wasting => *open = Some((t, sweep.sums.wasted)),
-                Some((begin, before)) if !wasting => {
-                    *open = None;
-                    if t - begin >= *least {
-                        found.push(Episode {
+        match self.open {
+            None if wasting => {
+                self.open = Some((t, sweep.sums.wasted));
+                self.behind_from.clear();
+                for lane in 0..sweep.lanes.len() {
+                    self.behind_from
+                        .extend((0..self.classes).map(|class| sweep.behind(lane, class, t)));
+                }
+                self.spare_from.clear();
+                self.spare_from
+                    .extend(sweep.lanes.iter().map(|lane| lane.spare.read(t)));
+            }
+            Some((begin, before)) if !wasting => {
+                self.open = None;
+                if t - begin >= self.least {
+                    let wasted = sweep.sums.wasted - before;
+                    self.keep(
+                        Episode {
                             begin,
                             end: t,
-                            wasted: sweep.sums.wasted - before,
-                        });
-                    }
+                            wasted,
+                        },
+                        sweep,
+                    );
                 }
-                _ => {}
-            },
-            Self::Follow(follow) => follow.instant(t, sweep),
+                self.gone.clear();
+            }
+            _ => {}
         }
     }
 
-    pub fn finish(&mut self, t: i64, sweep: &IdleSweep<'_>) {
-        self.instant(t, false, sweep);
-    }
-}
-
-impl Follow {
-    fn instant(&mut self, t: i64, sweep: &IdleSweep<'_>) {
-        if self.open && self.episodes[self.next].end <= t {
-            let episode = self.next;
-            for &(utid, class, lane, begin, from) in &self.waiting {
-                let waited = sweep.behind(lane, class, t) - from;
-                if waited > 0 {
-                    self.participants.push(Participant {
-                        episode,
-                        utid,
-                        class,
-                        lane,
-                        begin,
-                        waited,
-                    });
-                }
-            }
-            for (lane, from) in self.spare_from.iter().enumerate() {
-                let time = sweep.lanes[lane].spare.read(t) - from;
-                if time > 0 {
-                    self.spare.push((episode, lane, time));
-                }
-            }
-            self.open = false;
-            self.next += 1;
+    fn keep(&mut self, episode: Episode, sweep: &IdleSweep<'_>) {
+        let Episode { begin, end, wasted } = episode;
+        // Of equal ones the earlier goes first.
+        let rank = Reverse((wasted, Reverse(begin), self.told.len()));
+        if self.ranked.len() >= self.top && self.ranked.peek().is_none_or(|last| rank >= *last) {
+            return;
         }
-        if !self.open
-            && self
-                .episodes
-                .get(self.next)
-                .is_some_and(|next| next.begin <= t)
+        let mut participants = std::mem::take(&mut self.gone);
+        for waiting in &self.waiting {
+            let reading = sweep.behind(waiting.lane, waiting.class, end);
+            participants.extend(self.participant(waiting, reading));
+        }
+        let spare = self
+            .spare_from
+            .iter()
+            .enumerate()
+            .filter_map(|(lane, from)| {
+                let time = sweep.lanes[lane].spare.read(end) - from;
+                (time > 0).then_some((lane, time))
+            });
+        self.told.push(Some(Told {
+            episode,
+            participants,
+            spare: spare.collect(),
+        }));
+        self.ranked.push(rank);
+        if self.ranked.len() > self.top
+            && let Some(Reverse((_, _, last))) = self.ranked.pop()
         {
-            self.open = true;
-            for (_, class, lane, _, from) in &mut self.waiting {
-                *from = sweep.behind(*lane, *class, t);
-            }
-            self.spare_from.clear();
-            self.spare_from
-                .extend(sweep.lanes.iter().map(|lane| lane.spare.read(t)));
+            self.told[last] = None;
         }
+    }
+
+    /// By rank.
+    pub fn take(&mut self) -> Vec<Told> {
+        let mut found: Vec<Told> = std::mem::take(&mut self.told)
+            .into_iter()
+            .flatten()
+            .collect();
+        found.sort_by_key(|told| (-told.episode.wasted, told.episode.begin));
+        found
     }
 
     /// Whether a CPU that the class may use was spare from `t` on.

@@ -205,7 +205,11 @@ impl<'a> IdleSweep<'a> {
                 thread.n += u32::from(reading > thread.mark);
             }
             if let Some(watch) = &mut self.watch {
-                watch.wait(t, utid, lane, class, reading, begins);
+                if begins {
+                    watch.waits(t, utid, lane, class, reading);
+                } else {
+                    watch.gone(utid, reading);
+                }
             }
         }
         let thread = &mut self.threads[utid as usize];
@@ -331,10 +335,10 @@ impl<'a> IdleSweep<'a> {
     fn stretch(&mut self, t: i64, wasting: bool) {
         if wasting {
             self.wasting.get_or_insert(t);
-        } else if let Some(begin) = self.wasting.take() {
-            if t - begin > self.sums.longest {
-                (self.sums.longest, self.sums.longest_begin) = (t - begin, Some(begin));
-            }
+        } else if let Some(begin) = self.wasting.take()
+            && t - begin > self.sums.longest
+        {
+            (self.sums.longest, self.sums.longest_begin) = (t - begin, Some(begin));
         }
     }
 
@@ -342,7 +346,7 @@ impl<'a> IdleSweep<'a> {
         self.gather(t);
         self.stretch(t, false);
         if let Some(mut watch) = self.watch.take() {
-            watch.finish(t, self);
+            watch.instant(t, false, self);
             self.watch = Some(watch);
         }
         for lane in &mut self.lanes {
@@ -393,10 +397,11 @@ impl Sweep for IdleSweep<'_> {
         }
         for class in 0..=self.nclasses() {
             let on = self.usable_atoms[class] > 0;
-            if self.usable[class].set(t, on) && class < self.nclasses() {
-                if let Some(watch) = &mut self.watch {
-                    watch.usable(t, class);
-                }
+            if self.usable[class].set(t, on)
+                && class < self.nclasses()
+                && let Some(watch) = &mut self.watch
+            {
+                watch.usable(t, class);
             }
         }
         for (clock, classes) in self.wanted.iter_mut().zip(&self.wanted_classes) {

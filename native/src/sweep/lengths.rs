@@ -18,13 +18,13 @@ pub struct Question {
     pub idle: u32,
     /// By utid; none: not asked for.
     pub group: Vec<Option<u32>>,
+    /// Of threads beyond its end.
+    pub beyond: Option<u32>,
     pub by_cpu: bool,
     pub by_end: bool,
     /// Switch-ins (CPU, instant, thread) up to `sure`; each run from later on began with one.
     pub ins: FxHashSet<(u16, i64, u32)>,
     pub sure: i64,
-    /// Quantiles, as fractions.
-    pub shares: Vec<(u64, u64)>,
 }
 
 /// A group of threads, on a CPU and with an end, if they are told apart.
@@ -60,73 +60,95 @@ impl Runs {
     }
 }
 
-/// `states` has ts, dur, utid, state, cpu and end.
-pub fn lengths(states: &[RecordBatch], question: &Question) -> Result<Vec<(Key, Runs)>> {
-    let (begin, end) = question.window;
-    let mut of: FxHashMap<Key, usize> = FxHashMap::default();
-    let mut found: Vec<(Key, Runs)> = Vec::new();
-    // Of groups that are of threads only, where each is.
-    let plain = !question.by_cpu && !question.by_end;
-    let mut places: Vec<usize> = Vec::new();
-    for batch in states {
-        pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        let (state, ended) = (
-            full::<UInt8Type>(batch, "state")?,
-            full::<UInt8Type>(batch, "end")?,
-        );
-        let cpu = column::<UInt16Type>(batch, "cpu")?;
-        for i in 0..ts.len() {
-            if state[i] != RUNNING || utid[i] < question.idle {
-                continue;
-            }
-            let Some(group) = question.group.get(utid[i] as usize).copied().flatten() else {
-                continue;
-            };
-            let (since, until) = (ts[i], ts[i].wrapping_add(dur[i]));
-            let length = until.min(end) - since.max(begin);
-            if length <= 0 {
-                continue;
-            }
-            let number = cpu.is_valid(i).then(|| cpu.value(i));
-            let key = (
-                group,
-                number.filter(|_| question.by_cpu),
-                question.by_end.then_some(ended[i]),
-            );
-            let at = if plain
-                && places
-                    .get(group as usize)
-                    .is_some_and(|at| *at != usize::MAX)
-            {
-                places[group as usize]
-            } else {
-                let at = *of.entry(key).or_insert_with(|| {
-                    found.push((key, Runs::default()));
-                    found.len() - 1
-                });
-                if plain {
-                    if places.len() <= group as usize {
-                        places.resize(group as usize + 1, usize::MAX);
-                    }
-                    places[group as usize] = at;
-                }
-                at
-            };
-            let runs = &mut found[at].1;
-            let begun = since > question.sure
-                || number.is_some_and(|cpu| question.ins.contains(&(cpu, since, utid[i])));
-            if begun && since >= begin && until <= end && ended[i] != LOST && ended[i] != WINDOW {
-                runs.lengths.push(length);
-            } else {
-                runs.n_censored += 1;
-                runs.total_censored += length;
-            }
+/// Goes through the runs, batch by batch.
+pub struct Lengths {
+    question: Question,
+    of: FxHashMap<Key, usize>,
+    pub found: Vec<(Key, Runs)>,
+    /// Of groups that are of threads only, where each is.
+    places: Vec<usize>,
+}
+
+impl Lengths {
+    pub fn new(question: Question) -> Self {
+        Self {
+            question,
+            of: FxHashMap::default(),
+            found: Vec::new(),
+            places: Vec::new(),
         }
     }
-    Ok(found)
+
+    #[inline]
+    fn place(&mut self, key: Key) -> usize {
+        let plain = !self.question.by_cpu && !self.question.by_end;
+        let group = key.0 as usize;
+        if plain {
+            match self.places.get(group) {
+                Some(at) if *at != usize::MAX => return *at,
+                _ => {}
+            }
+        }
+        let Self {
+            of, found, places, ..
+        } = self;
+        let at = *of.entry(key).or_insert_with(|| {
+            found.push((key, Runs::default()));
+            found.len() - 1
+        });
+        if plain {
+            if places.len() <= group {
+                places.resize(group + 1, usize::MAX);
+            }
+            places[group] = at;
+        }
+        at
+    }
+
+    /// More rows of `states`: ts, dur, utid, state, cpu and end.
+    pub fn read(&mut self, states: &[RecordBatch]) -> Result<()> {
+        let (begin, end) = self.question.window;
+        for batch in states {
+            pulse()?;
+            let (ts, dur) = (
+                full::<Int64Type>(batch, "ts")?,
+                full::<Int64Type>(batch, "dur")?,
+            );
+            let utid = full::<UInt32Type>(batch, "utid")?;
+            let state = full::<UInt8Type>(batch, "state")?;
+            let ended = full::<UInt8Type>(batch, "end")?;
+            let cpu = column::<UInt16Type>(batch, "cpu")?;
+            for i in 0..ts.len() {
+                if state[i] != RUNNING || utid[i] < self.question.idle {
+                    continue;
+                }
+                let asked = self.question.group.get(utid[i] as usize).copied();
+                let Some(group) = asked.unwrap_or(self.question.beyond) else {
+                    continue;
+                };
+                let (since, until) = (ts[i], ts[i].wrapping_add(dur[i]));
+                let length = until.min(end) - since.max(begin);
+                if length <= 0 {
+                    continue;
+                }
+                let number = cpu.is_valid(i).then(|| cpu.value(i));
+                let at = self.place((
+                    group,
+                    number.filter(|_| self.question.by_cpu),
+                    self.question.by_end.then_some(ended[i]),
+                ));
+                let runs = &mut self.found[at].1;
+                let begun = since > self.question.sure
+                    || number.is_some_and(|cpu| self.question.ins.contains(&(cpu, since, utid[i])));
+                let seen = ended[i] != LOST && ended[i] != WINDOW;
+                if begun && since >= begin && until <= end && seen {
+                    runs.lengths.push(length);
+                } else {
+                    runs.n_censored += 1;
+                    runs.total_censored += length;
+                }
+            }
+        }
+        Ok(())
+    }
 }

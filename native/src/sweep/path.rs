@@ -308,7 +308,7 @@ pub fn walk(
     let mut turns = 0usize;
     while t > begin {
         turns += 1;
-        if turns % PULSE == 0 {
+        if turns.is_multiple_of(PULSE) {
             pulse()?;
         }
         let Some(life) = lives.at(at, t) else { break };

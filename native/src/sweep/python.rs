@@ -11,8 +11,8 @@ use arrow_schema::{Field, Schema};
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
-use super::changes::Changes;
-use super::episodes::{Episode, Watch};
+use super::changes::{Changes, Reader};
+use super::episodes::Watch;
 use super::idle::{self, IdleSweep};
 use super::lanes::Lanes;
 use super::ledger::Ledger;
@@ -51,11 +51,23 @@ fn floats(values: impl Iterator<Item = f64>) -> ArrayRef {
     Arc::new(Float64Array::from_iter_values(values))
 }
 
+/// Hands `take` the batches of each of the `frames` (an iterable), one frame after the other.
+fn each_frame(
+    frames: &Bound<'_, PyAny>,
+    mut take: impl FnMut(Vec<RecordBatch>) -> Result<()> + Send,
+) -> PyResult<()> {
+    for frame in frames.try_iter()? {
+        let batches = read_stream(&frame?)?.1;
+        frames.py().detach(|| take(batches))?;
+    }
+    Ok(())
+}
+
 /// Who ran on each CPU and who waited for it: `states`, read once, for any number of
 /// sweeps.
 ///
-/// `states` has the columns ts, dur, utid, state (codes) and cpu in the order of the
-/// table, and prio if `weights` is given.
+/// `states` is an iterable of frames with the columns ts, dur, utid, state (codes) and cpu in
+/// the order of the table, and prio if `weights` is given.
 #[pyclass(frozen, module = "schedscope._native")]
 pub struct Occupancy {
     changes: Changes,
@@ -163,18 +175,20 @@ pub struct Sharing {
     shortfall: Option<(f64, Vec<bool>)>,
 }
 
+/// What `weights` takes: threads, the table, whether priorities are Linux's, and the numbers of
+/// the classes fair and realtime.
+type ToldWeights<'py> = (Bound<'py, PyAny>, Vec<i64>, bool, u8, u8);
+
 #[pymethods]
 impl Occupancy {
     #[new]
     #[pyo3(signature = (states, window, idle, weights=None))]
     fn new(
-        py: Python<'_>,
         states: &Bound<'_, PyAny>,
         window: (i64, i64),
         idle: u32,
-        weights: Option<(Bound<'_, PyAny>, Vec<i64>, bool, u8, u8)>,
+        weights: Option<ToldWeights<'_>>,
     ) -> PyResult<Self> {
-        let rows = read_stream(states)?.1;
         let weights = match weights {
             Some((threads, table, linux, fair, realtime)) => {
                 let threads = read_stream(&threads)?.1;
@@ -182,15 +196,10 @@ impl Occupancy {
             }
             None => None,
         };
-        let changes = py.detach(|| match &weights {
-            Some(weights) => {
-                let tag = |utid, prio| weights.tag(utid, prio);
-                Changes::read(&rows, window, idle, Some(&tag))
-            }
-            None => Changes::read(&rows, window, idle, None),
-        })?;
+        let mut reader = Reader::new(window, idle)?;
+        each_frame(states, |batches| reader.read(&batches, weights.as_ref()))?;
         Ok(Self {
-            changes,
+            changes: reader.finish(),
             begin: window.0,
             weights,
         })
@@ -325,120 +334,90 @@ impl Occupancy {
         let question = allowed.question(nclasses)?;
         let waits = read_stream(waits)?.1;
         let changes = &self.changes;
-        let (ranks, follow, ledger) = py
+        let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
+        let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
+        let (told, watch, ledger) = py
             .detach(|| -> Result<_> {
-                let mut sweep =
-                    IdleSweep::new(&question, changes.threads, Some(Watch::find(least)));
                 sweep.run(changes)?;
-                let Some(Watch::Find { mut found, .. }) = sweep.watch else {
+                let Some(mut watch) = sweep.watch.take() else {
                     return Ok(None);
                 };
-                found.sort_by_key(|episode: &Episode| (-episode.wasted, episode.begin));
-                found.truncate(top.unwrap_or(usize::MAX));
-                let mut ranked: Vec<(usize, Episode)> = found.into_iter().enumerate().collect();
-                ranked.sort_by_key(|(_, episode)| episode.begin);
-                let (ranks, in_order): (Vec<usize>, Vec<Episode>) = ranked.into_iter().unzip();
-                let watch = Watch::follow(in_order, changes.threads, nclasses);
-                let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
-                sweep.run(changes)?;
-                let Some(Watch::Follow(follow)) = sweep.watch else {
-                    return Ok(None);
-                };
+                let told = watch.take();
                 let mut wanted = vec![false; changes.threads];
-                for participant in &follow.participants {
+                for participant in told.iter().flat_map(|told| &told.participants) {
                     wanted[participant.utid as usize] = true;
                 }
                 let ledger = Ledger::read(&waits, self.begin, |utid| {
                     wanted.get(utid as usize).copied().unwrap_or(false)
                 })?;
-                Ok(Some((ranks, follow, ledger)))
+                Ok(Some((told, watch, ledger)))
             })?
             .ok_or_else(|| Error::usage("a sweep that lost what it found", "", "report this"))?;
-        let rank = |episode: usize| ranks[episode] as u32 + 1;
+        let ranked = || (1u32..).zip(&told);
+        let episodes = || told.iter().map(|told| told.episode);
         let found = table(vec![
-            ("episode", counts((0..ranks.len()).map(rank))),
+            ("episode", counts(ranked().map(|(rank, _)| rank))),
             (
                 "ts",
-                ints(
-                    follow
-                        .episodes
-                        .iter()
-                        .map(|episode| episode.begin + self.begin),
-                ),
+                ints(episodes().map(|episode| episode.begin + self.begin)),
             ),
             (
                 "dur",
-                ints(
-                    follow
-                        .episodes
-                        .iter()
-                        .map(|episode| episode.end - episode.begin),
-                ),
+                ints(episodes().map(|episode| episode.end - episode.begin)),
             ),
-            (
-                "wasted",
-                ints(follow.episodes.iter().map(|episode| episode.wasted)),
-            ),
+            ("wasted", ints(episodes().map(|episode| episode.wasted))),
         ])?;
-        let rows = &follow.participants;
-        let began: Vec<Option<(u8, bool)>> = rows
-            .iter()
-            .map(|row| {
+        let rows = || {
+            ranked().flat_map(|(rank, told)| told.participants.iter().map(move |row| (rank, row)))
+        };
+        let began: Vec<Option<(u8, bool)>> = rows()
+            .map(|(_, row)| {
                 let wait = ledger
                     .at(row.utid, row.begin)
                     .filter(|wait| wait.ready >= 0)?;
-                Some((wait.cause, follow.was_usable(row.class, wait.ready)))
+                Some((wait.cause, watch.was_usable(row.class, wait.ready)))
             })
             .collect();
         let number = |lane: usize| question.lanes.number(lane);
+        let causes: UInt8Array = began
+            .iter()
+            .map(|began| began.map(|(cause, _)| cause))
+            .collect();
+        let usable: BooleanArray = began
+            .iter()
+            .map(|began| began.map(|(_, usable)| usable))
+            .collect();
         let who = table(vec![
-            ("episode", counts(rows.iter().map(|row| rank(row.episode)))),
-            ("utid", counts(rows.iter().map(|row| row.utid))),
-            ("class", counts(rows.iter().map(|row| row.class as u32))),
-            ("cpu", cpus(rows.iter().map(|row| number(row.lane)))),
-            ("begin", ints(rows.iter().map(|row| row.begin))),
-            ("waited", ints(rows.iter().map(|row| row.waited))),
-            (
-                "began",
-                Arc::new(
-                    began
-                        .iter()
-                        .map(|began| began.map(|(cause, _)| cause))
-                        .collect::<UInt8Array>(),
-                ),
-            ),
-            (
-                "usable",
-                Arc::new(
-                    began
-                        .iter()
-                        .map(|began| began.map(|(_, usable)| usable))
-                        .collect::<BooleanArray>(),
-                ),
-            ),
+            ("episode", counts(rows().map(|(rank, _)| rank))),
+            ("utid", counts(rows().map(|(_, row)| row.utid))),
+            ("class", counts(rows().map(|(_, row)| row.class as u32))),
+            ("cpu", cpus(rows().map(|(_, row)| number(row.lane)))),
+            ("begin", ints(rows().map(|(_, row)| row.begin))),
+            ("waited", ints(rows().map(|(_, row)| row.waited))),
+            ("began", Arc::new(causes)),
+            ("usable", Arc::new(usable)),
         ])?;
+        let spare = || {
+            ranked().flat_map(|(rank, told)| {
+                told.spare
+                    .iter()
+                    .map(move |(lane, time)| (rank, *lane, *time))
+            })
+        };
         let spare = table(vec![
-            (
-                "episode",
-                counts(follow.spare.iter().map(|(episode, _, _)| rank(*episode))),
-            ),
-            (
-                "cpu",
-                cpus(follow.spare.iter().map(|(_, lane, _)| number(*lane))),
-            ),
-            ("idle", ints(follow.spare.iter().map(|(_, _, time)| *time))),
+            ("episode", counts(spare().map(|(rank, _, _)| rank))),
+            ("cpu", cpus(spare().map(|(_, lane, _)| number(lane)))),
+            ("idle", ints(spare().map(|(_, _, time)| time))),
         ])?;
         Ok((found, who, spare))
     }
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
-    #[pyo3(signature = (asked, by_cpu, group, ngroups, numbers, waits))]
     fn blame(
         &self,
         py: Python<'_>,
         asked: &Bound<'_, PyAny>,
-        by_cpu: bool,
         group: Vec<u32>,
         ngroups: u32,
         numbers: Vec<u16>,
@@ -446,6 +425,9 @@ impl Occupancy {
     ) -> PyResult<(ArrowTable, ArrowTable)> {
         let (asked, waits) = (read_stream(asked)?.1, read_stream(waits)?.1);
         let mut victim: Vec<Option<u32>> = vec![None; self.changes.threads];
+        let by_cpu = asked
+            .iter()
+            .any(|batch| batch.column_by_name("cpu").is_some());
         let mut only = by_cpu.then(FxHashSet::default);
         for batch in &asked {
             let (utid, victims) = (
@@ -591,7 +573,6 @@ impl Occupancy {
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn tiling(
-    py: Python<'_>,
     states: &Bound<'_, PyAny>,
     window: (i64, i64),
     idle: u32,
@@ -604,12 +585,13 @@ pub fn tiling(
     bool,
     bool,
 )> {
-    let rows = read_stream(states)?.1;
     let mut is_own = vec![false; own.iter().max().map_or(0, |most| *most as usize + 1)];
     for utid in own {
         is_own[utid as usize] = true;
     }
-    let found = py.detach(|| tiles::tiles(&rows, window, idle, &is_own))?;
+    let mut tiler = tiles::Tiler::new(window, idle, is_own);
+    each_frame(states, |batches| tiler.read(&batches))?;
+    let found = tiler.finish();
     let ends = table(vec![
         ("utid", counts(found.ends.iter().map(|end| end.utid))),
         ("until", ints(found.ends.iter().map(|end| end.until))),
@@ -652,7 +634,6 @@ pub fn culprits_of(
     strict_to: i16,
     episodes: Vec<(u32, i64, i64, Vec<u16>)>,
 ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
-    let rows = read_stream(states)?.1;
     let begin = window.0;
     let asked: Vec<culprits::Episode> = episodes
         .into_iter()
@@ -663,7 +644,9 @@ pub fn culprits_of(
             allowed,
         })
         .collect();
-    let found = py.detach(|| culprits::culprits(&rows, window, idle, strict_to, &asked))?;
+    let mut near = culprits::Near::new(asked, window, idle);
+    each_frame(states, |batches| near.read(&batches))?;
+    let found = py.detach(|| culprits::culprits(near, strict_to))?;
     let (pieces, shares) = (&found.pieces, &found.shares);
     let prio = |values: Vec<Option<i16>>| -> ArrayRef { Arc::new(Int16Array::from(values)) };
     let stretches = table(vec![
@@ -723,9 +706,13 @@ pub fn critical_path(
     idle: u32,
     parents: Vec<Option<u32>>,
 ) -> PyResult<ArrowTable> {
-    let (states, waits) = (read_stream(states)?.1, read_stream(waits)?.1);
+    let (mut rows, waits) = (Vec::new(), read_stream(waits)?.1);
+    each_frame(states, |batches| {
+        rows.extend(batches);
+        Ok(())
+    })?;
     let mut steps = py.detach(|| -> Result<_> {
-        let lives = path::Lives::new(&states, &waits, interval)?;
+        let lives = path::Lives::new(&rows, &waits, interval)?;
         path::walk(&lives, interval, utid, idle, &parents)
     })?;
     steps.reverse();
@@ -757,13 +744,10 @@ pub fn critical_path(
 ///
 /// `states` has ts, dur, utid, state and end, `asked` utid and ts_ready.
 #[pyfunction]
-pub fn sleeps_before(
-    py: Python<'_>,
-    states: &Bound<'_, PyAny>,
-    asked: &Bound<'_, PyAny>,
-) -> PyResult<ArrowTable> {
-    let (states, asked) = (read_stream(states)?.1, read_stream(asked)?.1);
-    let found = py.detach(|| sleeps::sleeps(&states, &asked))?;
+pub fn sleeps_before(states: &Bound<'_, PyAny>, asked: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
+    let mut sleeps = sleeps::Sleeps::new(&read_stream(asked)?.1)?;
+    each_frame(states, |batches| sleeps.read(&batches))?;
+    let found = sleeps.found;
     let ts: Int64Array = found.iter().map(|sleep| sleep.map(|(ts, _)| ts)).collect();
     let state: UInt8Array = found
         .iter()
@@ -780,6 +764,7 @@ pub fn sleeps_before(
 #[pyo3(from_item_all)]
 pub struct Grouping {
     group: Vec<Option<u32>>,
+    beyond: Option<u32>,
     by_cpu: bool,
     by_end: bool,
     sure: i64,
@@ -797,9 +782,10 @@ pub fn run_lengths(
     idle: u32,
     grouping: Grouping,
 ) -> PyResult<ArrowTable> {
-    let (states, switches) = (read_stream(states)?.1, read_stream(ins)?.1);
+    let switches = read_stream(ins)?.1;
     let Grouping {
         group,
+        beyond,
         by_cpu,
         by_end,
         sure,
@@ -811,34 +797,34 @@ pub fn run_lengths(
     {
         return Err(Error::usage("a quantile outside of (0, 1]", "part and whole", "").into());
     }
-    let found = py.detach(|| -> Result<_> {
-        let mut ins = FxHashSet::default();
-        for batch in &switches {
-            let (ts, cpu) = (
-                full::<Int64Type>(batch, "ts")?,
-                full::<UInt16Type>(batch, "cpu")?,
-            );
-            let utid = full::<UInt32Type>(batch, "utid")?;
-            ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
-        }
-        let question = lengths::Question {
-            window,
-            idle,
-            group,
-            by_cpu,
-            by_end,
-            ins,
-            sure,
-            shares,
-        };
-        let mut found = lengths::lengths(&states, &question)?;
-        let told: Vec<_> = found
+    let mut ins = FxHashSet::default();
+    for batch in &switches {
+        let (ts, cpu) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<UInt16Type>(batch, "cpu")?,
+        );
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
+    }
+    let question = lengths::Question {
+        window,
+        idle,
+        group,
+        beyond,
+        by_cpu,
+        by_end,
+        ins,
+        sure,
+    };
+    let mut lengths = lengths::Lengths::new(question);
+    each_frame(states, |batches| lengths.read(&batches))?;
+    let mut found = lengths.found;
+    let told: Vec<_> = py.detach(|| {
+        found
             .iter_mut()
-            .map(|(_, runs)| runs.quantiles(&question.shares))
-            .collect();
-        Ok((found, told, question.shares.len()))
+            .map(|(_, runs)| runs.quantiles(&shares))
+            .collect()
     });
-    let (found, told, shares) = found?;
     let runs = || found.iter().map(|(_, runs)| runs);
     let mut columns = vec![
         (
@@ -874,7 +860,7 @@ pub fn run_lengths(
             ),
         ),
     ];
-    let names: Vec<String> = (0..shares).map(|share| format!("q{share}")).collect();
+    let names: Vec<String> = (0..shares.len()).map(|share| format!("q{share}")).collect();
     for (share, name) in names.iter().enumerate() {
         let values: Int64Array = told
             .iter()

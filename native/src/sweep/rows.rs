@@ -57,11 +57,12 @@ pub fn full<'a, T: ArrowPrimitiveType>(
 }
 
 /// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
+#[inline]
 pub fn each(
     batches: &[RecordBatch],
     begin: i64,
     prio: bool,
-    mut take: impl FnMut(Row) -> Result<()>,
+    mut take: impl FnMut(Row),
 ) -> Result<()> {
     for batch in batches {
         pulse()?;
@@ -101,7 +102,7 @@ pub fn each(
                     NOWHERE
                 },
                 prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
-            })?;
+            });
         }
     }
     Ok(())

@@ -41,92 +41,132 @@ fn slot(chains: &mut Vec<Last>, at: usize) -> &mut Last {
     &mut chains[at]
 }
 
-/// Looks at every interval once; `idle`: the number of idle threads, `own` by utid.
-pub fn tiles(
-    batches: &[RecordBatch],
+/// Looks at every interval once, batch by batch.
+pub struct Tiler {
+    found: Tiles,
     window: (i64, i64),
+    /// The number of idle threads.
     idle: u32,
-    own: &[bool],
-) -> Result<Tiles> {
-    let mut found = Tiles {
-        ordered: true,
-        disjoint: true,
-        ..Tiles::default()
-    };
-    let (mut threads, mut cpus): (Vec<Last>, Vec<Last>) = (Vec::new(), Vec::new());
-    let mut sums: Vec<(i64, i64)> = Vec::new();
-    let mut nowhere = (0, 0);
-    for batch in batches {
-        super::pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let (utid, state) = (
-            full::<UInt32Type>(batch, "utid")?,
-            full::<UInt8Type>(batch, "state")?,
-        );
-        let cpu = column::<UInt16Type>(batch, "cpu")?;
-        let (numbers, placed) = (cpu.values(), cpu.nulls());
-        for i in 0..batch.num_rows() {
-            let (who, since) = (utid[i], ts[i]);
-            let until = since.wrapping_add(dur[i]);
-            if who >= idle {
-                found.intervals += 1;
-                let last = slot(&mut threads, who as usize);
-                if let Some((earlier, ended)) = *last {
-                    found.ordered &= since > earlier;
-                    if since != ended {
-                        found.ends.push(End {
-                            utid: who,
-                            until: ended,
-                            following: Some(since),
-                        });
+    /// By utid.
+    own: Vec<bool>,
+    threads: Vec<Last>,
+    cpus: Vec<Last>,
+    sums: Vec<(i64, i64)>,
+    nowhere: (i64, i64),
+}
+
+impl Tiler {
+    pub fn new(window: (i64, i64), idle: u32, own: Vec<bool>) -> Self {
+        Self {
+            found: Tiles {
+                ordered: true,
+                disjoint: true,
+                ..Tiles::default()
+            },
+            window,
+            idle,
+            own,
+            threads: Vec::new(),
+            cpus: Vec::new(),
+            sums: Vec::new(),
+            nowhere: (0, 0),
+        }
+    }
+
+    pub fn read(&mut self, batches: &[RecordBatch]) -> Result<()> {
+        let Self {
+            found,
+            window,
+            idle,
+            own,
+            threads,
+            cpus,
+            sums,
+            nowhere,
+        } = self;
+        for batch in batches {
+            super::pulse()?;
+            let (ts, dur) = (
+                full::<Int64Type>(batch, "ts")?,
+                full::<Int64Type>(batch, "dur")?,
+            );
+            let utid = full::<UInt32Type>(batch, "utid")?;
+            let state = full::<UInt8Type>(batch, "state")?;
+            let cpu = column::<UInt16Type>(batch, "cpu")?;
+            let (numbers, placed) = (cpu.values(), cpu.nulls());
+            for i in 0..batch.num_rows() {
+                let (who, since) = (utid[i], ts[i]);
+                let until = since.wrapping_add(dur[i]);
+                if who >= *idle {
+                    found.intervals += 1;
+                    let last = slot(threads, who as usize);
+                    if let Some((earlier, ended)) = *last {
+                        found.ordered &= since > earlier;
+                        if since != ended {
+                            let following = Some(since);
+                            found.ends.push(End {
+                                utid: who,
+                                until: ended,
+                                following,
+                            });
+                        }
                     }
+                    *last = Some((since, until));
                 }
-                *last = Some((since, until));
-            }
-            if state[i] != RUNNING {
-                continue;
-            }
-            if own.get(who as usize).copied().unwrap_or(false) {
-                found.own += dur[i];
-            }
-            let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
-                let number = usize::from(numbers[i]);
-                let last = slot(&mut cpus, number);
-                if let Some((earlier, ended)) = *last {
-                    found.disjoint &= since > earlier && since >= ended;
+                if state[i] != RUNNING {
+                    continue;
                 }
-                *last = Some((since, until));
-                found.disjoint &= since >= window.0 && until <= window.1;
-                if sums.len() <= number {
-                    sums.resize(number + 1, (0, 0));
+                if own.get(who as usize).copied().unwrap_or(false) {
+                    found.own += dur[i];
                 }
-                &mut sums[number]
-            } else {
-                found.disjoint = false;
-                &mut nowhere
-            };
-            *(if who >= idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
+                let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
+                    let number = usize::from(numbers[i]);
+                    let last = slot(cpus, number);
+                    if let Some((earlier, ended)) = *last {
+                        found.disjoint &= since > earlier && since >= ended;
+                    }
+                    *last = Some((since, until));
+                    found.disjoint &= since >= window.0 && until <= window.1;
+                    if sums.len() <= number {
+                        sums.resize(number + 1, (0, 0));
+                    }
+                    &mut sums[number]
+                } else {
+                    found.disjoint = false;
+                    &mut *nowhere
+                };
+                *(if who >= *idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
+            }
         }
+        Ok(())
     }
-    for (utid, last) in (0..).zip(&threads) {
-        if let Some((_, until)) = *last {
-            found.ends.push(End {
-                utid,
-                until,
-                following: None,
-            });
+
+    pub fn finish(self) -> Tiles {
+        let Self {
+            mut found,
+            threads,
+            cpus,
+            sums,
+            nowhere,
+            ..
+        } = self;
+        for (utid, last) in (0..).zip(&threads) {
+            if let Some((_, until)) = *last {
+                found.ends.push(End {
+                    utid,
+                    until,
+                    following: None,
+                });
+            }
         }
-    }
-    for (cpu, (sum, last)) in (0..).zip(sums.iter().zip(&cpus)) {
-        if last.is_some() {
-            found.per_cpu.insert(Some(cpu), *sum);
+        for (cpu, (sum, last)) in (0..).zip(sums.iter().zip(&cpus)) {
+            if last.is_some() {
+                found.per_cpu.insert(Some(cpu), *sum);
+            }
         }
+        if nowhere != (0, 0) {
+            found.per_cpu.insert(None, nowhere);
+        }
+        found
     }
-    if nowhere != (0, 0) {
-        found.per_cpu.insert(None, nowhere);
-    }
-    Ok(found)
 }

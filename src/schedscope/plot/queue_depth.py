@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
 
 _COLUMNS = ("cpu", "ts", "dur", "waiting", "running", "depth")
+_PARTS = ("cpu", "ts", "dur", "unknown", "waiting", "depth", "waiting_max", "depth_max", "held")
 # Above this many steps of a CPU a lane shows means and maxima of as many columns.
 _PIXELS = 1200
 
@@ -30,26 +32,34 @@ def plot_queue_depth(
     origin: int = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what `schedscope.queue_depth` returned: a lane per CPU, time in s after `origin`.
+    """Draw what `schedscope.queue_depth` or `queue_depth_parts` returned: a lane per CPU.
+
+    Time is in s after `origin`.
 
     Without `running` only the threads that wait are drawn. Where there are more
     steps than pixels, the dark area is the mean of each pixel's time, exactly,
     and the light one behind it the maximum within; fully grey is time in which
     the depth is not known. At most `top` lanes, those with the most waiting.
     """
-    require(frame.columns, _COLUMNS, "schedscope.queue_depth")
-    depth = pl.col("depth") if running else pl.col("waiting")
-    known = pl.when(pl.col("running").is_not_null())
-    frame = frame.with_columns(drawn=known.then(depth))
-    held = (pl.col("waiting").cast(pl.Int64) * pl.col("dur")).sum()
+    parted = set(_PARTS) <= set(frame.columns)
+    require(frame.columns, _PARTS if parted else _COLUMNS, "schedscope.queue_depth")
+    name = "depth" if running else "waiting"
+    if parted:
+        frame = frame.with_columns(drawn=pl.col(f"{name}_max"))
+        held = pl.col("held").sum()
+    else:
+        known = pl.when(pl.col("running").is_not_null())
+        frame = frame.with_columns(drawn=known.then(pl.col(name)))
+        held = (pl.col("waiting").cast(pl.Int64) * pl.col("dur")).sum()
     ranked = frame.group_by("cpu").agg(held=held).sort("held", "cpu", descending=[True, False])
     chosen = ranked.head(top)["cpu"].sort(nulls_last=True).to_list()
     hidden = ranked.height - len(chosen)
-    highest = max([1, *frame["drawn"].drop_nulls().unique().to_list()])
+    highest = max(1, int(frame["drawn"].max() or 0))  # type: ignore[arg-type]
+    lanes = frame.partition_by("cpu", as_dict=True)
     with canvas(ax, height=1.8 + 0.7 * max(len(chosen), 1)) as axes:
         for lane, cpu in enumerate(chosen):
-            steps = frame.filter(pl.col("cpu").eq_missing(pl.lit(cpu)))
-            _lane(axes, steps, len(chosen) - 1 - lane, 0.85 / highest, origin)
+            levels = _of_parts(lanes[(cpu,)], name) if parted else _of_steps(lanes[(cpu,)])
+            _lane(axes, levels, len(chosen) - 1 - lane, 0.85 / highest, origin)
         names = ["all" if cpu is None else f"CPU {cpu}" for cpu in chosen]
         if None in chosen and len(chosen) > 1:
             names[-1] = "no queue"
@@ -75,30 +85,52 @@ def plot_queue_depth(
     return axes
 
 
-def _lane(axes: Axes, steps: pl.DataFrame, bottom: int, scale: float, origin: int) -> None:
+@dataclass(frozen=True)
+class _Levels:
+    """What a lane shows from each of `edges` to the next."""
+
+    edges: Ints
+    mean: Numbers
+    most: Ints
+    blind: npt.NDArray[np.bool_]
+
+
+def _of_parts(parts: pl.DataFrame, name: str) -> _Levels:
+    begins = parts["ts"].to_numpy()
+    return _Levels(
+        np.append(begins, begins[-1] + parts["dur"][-1]),
+        parts[name].fill_null(0.0).to_numpy(),
+        parts["drawn"].to_numpy().astype(np.int64),
+        (parts["unknown"] >= parts["dur"]).to_numpy(),
+    )
+
+
+def _of_steps(steps: pl.DataFrame) -> _Levels:
     begins = steps["ts"].to_numpy()
     edges = np.append(begins, begins[-1] + steps["dur"][-1])
     unknown = steps["drawn"].is_null().to_numpy()
     levels = steps["drawn"].fill_null(0).to_numpy().astype(np.int64)
-    if len(levels) > _PIXELS:
-        columns = np.linspace(edges[0], edges[-1], _PIXELS + 1).astype(np.int64)
-        length = np.diff(columns)
-        held = np.diff(_integral(edges, levels, columns))
-        dark = np.diff(_integral(edges, unknown.astype(np.int64), columns))
-        # Over the known part only: what is not known is no idleness.
-        mean = held / np.maximum(length - dark, 1)
-        first = np.searchsorted(edges, columns[:-1], side="right") - 1
-        last = np.searchsorted(edges, columns[1:], side="left")
-        most = np.array([levels[a:b].max() for a, b in zip(first, last, strict=True)])
-        blind = dark >= length
-    else:
-        columns, mean, most, blind = edges, levels.astype(np.float64), levels, unknown
-    x = (columns - origin) / 1e9
-    for values, color, alpha in ((most, COLORS[5], 0.5), (mean, COLORS[0], 1.0)):
+    if len(levels) <= _PIXELS:
+        return _Levels(edges, levels.astype(np.float64), levels, unknown)
+    columns = np.linspace(edges[0], edges[-1], _PIXELS + 1).astype(np.int64)
+    length = np.diff(columns)
+    held = np.diff(_integral(edges, levels, columns))
+    dark = np.diff(_integral(edges, unknown.astype(np.int64), columns))
+    first = np.searchsorted(edges, columns[:-1], side="right") - 1
+    last = np.searchsorted(edges, columns[1:], side="left")
+    most = np.array([levels[a:b].max() for a, b in zip(first, last, strict=True)])
+    # Over the known part only: what is not known is no idleness.
+    return _Levels(columns, held / np.maximum(length - dark, 1), most, dark >= length)
+
+
+def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -> None:
+    x = (levels.edges - origin) / 1e9
+    shades = ((levels.most, COLORS[5], 0.5), (levels.mean, COLORS[0], 1.0))
+    for values, color, alpha in shades:
         axes.stairs(
             bottom + values * scale, x, baseline=bottom, fill=True, color=color, alpha=alpha
         )
-    axes.stairs(bottom + 0.85 * blind, x, baseline=bottom, fill=True, color=FAINT)
+    axes.stairs(bottom + 0.85 * levels.blind, x, baseline=bottom, fill=True, color=FAINT)
 
 
 def _integral(edges: Ints, levels: Ints, at: Ints) -> Numbers:
