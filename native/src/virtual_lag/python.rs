@@ -103,8 +103,10 @@ impl<'a> States<'a> {
     }
 }
 
-/// By row the next one of its thread, if that adjoins; and the rows that nothing adjoins.
-fn chains(states: &States<'_>, known: &[Known]) -> Result<(Vec<u32>, Vec<(i64, u32)>)> {
+/// By row the next one of its thread, if that adjoins; and the rows that nothing adjoins, by time.
+type Chains = (Vec<u32>, Vec<(i64, u32)>);
+
+fn chains(states: &States<'_>, known: &[Known]) -> Result<Chains> {
     let n = states.utid.len();
     if n >= NONE as usize {
         return Err(Error::usage(
@@ -208,7 +210,7 @@ pub fn virtual_lag(
             };
             replay.announce(row.utid, row.end, leaves.filter(|_| !row.open));
         };
-        for i in 0..next.len() {
+        for (i, &following) in next.iter().enumerate() {
             let row = states.row(i);
             // A thread is created by one that still runs; of others, that are only seen for the
             // first time, what ends at that instant comes first.
@@ -224,8 +226,8 @@ pub fn virtual_lag(
             if row.open {
                 continue;
             }
-            if next[i] != NONE {
-                let at = next[i] as usize;
+            if following != NONE {
+                let at = following as usize;
                 announce(&mut replay, at, &states.row(at));
             }
             replay.turn(row.end, row.utid, doing(i), false);

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "interactivity"
-HELP = "what a scheduler would think of the threads: interactive, owed CPU time"
+HELP = "whom a scheduler would call interactive, or owe CPU time"
 EXAMPLE = """\
   schedscope interactivity web.capture --model ule-14
   schedscope interactivity web.capture --model eevdf --comm 'nginx*'
