@@ -141,8 +141,12 @@ def check(trace: Trace, scheduler: str) -> None:
         assert both.got.tables["wakeups"]["target_cpu"].null_count() == len(wakeups)
 
     # A woken thread's move shows in its target; 4BSD has nothing to move between.
-    moves = both.simulated("migrations") if both.ule else both.simulated("migrations").clear()
-    both.same("migrations", moves if moves.is_empty() else _after_the_wake(moves, wakeups))
+    moves = both.simulated("migrations")
+    targets = wakeups.filter(pl.col("kind") == "enqueued").select(
+        "utid", ts_enqueued="ts", wake_cpu="target_cpu"
+    )
+    waits = both.simulated("waits").join(targets, on=["utid", "ts_enqueued"])
+    both.same("migrations", _after_the_wake(moves, waits) if both.ule else moves.clear())
 
     # That a CPU is idle is known from the first line on that tells who runs there.
     seen = pl.concat([frame.select("cpu", first="ts") for frame in (switches, wakeups)])
@@ -167,17 +171,27 @@ def check(trace: Trace, scheduler: str) -> None:
     loads(both)
 
 
-def _after_the_wake(moves: pl.DataFrame, wakeups: pl.DataFrame) -> pl.DataFrame:
-    """`moves` less, for each enqueue, one to its target at that instant, if there is one."""
-    woken = wakeups.filter(pl.col("kind") == "enqueued").group_by(
-        "ts", "utid", to_cpu="target_cpu"
-    ).len("woken")  # fmt: skip
-    place = pl.int_range(pl.len()).over("ts", "utid", "to_cpu")
-    return (
-        moves.join(woken, on=["ts", "utid", "to_cpu"], how="left")
-        .filter(place >= pl.col("woken").fill_null(0))
-        .drop("woken")
+def _after_the_wake(moves: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """`moves` less those of wakeups: one from where the thread ran last to its new queue."""
+    woken = waits.filter(pl.col("cause") == "wake").select(
+        "utid", ts="ts_enqueued", to_cpu="wake_cpu", ran="prev_cpu", woken=True
     )
+    # A thread that has never run is somewhere, too.
+    from_there = (pl.col("from_cpu") == pl.col("ran")).fill_null(value=True)
+    placed = pl.col("woken").fill_null(value=False) & from_there
+    return (
+        moves.join(
+            woken.unique(["utid", "ts", "to_cpu"]), on=["ts", "utid", "to_cpu"], how="left",
+            maintain_order="left",
+        )
+        .with_columns(placed=placed)
+        .with_columns(
+            # One wakeup moves once.
+            nth=pl.int_range(pl.len()).over("ts", "utid", "to_cpu", "placed")
+        )
+        .filter(~pl.col("placed") | (pl.col("nth") > 0))
+        .select(moves.columns)
+    )  # fmt: skip
 
 
 def loads(both: Both) -> None:
