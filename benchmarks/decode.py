@@ -1,12 +1,22 @@
-"""How fast trace.dat becomes events and tables, beside trace-cmd, and in how much memory.
+"""How fast traces become events and tables, beside trace-cmd and perf, and in how much memory.
 
-`python benchmarks/decode.py [--events N] [--keep FOLDER]` writes made-up traces with the
-package's own writer and reads each in a process of its own. CPU seconds are user plus
-system, the best of three; RSS is the peak of the reading process. Columns:
+    python benchmarks/decode.py [--events N] [--long N] [TRACE ...]
+
+Without TRACE it writes made-up trace.dat files with the package's own writer. Each TRACE
+(trace.dat, a capture folder, perf.data, anything we decode) is read in a process of its own.
+CPU seconds are user plus system of all threads, the least of `--rounds`; RSS is the peak of
+the reading process. Columns, in million events per CPU second:
 
 * events: decoded and counted, no tables
-* memory: all fact tables, states and waits in memory
-* convert: the same, to Parquet on disk
+* facts: the fact tables in memory, nothing inferred (`schedscope.read_tables`)
+* memory: those, and losses, states and waits inferred
+* convert: all of it, to Parquet on disk
+* beside: `trace-cmd report` (prints the events) of trace.dat, `perf sched latency` (one table)
+  of perf.data, with the release that did it
+
+`limit` is what facts would be if the file had only to be read and the tables written, at the
+speed at which this machine copies memory (of a compressed file: as it is stored).
+SCHEDSCOPE_TOOLS may name a tree with newer tools (tests/tools.py); it sees only paths below /tmp.
 """
 
 from __future__ import annotations
@@ -14,11 +24,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from tools import tool  # noqa: E402
 
 KINDS = {
     "v7 plain": {"version": "7", "compression": "none"},
@@ -26,83 +41,144 @@ KINDS = {
     "v7 zlib": {"version": "7", "compression": "zlib"},
     "v6": {"version": "6"},
 }
+HOWS = ("events", "facts", "memory", "convert")
 
 CHILD = """
 import json, resource, sys, tempfile
 from schedscope import _native
 how, path = sys.argv[1:]
-before = resource.getrusage(resource.RUSAGE_SELF)
+def spent():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+size = 0
+before = spent()
 if how == "events":
-    _native.count_events(path)
-elif how == "memory":
-    _native.decode(path)
-else:
+    counts = _native.count_events(path)[1]
+    size = sum(counts.values())
+elif how == "convert":
     with tempfile.TemporaryDirectory() as folder:
         _native.convert(path, folder)
-after = resource.getrusage(resource.RUSAGE_SELF)
-cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-print(json.dumps([cpu, after.ru_maxrss * 1024]))
+else:
+    inferred = {"states", "waits", "losses"}
+    only = sorted(set(_native.empty_tables()) - inferred) if how == "facts" else None
+    tables = _native.decode(path, only=only)[0]
+cpu = spent() - before
+if how == "facts":
+    import polars as pl
+    size = sum(pl.DataFrame(table).estimated_size() for table in tables.values())
+# Not ru_maxrss, which begins at what the parent had when it forked.
+with open("/proc/self/status") as status:
+    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+print(json.dumps([cpu, peak, size]))
+"""
+
+COPY = """
+import time, numpy
+source = numpy.ones(1 << 25)
+target = numpy.zeros(1 << 25)
+def copied():
+    before = time.process_time()
+    numpy.copyto(target, source)
+    return time.process_time() - before
+print(source.nbytes / min(copied() for _ in range(5)))
 """
 
 
-def measure(how: str, path: Path, rounds: int) -> tuple[float, float]:
-    """Best CPU seconds and peak RSS in bytes of reading `path` so."""
+@dataclass
+class Reading:
+    """The best of some rounds: CPU seconds, peak RSS in bytes; events, or bytes of tables."""
+
+    cpu: float
+    rss: int
+    size: int
+
+
+def measure(how: str, path: Path, rounds: int) -> Reading:
     results = []
     for _ in range(rounds):
         words = [sys.executable, "-c", CHILD, how, str(path)]
         done = subprocess.run(words, capture_output=True, check=True)
         results.append(json.loads(done.stdout))
-    return min(cpu for cpu, _ in results), max(rss for _, rss in results)
+    return Reading(min(r[0] for r in results), max(r[1] for r in results), results[0][2])
 
 
-def trace_cmd(path: Path) -> float | None:
-    """CPU seconds of `trace-cmd report`, or None where it is absent or cannot read."""
-    if not shutil.which("trace-cmd"):
+def other(path: Path, rounds: int) -> tuple[str, float] | None:
+    """A tool that reads `path` and its CPU seconds; None where there is none."""
+    with path.open("rb") if path.is_file() else open(os.devnull, "rb") as file:
+        head = file.read(10)
+    if head == b"\x17\x08Dtracing":
+        program, arguments = "trace-cmd", ["report", "-t", "-i", str(path)]
+    elif head.startswith(b"PERFILE2"):
+        program, arguments = "perf", ["sched", "-i", str(path), "latency"]
+    else:
         return None
-    words = ["trace-cmd", "report", "-t", str(path)]
-    before = os.times()
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    after = os.times()
-    if done.returncode:
+    words = tool(program)
+    if words is None:
         return None
-    return (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
+    best = float("inf")
+    for _ in range(rounds):
+        before = os.times()
+        done = subprocess.run([*words, *arguments], capture_output=True, check=False)
+        after = os.times()
+        if done.returncode:
+            return None
+        user = after.children_user - before.children_user
+        best = min(best, user + after.children_system - before.children_system)
+    told = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
+    lines = (told.stdout + told.stderr).split("\n")
+    version = next((word for line in lines for word in line.split() if word[:1].isdigit()), "")
+    return f"{program} {version}", best
+
+
+def table(traces: dict[str, Path], rounds: int, bandwidth: float) -> None:
+    heads = "".join(f"{how:>9}" for how in HOWS)
+    print(f"{'file':<24}{'events':>11}{'B/event':>9}{heads}{'limit':>9}  beside")
+    for name, path in traces.items():
+        readings = {how: measure(how, path, rounds) for how in HOWS}
+        events = readings["events"].size
+        files = path.rglob("*") if path.is_dir() else [path]
+        stored = sum(file.stat().st_size for file in files if file.is_file())
+        rates = "".join(f"{events / readings[how].cpu / 1e6:>9.1f}" for how in HOWS)
+        limit = bandwidth / ((stored + readings["facts"].size) / events) / 1e6
+        line = f"{name:<24}{events:>11,}{stored / events:>9.1f}{rates}{limit:>9.0f}"
+        if (beside := other(path, rounds)) is not None:
+            line += f"  {beside[0]}: {events / beside[1] / 1e6:.2f}"
+        print(line, flush=True)
 
 
 def main() -> None:
-    """Print one table for the kinds of file, and one for a long trace."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print one table for the kinds of file, or for the traces given, and one for a long trace."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="*", type=Path)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--long", type=int, default=0, help="also a trace of so many events")
     parser.add_argument("--cpus", type=int, default=4)
-    parser.add_argument("--folder", type=Path, help="where the traces go (default: temporary)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp"), help="where traces are made")
     arguments = parser.parse_args()
 
     from schedscope import _native
 
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        path = Path(folder) / "trace.dat"
-        print(f"{arguments.events:,} events, {arguments.cpus} CPUs; millions per CPU-second")
-        print(f"{'file':<10}{'MB':>7}{'events':>9}{'memory':>9}{'convert':>9}{'trace-cmd':>11}")
-        for kind, options in KINDS.items():
-            _native.synthesize_trace_dat(path, arguments.events, arguments.cpus, 200, 1, options)
-            rates = [
-                arguments.events / measure(how, path, 3)[0] / 1e6
-                for how in ("events", "memory", "convert")
-            ]
-            other = trace_cmd(path)
-            beside = f"{arguments.events / other / 1e6:>11.2f}" if other else f"{'-':>11}"
-            size = path.stat().st_size / 1e6
-            print(f"{kind:<10}{size:>7.0f}" + "".join(f"{rate:>9.1f}" for rate in rates) + beside)
+    copied = subprocess.run([sys.executable, "-c", COPY], capture_output=True, check=True)
+    bandwidth = float(copied.stdout)
+    print(f"million events per CPU second; memory is copied at {bandwidth / 1e9:.1f} GB/s")
+    with tempfile.TemporaryDirectory(prefix="decode-", dir=arguments.folder) as folder:
+        traces = {path.name: path for path in arguments.traces}
+        if not traces:
+            for kind, options in KINDS.items():
+                traces[kind] = path = Path(folder) / f"{kind.replace(' ', '-')}.dat"
+                made = (arguments.events, arguments.cpus, 200, 1, options)
+                _native.synthesize_trace_dat(path, *made)
+        table(traces, arguments.rounds, bandwidth)
         if arguments.long:
+            path = Path(folder) / "long.dat"
             options = {"compression": "zstd"}
             _native.synthesize_trace_dat(path, arguments.long, arguments.cpus, 200, 1, options)
             print(f"\n{arguments.long:,} events, {path.stat().st_size / 1e6:,.0f} MB, zstd")
             for how in ("events", "convert"):
-                cpu, rss = measure(how, path, 1)
-                rate = arguments.long / cpu / 1e6
-                print(f"{how:<10}{rate:>9.1f} M/CPU-s{rss / 1e6:>9.0f} MB peak RSS")
+                reading = measure(how, path, 1)
+                rate = arguments.long / reading.cpu / 1e6
+                print(f"{how:<10}{rate:>9.1f} M/CPU-s{reading.rss / 1e6:>9.0f} MB peak RSS")
 
 
 if __name__ == "__main__":

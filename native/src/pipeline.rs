@@ -7,8 +7,9 @@
 use crate::error::Result;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, Irq, Irqs, Loss, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
-    Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
+    QueueLoads, Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield,
+    Yields,
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
@@ -21,6 +22,8 @@ pub struct Pipeline<'a, S: Store> {
     identity: Identity,
     /// Made at the first event, when the window's begin is known.
     reconstruction: Option<Reconstructor>,
+    /// Nothing is inferred: no states, no waits, no losses.
+    facts_only: bool,
     ncpu: u16,
     linux: bool,
     window: (Option<i64>, Option<i64>),
@@ -57,6 +60,10 @@ macro_rules! flush {
     ($self:ident . $table:ident, $kind:ty) => {
         if $self.$table.len() >= S::CHUNK {
             hand_on!($self.$table, $kind);
+            match $self.store.spare(<$kind as Table>::NAME) {
+                Some(spare) => $self.$table.refill(spare),
+                None => $self.$table.reserve(S::CHUNK),
+            }
         }
     };
 }
@@ -70,6 +77,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         Self {
             identity: Identity::new(info.ncpu, &info.threads),
             reconstruction: None,
+            facts_only: false,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             window: info.window,
@@ -90,7 +98,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
     }
 
     /// Builds only the tables called `names`: of the others that grow with the
-    /// trace no row is made.
+    /// trace no row is made. Where they are facts, nothing is inferred.
     #[must_use]
     pub fn only(mut self, names: &'a [String]) -> Self {
         macro_rules! keep {
@@ -102,17 +110,24 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
+        // Broken chains, too, are found by reconstruction only.
+        let inferred = [States::NAME, Waits::NAME, Losses::NAME];
+        self.facts_only = !inferred.iter().any(|name| wanted(names, name));
         self.only = Some(names);
         self
     }
 
-    /// Notes the time; the reconstruction begins with the window.
+    /// Notes the time; the reconstruction, where there is to be one, begins
+    /// with the window.
     #[inline]
-    fn at(&mut self, ts: i64) -> &mut Reconstructor {
+    fn at(&mut self, ts: i64) -> Option<&mut Reconstructor> {
         self.last_ts = self.last_ts.max(ts);
         self.first_ts = self.first_ts.min(ts);
+        if self.facts_only {
+            return None;
+        }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
-        self.reconstruction.get_or_insert_with(|| {
+        Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)));
             if only.is_some_and(|names| !wanted(names, States::NAME)) {
                 new.states.turn_off();
@@ -121,7 +136,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 new.waits.turn_off();
             }
             new
-        })
+        }))
     }
 
     /// Names that only the trace's end tells.
@@ -132,7 +147,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
     /// Writes what is left; `info` adds the `cpus` table.
     pub fn finish(mut self, info: &SourceInfo) -> Result<Summary> {
         let mut window = None;
-        if let Some(mut reconstruction) = self.reconstruction.take() {
+        if self.first_ts <= self.last_ts {
             let begin = self
                 .window
                 .0
@@ -141,9 +156,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 .window
                 .1
                 .map_or(self.last_ts, |end| end.max(self.last_ts));
-            reconstruction.finish(end);
+            if let Some(reconstruction) = &mut self.reconstruction {
+                reconstruction.began(begin);
+                reconstruction.finish(end);
+            }
             window = Some((begin, end));
-            self.reconstruction = Some(reconstruction);
         }
         hand_on!(self.switches, Switches);
         hand_on!(self.wakeups, Wakeups);
@@ -183,17 +200,20 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self.store.write("states", reconstruction.states.take())?;
         self.store.write("waits", reconstruction.waits.take())?;
         self.store.write("losses", reconstruction.sorted_losses())?;
+        let inferred = window.is_some() && !self.facts_only;
         Ok(Summary {
             window,
-            reconstruction: window.map(|_| reconstruction),
+            reconstruction: inferred.then_some(reconstruction),
         })
     }
 
     fn loss(&mut self, loss: Loss) {
         // A loss may reach back before the first event that we saw.
-        let begin = loss.ts_begin;
-        self.at(begin).loss(&loss);
-        self.last_ts = self.last_ts.max(loss.ts_end);
+        let end = loss.ts_end;
+        if let Some(reconstruction) = self.at(loss.ts_begin) {
+            reconstruction.loss(&loss);
+        }
+        self.last_ts = self.last_ts.max(end);
     }
 }
 
@@ -223,7 +243,9 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     next_utid,
                     next_prio: next.prio,
                 };
-                self.at(ts).switch(&row);
+                if let Some(reconstruction) = self.at(ts) {
+                    reconstruction.switch(&row);
+                }
                 self.switches.push(row);
                 if prev_state == State::Dead && prev_utid >= u32::from(self.ncpu) {
                     self.identity.gone(ts, prev_utid);
@@ -256,7 +278,9 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     target_cpu,
                     prio: who.prio,
                 };
-                self.at(ts).wakeup(&row);
+                if let Some(reconstruction) = self.at(ts) {
+                    reconstruction.wakeup(&row);
+                }
                 self.wakeups.push(row);
                 flush!(self.wakeups, Wakeups);
             }
@@ -275,7 +299,9 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     from_cpu,
                     to_cpu,
                 };
-                self.at(ts).migrate(&row);
+                if let Some(reconstruction) = self.at(ts) {
+                    reconstruction.migrate(&row);
+                }
                 self.migrations.push(row);
                 flush!(self.migrations, Migrations);
             }
@@ -321,7 +347,9 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
             }
             Event::Yield { ts, tid } => {
                 let utid = self.identity.resolve_known(tid);
-                self.at(ts).yielded(utid, ts);
+                if let Some(reconstruction) = self.at(ts) {
+                    reconstruction.yielded(utid, ts);
+                }
                 self.yields.push(Yield { ts, utid });
                 flush!(self.yields, Yields);
             }
@@ -383,10 +411,18 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
             if reconstruction.states.len() >= S::CHUNK {
                 let batch = reconstruction.states.take();
                 self.store.write("states", batch)?;
+                match self.store.spare("states") {
+                    Some(spare) => reconstruction.states.refill(spare),
+                    None => reconstruction.states.reserve(S::CHUNK),
+                }
             }
             if reconstruction.waits.len() >= S::CHUNK {
                 let batch = reconstruction.waits.take();
                 self.store.write("waits", batch)?;
+                match self.store.spare("waits") {
+                    Some(spare) => reconstruction.waits.refill(spare),
+                    None => reconstruction.waits.reserve(S::CHUNK),
+                }
             }
         }
         Ok(())
@@ -394,5 +430,56 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
 
     fn progress(&mut self, done: u64, total: u64) -> Result<()> {
         (self.progress)(done, total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::{IrqKind, Party};
+    use crate::store::MemoryStore;
+
+    fn thread(tid: u32) -> Party {
+        Party {
+            tid,
+            ..Party::default()
+        }
+    }
+
+    #[test]
+    fn an_interrupt_told_when_it_ends_takes_the_windows_begin_with_it() {
+        let info = SourceInfo {
+            ncpu: 1,
+            ..SourceInfo::default()
+        };
+        let mut store = MemoryStore::default();
+        let mut progress = |_, _| Ok(());
+        let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+        let events = [
+            Event::Switch {
+                ts: 15,
+                cpu: 0,
+                prev: thread(0),
+                prev_state: State::Runnable,
+                preempted: None,
+                next: thread(7),
+            },
+            Event::Irq {
+                ts: 10,
+                cpu: 0,
+                kind: IrqKind::Hard,
+                id: 3,
+                dur: 8,
+            },
+            Event::Yield { ts: 25, tid: 7 },
+        ];
+        for event in &events {
+            pipeline.event(event).unwrap();
+        }
+        let summary = pipeline.finish(&info).unwrap();
+        assert_eq!(summary.window, Some((10, 25)));
+        let reconstruction = summary.reconstruction.unwrap();
+        let cpu = &reconstruction.cpus()[0];
+        assert_eq!((cpu.unknown, cpu.running, cpu.idle), (5, 10, 0));
     }
 }

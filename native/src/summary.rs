@@ -62,7 +62,12 @@ impl TraceJson {
             ),
             (
                 "reconstruction",
-                counters(&summary.reconstruction.as_ref().map(|r| r.counters).unwrap_or_default()),
+                match &summary.reconstruction {
+                    Some(reconstruction) => counters(&reconstruction.counters),
+                    // An empty trace has nothing to count; of others nothing was asked.
+                    None if summary.window.is_none() => counters(&Counters::default()),
+                    None => Value::Null,
+                },
             ),
         ];
         for (key, value) in set {

@@ -369,7 +369,8 @@ def read_tables(
     """Some tables of a capture or another tool's trace file, read straight into memory.
 
     Nothing is written or cached, and no other table is built: the short way to
-    `waits` or `states` of a file that is looked at once. `open` costs more the first
+    `waits` or `states` of a file that is looked at once, or to its events: where none of
+    `states`, `waits` and `losses` is named, nothing is inferred either. `open` costs more the first
     time and next to nothing afterwards. `options` go to the decoder of the format.
 
     Raises `UsageError` for a name that is no table, `StorageError` if the path

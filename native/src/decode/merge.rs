@@ -4,8 +4,8 @@ use crate::error::Result;
 use crate::model::event::EventSink;
 
 /// Where a stream stands. Order of events at one nanosecond across streams:
-/// lower `rank` first (switch 0, wakeup 1, migration 2, others 3), then the
-/// stream's place in the slice.
+/// lower `rank` first (switch 0, wakeup 1, migration 2, others 3, a loss that
+/// begins there 4), then the stream's place in the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Head {
     pub ts: i64,

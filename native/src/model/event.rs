@@ -67,16 +67,8 @@ impl Comm {
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101_0101_0101_0101_0101)
             & !word
             & 0x8080_8080_8080_8080_8080_8080_8080_8080;
-        let keep = if zeros == 0 {
-            128
-        } else {
-            zeros.trailing_zeros() - 7
-        };
-        let word = if keep == 128 {
-            word
-        } else {
-            word & ((1u128 << keep) - 1)
-        };
+        // All bits below the first zero byte's highest: everything if there is none.
+        let word = word & zeros.wrapping_sub(1) & !zeros;
         let mut comm = [0; 24];
         comm[..16].copy_from_slice(&word.to_le_bytes());
         Self(comm)

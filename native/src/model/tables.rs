@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
@@ -28,10 +29,33 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A column being filled.
 pub trait Column: Default {
     type Item;
-    fn push(&mut self, item: Self::Item);
+    /// Appends one value of each row.
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Self::Item);
+    /// The values so far; the column is empty afterwards.
     fn take(&mut self) -> ArrayRef;
+    /// Makes room for so many values.
+    fn reserve(&mut self, _rows: usize) {}
+    /// Fills the memory of an array from `take`, which nobody holds any more.
+    fn refill(&mut self, array: ArrayRef) {
+        drop(array);
+    }
     fn field(name: &str) -> Field;
 }
+
+/// The memory of an array's values, emptied; None where somebody else holds
+/// the array too.
+fn reclaim<T: ArrowPrimitiveType>(array: ArrayRef) -> Option<Vec<T::Native>> {
+    let values = array.as_primitive_opt::<T>()?.values().clone().into_inner();
+    drop(array);
+    let mut values = values.into_vec().ok()?;
+    values.clear();
+    Some(values)
+}
+
+/// Rows that are gathered before they are turned into columns: a loop per
+/// column over rows in the nearest cache is cheaper than to append to sixteen
+/// columns row by row. As many as a word of [`Bits`] has bits.
+const STAGE: usize = 64;
 
 /// Integers without nulls.
 pub struct Int<T: ArrowPrimitiveType>(Vec<T::Native>);
@@ -57,11 +81,20 @@ impl<T: ArrowPrimitiveType> Default for Int<T> {
 impl<T: ArrowPrimitiveType> Column for Int<T> {
     type Item = T::Native;
     #[inline]
-    fn push(&mut self, item: T::Native) {
-        self.0.push(item);
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &T::Native) {
+        self.0.extend(rows.iter().map(|row| *get(row)));
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(PrimitiveArray::<T>::new(refill(&mut self.0).into(), None))
+        Arc::new(PrimitiveArray::<T>::new(
+            std::mem::take(&mut self.0).into(),
+            None,
+        ))
+    }
+    fn reserve(&mut self, rows: usize) {
+        self.0.reserve(rows);
+    }
+    fn refill(&mut self, array: ArrayRef) {
+        self.0 = reclaim::<T>(array).unwrap_or_default();
     }
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, false)
@@ -79,15 +112,28 @@ pub struct Bits {
 }
 
 impl Bits {
+    /// Appends what `set` says of each row.
+    #[inline(always)]
+    fn fill<R>(&mut self, rows: &[R], set: impl Fn(&R) -> bool) {
+        for rows in rows.chunks(64) {
+            let bits = rows
+                .iter()
+                .enumerate()
+                .fold(0, |bits, (at, row)| bits | u64::from(set(row)) << at);
+            self.append(bits, rows.len());
+        }
+    }
+
+    /// Appends the lowest `count` bits, 1 to 64; those above are zero.
     #[inline]
-    fn push(&mut self, set: bool) {
-        let bit = self.len & 63;
-        self.word |= u64::from(set) << bit;
-        self.unset += usize::from(!set);
-        self.len += 1;
-        if bit == 63 {
+    fn append(&mut self, bits: u64, count: usize) {
+        let at = self.len & 63;
+        self.word |= bits << at;
+        self.len += count;
+        self.unset += count - bits.count_ones() as usize;
+        if at + count >= 64 {
             self.words.push(self.word);
-            self.word = 0;
+            self.word = if at == 0 { 0 } else { bits >> (64 - at) };
         }
     }
 
@@ -122,29 +168,28 @@ impl<T: ArrowPrimitiveType> Default for IntOpt<T> {
 impl<T: ArrowPrimitiveType> Column for IntOpt<T> {
     type Item = Option<T::Native>;
     #[inline]
-    fn push(&mut self, item: Option<T::Native>) {
-        self.0.push(item.unwrap_or_default());
-        self.1.push(item.is_some());
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<T::Native>) {
+        self.0
+            .extend(rows.iter().map(|row| get(row).unwrap_or_default()));
+        self.1.fill(rows, |row| get(row).is_some());
     }
     fn take(&mut self) -> ArrayRef {
-        Arc::new(PrimitiveArray::<T>::new(
-            refill(&mut self.0).into(),
-            self.1.take_valid(),
-        ))
+        let values = std::mem::take(&mut self.0).into();
+        Arc::new(PrimitiveArray::<T>::new(values, self.1.take_valid()))
+    }
+    fn reserve(&mut self, rows: usize) {
+        self.0.reserve(rows);
+    }
+    fn refill(&mut self, array: ArrayRef) {
+        self.0 = reclaim::<T>(array).unwrap_or_default();
     }
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, true)
     }
 }
 
-/// Takes the values out and leaves room for as many again.
-fn refill<T>(values: &mut Vec<T>) -> Vec<T> {
-    let room = Vec::with_capacity(values.len());
-    std::mem::replace(values, room)
-}
-
 /// An enum with a fixed list of texts.
-pub trait Category {
+pub trait Category: Copy {
     const TEXTS: &'static [&'static str];
     fn code(self) -> u8;
 }
@@ -184,11 +229,23 @@ impl<C> Default for Cat<C> {
 impl<C: Category> Column for Cat<C> {
     type Item = C;
     #[inline]
-    fn push(&mut self, item: C) {
-        self.0.push(item.code());
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &C) {
+        self.0.extend(rows.iter().map(|row| get(row).code()));
     }
     fn take(&mut self) -> ArrayRef {
-        dictionary::<C>(PrimitiveArray::from(refill(&mut self.0)))
+        dictionary::<C>(PrimitiveArray::from(std::mem::take(&mut self.0)))
+    }
+    fn reserve(&mut self, rows: usize) {
+        self.0.reserve(rows);
+    }
+    fn refill(&mut self, array: ArrayRef) {
+        let keys = array
+            .as_dictionary_opt::<UInt8Type>()
+            .map(|array| array.keys().clone());
+        drop(array);
+        self.0 = keys
+            .and_then(|keys| reclaim::<UInt8Type>(Arc::new(keys)))
+            .unwrap_or_default();
     }
     fn field(name: &str) -> Field {
         category_field::<C>(name, false)
@@ -202,13 +259,15 @@ impl<C> Default for CatOpt<C> {
 }
 impl<C: Category> Column for CatOpt<C> {
     type Item = Option<C>;
-    fn push(&mut self, item: Option<C>) {
-        self.0.push(item.map(Category::code));
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<C>) {
+        let IntOpt(codes, valid) = &mut self.0;
+        codes.extend(rows.iter().map(|row| get(row).map_or(0, Category::code)));
+        valid.fill(rows, |row| get(row).is_some());
     }
     fn take(&mut self) -> ArrayRef {
         let IntOpt(codes, valid) = &mut self.0;
         dictionary::<C>(PrimitiveArray::new(
-            refill(codes).into(),
+            std::mem::take(codes).into(),
             valid.take_valid(),
         ))
     }
@@ -220,9 +279,9 @@ impl<C: Category> Column for CatOpt<C> {
 impl Column for BoolOpt {
     type Item = Option<bool>;
     #[inline]
-    fn push(&mut self, item: Option<bool>) {
-        self.values.push(item == Some(true));
-        self.valid.push(item.is_some());
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<bool>) {
+        self.values.fill(rows, |row| *get(row) == Some(true));
+        self.valid.fill(rows, |row| get(row).is_some());
     }
     fn take(&mut self) -> ArrayRef {
         Arc::new(BooleanArray::new(
@@ -242,8 +301,8 @@ impl Default for Text {
 }
 impl Column for Text {
     type Item = String;
-    fn push(&mut self, item: String) {
-        self.0.append_value(item);
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &String) {
+        rows.iter().for_each(|row| self.0.append_value(get(row)));
     }
     fn take(&mut self) -> ArrayRef {
         Arc::new(self.0.finish())
@@ -260,8 +319,9 @@ impl Default for TextOpt {
 }
 impl Column for TextOpt {
     type Item = Option<String>;
-    fn push(&mut self, item: Option<String>) {
-        self.0.append_option(item);
+    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<String>) {
+        rows.iter()
+            .for_each(|row| self.0.append_option(get(row).as_ref()));
     }
     fn take(&mut self) -> ArrayRef {
         Arc::new(self.0.finish())
@@ -278,7 +338,7 @@ macro_rules! table {
         pub struct $row { $(pub $name: <$column as Column>::Item),+ }
 
         #[derive(Default)]
-        pub struct $table { off: bool, rows: usize, $($name: $column),+ }
+        pub struct $table { off: bool, staged: Vec<$row>, rows: usize, $($name: $column),+ }
 
         impl $table {
             #[inline]
@@ -286,16 +346,25 @@ macro_rules! table {
                 if self.off {
                     return;
                 }
-                self.rows += 1;
-                $(self.$name.push(row.$name);)+
+                self.staged.push(row);
+                if self.staged.len() >= STAGE {
+                    self.unstage();
+                }
             }
 
             /// From now on rows are dropped: nobody wants this table.
             pub fn turn_off(&mut self) { self.off = true; }
 
-            pub fn len(&self) -> usize { self.rows }
+            #[inline(never)]
+            fn unstage(&mut self) {
+                self.rows += self.staged.len();
+                $(self.$name.fill(&self.staged, |row| &row.$name);)+
+                self.staged.clear();
+            }
 
-            pub fn is_empty(&self) -> bool { self.rows == 0 }
+            pub fn len(&self) -> usize { self.rows + self.staged.len() }
+
+            pub fn is_empty(&self) -> bool { self.len() == 0 }
 
             pub fn schema() -> SchemaRef {
                 Arc::new(Schema::new(vec![$(<$column>::field(stringify!($name))),+]))
@@ -303,9 +372,27 @@ macro_rules! table {
 
             /// The rows so far as a batch; the table is empty afterwards.
             pub fn take(&mut self) -> RecordBatch {
+                self.unstage();
                 self.rows = 0;
                 RecordBatch::try_new(Self::schema(), vec![$(self.$name.take()),+])
                     .expect("columns of one table have one length")
+            }
+        }
+
+        impl $table {
+            /// Makes room for so many rows.
+            pub fn reserve(&mut self, rows: usize) {
+                $(self.$name.reserve(rows);)+
+            }
+
+            /// Fills the memory of `spare`, a batch that `take` gave and nobody
+            /// needs any more.
+            pub fn refill(&mut self, spare: RecordBatch) {
+                let (_, arrays, _) = spare.into_parts();
+                let mut arrays = arrays.into_iter();
+                $(if let Some(array) = arrays.next() {
+                    self.$name.refill(array);
+                })+
             }
         }
 
@@ -472,4 +559,44 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
     list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs Losses Cpus States Waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_any_count_lie_one_behind_the_other() {
+        let set: Vec<bool> = (0..777).map(|n| n * n % 7 < 3).collect();
+        for parts in [1, 3, 63, 64, 65, 200] {
+            let mut bits = Bits::default();
+            set.chunks(parts)
+                .for_each(|rows| bits.fill(rows, |&set| set));
+            assert_eq!(bits.unset, set.iter().filter(|&&set| !set).count());
+            assert!(bits.take().iter().eq(set.iter().copied()), "{parts}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_fills_memory_anew_holds_only_its_new_rows() {
+        let row = |ts, utid| Yield { ts, utid };
+        let mut table = Yields::default();
+        (0..100).for_each(|n| table.push(row(n, 1)));
+        let first = table.take();
+        assert_eq!((first.num_rows(), table.len()), (100, 0));
+        let held = first.clone();
+        table.refill(first);
+        (0..3).for_each(|n| table.push(row(n, 2)));
+        let second = table.take();
+        assert_eq!((held.num_rows(), second.num_rows()), (100, 3));
+        let times = second.column(0).as_primitive::<Int64Type>();
+        assert_eq!(times.values(), &[0, 1, 2]);
+        drop(held);
+        table.refill(second);
+        table.push(row(9, 3));
+        assert_eq!(
+            table.take().column(1).as_primitive::<UInt32Type>().values(),
+            &[3]
+        );
+    }
 }

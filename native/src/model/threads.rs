@@ -12,31 +12,39 @@ use crate::model::tables::{Rename, Renames, Thread, Threads};
 const DIRECT: u32 = 1 << 22;
 const NONE: u32 = u32::MAX;
 
+/// What nearly every event touches of a thread: less than a line of cache.
+#[derive(Debug, Clone, Default)]
+struct Sight {
+    comm: Comm,
+    end_ts: Option<i64>,
+    pid: Option<u32>,
+    prio: Option<i16>,
+    class: Option<SchedClass>,
+    kernel: Option<bool>,
+    /// Appeared in an event since it was made (by a fork or the thread table).
+    seen: bool,
+}
+
+/// What few events tell.
 #[derive(Debug, Clone, Default)]
 struct Record {
     tid: Option<u32>,
-    pid: Option<u32>,
-    comm: Comm,
     comm_first: Comm,
-    kernel: Option<bool>,
-    class: Option<SchedClass>,
     /// What the recorder knew of it, or of its parent, before any event.
     known_class: Option<SchedClass>,
-    prio: Option<i16>,
     affinity: Option<String>,
     recorder: bool,
     start_ts: Option<i64>,
-    end_ts: Option<i64>,
     parent: Option<u32>,
     exit_ts: Option<i64>,
-    /// Appeared in an event since it was made (by a fork or the thread table).
-    seen: bool,
 }
 
 /// Every thread of the trace, and the tids that name them now.
 pub struct Identity {
     direct: Vec<u32>,
     sparse: FxHashMap<u32, u32>,
+    /// Both by utid.
+    sights: Vec<Sight>,
     records: Vec<Record>,
     ncpu: u32,
     pub renames: Renames,
@@ -47,31 +55,36 @@ impl Identity {
         let mut identity = Self {
             direct: Vec::new(),
             sparse: FxHashMap::default(),
+            sights: Vec::new(),
             records: Vec::new(),
             ncpu: u32::from(ncpu),
             renames: Renames::default(),
         };
         for cpu in 0..ncpu {
             let comm = Comm::new(format!("idle/{cpu}").as_bytes());
-            identity.records.push(Record {
-                tid: Some(0),
+            identity.sights.push(Sight {
                 pid: Some(0),
                 comm,
-                comm_first: comm,
                 kernel: Some(true),
                 class: Some(SchedClass::Idle),
+                ..Sight::default()
+            });
+            identity.records.push(Record {
+                tid: Some(0),
+                comm_first: comm,
                 ..Record::default()
             });
         }
         for thread in known.iter().filter(|thread| thread.tid != 0) {
             let utid = identity.make(thread.tid);
+            let sight = &mut identity.sights[utid as usize];
+            sight.pid = thread.pid;
+            sight.comm = thread.comm;
+            sight.kernel = thread.kernel;
+            sight.prio = thread.prio;
             let record = &mut identity.records[utid as usize];
-            record.pid = thread.pid;
-            record.comm = thread.comm;
             record.comm_first = thread.comm;
-            record.kernel = thread.kernel;
             record.known_class = thread.class;
-            record.prio = thread.prio;
             record.affinity.clone_from(&thread.affinity);
             record.recorder = thread.recorder;
         }
@@ -107,6 +120,7 @@ impl Identity {
     /// A new incarnation of `tid`.
     fn make(&mut self, tid: u32) -> u32 {
         let utid = self.records.len() as u32;
+        self.sights.push(Sight::default());
         self.records.push(Record {
             tid: Some(tid),
             ..Record::default()
@@ -125,32 +139,33 @@ impl Identity {
             Some(utid) => utid,
             None => self.make(who.tid),
         };
-        let record = &mut self.records[utid as usize];
-        if record.comm != who.comm && !who.comm.is_empty() {
-            if record.seen && !record.comm.is_empty() {
+        let sight = &mut self.sights[utid as usize];
+        if sight.comm != who.comm && !who.comm.is_empty() {
+            let named = sight.seen && !sight.comm.is_empty();
+            sight.comm = who.comm;
+            if named {
                 self.renames.push(Rename {
                     ts,
                     utid,
                     comm: who.comm.to_text(),
                 });
             } else {
-                record.comm_first = who.comm;
+                self.records[utid as usize].comm_first = who.comm;
             }
-            record.comm = who.comm;
         }
-        record.seen = true;
-        record.end_ts = Some(ts);
+        sight.seen = true;
+        sight.end_ts = Some(ts);
         if who.prio.is_some() {
-            record.prio = who.prio;
+            sight.prio = who.prio;
         }
         if who.class.is_some() {
-            record.class = who.class;
+            sight.class = who.class;
         }
         if who.pid.is_some() {
-            record.pid = who.pid;
+            sight.pid = who.pid;
         }
         if who.kernel.is_some() {
-            record.kernel = who.kernel;
+            sight.kernel = who.kernel;
         }
         utid
     }
@@ -188,40 +203,42 @@ impl Identity {
         let twin = self.find(child.tid).filter(|&utid| {
             let record = &self.records[utid as usize];
             let announced = record.recorder && record.comm_first.is_empty();
-            (record.start_ts.is_some() || announced) && !record.seen
+            (record.start_ts.is_some() || announced) && !self.sights[utid as usize].seen
         });
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));
         // `recorder` is not inherited: the workload is the recorder's child.
         let (parent_pid, parent_kernel, parent_affinity, parent_class) = parent_utid
             .map(|utid| {
+                let sight = &self.sights[utid as usize];
                 let record = &self.records[utid as usize];
                 (
-                    record.pid,
-                    record.kernel,
+                    sight.pid,
+                    sight.kernel,
                     record.affinity.clone(),
                     record.known_class,
                 )
             })
             .unwrap_or_default();
+        let sight = &mut self.sights[utid as usize];
         let record = &mut self.records[utid as usize];
         record.start_ts.get_or_insert(ts);
-        record.end_ts = Some(ts);
+        sight.end_ts = Some(ts);
         record.parent = record.parent.or(parent_utid);
         if !child.comm.is_empty() {
-            record.comm = child.comm;
+            sight.comm = child.comm;
             record.comm_first = child.comm;
         }
         if let Some(same) = same_process {
-            record.pid = if same { parent_pid } else { Some(child.tid) };
+            sight.pid = if same { parent_pid } else { Some(child.tid) };
         }
-        record.pid = record.pid.or(child.pid);
-        record.kernel = record.kernel.or(if parent.tid == 2 {
+        sight.pid = sight.pid.or(child.pid);
+        sight.kernel = sight.kernel.or(if parent.tid == 2 {
             Some(true)
         } else {
             parent_kernel
         });
-        record.prio = record.prio.or(child.prio);
+        sight.prio = sight.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
         record.known_class = record.known_class.or(parent_class);
     }
@@ -261,12 +278,12 @@ impl Identity {
             return;
         }
         let utid = self.resolve_known(tid);
-        let record = &mut self.records[utid as usize];
-        if record.comm.is_empty() {
-            record.comm_first = comm;
+        let sight = &mut self.sights[utid as usize];
+        if sight.comm.is_empty() {
+            self.records[utid as usize].comm_first = comm;
         }
-        if record.comm != comm {
-            record.comm = comm;
+        if sight.comm != comm {
+            sight.comm = comm;
             self.renames.push(Rename {
                 ts,
                 utid,
@@ -280,10 +297,10 @@ impl Identity {
     pub fn name_unnamed(&mut self, names: &[(u32, Comm)]) {
         for &(tid, comm) in names {
             let Some(utid) = self.find(tid) else { continue };
-            let record = &mut self.records[utid as usize];
-            if record.comm.is_empty() {
-                record.comm = comm;
-                record.comm_first = comm;
+            let sight = &mut self.sights[utid as usize];
+            if sight.comm.is_empty() {
+                sight.comm = comm;
+                self.records[utid as usize].comm_first = comm;
             }
         }
     }
@@ -293,24 +310,24 @@ impl Identity {
     /// known at the start.
     pub fn finish(&mut self, linux: bool) -> Threads {
         let mut threads = Threads::default();
-        for (utid, record) in self.records.iter().enumerate() {
-            let class = record.class.or(match record.prio {
-                Some(prio) if linux => Some(linux_class(prio, &record.comm, record.known_class)),
+        for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
+            let class = sight.class.or(match sight.prio {
+                Some(prio) if linux => Some(linux_class(prio, &sight.comm, record.known_class)),
                 _ => record.known_class,
             });
             threads.push(Thread {
                 utid: utid as u32,
                 tid: record.tid.filter(|&tid| tid != UNKNOWN_TID),
-                pid: record.pid,
-                comm: record.comm.to_text(),
+                pid: sight.pid,
+                comm: sight.comm.to_text(),
                 comm_first: record.comm_first.to_text(),
-                kernel: record.kernel,
+                kernel: sight.kernel,
                 sched_class: class,
-                prio: record.prio,
+                prio: sight.prio,
                 affinity: record.affinity.clone(),
                 recorder: Some(record.recorder),
                 start_ts: record.start_ts,
-                end_ts: record.end_ts,
+                end_ts: sight.end_ts,
                 parent_utid: record.parent,
                 exit_ts: record.exit_ts,
             });

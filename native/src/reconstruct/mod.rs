@@ -62,6 +62,7 @@ pub struct CpuTotals {
 
 pub struct Reconstructor {
     ncpu: u32,
+    begin: i64,
     cpus: Vec<CpuTotals>,
     threads: Vec<Thread>,
     pub states: States,
@@ -86,6 +87,7 @@ impl Reconstructor {
         };
         Self {
             ncpu: u32::from(ncpu),
+            begin,
             cpus: vec![cpu; usize::from(ncpu)],
             threads: Vec::new(),
             states: States::default(),
@@ -105,6 +107,16 @@ impl Reconstructor {
                 || thread.pending.is_none()
                     && !matches!(thread.state, State::Running | State::Runnable)
         })
+    }
+
+    /// The window began earlier than was thought when the first event came: an
+    /// interrupt is told when it ends, and stands at its begin.
+    pub fn began(&mut self, begin: i64) {
+        let missed = (self.begin - begin).max(0);
+        self.begin -= missed;
+        for cpu in &mut self.cpus {
+            cpu.unknown += missed;
+        }
     }
 
     /// Every CPU is known to be idle when the window begins (simulations).

@@ -17,6 +17,13 @@ pub trait Store {
     const CHUNK: usize;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()>;
+
+    /// A batch of `table` that was written before and is not needed any more:
+    /// its memory can be filled again, which fresh memory from the system
+    /// would cost a page fault for every 4 KiB of.
+    fn spare(&mut self, _table: &'static str) -> Option<RecordBatch> {
+        None
+    }
 }
 
 /// Keeps everything in memory.
@@ -26,7 +33,7 @@ pub struct MemoryStore {
 }
 
 impl Store for MemoryStore {
-    const CHUNK: usize = 1 << 18;
+    const CHUNK: usize = 1 << 16;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() > 0 {

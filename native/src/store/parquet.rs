@@ -25,9 +25,13 @@ const ROW_GROUP: usize = 1 << 18;
 const IN_FLIGHT: usize = 16;
 
 type Outcome = Result<BTreeMap<&'static str, u64>>;
+type Batch = (&'static str, RecordBatch);
 
 pub struct ParquetStore {
-    sender: Option<SyncSender<(&'static str, RecordBatch)>>,
+    sender: Option<SyncSender<Batch>>,
+    /// Batches that were written, and those of them that came back so far.
+    returned: Receiver<Batch>,
+    spares: BTreeMap<&'static str, Vec<RecordBatch>>,
     writer: Option<JoinHandle<Outcome>>,
 }
 
@@ -35,10 +39,13 @@ impl ParquetStore {
     /// Writes every table of the model into `directory`, empty ones included.
     pub fn new(directory: &Path) -> Self {
         let (sender, receiver) = sync_channel(IN_FLIGHT);
+        let (written, returned) = sync_channel(IN_FLIGHT);
         let directory = directory.to_owned();
-        let writer = std::thread::spawn(move || write_all(&directory, &receiver));
+        let writer = std::thread::spawn(move || write_all(&directory, &receiver, &written));
         Self {
             sender: Some(sender),
+            returned,
+            spares: BTreeMap::new(),
             writer: Some(writer),
         }
     }
@@ -63,7 +70,7 @@ impl ParquetStore {
 
 impl Store for ParquetStore {
     /// Small enough to stay in the cache between filling and encoding.
-    const CHUNK: usize = 1 << 14;
+    const CHUNK: usize = 1 << 13;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         let Some(sender) = &self.sender else {
@@ -75,6 +82,13 @@ impl Store for ParquetStore {
         // The writer is gone: its own error says why.
         self.sender.take();
         self.join().map(|_| ())
+    }
+
+    fn spare(&mut self, table: &'static str) -> Option<RecordBatch> {
+        for (name, batch) in self.returned.try_iter() {
+            self.spares.entry(name).or_default().push(batch);
+        }
+        self.spares.get_mut(table)?.pop()
     }
 }
 
@@ -153,6 +167,7 @@ impl TableFile {
         for column in &mut self.columns {
             let (body, close) = column.close()?;
             group.append_column(&body, close)?;
+            column.refill(body);
         }
         group.close()?;
         Ok(())
@@ -166,7 +181,7 @@ impl TableFile {
     }
 }
 
-fn write_all(directory: &Path, receiver: &Receiver<(&'static str, RecordBatch)>) -> Outcome {
+fn write_all(directory: &Path, receiver: &Receiver<Batch>, written: &SyncSender<Batch>) -> Outcome {
     let mut files = BTreeMap::new();
     for (name, schema) in schemas() {
         files.insert(name, TableFile::create(directory, name, &schema)?);
@@ -176,6 +191,8 @@ fn write_all(directory: &Path, receiver: &Receiver<(&'static str, RecordBatch)>)
             file.write(&batch)
                 .map_err(|error| failed(&file.path, error))?;
         }
+        // Freed where nobody takes batches back, or not as fast.
+        let _ = written.try_send((name, batch));
     }
     let mut rows = BTreeMap::new();
     for (name, file) in files {

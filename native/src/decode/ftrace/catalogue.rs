@@ -38,10 +38,7 @@ impl Builder {
     pub fn new(release: &str) -> Self {
         let unknown = Known {
             name: UNKNOWN.to_string(),
-            plan: Plan {
-                action: Action::Ignore,
-                min_len: 0,
-            },
+            plan: Plan::ignore(),
             rank: 3,
             wanted: false,
         };
@@ -69,10 +66,7 @@ impl Builder {
             self.check_type(&format, place)?;
             Plan::compile(system, &format, &self.release).map_err(|error| at(place, error))?
         } else {
-            Plan {
-                action: Action::Ignore,
-                min_len: 0,
-            }
+            Plan::ignore()
         };
         let events = &mut self.catalogue.events;
         let Ok(slot) = u16::try_from(events.len()) else {

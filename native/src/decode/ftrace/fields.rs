@@ -52,21 +52,37 @@ impl Int {
         }
     }
 
+    /// Is it a signed number of four bytes? Most fields of the frequent events
+    /// are, on every kernel: [`Int::read_as`] then need not look.
+    pub fn is_i32(self) -> bool {
+        (self.size, self.signed) == (4, true)
+    }
+
+    /// The number; `I32` promises [`Int::is_i32`].
+    #[inline(always)]
+    pub fn read_as<const BIG: bool, const I32: bool>(self, data: &[u8]) -> i64 {
+        if I32 {
+            i64::from(u32_at::<BIG>(data, self.offset as usize) as i32)
+        } else {
+            self.read::<BIG>(data)
+        }
+    }
+
     /// A thread id: pid_t is signed, tids are not negative.
     #[inline(always)]
-    pub fn tid<const BIG: bool>(self, data: &[u8]) -> u32 {
-        self.read::<BIG>(data) as u32
+    pub fn tid<const BIG: bool, const I32: bool>(self, data: &[u8]) -> u32 {
+        self.read_as::<BIG, I32>(data) as u32
     }
 
     #[inline(always)]
-    pub fn prio<const BIG: bool>(self, data: &[u8]) -> Option<i16> {
-        i16::try_from(self.read::<BIG>(data)).ok()
+    pub fn prio<const BIG: bool, const I32: bool>(self, data: &[u8]) -> Option<i16> {
+        i16::try_from(self.read_as::<BIG, I32>(data)).ok()
     }
 
     /// A CPU number; negative ones mean "none" (orig_cpu of a new thread).
     #[inline(always)]
-    pub fn cpu<const BIG: bool>(self, data: &[u8]) -> Option<u16> {
-        u16::try_from(self.read::<BIG>(data)).ok()
+    pub fn cpu<const BIG: bool, const I32: bool>(self, data: &[u8]) -> Option<u16> {
+        u16::try_from(self.read_as::<BIG, I32>(data)).ok()
     }
 }
 
@@ -98,6 +114,24 @@ impl Name {
                 let (start, len) = location::<BIG>(data, offset, base);
                 start + len <= data.len()
             }
+        }
+    }
+
+    /// Does it stand in place, in as many bytes as on every kernel so far?
+    pub fn is_16(self) -> bool {
+        matches!(self, Self::Fixed16 { .. })
+    }
+
+    /// The name; `IN_PLACE` promises [`Name::is_16`].
+    #[inline(always)]
+    pub fn read_as<const BIG: bool, const IN_PLACE: bool>(self, data: &[u8]) -> Comm {
+        match self {
+            Self::Fixed16 { offset } => match bytes(data, offset as usize) {
+                Some(raw) => Comm::from_16(raw),
+                None => Comm::default(),
+            },
+            _ if IN_PLACE => Comm::default(),
+            _ => self.read::<BIG>(data),
         }
     }
 

@@ -31,9 +31,9 @@ pub trait Pages: Send {
     fn cut(&self, page: usize) -> bool;
 }
 
-/// Bytes read at a time: enough to make the system call cheap, little enough
-/// for hundreds of CPUs.
-const WINDOW: usize = 256 << 10;
+/// Bytes read at a time: enough to make the system call cheap, little enough to
+/// be in the nearer caches still when they are decoded, for many CPUs.
+const WINDOW: usize = 64 << 10;
 
 /// Sub-buffers that stand in the file as the kernel gave them.
 pub struct Plain {

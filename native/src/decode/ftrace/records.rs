@@ -17,6 +17,10 @@ pub struct Plan {
     pub action: Action,
     /// Shorter records are damaged.
     pub min_len: usize,
+    /// Names and numbers of the frequent events lie as on every kernel so far:
+    /// 16 bytes in place, four signed bytes. They are then read without a look
+    /// at each field's own shape, which costs more than the reading.
+    usual: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -97,8 +101,8 @@ pub struct Common {
 impl Common {
     /// The thread that was running; -1 is the word of files that do not know.
     #[inline(always)]
-    fn running<const BIG: bool>(self, data: &[u8]) -> Option<u32> {
-        Some(self.pid.tid::<BIG>(data)).filter(|&tid| tid != UNKNOWN_TID)
+    fn running<const BIG: bool, const USUAL: bool>(self, data: &[u8]) -> Option<u32> {
+        Some(self.pid.tid::<BIG, USUAL>(data)).filter(|&tid| tid != UNKNOWN_TID)
     }
 }
 
@@ -132,9 +136,19 @@ impl Plan {
         let mut layout = Layout::new(format);
         let action = action(system, format, release, &mut layout)?;
         Ok(Self {
+            usual: action.is_usual(),
             action,
             min_len: layout.min_len(),
         })
+    }
+
+    /// For an event of which nothing but the number is wanted.
+    pub fn ignore() -> Self {
+        Self {
+            action: Action::Ignore,
+            min_len: 0,
+            usual: false,
+        }
     }
 
     /// Order across CPUs of events of one nanosecond: switch, wakeup, migration.
@@ -149,6 +163,37 @@ impl Plan {
 }
 
 impl Action {
+    /// See [`Plan::usual`].
+    fn is_usual(&self) -> bool {
+        let who =
+            |who: &Who| who.comm.is_16() && who.pid.is_i32() && who.prio.is_none_or(Int::is_i32);
+        match self {
+            Self::Switch(switch) => {
+                let numbers = [
+                    switch.prev_pid,
+                    switch.prev_prio,
+                    switch.next_pid,
+                    switch.next_prio,
+                ];
+                switch.prev_comm.is_16()
+                    && switch.next_comm.is_16()
+                    && numbers.into_iter().all(Int::is_i32)
+            }
+            Self::Wake {
+                common,
+                who: wakee,
+                target,
+                ..
+            } => who(wakee) && common.pid.is_i32() && target.is_none_or(Int::is_i32),
+            Self::Migrate {
+                who: moved,
+                from,
+                to,
+            } => who(moved) && from.is_i32() && to.is_i32(),
+            _ => false,
+        }
+    }
+
     /// Do all names stand inside the record?
     #[inline(always)]
     fn names_fit<const BIG: bool>(&self, data: &[u8]) -> bool {
@@ -273,11 +318,11 @@ fn who(layout: &mut Layout) -> Result<Who> {
 
 impl Who {
     #[inline(always)]
-    fn read<const BIG: bool>(self, data: &[u8]) -> Party {
+    fn read<const BIG: bool, const USUAL: bool>(self, data: &[u8]) -> Party {
         Party {
-            tid: self.pid.tid::<BIG>(data),
-            comm: self.comm.read::<BIG>(data),
-            prio: self.prio.and_then(|prio| prio.prio::<BIG>(data)),
+            tid: self.pid.tid::<BIG, USUAL>(data),
+            comm: self.comm.read_as::<BIG, USUAL>(data),
+            prio: self.prio.and_then(|prio| prio.prio::<BIG, USUAL>(data)),
             ..Party::default()
         }
     }
@@ -326,56 +371,82 @@ impl Mapper {
         data: &[u8],
         sink: &mut dyn EventSink,
     ) -> Result<Mapped> {
-        if !plan.action.names_fit::<BIG>(data) {
+        if plan.usual {
+            self.send::<BIG, true>(&plan.action, ts, cpu, data, sink)?;
+        } else if plan.action.names_fit::<BIG>(data) {
+            self.send::<BIG, false>(&plan.action, ts, cpu, data, sink)?;
+        } else {
             return Ok(Mapped::BadName);
         }
-        let event = match &plan.action {
-            Action::Switch(switch) => self.switch::<BIG>(switch, ts, cpu, data),
+        Ok(Mapped::Done)
+    }
+
+    /// Sends the event that a record is; `USUAL` promises [`Plan::usual`]. Each
+    /// is sent where it is made: a way out in common would copy it.
+    #[inline(always)]
+    fn send<const BIG: bool, const USUAL: bool>(
+        &mut self,
+        action: &Action,
+        ts: i64,
+        cpu: u16,
+        data: &[u8],
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        match action {
+            Action::Switch(switch) => sink.event(&self.switch::<BIG, USUAL>(switch, ts, cpu, data)),
             Action::Wake {
                 kind,
                 common,
                 who,
                 target,
-            } => Event::Wakeup {
+            } => {
+                let current = common.running::<BIG, USUAL>(data);
+                sink.event(&Event::Wakeup {
+                    ts,
+                    cpu,
+                    kind: *kind,
+                    waker: match common.flags.read::<BIG>(data) & IN_INTERRUPT {
+                        0 => current,
+                        _ => None,
+                    },
+                    current,
+                    who: who.read::<BIG, USUAL>(data),
+                    target_cpu: target.and_then(|target| target.cpu::<BIG, USUAL>(data)),
+                })
+            }
+            Action::Migrate { who, from, to } => sink.event(&Event::Migrate {
                 ts,
                 cpu,
-                kind: *kind,
-                waker: match common.flags.read::<BIG>(data) & IN_INTERRUPT {
-                    0 => common.running::<BIG>(data),
-                    _ => None,
-                },
-                current: common.running::<BIG>(data),
-                who: who.read::<BIG>(data),
-                target_cpu: target.and_then(|target| target.cpu::<BIG>(data)),
-            },
-            Action::Migrate { who, from, to } => Event::Migrate {
-                ts,
-                cpu,
-                who: who.read::<BIG>(data),
-                from_cpu: from.cpu::<BIG>(data),
-                to_cpu: to.cpu::<BIG>(data),
-            },
+                who: who.read::<BIG, USUAL>(data),
+                from_cpu: from.cpu::<BIG, USUAL>(data),
+                to_cpu: to.cpu::<BIG, USUAL>(data),
+            }),
             other => match self.rare::<BIG>(other, ts, cpu, data) {
-                Some(event) => event,
-                None => return Ok(Mapped::Done),
+                Some(event) => sink.event(&event),
+                None => Ok(()),
             },
-        };
-        sink.event(&event).map(|()| Mapped::Done)
+        }
     }
 
     #[inline(always)]
-    fn switch<const BIG: bool>(&mut self, plan: &Switch, ts: i64, cpu: u16, data: &[u8]) -> Event {
+    fn switch<const BIG: bool, const USUAL: bool>(
+        &mut self,
+        plan: &Switch,
+        ts: i64,
+        cpu: u16,
+        data: &[u8],
+    ) -> Event {
         let (prev_state, plus) = plan.states.decode(plan.prev_state.read::<BIG>(data) as u64);
         let prev = Party {
-            tid: plan.prev_pid.tid::<BIG>(data),
-            comm: plan.prev_comm.read::<BIG>(data),
-            prio: plan.prev_prio.prio::<BIG>(data),
+            tid: plan.prev_pid.tid::<BIG, USUAL>(data),
+            comm: plan.prev_comm.read_as::<BIG, USUAL>(data),
+            prio: plan.prev_prio.prio::<BIG, USUAL>(data),
             ..Party::default()
         };
         let next = Party {
-            tid: plan.next_pid.tid::<BIG>(data),
-            comm: plan.next_comm.read::<BIG>(data),
-            prio: plan.next_prio.prio::<BIG>(data),
+            tid: plan.next_pid.tid::<BIG, USUAL>(data),
+            comm: plan.next_comm.read_as::<BIG, USUAL>(data),
+            prio: plan.next_prio.prio::<BIG, USUAL>(data),
             ..Party::default()
         };
         let yielded = self
@@ -420,11 +491,11 @@ impl Mapper {
                 child_comm,
                 child,
             } => {
-                let child = party(child.tid::<BIG>(data), child_comm);
+                let child = party(child.tid::<BIG, false>(data), child_comm);
                 if self.announced.remove(&child.tid) {
                     return None;
                 }
-                let parent = party(parent.tid::<BIG>(data), parent_comm);
+                let parent = party(parent.tid::<BIG, false>(data), parent_comm);
                 Event::Fork {
                     ts,
                     parent,
@@ -439,13 +510,13 @@ impl Mapper {
                 comm,
                 flags,
             } => {
-                let child = party(child.tid::<BIG>(data), comm);
+                let child = party(child.tid::<BIG, false>(data), comm);
                 if self.announced.len() >= ANNOUNCED_MAX {
                     self.announced.clear();
                 }
                 self.announced.insert(child.tid);
                 let parent = Party {
-                    tid: common.pid.tid::<BIG>(data),
+                    tid: common.pid.tid::<BIG, false>(data),
                     ..Party::default()
                 };
                 let same_process = Some(flags.read::<BIG>(data) & CLONE_THREAD != 0);
@@ -457,33 +528,33 @@ impl Mapper {
                 }
             }
             Action::Exec { pid, old_pid } => {
-                let tid = pid.tid::<BIG>(data);
+                let tid = pid.tid::<BIG, false>(data);
                 Event::Exec {
                     ts,
                     tid,
-                    old_tid: old_pid.map_or(tid, |old| old.tid::<BIG>(data)),
+                    old_tid: old_pid.map_or(tid, |old| old.tid::<BIG, false>(data)),
                 }
             }
             Action::Exit { who } => Event::Exit {
                 ts,
-                who: who.read::<BIG>(data),
+                who: who.read::<BIG, false>(data),
             },
             Action::Rename { pid, comm } => Event::Rename {
                 ts,
-                tid: pid.tid::<BIG>(data),
+                tid: pid.tid::<BIG, false>(data),
                 comm: comm.read::<BIG>(data),
             },
             Action::Priority { who, new } => {
-                let prio = new.prio::<BIG>(data)?;
+                let prio = new.prio::<BIG, false>(data)?;
                 Event::Priority {
                     ts,
-                    who: who.read::<BIG>(data),
+                    who: who.read::<BIG, false>(data),
                     prio,
                     cause: PriorityCause::PiSetprio,
                 }
             }
             Action::Yield { common } => {
-                let tid = common.pid.tid::<BIG>(data);
+                let tid = common.pid.tid::<BIG, false>(data);
                 self.yields_recorded = true;
                 self.cpu(cpu).yielding = Some(tid);
                 Event::Yield { ts, tid }
@@ -493,11 +564,11 @@ impl Mapper {
                 if open.len() >= OPEN_MAX {
                     open.remove(0);
                 }
-                open.push((kind, id.tid::<BIG>(data), ts));
+                open.push((kind, id.tid::<BIG, false>(data), ts));
                 return None;
             }
             Action::IrqExit { kind, id } => {
-                let id = id.tid::<BIG>(data);
+                let id = id.tid::<BIG, false>(data);
                 let open = &mut self.cpu(cpu).open;
                 let at = open.iter().rposition(|&(k, i, _)| (k, i) == (kind, id))?;
                 let begin = open[at].2;

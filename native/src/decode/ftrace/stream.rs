@@ -30,6 +30,10 @@ const STAMP_BITS: u32 = 59;
 /// 146 years in ns: beyond it a stamp is damage, below it sums cannot overflow.
 const LATEST: u64 = 1 << 62;
 
+/// A loss comes behind all that happened at the instant where it begins, on
+/// every CPU: that was still seen.
+const LOSS_RANK: u8 = 4;
+
 /// What the streams of a trace share while they are read.
 #[derive(Default)]
 pub struct Shared {
@@ -325,8 +329,8 @@ impl<const BIG: bool> CpuStream<BIG> {
             self.first = Some(ts);
         }
         self.counts[usize::from(event)] += 1;
-        if let Some(gap) = self.gap.take() {
-            self.close_gap(gap, ts);
+        if self.gap.is_some() {
+            self.close_gap(ts);
         }
         self.last = Some(ts);
         let known = &self.plan.catalogue.events()[usize::from(event)];
@@ -349,8 +353,15 @@ impl<const BIG: bool> CpuStream<BIG> {
         Ok(true)
     }
 
+    /// The loss before the record at `end`. Where that has the very time of the
+    /// last one before it, the loss goes on to the next record: a loss of no
+    /// length could concern nobody, and stands behind all facts of its instant.
     #[cold]
-    fn close_gap(&mut self, gap: Gap, end: i64) {
+    fn close_gap(&mut self, end: i64) {
+        if self.last == Some(end) {
+            return;
+        }
+        let Some(gap) = self.gap.take() else { return };
         match self.last {
             Some(last) => {
                 // Two losses around one uninteresting record become one.
@@ -508,7 +519,10 @@ impl<const BIG: bool> CpuStream<BIG> {
             self.lose(count, reason);
         }
         if let (Some(gap), Some(last)) = (self.gap.take(), self.last) {
-            self.close_gap(gap, shared.end.map_or(last, |end| end.max(last)));
+            // At the very end of the trace it has no length, and still tells that
+            // what was open then did not end in sight.
+            let begin = self.loss.map_or(last, |(begin, ..)| begin);
+            self.loss = Some((begin, shared.end.map_or(last, |end| end.max(last)), gap));
         }
     }
 }
@@ -521,7 +535,7 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
         match (&self.loss, &self.record) {
             (Some((begin, ..)), _) => Some(Head {
                 ts: *begin,
-                rank: 0,
+                rank: LOSS_RANK,
             }),
             (None, Some(record)) => Some(record.head),
             (None, None) => None,
