@@ -6,15 +6,25 @@ const NONE: u32 = u32::MAX;
 /// The links of all threads; a thread is in at most one list that uses them.
 #[derive(Debug, Clone)]
 pub struct Links {
-    next: Vec<u32>,
-    prev: Vec<u32>,
+    all: Vec<Link>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    next: u32,
+    prev: u32,
 }
 
 impl Links {
     pub fn new(nthreads: usize) -> Self {
         Self {
-            next: vec![NONE; nthreads],
-            prev: vec![NONE; nthreads],
+            all: vec![
+                Link {
+                    next: NONE,
+                    prev: NONE,
+                };
+                nthreads
+            ],
         }
     }
 }
@@ -55,24 +65,24 @@ impl Fifo {
     }
 
     pub fn push_back(&mut self, links: &mut Links, t: Tid) {
-        links.next[t as usize] = NONE;
-        links.prev[t as usize] = self.tail;
+        links.all[t as usize].next = NONE;
+        links.all[t as usize].prev = self.tail;
         if self.tail == NONE {
             self.head = t;
         } else {
-            links.next[self.tail as usize] = t;
+            links.all[self.tail as usize].next = t;
         }
         self.tail = t;
         self.len += 1;
     }
 
     pub fn push_front(&mut self, links: &mut Links, t: Tid) {
-        links.prev[t as usize] = NONE;
-        links.next[t as usize] = self.head;
+        links.all[t as usize].prev = NONE;
+        links.all[t as usize].next = self.head;
         if self.head == NONE {
             self.tail = t;
         } else {
-            links.prev[self.head as usize] = t;
+            links.all[self.head as usize].prev = t;
         }
         self.head = t;
         self.len += 1;
@@ -80,15 +90,15 @@ impl Fifo {
 
     /// Put `t` just before `at`, which is in this list.
     pub fn insert_before(&mut self, links: &mut Links, at: Tid, t: Tid) {
-        let before = links.prev[at as usize];
+        let before = links.all[at as usize].prev;
         if before == NONE {
             self.push_front(links, t);
             return;
         }
-        links.next[before as usize] = t;
-        links.prev[t as usize] = before;
-        links.next[t as usize] = at;
-        links.prev[at as usize] = t;
+        links.all[before as usize].next = t;
+        links.all[t as usize].prev = before;
+        links.all[t as usize].next = at;
+        links.all[at as usize].prev = t;
         self.len += 1;
     }
 
@@ -100,16 +110,16 @@ impl Fifo {
 
     /// Take `t`, which is in this list, out of it.
     pub fn remove(&mut self, links: &mut Links, t: Tid) {
-        let (before, after) = (links.prev[t as usize], links.next[t as usize]);
+        let (before, after) = (links.all[t as usize].prev, links.all[t as usize].next);
         if before == NONE {
             self.head = after;
         } else {
-            links.next[before as usize] = after;
+            links.all[before as usize].next = after;
         }
         if after == NONE {
             self.tail = before;
         } else {
-            links.prev[after as usize] = before;
+            links.all[after as usize].prev = before;
         }
         self.len -= 1;
     }
@@ -119,7 +129,7 @@ impl Fifo {
         let mut at = self.head;
         std::iter::from_fn(move || {
             let t = (at != NONE).then_some(at)?;
-            at = links.next[t as usize];
+            at = links.all[t as usize].next;
             Some(t)
         })
     }

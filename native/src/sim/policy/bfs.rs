@@ -16,10 +16,9 @@ use super::super::shared_queue::SharedQueue;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{CLOCK_HZ, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
+use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, choice, int, time};
 use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-    kick_idle, least_loaded,
+    Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, kick_idle, least_loaded,
 };
 
 pub const SPEC: Spec = Spec {
@@ -27,46 +26,37 @@ pub const SPEC: Spec = Spec {
     summary: "one queue for all CPUs, earliest virtual deadline first, no balancer",
     models: "BFS v0.304 for Linux 2.6.31, modelled on the text of v0.302 (v0.304 was not found). Left out: SCHED_ISO, sticky tasks (later releases), lock contention.",
     tunables: &[
-        Tunable {
-            name: "rr_interval",
-            kind: Kind::Ns,
-            default: "6ms",
-            unit: "ns",
-            range: SPAN,
-            doc: "slice before scaling by the number of CPUs",
-        },
-        Tunable {
-            name: "scale",
-            kind: Kind::Choice(&["log2", "power", "none"]),
-            default: "log2",
-            unit: "",
-            range: NON_NEGATIVE,
-            doc: "slice factor: log2 = 1 + log2(CPUs) (v0.302), power = 1.5^log2(CPUs) (v0.318 on), none = 1",
-        },
-        Tunable {
-            name: "deadline_form",
-            kind: Kind::Choice(&["linear", "ratio"]),
-            default: "linear",
-            unit: "",
-            range: NON_NEGATIVE,
-            doc: "deadline offset of a nice value: linear = 2 (nice + 21) slices (v0.302), ratio = 1.1^(nice + 20) slices (v0.31x on)",
-        },
-        Tunable {
-            name: "slice_end_below",
-            kind: Kind::Ns,
-            default: "0",
-            unit: "ns",
-            range: SPAN_OR_ZERO,
-            doc: "a rest of slice of at most this is an ended slice (v0.31x: 100us)",
-        },
-        Tunable {
-            name: "hz",
-            kind: Kind::Int,
-            default: "1000",
-            unit: "1/s",
-            range: CLOCK_HZ,
-            doc: "clock ticks: slices end at ticks and deadlines count ticks",
-        },
+        time(
+            "rr_interval",
+            "6ms",
+            SPAN,
+            "slice before scaling by the number of CPUs",
+        ),
+        choice(
+            "scale",
+            &["log2", "power", "none"],
+            "log2",
+            "slice factor: log2 = 1 + log2(CPUs) (v0.302), power = 1.5^log2(CPUs) (v0.318 on), none = 1",
+        ),
+        choice(
+            "deadline_form",
+            &["linear", "ratio"],
+            "linear",
+            "deadline offset of a nice value: linear = 2 (nice + 21) slices (v0.302), ratio = 1.1^(nice + 20) slices (v0.31x on)",
+        ),
+        time(
+            "slice_end_below",
+            "0",
+            SPAN_OR_ZERO,
+            "a rest of slice of at most this is an ended slice (v0.31x: 100us)",
+        ),
+        int(
+            "hz",
+            "1000",
+            "1/s",
+            CLOCK_HZ,
+            "clock ticks: slices end at ticks and deadlines count ticks",
+        ),
     ],
     presets: &[Preset {
         name: "bfs",

@@ -18,73 +18,61 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-    kick_idle,
-};
+use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, kick_idle};
 
 pub const SPEC: Spec = Spec {
     family: "4bsd",
     summary: "one queue for all CPUs, priority by decaying CPU usage, 100 ms round robin",
     models: "FreeBSD 14 sched_4bsd.c; also close to 5.x and 8.x, whose differences are tunables. Left out: interrupt threads, priority lending, runq_fuzz.",
     tunables: &[
-        Tunable {
-            name: "stathz",
-            kind: Kind::Int,
-            default: "128",
-            unit: "1/s",
-            range: CLOCK_HZ,
-            doc: "statistics clock: charges estcpu and counts slices",
-        },
-        Tunable {
-            name: "slice",
-            kind: Kind::Int,
-            default: "0",
-            unit: "stat ticks",
-            range: COUNT_OR_ZERO,
-            doc: "round-robin slice; 0 = stathz / 10",
-        },
-        Tunable {
-            name: "inverse_estcpu_weight",
-            kind: Kind::Int,
-            default: "0",
-            unit: "stat ticks",
-            range: COUNT_OR_ZERO,
-            doc: "ticks of estcpu that worsen the priority by 1; 0 = 8 * CPUs (8 in 5.2.1)",
-        },
-        Tunable {
-            name: "nice_weight",
-            kind: Kind::Int,
-            default: "1",
-            unit: "priorities",
-            range: COUNT_OR_ZERO,
-            doc: "priorities per step of nice",
-        },
-        Tunable {
-            name: "min_timeshare",
-            kind: Kind::Int,
-            default: "88",
-            unit: "priority",
-            range: (80.0, 223.0),
-            doc: "best timeshare priority: 88 in 14, 120 in 9 to 13, 160 in 5 to 8; the worst is 223",
-        },
-        Tunable {
-            name: "kernel_sleep_prio",
-            kind: Kind::Bool,
-            default: "on",
-            unit: "",
-            range: ANY,
-            doc: "a thread that wakes is queued above all user-mode threads until it is dispatched",
-        },
-        Tunable {
-            name: "load_average",
-            kind: Kind::Real,
-            default: "-1",
-            unit: "threads",
-            range: (-1.0, 1e6),
-            doc: "fixed load average for the decay; -1 = sampled every 5 s, from 0",
-        },
+        int(
+            "stathz",
+            "128",
+            "1/s",
+            CLOCK_HZ,
+            "statistics clock: charges estcpu and counts slices",
+        ),
+        int(
+            "slice",
+            "0",
+            "stat ticks",
+            COUNT_OR_ZERO,
+            "round-robin slice; 0 = stathz / 10",
+        ),
+        int(
+            "inverse_estcpu_weight",
+            "0",
+            "stat ticks",
+            COUNT_OR_ZERO,
+            "ticks of estcpu that worsen the priority by 1; 0 = 8 * CPUs (8 in 5.2.1)",
+        ),
+        int(
+            "nice_weight",
+            "1",
+            "priorities",
+            COUNT_OR_ZERO,
+            "priorities per step of nice",
+        ),
+        int(
+            "min_timeshare",
+            "88",
+            "priority",
+            (80.0, 223.0),
+            "best timeshare priority: 88 in 14, 120 in 9 to 13, 160 in 5 to 8; the worst is 223",
+        ),
+        switch(
+            "kernel_sleep_prio",
+            "on",
+            "a thread that wakes is queued above all user-mode threads until it is dispatched",
+        ),
+        real(
+            "load_average",
+            "-1",
+            "threads",
+            (-1.0, 1e6),
+            "fixed load average for the decay; -1 = sampled every 5 s, from 0",
+        ),
     ],
     presets: &[Preset {
         name: "4bsd",

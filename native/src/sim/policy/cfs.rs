@@ -16,78 +16,41 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
 use super::cfs_place::Placing;
-use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
+use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
-use super::linux_rt::RtQueues;
-use super::tunables::{ANY, CLOCK_HZ, COUNT, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-};
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
-
-const fn switch(name: &'static str, default: &'static str, doc: &'static str) -> Tunable {
-    tunable(name, Kind::Bool, default, "", ANY, doc)
-}
+use super::linux_newidle::Newidle;
+use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
     models: "Linux 2.6.31 and 2.6.32 sched_fair.c with real-time class and load balancer. Left out: groups, HRTICK, throttling, power saving.",
     tunables: &[
-        tunable(
+        time(
             "sched_latency",
-            Kind::Ns,
             "5ms",
-            "ns",
             SPAN,
             "period in which every thread runs once; scaled by 1 + log2(CPUs)",
         ),
-        tunable(
-            "sched_min_granularity",
-            Kind::Ns,
-            "1ms",
-            "ns",
-            SPAN,
-            "least slice; scaled",
-        ),
-        tunable(
+        time("sched_min_granularity", "1ms", SPAN, "least slice; scaled"),
+        time(
             "sched_wakeup_granularity",
-            Kind::Ns,
             "1ms",
-            "ns",
             SPAN_OR_ZERO,
             "lag that a waking thread needs to preempt; scaled",
         ),
-        tunable(
+        int(
             "sched_nr_latency",
-            Kind::Int,
             "5",
             "threads",
             COUNT,
             "beyond this many the period grows by the least slice each",
         ),
-        tunable(
+        time(
             "sched_migration_cost",
-            Kind::Ns,
             "500us",
-            "ns",
             SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
@@ -115,12 +78,10 @@ pub const SPEC: Spec = Spec {
             "on",
             "granularity scaled by the wakee's weight",
         ),
-        tunable(
+        choice(
             "buddies",
-            Kind::Choice(&["off", "last", "next_last"]),
+            &["off", "last", "next_last"],
             "last",
-            "",
-            NON_NEGATIVE,
             "whom pick prefers: the preempted (last), also the wakee (next)",
         ),
         switch(
@@ -128,38 +89,46 @@ pub const SPEC: Spec = Spec {
             "on",
             "end a slice also when the leftmost is a whole slice behind (2.6.32)",
         ),
-        tunable(
+        choice(
             "wake_cpu",
-            Kind::Choice(&["wake_idle", "idle_sibling"]),
+            &["wake_idle", "idle_sibling", "longest_idle"],
             "idle_sibling",
-            "",
-            NON_NEGATIVE,
-            "after wake_affine: idle hardware thread only (2.6.31) or any idle CPU of the cache",
+            "after wake_affine: idle hardware thread only (2.6.31), any idle CPU of the cache, or the one of the machine that idles longest (the repair in Wasted Cores)",
         ),
-        switch("balance", "on", "periodic and idle load balancing"),
-        switch("balance_newidle", "on", "pull when a CPU is about to idle"),
+        BALANCE,
+        BALANCE_NEWIDLE,
+        time(
+            "newidle_least_idle",
+            "500us",
+            SPAN_OR_ZERO,
+            "but not if it idles shorter than this on average (2.6.32; not yet in -rc5); 0 = always",
+        ),
+        choice(
+            "group_load",
+            &["average", "least"],
+            "average",
+            "what groups of CPUs are compared by: their average load, or their least loaded CPU (the repair in Wasted Cores)",
+        ),
+        choice(
+            "balance_span",
+            &["machine", "node"],
+            "machine",
+            "node: the domain over the nodes is missing, so nothing moves between them (a fault in Wasted Cores)",
+        ),
         switch(
             "idle_keeps_busy_interval",
             "on",
             "a CPU that turns idle keeps the time of its next balancing, set while it was busy",
         ),
-        tunable(
+        int(
             "forkexec_idx",
-            Kind::Int,
             "0",
             "",
             (0.0, 2.0),
             "which of the lagging loads places a new thread",
         ),
-        tunable(
-            "rr_timeslice",
-            Kind::Ns,
-            "100ms",
-            "ns",
-            SPAN,
-            "slice of SCHED_RR",
-        ),
-        tunable("hz", Kind::Int, "250", "1/s", CLOCK_HZ, "clock ticks"),
+        RR_TIMESLICE,
+        int("hz", "250", "1/s", CLOCK_HZ, "clock ticks"),
     ],
     presets: &[
         Preset {
@@ -212,17 +181,21 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         1
     };
     let hz = s.int("hz");
+    let newidle = Newidle {
+        on: s.is_on("balance_newidle"),
+        least_idle: s.ns("newidle_least_idle"),
+        migration_cost: s.ns("sched_migration_cost"),
+        ..Newidle::ALWAYS
+    };
     let knobs = Knobs {
-        style: Style::Load,
         on: s.is_on("balance"),
-        newidle: s.is_on("balance_newidle"),
-        busy_factor: 64,
-        imbalance_pct: 125,
-        nice_tries: 1,
+        newidle,
         keeps_busy_interval: s.is_on("idle_keeps_busy_interval"),
         busy_idx: 2,
         idle_idx: 1,
-        most: 32,
+        by_least: s.choice("group_load") == 1,
+        within_node: s.choice("balance_span") == 1,
+        ..Knobs::OF_2_6
     };
     let k = Constants {
         place: Placing::new(s, ncpu),
@@ -233,7 +206,11 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         asym: s.is_on("asym_gran"),
         buddies: s.choice("buddies"),
         early: s.is_on("early_slice_check"),
-        idle_sibling: s.choice("wake_cpu") == 1,
+        wake_cpu: match s.choice("wake_cpu") {
+            0 => WakeCpu::WakeIdle,
+            1 => WakeCpu::IdleSibling,
+            _ => WakeCpu::LongestIdle,
+        },
         forkexec_idx: s.int("forkexec_idx") as usize,
         jiffy: 1_000_000_000 / hz,
         hz: hz as u32,
@@ -256,6 +233,13 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     }))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WakeCpu {
+    WakeIdle,
+    IdleSibling,
+    LongestIdle,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Constants {
     place: Placing,
@@ -266,7 +250,7 @@ struct Constants {
     asym: bool,
     buddies: usize,
     early: bool,
-    idle_sibling: bool,
+    wake_cpu: WakeCpu,
     forkexec_idx: usize,
     jiffy: i64,
     hz: u32,
@@ -522,7 +506,7 @@ impl Cfs {
     fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
         let (prev, this) = (w.thread(t).cpu, wake.cpu);
         let prev_ok = w.allowed(t, prev);
-        if wake.waker.is_none() && prev_ok && !self.k.idle_sibling {
+        if wake.waker.is_none() && prev_ok && self.k.wake_cpu == WakeCpu::WakeIdle {
             return prev;
         }
         let mut target = prev;
@@ -535,8 +519,14 @@ impl Cfs {
         if w.is_idle(target) {
             return target;
         }
-        if self.k.idle_sibling {
-            return idle_in_cache(w, t, target).unwrap_or(target);
+        match self.k.wake_cpu {
+            WakeCpu::WakeIdle => {}
+            WakeCpu::IdleSibling => return idle_in_cache(w, t, target).unwrap_or(target),
+            WakeCpu::LongestIdle => {
+                let idle = w.idle_cpus().iter().filter(|c| w.allowed(t, *c));
+                let longest = idle.min_by_key(|c| w.cpu(*c).idle_since);
+                return longest.unwrap_or(target);
+            }
         }
         if self.q.rqs[target as usize].nr > 1 {
             return target;
@@ -576,9 +566,9 @@ impl Cfs {
         let mut here = parent;
         for d in self.balancer.domains.iter().rev() {
             let span = d.span(here);
-            let mut best: Option<(i64, &Vec<Cpu>)> = None;
+            let mut best: Option<(i64, &[Cpu])> = None;
             let mut local = i64::MAX;
-            for group in &span.groups {
+            for group in span.groups.iter() {
                 if !group.iter().any(|c| w.allowed(t, *c)) {
                     continue;
                 }
@@ -711,6 +701,9 @@ impl Policy for Cfs {
     }
 
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+        if how == How::Wakeup {
+            self.balancer.woken(w, cpu);
+        }
         self.q.update(w, cpu);
         self.q.follow(w, cpu);
         if !w.thread(t).class.is_realtime() {

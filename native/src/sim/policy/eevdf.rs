@@ -18,47 +18,22 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::linux_domains::{Balancer, Knobs, Queues, Style, Want};
+use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
-use super::linux_rt::RtQueues;
+use super::linux_newidle::Newidle;
+use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_wake::{Placer, fork_cpu};
-use super::tunables::{ANY, CLOCK_HZ, SPAN, SPAN_OR_ZERO};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-};
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
-
-const fn switch(name: &'static str, default: &'static str, doc: &'static str) -> Tunable {
-    tunable(name, Kind::Bool, default, "", ANY, doc)
-}
+use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
     models: "Linux 6.6, 6.12 and 6.17 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT, HRTICK.",
     tunables: &[
-        tunable(
+        time(
             "base_slice",
-            Kind::Ns,
             "700us",
-            "ns",
             SPAN,
             "slice of a request; scaled by 1 + log2(CPUs, at most 8)",
         ),
@@ -94,27 +69,33 @@ pub const SPEC: Spec = Spec {
             "such a sleeper never leaves with positive lag (6.12)",
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
-        tunable(
+        time(
             "migration_cost",
-            Kind::Ns,
             "500us",
-            "ns",
             SPAN_OR_ZERO,
             "a thread that ran this recently is not pulled at first",
         ),
-        switch("balance", "on", "periodic and idle load balancing"),
-        switch("balance_newidle", "on", "pull when a CPU is about to idle"),
-        tunable(
-            "rr_timeslice",
-            Kind::Ns,
-            "100ms",
-            "ns",
-            SPAN,
-            "slice of SCHED_RR",
+        BALANCE,
+        BALANCE_NEWIDLE,
+        time(
+            "newidle_cost",
+            "2us",
+            SPAN_OR_ZERO,
+            "what that costs in each domain: a CPU that idles shorter on average does not pull; 0 = always",
         ),
-        tunable(
+        switch(
+            "newidle_raises_cost",
+            "on",
+            "finding nothing raises that cost by half, up to the migration cost (6.17)",
+        ),
+        switch(
+            "newidle_by_success",
+            "off",
+            "pulls are tried as often as they succeed (6.18.5)",
+        ),
+        RR_TIMESLICE,
+        int(
             "hz",
-            Kind::Int,
             "250",
             "1/s",
             CLOCK_HZ,
@@ -128,15 +109,21 @@ pub const SPEC: Spec = Spec {
             values: &[],
         },
         Preset {
+            name: "eevdf-6.18",
+            doc: "Linux 6.18.5 and later: pulls by their success",
+            values: &[("newidle_raises_cost", "off"), ("newidle_by_success", "on")],
+        },
+        Preset {
             name: "eevdf-6.12",
             doc: "Linux 6.12: delayed dequeue, relative deadlines",
-            values: &[("base_slice", "750us")],
+            values: &[("base_slice", "750us"), ("newidle_raises_cost", "off")],
         },
         Preset {
             name: "eevdf-6.6",
             doc: "Linux 6.6: the first EEVDF",
             values: &[
                 ("base_slice", "750us"),
+                ("newidle_raises_cost", "off"),
                 ("place_rel_deadline", "off"),
                 ("delay_dequeue", "off"),
                 ("delay_zero", "off"),
@@ -181,7 +168,14 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     let knobs = Knobs {
         style: Style::Groups,
         on: s.is_on("balance"),
-        newidle: s.is_on("balance_newidle"),
+        newidle: Newidle {
+            on: s.is_on("balance_newidle"),
+            least_idle: 0,
+            cost: s.ns("newidle_cost"),
+            raises_cost: s.is_on("newidle_raises_cost"),
+            by_success: s.is_on("newidle_by_success"),
+            migration_cost: s.ns("migration_cost"),
+        },
         busy_factor: 16,
         imbalance_pct: IMBALANCE_PCT,
         nice_tries: 1,
@@ -189,6 +183,8 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         busy_idx: 0,
         idle_idx: 0,
         most: 32,
+        by_least: false,
+        within_node: false,
     };
     let k = Features {
         slice: s.ns("base_slice") * f,
@@ -207,6 +203,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         q: Rqs {
             k,
             rqs: vec![Rq::default(); ncpu],
+            counts: vec![Counts::default(); ncpu],
             se: vec![Se::default(); nthreads],
             nodes: Nodes::new(nthreads),
         },
@@ -231,8 +228,9 @@ struct Features {
     hz: u32,
 }
 
-/// A thread's scheduling entity.
+/// A thread's scheduling entity: one cache line.
 #[derive(Debug, Clone, Default)]
+#[repr(align(64))]
 struct Se {
     vruntime: i64,
     deadline: i64,
@@ -259,15 +257,21 @@ struct Rq {
     weight: i64,
     moment: i64,
     origin: i64,
+}
+
+/// What the balancer asks of every CPU: apart from the rest, and small.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    load: i64,
     /// Runnable threads, the running one included, sleepers not.
     nr: u32,
-    load: i64,
     realtime: u32,
 }
 
 struct Rqs {
     k: Features,
     rqs: Vec<Rq>,
+    counts: Vec<Counts>,
     se: Vec<Se>,
     nodes: Nodes,
 }
@@ -327,9 +331,9 @@ impl Rqs {
 
     fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
         let weight = self.se[t as usize].weight;
-        let rq = self.rq(c);
-        rq.load += sign * weight;
-        rq.nr = (i64::from(rq.nr) + sign) as u32;
+        let n = &mut self.counts[c as usize];
+        n.load += sign * weight;
+        n.nr = (i64::from(n.nr) + sign) as u32;
     }
 
     /// Charge the running thread of `c` up to now; when its request is done it
@@ -435,13 +439,13 @@ impl Rqs {
 
 impl Queues for Rqs {
     fn load(&self, c: Cpu) -> i64 {
-        let rq = &self.rqs[c as usize];
-        rq.load + i64::from(rq.realtime) * 2 * 88761
+        let n = &self.counts[c as usize];
+        n.load + i64::from(n.realtime) * 2 * 88761
     }
 
     fn nr(&self, c: Cpu) -> u32 {
-        let rq = &self.rqs[c as usize];
-        rq.nr + rq.realtime
+        let n = &self.counts[c as usize];
+        n.nr + n.realtime
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
@@ -525,7 +529,7 @@ impl Eevdf {
     fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
         if self.q.se[t as usize].realtime {
             self.rt.remove(t);
-            self.q.rq(c).realtime -= 1;
+            self.q.counts[c as usize].realtime -= 1;
         } else {
             self.q.update(w, c);
             self.q.remove(c, t);
@@ -538,7 +542,7 @@ impl Eevdf {
         self.q.se[t as usize].realtime = realtime;
         if realtime {
             self.rt.push(w, c, t, false);
-            self.q.rq(c).realtime += 1;
+            self.q.counts[c as usize].realtime += 1;
             return;
         }
         self.q.se[t as usize].weight = weight_of(w, t);
@@ -622,6 +626,9 @@ impl Policy for Eevdf {
     }
 
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+        if how == How::Wakeup {
+            self.balancer.woken(w, cpu);
+        }
         if self.q.se[t as usize].delayed {
             self.reinstate(w, cpu, t);
             return;
@@ -664,8 +671,8 @@ impl Policy for Eevdf {
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
         if let Some(t) = self.rt.pop(w, cpu) {
             let from = w.thread(t).cpu;
-            self.q.rq(from).realtime -= 1;
-            self.q.rq(cpu).realtime += 1;
+            self.q.counts[from as usize].realtime -= 1;
+            self.q.counts[cpu as usize].realtime += 1;
             self.q.rq(cpu).prev = None;
             return Some(t);
         }
@@ -674,9 +681,9 @@ impl Policy for Eevdf {
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
         if self.q.se[t as usize].realtime {
-            self.q.rq(cpu).realtime -= 1;
+            self.q.counts[cpu as usize].realtime -= 1;
             if left.stays_queued() {
-                self.q.rq(cpu).realtime += 1;
+                self.q.counts[cpu as usize].realtime += 1;
                 self.rt.push(w, cpu, t, left == Left::Preempted);
                 self.rt.push_away(w, t);
             }
@@ -754,7 +761,7 @@ impl Policy for Eevdf {
             }
             State::Running => {
                 if self.q.se[t as usize].realtime {
-                    self.q.rq(cpu).realtime -= 1;
+                    self.q.counts[cpu as usize].realtime -= 1;
                 } else {
                     self.q.update(w, cpu);
                     self.q.note_lag(cpu, t);
@@ -766,7 +773,7 @@ impl Policy for Eevdf {
                 self.reweigh(t, new);
                 self.q.se[t as usize].realtime = realtime;
                 if realtime {
-                    self.q.rq(cpu).realtime += 1;
+                    self.q.counts[cpu as usize].realtime += 1;
                     self.q.se[t as usize].rest = None;
                 } else {
                     w.take_run(cpu);

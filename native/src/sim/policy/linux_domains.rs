@@ -13,6 +13,13 @@
 //! Left out: pushing a running thread (active balance), power saving, asymmetric capacity, cgroups, NUMA balancing.
 use super::super::machine::{Cpu, Machine};
 use super::super::world::World;
+use super::Tunable;
+use super::linux_newidle::{Gate, Newidle};
+use super::tunables::switch;
+
+pub(super) const BALANCE: Tunable = switch("balance", "on", "periodic and idle load balancing");
+pub(super) const BALANCE_NEWIDLE: Tunable =
+    switch("balance_newidle", "on", "pull when a CPU is about to idle");
 
 /// What the CPUs of a domain have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +33,35 @@ pub(super) enum Level {
 #[derive(Debug, Clone)]
 pub(super) struct Span {
     pub cpus: Vec<Cpu>,
-    pub groups: Vec<Vec<Cpu>>,
+    pub groups: Groups,
+}
+
+/// The groups of a span, one after the other in one list: a pass over them
+/// reads memory in order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Groups {
+    members: Vec<Cpu>,
+    ends: Vec<usize>,
+}
+
+impl Groups {
+    fn push(&mut self, group: &[Cpu]) {
+        self.members.extend_from_slice(group);
+        self.ends.push(self.members.len());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn get(&self, i: usize) -> &[Cpu] {
+        let begin = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.members[begin..self.ends[i]]
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &[Cpu]> {
+        (0..self.len()).map(|i| self.get(i))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -34,11 +69,18 @@ pub(super) struct Domain {
     pub level: Level,
     pub spans: Vec<Span>,
     pub span_of: Vec<usize>,
+    /// The group of each CPU in its span.
+    pub group_of: Vec<usize>,
 }
 
 impl Domain {
     pub(super) fn span(&self, c: Cpu) -> &Span {
         &self.spans[self.span_of[c as usize]]
+    }
+
+    /// The group of `c`.
+    pub(super) fn group(&self, c: Cpu) -> &[Cpu] {
+        self.span(c).groups.get(self.group_of[c as usize])
     }
 }
 
@@ -57,22 +99,25 @@ pub(super) fn domains(m: &Machine) -> Vec<Domain> {
     for level in [Level::Smt, Level::Cache, Level::Package, Level::Numa] {
         let mut spans: Vec<Span> = Vec::new();
         let mut span_of = vec![usize::MAX; m.ncpu()];
+        let mut group_of = vec![0; m.ncpu()];
         let mut adds = false;
         for c in m.cpus() {
             if span_of[c as usize] != usize::MAX {
                 continue;
             }
             let cpus = of(level, c);
-            let mut groups: Vec<Vec<Cpu>> = Vec::new();
+            let mut groups = Groups::default();
             for member in &cpus {
                 span_of[*member as usize] = spans.len();
-                if groups.iter().any(|g| g.contains(member)) {
+                if let Some(i) = groups.iter().position(|g| g.contains(member)) {
+                    group_of[*member as usize] = i;
                     continue;
                 }
-                groups.push(match out.last() {
-                    Some(child) => child.span(*member).cpus.clone(),
-                    None => vec![*member],
-                });
+                group_of[*member as usize] = groups.len();
+                match out.last() {
+                    Some(child) => groups.push(&child.span(*member).cpus),
+                    None => groups.push(&[*member]),
+                }
             }
             adds |= groups.len() > 1;
             spans.push(Span { cpus, groups });
@@ -82,6 +127,7 @@ pub(super) fn domains(m: &Machine) -> Vec<Domain> {
                 level,
                 spans,
                 span_of,
+                group_of,
             });
         }
     }
@@ -130,8 +176,8 @@ pub(super) enum Style {
 pub(super) struct Knobs {
     pub style: Style,
     pub on: bool,
-    /// Pull when a CPU is about to idle.
-    pub newidle: bool,
+    /// When a CPU that is about to idle pulls.
+    pub newidle: Newidle,
     pub busy_factor: i64,
     pub imbalance_pct: i64,
     pub nice_tries: u32,
@@ -143,6 +189,28 @@ pub(super) struct Knobs {
     pub idle_idx: usize,
     /// Most threads moved in one pass.
     pub most: u32,
+    /// Compare groups by their least loaded CPU, not by their average load.
+    pub by_least: bool,
+    /// There is no domain over the nodes: nothing moves between them.
+    pub within_node: bool,
+}
+
+impl Knobs {
+    /// What the releases of 2.6 have in common.
+    pub(super) const OF_2_6: Self = Self {
+        style: Style::Load,
+        on: true,
+        newidle: Newidle::ALWAYS,
+        busy_factor: 64,
+        imbalance_pct: 125,
+        nice_tries: 1,
+        keeps_busy_interval: false,
+        busy_idx: 0,
+        idle_idx: 0,
+        most: 32,
+        by_least: false,
+        within_node: false,
+    };
 }
 
 const MS: i64 = 1_000_000;
@@ -157,6 +225,7 @@ struct Timing {
 pub(super) struct Balancer {
     pub(super) domains: Vec<Domain>,
     knobs: Knobs,
+    gate: Gate,
     /// Per domain and CPU.
     timing: Vec<Vec<Timing>>,
     next_nohz: i64,
@@ -171,6 +240,8 @@ pub(super) struct Balancer {
 #[derive(Debug, Clone, Copy, Default)]
 struct Stats {
     load: i64,
+    /// Of its least loaded CPU.
+    least: i64,
     nr: u32,
     idle: u32,
     size: u32,
@@ -192,7 +263,10 @@ impl Stats {
 
 impl Balancer {
     pub(super) fn new(m: &Machine, knobs: Knobs, hz: i64) -> Self {
-        let domains = domains(m);
+        let mut domains = domains(m);
+        if knobs.within_node {
+            domains.retain(|d| d.level != Level::Numa);
+        }
         let timing = domains
             .iter()
             .map(|d| {
@@ -206,6 +280,7 @@ impl Balancer {
             })
             .collect();
         Self {
+            gate: Gate::new(knobs.newidle, domains.len(), m.ncpu()),
             domains,
             knobs,
             timing,
@@ -256,15 +331,42 @@ impl Balancer {
 
     /// `c` is about to idle: pull one thread, from near to far.
     pub(super) fn newly_idle(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu) -> bool {
-        if !self.knobs.on || !self.knobs.newidle || !super::someone_waits(w) {
+        self.gate.idles(w, c);
+        if !self.knobs.on || !self.knobs.newidle.on || !super::someone_waits(w) {
             return false;
         }
-        let pulled = (0..self.domains.len()).any(|d| self.balance(w, q, c, d, Idle::Newly) > 0);
+        let pulled = self.pull_newly_idle(w, q, c);
+        if pulled {
+            self.gate.pulled(c);
+        }
         if pulled || w.now() > self.next[c as usize] {
             let due = |t: &Vec<Timing>| t[c as usize].last + t[c as usize].interval;
             self.next[c as usize] = self.timing.iter().map(due).min().unwrap_or(i64::MAX);
         }
         pulled
+    }
+
+    fn pull_newly_idle(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu) -> bool {
+        let mut spent = 0;
+        for d in 0..self.domains.len() {
+            let Some(weight) = self.gate.allows(w, c, d, spent) else {
+                return false;
+            };
+            if weight == 0 {
+                continue;
+            }
+            let found = self.balance(w, q, c, d, Idle::Newly) > 0;
+            spent += self.gate.searched(w, c, d, weight, found);
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A thread was woken on `c`.
+    pub(super) fn woken(&mut self, w: &World, c: Cpu) {
+        self.gate.woken(w, c);
     }
 
     fn balance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, d: usize, idle: Idle) -> u32 {
@@ -312,10 +414,7 @@ impl Balancer {
         if idle == Idle::Newly {
             return true;
         }
-        let span = self.domains[d].span(c);
-        let Some(group) = span.groups.iter().find(|g| g.contains(&c)) else {
-            return false;
-        };
+        let group = self.domains[d].group(c);
         let idle_one = group.iter().copied().find(|x| w.is_idle(*x));
         idle_one.or(group.first().copied()) == Some(c)
     }
@@ -323,16 +422,19 @@ impl Balancer {
     fn stats(&self, w: &World, q: &impl Queues, group: &[Cpu], local: bool, idx: usize) -> Stats {
         let mut s = Stats {
             size: group.len() as u32,
+            least: i64::MAX,
             ..Stats::default()
         };
         for c in group {
-            let (now, lagged) = (q.load(*c), q.lagged(w, *c, idx));
+            let now = q.load(*c);
             // Biased against moving: high for the local group, low for others.
-            s.load += if local {
-                now.max(lagged)
-            } else {
-                now.min(lagged)
+            let load = match (idx, local) {
+                (0, _) => now,
+                (_, true) => now.max(q.lagged(w, *c, idx)),
+                (_, false) => now.min(q.lagged(w, *c, idx)),
             };
+            s.load += load;
+            s.least = s.least.min(load);
             let nr = q.nr(*c);
             s.nr += nr;
             s.idle += u32::from(nr == 0);
@@ -372,21 +474,36 @@ impl Balancer {
             Idle::Yes => self.knobs.idle_idx,
             Idle::Newly => 0,
         };
+        let rank = |s: &Stats| {
+            if self.knobs.by_least {
+                s.least
+            } else {
+                s.average()
+            }
+        };
         let span = self.domains[d].span(c);
-        let (mut this, mut busiest): (Stats, Option<(Stats, &Vec<Cpu>)>) = (Stats::default(), None);
+        let (mut this, mut busiest): (Stats, Option<(Stats, &[Cpu])>) = (Stats::default(), None);
         let (mut total, mut size) = (0, 0);
-        for group in &span.groups {
-            let local = group.contains(&c);
+        let ours = self.domains[d].group_of[c as usize];
+        for (i, group) in span.groups.iter().enumerate() {
+            let local = i == ours;
             let s = self.stats(w, q, group, local, idx);
             total += s.load;
             size += i64::from(s.size);
             if local {
                 this = s;
-            } else if s.overloaded() && busiest.is_none_or(|(b, _)| s.average() > b.average()) {
+            } else if s.overloaded() && busiest.is_none_or(|(b, _)| rank(&s) > rank(&b)) {
                 busiest = Some((s, group));
             }
         }
         let (max, group) = busiest?;
+        if self.knobs.by_least {
+            if 100 * max.least <= self.knobs.imbalance_pct * this.least {
+                return None;
+            }
+            let from = self.busiest_queue(q, group, true)?;
+            return Some((from, max.load / i64::from(max.nr.max(1)), 1));
+        }
         let average = total / size.max(1);
         let (here, there) = (this.average(), max.average());
         if here >= there || here >= average || 100 * there <= self.knobs.imbalance_pct * here {
@@ -426,11 +543,12 @@ impl Balancer {
     ) -> Option<(Cpu, i64, u32)> {
         let domain = &self.domains[d];
         let span = domain.span(c);
-        let (mut this, mut busiest): (Stats, Option<(Stats, &Vec<Cpu>)>) = (Stats::default(), None);
+        let (mut this, mut busiest): (Stats, Option<(Stats, &[Cpu])>) = (Stats::default(), None);
         let (mut total, mut size) = (0, 0);
         let kind = |s: &Stats| (s.overloaded(), !s.has_spare());
-        for group in &span.groups {
-            let local = group.contains(&c);
+        let ours = self.domains[d].group_of[c as usize];
+        for (i, group) in span.groups.iter().enumerate() {
+            let local = i == ours;
             let s = self.stats(w, q, group, local, 0);
             total += s.load;
             size += i64::from(s.size);
@@ -523,8 +641,11 @@ mod tests {
         let d = domains(&Machine::grid(2, 2, 2).unwrap());
         let levels: Vec<Level> = d.iter().map(|d| d.level).collect();
         assert_eq!(levels, [Level::Smt, Level::Cache, Level::Numa]);
-        assert_eq!(d[1].span(5).groups, [vec![4, 5], vec![6, 7]]);
-        assert_eq!(d[2].span(0).groups, [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+        let groups = |d: &Domain, c: Cpu| d.span(c).groups.iter().map(<[Cpu]>::to_vec).collect();
+        let (cache, numa): (Vec<_>, Vec<_>) = (groups(&d[1], 5), groups(&d[2], 0));
+        assert_eq!(cache, [vec![4, 5], vec![6, 7]]);
+        assert_eq!(numa, [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+        assert_eq!(d[1].group(6), [6, 7]);
     }
 
     #[test]

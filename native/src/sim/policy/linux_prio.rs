@@ -3,29 +3,41 @@
 //! Shared by O(1) (two arrays) and Staircase (one): the queues, the choice of a
 //! CPU on wakeup, what the balancer may move. Real-time priorities are 0..=98,
 //! others 100..=139. Load counts threads, not nice values.
-use super::super::machine::Cpu;
+use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::World;
-use super::Wake;
-use super::linux_domains::{Knobs, Queues, Style, Want};
+use super::linux_domains::{Balancer, Knobs, Queues, Want};
+use super::tunables::{CLOCK_HZ, SPAN_OR_ZERO, int, switch, time};
+use super::{Settings, Tunable, Wake};
 
 pub(super) const LEVELS: usize = 140;
 /// The load of one thread.
 const UNIT: i64 = 128;
 
-pub(super) const KNOBS: Knobs = Knobs {
-    style: Style::Load,
-    on: true,
-    newidle: true,
-    busy_factor: 64,
-    imbalance_pct: 125,
-    nice_tries: 1,
-    keeps_busy_interval: false,
-    busy_idx: 0,
-    idle_idx: 0,
-    most: 32,
-};
+/// Tunables of both.
+pub(super) const CACHE_HOT_TIME: Tunable = time(
+    "cache_hot_time",
+    "2500us",
+    SPAN_OR_ZERO,
+    "a thread that ran this recently is not pulled at first",
+);
+pub(super) const BALANCE: Tunable = switch("balance", "on", "load balancing");
+pub(super) const HZ: Tunable = int(
+    "hz",
+    "1000",
+    "1/s",
+    CLOCK_HZ,
+    "clock ticks: slices count them",
+);
+
+pub(super) fn balancer(s: &Settings, machine: &Machine) -> Balancer {
+    let knobs = Knobs {
+        on: s.is_on("balance"),
+        ..Knobs::OF_2_6
+    };
+    Balancer::new(machine, knobs, s.int("hz"))
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct At {

@@ -9,6 +9,10 @@ use super::super::machine::Cpu;
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{Why, World};
+use super::Tunable;
+use super::tunables::{SPAN, time};
+
+pub(super) const RR_TIMESLICE: Tunable = time("rr_timeslice", "100ms", SPAN, "slice of SCHED_RR");
 
 const LISTS: usize = 99;
 /// How a CPU that runs fair, idle-class or no threads compares.

@@ -164,18 +164,19 @@ pub(super) fn fork_cpu(
     let mut here = parent;
     for d in domains.iter().rev() {
         let span = d.span(here);
-        let rank = |group: &Vec<Cpu>| {
+        let rank = |group: &[Cpu]| {
             let allowed = || group.iter().filter(|c| w.allowed(t, **c));
             let idle = allowed().filter(|c| w.is_idle(**c)).count();
             let load: i64 = allowed().map(|c| q.load(*c)).sum();
             (allowed().count(), idle, load / group.len() as i64)
         };
-        let Some(local) = span.groups.iter().find(|g| g.contains(&here)) else {
-            continue;
-        };
-        let (ours, our_idle, our_load) = rank(local);
-        let mut best: Option<(usize, i64, &Vec<Cpu>)> = None;
-        for group in span.groups.iter().filter(|g| !std::ptr::eq(*g, local)) {
+        let (ours, our_idle, our_load) = rank(d.group(here));
+        let mut best: Option<(usize, i64, &[Cpu])> = None;
+        let local = d.group_of[here as usize];
+        for (i, group) in span.groups.iter().enumerate() {
+            if i == local {
+                continue;
+            }
             let (n, idle, load) = rank(group);
             if n > 0 && best.is_none_or(|(i, l, _)| idle > i || (idle == i && load < l)) {
                 best = Some((idle, load, group));

@@ -114,6 +114,7 @@ mod fifo;
 mod keyed_queue;
 mod linux_domains;
 pub(crate) mod linux_fair;
+mod linux_newidle;
 mod linux_prio;
 mod linux_rt;
 mod linux_wake;

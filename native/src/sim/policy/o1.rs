@@ -14,134 +14,86 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
-use super::linux_domains::{Balancer, Knobs};
-use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
-use super::o1_bonus::{Past, Sleeping};
-use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
+use super::linux_domains::Balancer;
+use super::linux_prio::{
+    BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
+use super::o1_bonus::{Past, Sleeping};
+use super::tunables::{COUNT_OR_ZERO, SPAN, int, switch, time};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "o1",
     summary: "active and expired arrays, priority bonus for sleepers",
     models: "Linux 2.6.10 sched.c; certain for one CPU, approximate in balancing. Left out: exec balancing, active balance.",
     tunables: &[
-        tunable(
+        time(
             "min_timeslice",
-            Kind::Ns,
             "5ms",
-            "ns",
             SPAN,
             "least slice; also the base of the interactive round robin",
         ),
-        tunable(
+        time(
             "def_timeslice",
-            Kind::Ns,
             "100ms",
-            "ns",
             SPAN,
             "slice at nice 0; four times this below 0, falling linearly to nice 19",
         ),
-        tunable(
+        time(
             "max_sleep_avg",
-            Kind::Ns,
             "1s",
-            "ns",
             SPAN,
             "sleep that earns the whole bonus",
         ),
-        tunable(
+        time(
             "starvation_limit",
-            Kind::Ns,
             "1s",
-            "ns",
             SPAN,
             "times the runnable threads: after this the expired array is starving",
         ),
-        tunable(
+        int(
             "interactive_delta",
-            Kind::Int,
             "2",
             "priorities",
             (-20.0, 20.0),
             "bonus beyond which a thread counts as interactive at nice 0",
         ),
-        tunable(
+        int(
             "on_runqueue_weight",
-            Kind::Int,
             "30",
             "%",
             (0.0, 100.0),
             "part of the wait for the CPU that counts as sleep after a wakeup by a thread",
         ),
-        tunable(
+        int(
             "child_penalty",
-            Kind::Int,
             "95",
             "%",
             (0.0, 100.0),
             "part of the parent's bonus that a child gets",
         ),
-        tunable(
+        int(
             "exit_weight",
-            Kind::Int,
             "3",
             "",
             COUNT_OR_ZERO,
             "an exiting child moves its parent's sleep_avg by 1 in this + 1",
         ),
-        tunable(
+        int(
             "credit_limit",
-            Kind::Int,
             "100",
             "",
             COUNT_OR_ZERO,
             "interactive credit that counts as high (or, negative, low)",
         ),
-        tunable(
+        switch(
             "child_first",
-            Kind::Bool,
             "on",
-            "",
-            ANY,
             "a forked child runs before its parent (processes, not threads)",
         ),
-        tunable(
-            "cache_hot_time",
-            Kind::Ns,
-            "2500us",
-            "ns",
-            SPAN_OR_ZERO,
-            "a thread that ran this recently is not pulled at first",
-        ),
-        tunable("balance", Kind::Bool, "on", "", ANY, "load balancing"),
-        tunable(
-            "hz",
-            Kind::Int,
-            "1000",
-            "1/s",
-            CLOCK_HZ,
-            "clock ticks: slices count them",
-        ),
+        CACHE_HOT_TIME,
+        BALANCE,
+        HZ,
     ],
     presets: &[Preset {
         name: "o1",
@@ -177,10 +129,6 @@ const PRIORITY: u16 = 2;
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
     let hz = s.int("hz");
-    let knobs = Knobs {
-        on: s.is_on("balance"),
-        ..KNOBS
-    };
     Ok(Box::new(O1 {
         rules: Sleeping::new(s),
         hz: hz as u32,
@@ -190,13 +138,13 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         threads: vec![Task::default(); nthreads],
         rqs: vec![Rq::default(); ncpu],
         q: PrioQueues::new(ncpu, nthreads, s.ns("cache_hot_time")),
-        balancer: Balancer::new(machine, knobs, hz),
+        balancer: balancer(s, machine),
     }))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Woken {
-    /// Dispatched since, or not by a wakeup.
+    /// Dispatched since, or new: a first wait for the CPU earns nothing.
     #[default]
     No,
     ByThread,
@@ -351,7 +299,14 @@ impl Policy for O1 {
 
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
         match place {
-            Place::Wake(wake) => self.q.wake_cpu(w, t, wake),
+            Place::Wake(wake) => {
+                self.task(t).woken = match (w.thread(t).sleep_kind, wake.waker) {
+                    (SleepKind::Disk, _) => Woken::FromDisk,
+                    (_, Some(_)) => Woken::ByThread,
+                    (_, None) => Woken::ByInterrupt,
+                };
+                self.q.wake_cpu(w, t, wake)
+            }
             // A fork stays; what was there from the start is spread.
             Place::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
             Place::Fork(_) => super::least_loaded(w, t),
@@ -362,13 +317,6 @@ impl Policy for O1 {
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
         match how {
             How::Wakeup => {
-                let disk = w.thread(t).sleep_kind == SleepKind::Disk;
-                // By whom, `check_preempt` is told.
-                self.task(t).woken = if disk {
-                    Woken::FromDisk
-                } else {
-                    Woken::ByInterrupt
-                };
                 let slept = w.thread(t).slept;
                 self.credit_sleep(w, t, slept);
             }
@@ -395,10 +343,6 @@ impl Policy for O1 {
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake) {
-        // A new thread was not woken: its first wait earns nothing.
-        if self.threads[t as usize].woken == Woken::ByInterrupt && wake.waker.is_some() {
-            self.task(t).woken = Woken::ByThread;
-        }
         // A waker about to sleep is left alone, but never by a real-time thread
         // (the original trusted the waker's word even then).
         let wait = wake.sync && cpu == wake.cpu && realtime_level(w, t).is_none();

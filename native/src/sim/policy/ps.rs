@@ -13,24 +13,21 @@ use super::super::world::{State, Why, World};
 use super::fifo::{Running, level_of};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{virtual_ns, weight_of};
-use super::tunables::SPAN;
+use super::tunables::{SPAN, time};
 use super::{
-    How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-    idle_or_previous, kick_idle,
+    How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
     family: "ps",
     summary: "processor sharing by weight: the ideal, in very small quanta",
     models: "No kernel: a reference. Machine-wide weighted fair queueing whose quantum stands in for fluid sharing.",
-    tunables: &[Tunable {
-        name: "quantum",
-        kind: Kind::Ns,
-        default: "100us",
-        unit: "ns",
-        range: SPAN,
-        doc: "time after which the least served runs; towards 0 it is fluid",
-    }],
+    tunables: &[time(
+        "quantum",
+        "100us",
+        SPAN,
+        "time after which the least served runs; towards 0 it is fluid",
+    )],
     presets: &[Preset {
         name: "ps",
         doc: "the only form",

@@ -10,24 +10,19 @@ use super::super::shared_queue::SharedQueue;
 use super::super::workload::{Class, Tid};
 use super::super::world::{Why, World};
 use super::fifo::{LEVELS, Running, level_of, requeue};
-use super::tunables::POSITIVE;
-use super::{
-    How, Kind, Left, Place, Policy, Preset, Settings, Spec, Tunable, Wake, idle_or_previous,
-    kick_idle,
-};
+use super::tunables::{POSITIVE, time};
+use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous, kick_idle};
 
 pub const SPEC: Spec = Spec {
     family: "rr",
     summary: "round robin with one exact quantum for all",
     models: "No kernel: a reference. One machine-wide queue by class and real-time priority; the quantum is exact, not counted in ticks.",
-    tunables: &[Tunable {
-        name: "quantum",
-        kind: Kind::Ns,
-        default: "10ms",
-        unit: "ns",
-        range: POSITIVE,
-        doc: "time a thread may run before it goes to the tail",
-    }],
+    tunables: &[time(
+        "quantum",
+        "10ms",
+        POSITIVE,
+        "time a thread may run before it goes to the tail",
+    )],
     presets: &[Preset {
         name: "rr",
         doc: "the only form",

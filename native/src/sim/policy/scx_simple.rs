@@ -14,48 +14,24 @@ use super::super::world::{State, Why, World};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{idle_in_cache, weight_of};
 use super::linux_rt::RtQueues;
-use super::tunables::{ANY, CLOCK_HZ, SPAN};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-};
+use super::tunables::{CLOCK_HZ, SPAN, int, switch, time};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "scx-simple",
     summary: "sched_ext's example: one queue by weighted virtual time, 20 ms slices, no wake preemption",
     models: "scx_simple of the Linux 6.12 tools with the core's default idle picker.",
     tunables: &[
-        Tunable {
-            name: "slice",
-            kind: Kind::Ns,
-            default: "20ms",
-            unit: "ns",
-            range: SPAN,
-            doc: "SCX_SLICE_DFL",
-        },
-        Tunable {
-            name: "fifo",
-            kind: Kind::Bool,
-            default: "off",
-            unit: "",
-            range: ANY,
-            doc: "order by arrival (scx_simple -f)",
-        },
-        Tunable {
-            name: "hz",
-            kind: Kind::Int,
-            default: "250",
-            unit: "1/s",
-            range: CLOCK_HZ,
-            doc: "clock ticks; slices end at them",
-        },
-        Tunable {
-            name: "rr_timeslice",
-            kind: Kind::Ns,
-            default: "100ms",
-            unit: "ns",
-            range: SPAN,
-            doc: "slice of SCHED_RR",
-        },
+        time("slice", "20ms", SPAN, "SCX_SLICE_DFL"),
+        switch("fifo", "off", "order by arrival (scx_simple -f)"),
+        int(
+            "hz",
+            "250",
+            "1/s",
+            CLOCK_HZ,
+            "clock ticks; slices end at them",
+        ),
+        time("rr_timeslice", "100ms", SPAN, "slice of SCHED_RR"),
     ],
     presets: &[Preset {
         name: "scx-simple",

@@ -14,101 +14,50 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
 use super::super::world::{SleepKind, State, Why, World};
-use super::linux_domains::{Balancer, Knobs};
-use super::linux_prio::{KNOBS, PrioQueues, realtime_level, static_prio};
-use super::tunables::{ANY, CLOCK_HZ, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
+use super::linux_domains::Balancer;
+use super::linux_prio::{
+    BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
+use super::tunables::{SPAN, SPAN_OR_ZERO, choice, switch, time};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "staircase",
     summary: "priorities fall by a step per interval of running and are regained by sleep",
     models: "Staircase on Linux 2.6.10, modelled on v7.F with the wake rule of v10 to v11 (v10.5 was not found). Left out: SCHED_BATCH, SCHED_ISO.",
     tunables: &[
-        tunable(
+        time(
             "rr_interval",
-            Kind::Ns,
             "10ms",
-            "ns",
             SPAN,
             "time on a step; ten times this in compute mode",
         ),
-        tunable(
-            "interactive",
-            Kind::Bool,
-            "on",
-            "",
-            ANY,
-            "sleepers earn bursts on the top step",
-        ),
-        tunable(
+        switch("interactive", "on", "sleepers earn bursts on the top step"),
+        switch(
             "compute",
-            Kind::Bool,
             "off",
-            "",
-            ANY,
             "long intervals and delayed preemption; overrides interactive",
         ),
-        tunable(
+        time(
             "cache_delay",
-            Kind::Ns,
             "10ms",
-            "ns",
             SPAN_OR_ZERO,
             "in compute mode a thread runs this long before it is preempted",
         ),
-        tunable(
+        choice(
             "burst_rule",
-            Kind::Choice(&["sleep", "v7"]),
+            &["sleep", "v7"],
             "sleep",
-            "",
-            NON_NEGATIVE,
             "how sleep renews slice and burst: against the time run (v10, v11) or by each sleep (v7.F)",
         ),
-        tunable(
+        switch(
             "requeue_head",
-            Kind::Bool,
             "off",
-            "",
-            ANY,
             "a preempted thread goes to the head of its list (v7.4)",
         ),
-        tunable(
-            "cache_hot_time",
-            Kind::Ns,
-            "2500us",
-            "ns",
-            SPAN_OR_ZERO,
-            "a thread that ran this recently is not pulled at first",
-        ),
-        tunable("balance", Kind::Bool, "on", "", ANY, "load balancing"),
-        tunable(
-            "hz",
-            Kind::Int,
-            "1000",
-            "1/s",
-            CLOCK_HZ,
-            "clock ticks: slices count them",
-        ),
+        CACHE_HOT_TIME,
+        BALANCE,
+        HZ,
     ],
     presets: &[
         Preset {
@@ -154,10 +103,6 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     let jiffy = 1_000_000_000 / hz;
     let compute = s.is_on("compute");
     let factor = if compute { 10 } else { 1 };
-    let knobs = Knobs {
-        on: s.is_on("balance"),
-        ..KNOBS
-    };
     Ok(Box::new(Staircase {
         jiffy,
         hz: hz as u32,
@@ -169,7 +114,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         requeue_head: s.is_on("requeue_head"),
         threads: vec![Task::default(); nthreads],
         q: PrioQueues::new(ncpu, nthreads, s.ns("cache_hot_time")),
-        balancer: Balancer::new(machine, knobs, hz),
+        balancer: balancer(s, machine),
     }))
 }
 

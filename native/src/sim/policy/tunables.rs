@@ -27,10 +27,6 @@ pub struct Tunable {
     pub doc: &'static str,
 }
 
-/// No bound but that of the type.
-pub const ANY: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
-/// Not negative.
-pub const NON_NEGATIVE: (f64, f64) = (0.0, f64::INFINITY);
 /// At least 1 (ns, tick, thread).
 pub const POSITIVE: (f64, f64) = (1.0, f64::INFINITY);
 /// A time of at most 1000 s, which leaves room for arithmetic.
@@ -43,6 +39,74 @@ pub const COUNT: (f64, f64) = (1.0, 1e6);
 pub const COUNT_OR_ZERO: (f64, f64) = (0.0, 1e6);
 /// Of a clock.
 pub const CLOCK_HZ: (f64, f64) = (1.0, 1_000_000.0);
+
+/// A time in ns.
+pub const fn time(
+    name: &'static str,
+    default: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    row(name, Kind::Ns, default, "ns", range, doc)
+}
+
+/// A whole number of `unit`.
+pub const fn int(
+    name: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    row(name, Kind::Int, default, unit, range, doc)
+}
+
+/// Any number of `unit`.
+pub const fn real(
+    name: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    row(name, Kind::Real, default, unit, range, doc)
+}
+
+/// `on` or `off`.
+pub const fn switch(name: &'static str, default: &'static str, doc: &'static str) -> Tunable {
+    row(name, Kind::Bool, default, "", UNBOUNDED, doc)
+}
+
+/// One of `all`.
+pub const fn choice(
+    name: &'static str,
+    all: &'static [&'static str],
+    default: &'static str,
+    doc: &'static str,
+) -> Tunable {
+    row(name, Kind::Choice(all), default, "", UNBOUNDED, doc)
+}
+
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    range: (f64, f64),
+    doc: &'static str,
+) -> Tunable {
+    Tunable {
+        name,
+        kind,
+        default,
+        unit,
+        range,
+        doc,
+    }
+}
+
+/// Of what is no number.
+const UNBOUNDED: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
 /// A named set of values: a release of the original.
 #[derive(Debug, Clone, Copy)]
@@ -210,14 +274,7 @@ pub fn parse_ns(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const T: &[Tunable] = &[Tunable {
-        name: "slice",
-        kind: Kind::Ns,
-        default: "10ms",
-        unit: "ns",
-        range: POSITIVE,
-        doc: "",
-    }];
+    const T: &[Tunable] = &[time("slice", "10ms", POSITIVE, "")];
 
     #[test]
     fn times_are_read_with_their_units() {

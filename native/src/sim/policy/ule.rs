@@ -19,170 +19,105 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, NON_NEGATIVE, SPAN, SPAN_OR_ZERO};
+use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
 use super::ule_place::{Placer, Seen};
-use super::ule_score::{History, Scale};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-};
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
+use super::ule_score::{History, INTERACT, SLP_RUN_FORK, SLP_RUN_MAX, Scale};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "ule",
     summary: "interactive threads first, batch threads in a calendar, per-CPU queues with stealing",
     models: "FreeBSD 14 sched_ule.c, and its form of 8/9 (Nov 2011). Left out: interrupt threads, priority lending.",
     tunables: &[
-        tunable(
+        int(
             "hz",
-            Kind::Int,
             "1000",
             "1/s",
             CLOCK_HZ,
             "ticks in which sleep and history count",
         ),
-        tunable(
+        int(
             "stathz",
-            Kind::Int,
             "127",
             "1/s",
             CLOCK_HZ,
             "statistics clock: charges run time and slices",
         ),
-        tunable(
+        int(
             "slice",
-            Kind::Int,
             "0",
             "stat ticks",
             COUNT_OR_ZERO,
             "slice of a CPU with one thread waiting; 0 = stathz / 10",
         ),
-        tunable(
+        switch(
             "slice_by_load",
-            Kind::Bool,
             "on",
-            "",
-            ANY,
             "the slice shrinks with the load, to a sixth (14); else fixed (8, 9)",
         ),
-        tunable(
-            "interact",
-            Kind::Int,
-            "30",
-            "score",
-            (0.0, 100.0),
-            "a thread below this score is interactive",
-        ),
-        tunable(
-            "slp_run_max",
-            Kind::Ns,
-            "5s",
-            "ns",
-            SPAN,
-            "history of run and sleep kept",
-        ),
-        tunable(
-            "slp_run_fork",
-            Kind::Ns,
-            "500ms",
-            "ns",
-            SPAN,
-            "history a child takes over",
-        ),
-        tunable(
+        INTERACT,
+        SLP_RUN_MAX,
+        SLP_RUN_FORK,
+        int(
             "min_timeshare",
-            Kind::Int,
             "88",
             "priority",
             (80.0, 150.0),
             "best timeshare priority (88 in 14, 120 in 9 to 13)",
         ),
-        tunable(
+        int(
             "interact_levels",
-            Kind::Int,
             "48",
             "priorities",
             (1.0, 64.0),
             "of them interactive (48 in 14, 32 in 9 to 13)",
         ),
-        tunable(
+        int(
             "preempt_thresh",
-            Kind::Int,
             "48",
             "priority",
             (0.0, 255.0),
             "a thread at least this good preempts at once (48 in 14, 80 in 9 to 13)",
         ),
-        tunable(
+        choice(
             "wake_preempt",
-            Kind::Choice(&["ast", "none"]),
+            &["ast", "none"],
             "ast",
-            "",
-            NON_NEGATIVE,
             "whether a better timeshare thread that wakes here runs at the return to user mode (FreeBSD) or at the next scheduling point (the Linux port of ATC'18)",
         ),
-        tunable(
+        switch(
             "static_boost",
-            Kind::Bool,
             "on",
-            "",
-            ANY,
             "a sleeping batch thread is queued at the best batch priority",
         ),
-        tunable(
+        time(
             "affinity",
-            Kind::Ns,
             "1ms",
-            "ns",
             SPAN_OR_ZERO,
             "cache affinity per level of cache group",
         ),
-        tunable(
+        int(
             "steal_thresh",
-            Kind::Int,
             "2",
             "threads",
             COUNT_OR_ZERO,
             "least load of a CPU that an idle one steals from; 0 = min(log2(CPUs), 3)",
         ),
-        tunable(
+        switch(
             "idle_poll",
-            Kind::Bool,
             "off",
-            "",
-            ANY,
             "an idle CPU tries to steal at every stat tick, not only when it turns idle (the Linux port of ATC'18)",
         ),
-        tunable("steal_idle", Kind::Bool, "on", "", ANY, "idle CPUs steal"),
-        tunable(
+        switch("steal_idle", "on", "idle CPUs steal"),
+        choice(
             "balance",
-            Kind::Choice(&["every_donor", "one_pair", "off"]),
+            &["every_donor", "one_pair", "off"],
             "every_donor",
-            "",
-            NON_NEGATIVE,
             "a balancer run moves one thread from each loaded CPU (14) or evens out one pair per level (8, 9)",
         ),
-        tunable(
+        time(
             "balance_interval",
-            Kind::Ns,
             "1s",
-            "ns",
             SPAN,
             "mean time between balancer runs, each 0.5 to 1.5 of it",
         ),
@@ -288,16 +223,18 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     }))
 }
 
+/// A thread: one cache line.
 #[derive(Debug, Clone, Default)]
+#[repr(align(64))]
 struct Td {
     history: History,
     /// What it is queued by, and what it has in user mode.
     prio: i64,
     user_prio: i64,
     /// Stat ticks of its slice used.
-    used: i64,
+    used: i32,
     row: Row,
-    level: usize,
+    level: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -381,7 +318,7 @@ impl Ule {
         let q = &mut self.cpus[c as usize];
         let prio = td.prio;
         let n = LISTS as i64;
-        (td.row, td.level) = if prio < self.batch {
+        let (row, level) = if prio < self.batch {
             (Row::Realtime, (prio / RQ_PPQ) as usize)
         } else if prio <= MAX_TIMESHARE {
             let slot = if preempted {
@@ -400,7 +337,7 @@ impl Ule {
         } else {
             (Row::Idle, (prio / RQ_PPQ) as usize)
         };
-        let (row, level) = (td.row, td.level);
+        (td.row, td.level) = (row, level as u16);
         let list = match row {
             Row::Realtime => &mut q.realtime,
             Row::Calendar => &mut q.calendar,
@@ -420,7 +357,7 @@ impl Ule {
 
     fn unqueue(&mut self, w: &World, c: Cpu, t: Tid) {
         let td = &self.threads[t as usize];
-        let (row, level) = (td.row, td.level);
+        let (row, level) = (td.row, usize::from(td.level));
         let q = &mut self.cpus[c as usize];
         match row {
             Row::Realtime => q.realtime.remove(&mut self.links, level, t),
@@ -597,7 +534,7 @@ impl Policy for Ule {
             self.renew(w, p);
             let c = w.thread(p).cpu;
             let used = self.slice_of(c) - (self.slice / 6).max(1);
-            self.threads[child as usize].used = used.max(0);
+            self.threads[child as usize].used = used.max(0) as i32;
         } else {
             self.scale
                 .start(&mut self.threads[child as usize].history, ticks);
@@ -734,7 +671,7 @@ impl Policy for Ule {
             self.set_lowpri(w, cpu);
         }
         self.threads[t as usize].used += 1;
-        if self.threads[t as usize].used >= self.slice_of(cpu) {
+        if i64::from(self.threads[t as usize].used) >= self.slice_of(cpu) {
             self.threads[t as usize].used = 0;
             w.resched(cpu, Why::SliceEnd);
         }

@@ -14,112 +14,60 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::tunables::{ANY, CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO};
+use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN_OR_ZERO, int, switch, time};
 use super::ule_2003_score::{History, Scale};
-use super::{
-    Clocks, How, Kind, Left, Place, Policy, Preset, Series, Settings, Spec, Tunable, Wake,
-};
-
-const fn tunable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    unit: &'static str,
-    range: (f64, f64),
-    doc: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        kind,
-        default,
-        unit,
-        range,
-        doc,
-    }
-}
+use super::ule_score::{INTERACT, SLP_RUN_FORK, SLP_RUN_MAX};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "ule-2003",
     summary: "ULE's first form: current, next and idle queues per CPU, slices by nice",
     models: "FreeBSD 5.2.1 sched_ule.c, modelled on the late-2003 text; rules of 2005 as switches. Left out: interrupt threads, CPU groups.",
     tunables: &[
-        tunable(
+        int(
             "hz",
-            Kind::Int,
             "100",
             "1/s",
             CLOCK_HZ,
             "ticks in which sleep and slices are expressed",
         ),
-        tunable(
+        int(
             "stathz",
-            Kind::Int,
             "128",
             "1/s",
             CLOCK_HZ,
             "statistics clock: charges run time and slices",
         ),
-        tunable(
+        int(
             "slice_min",
-            Kind::Int,
             "0",
             "stat ticks",
             COUNT_OR_ZERO,
             "least slice; 0 = hz / 100",
         ),
-        tunable(
+        int(
             "slice_max",
-            Kind::Int,
             "0",
             "stat ticks",
             COUNT_OR_ZERO,
             "longest slice; 0 = hz / 7",
         ),
-        tunable(
-            "interact",
-            Kind::Int,
-            "30",
-            "score",
-            (0.0, 100.0),
-            "a thread below this score is interactive",
-        ),
-        tunable(
-            "slp_run_max",
-            Kind::Ns,
-            "5s",
-            "ns",
-            SPAN,
-            "history of run and sleep kept",
-        ),
-        tunable(
-            "slp_run_fork",
-            Kind::Ns,
-            "500ms",
-            "ns",
-            SPAN,
-            "history a child takes over",
-        ),
-        tunable(
+        INTERACT,
+        SLP_RUN_MAX,
+        SLP_RUN_FORK,
+        switch(
             "rules_2005",
-            Kind::Bool,
             "off",
-            "",
-            ANY,
             "2005: longest slice for interactive threads, gentle forgetting, preempted threads stay in current, least slice beyond the nice window",
         ),
-        tunable(
+        switch(
             "steal",
-            Kind::Bool,
             "on",
-            "",
-            ANY,
             "an idle CPU takes one thread from the most loaded",
         ),
-        tunable(
+        time(
             "balance_interval",
-            Kind::Ns,
             "1s",
-            "ns",
             SPAN_OR_ZERO,
             "time between balancer runs; 0 = never",
         ),

@@ -3,7 +3,21 @@
 //! Times are `hz` ticks with 10 fractional bits, as in sched_ule.c. Nothing here
 //! knows of the simulated world: `crate::interactivity` scores recorded threads
 //! by the same rules.
-use super::tunables::Settings;
+use super::Tunable;
+use super::tunables::{SPAN, Settings, int, time};
+
+/// Tunables of every release.
+pub(super) const INTERACT: Tunable = int(
+    "interact",
+    "30",
+    "score",
+    (0.0, 100.0),
+    "a thread below this score is interactive",
+);
+pub(super) const SLP_RUN_MAX: Tunable =
+    time("slp_run_max", "5s", SPAN, "history of run and sleep kept");
+pub(super) const SLP_RUN_FORK: Tunable =
+    time("slp_run_fork", "500ms", SPAN, "history a child takes over");
 
 const SHIFT: i64 = 10;
 const MAX_SCORE: i64 = 100;

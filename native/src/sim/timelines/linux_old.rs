@@ -65,6 +65,45 @@ fn o1_a_forked_child_runs_first() {
 }
 
 #[test]
+fn o1_a_new_thread_earns_nothing_by_its_first_wait() {
+    // A new thread waits behind a's first slice and has no credit when it runs.
+    // cpu0  a 0-100 | t 100-..
+    // One that woke has slept 10 ms (times 10 at no bonus): 124, no better than a
+    // at nice -1; its whole wait of 410 ms counts too.
+    // cpu0  a 0-420 | t 420-..
+    let credit = |sleeper: bool, parent: bool| {
+        let mut b = Build::new(1);
+        let mut first = vec![run(10)];
+        first.extend(parent.then_some(Step::Fork(1)));
+        first.push(run(490));
+        b.add("a", &first).nice = if sleeper { -1 } else { 0 };
+        let steps = [sleep(10), run(20)];
+        let t = b.add("t", &steps[usize::from(!sleeper)..]);
+        t.asleep = sleeper;
+        t.start = if sleeper { Some(0) } else { Some(10 * MS) };
+        if parent {
+            t.start = None;
+        }
+        let ran = on_one_cpu(&b, "o1", &[("child_first", "off")], 1000);
+        let runs = &ran.timeline.runs;
+        let turn = runs.iter().find(|r| r.1 == 1 && r.3 - r.2 > 15 * MS);
+        let begin = turn.unwrap().2 / MS;
+        let earned = |before: &dyn Fn(i64) -> bool| {
+            let all = series(&ran, 0, 1);
+            let last = all.iter().rfind(|(ms, _)| before(*ms as i64));
+            last.unwrap().1
+        };
+        (begin, earned(&|ms| ms < begin), earned(&|ms| ms <= begin))
+    };
+    assert_eq!(credit(false, false), (100, 0.0, 0.0), "started at 10 ms");
+    // The fork halves the slice before the tick of 10 ms: 91 left, 45 for a, less that tick.
+    assert_eq!(credit(false, true), (54, 0.0, 0.0), "forked at 10 ms");
+    let (begin, queued, ran) = credit(true, false);
+    assert_eq!((begin, queued), (420, 100e6), "woken");
+    assert!(ran > queued, "woken: {ran}");
+}
+
+#[test]
 fn staircase_equal_hogs_take_turns_of_one_interval() {
     // V28. Each step down is 10 ms: 120, 121, 122..
     // cpu0  a 0-10  b 10-20  c 20-30  a 30-40 ..
