@@ -29,7 +29,7 @@ use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wa
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12 and 6.17 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT, HRTICK.",
+    models: "Linux 6.6, 6.12, 6.17 and 6.18 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT, HRTICK.",
     tunables: &[
         time(
             "base_slice",

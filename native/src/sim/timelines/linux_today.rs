@@ -1,7 +1,7 @@
 //! EEVDF and sched_ext's example.
 use super::*;
 
-const ALL: [&str; 3] = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17"];
+const ALL: [&str; 4] = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17", "eevdf-6.18"];
 
 /// Requests of 3 ms, ticks of 1 ms.
 const ROUND: [(&str, &str); 2] = [("base_slice", "3ms"), ("hz", "1000")];
