@@ -18,6 +18,7 @@ SOURCES = {
     "jem": "The Jem Report, ULE against 4BSD, 2004",
     "atc": "The Battle of the Schedulers, ATC 2018, approximate",
     "wasted": "The Linux Scheduler: a Decade of Wasted Cores, EuroSys 2016, approximate",
+    "here": "recorded for this project, `benchmarks/workloads/counter-linux-6.18.csv`",
     "tick": "tick model of 4BSD written for this project",
 }
 
