@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
                     load.threads[t as usize].name
                 ),
                 "an end: that of all threads, or a time limit",
-                "give a time limit: until=\"10s\"",
+                "give a time limit: --stop-at 10s, in Python until=\"10s\"",
             ));
         }
         let ncpu = machine.ncpu();

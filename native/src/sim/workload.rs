@@ -254,11 +254,49 @@ impl Workload {
         if good {
             return Ok(());
         }
+        let (found, expected) = fault_of(step, n);
         Err(Error::usage(
-            format!("{who}, step {at}: {step:?} cannot be carried out"),
-            "steps that name threads of the workload, CPUs of the machine, an earlier step to go back to; a forked thread without a start time",
+            format!("{who}, step {at}: {found}"),
+            expected,
             "correct the step",
         ))
+    }
+}
+
+/// What is wrong with a step of a workload of `n` threads, and what would be right.
+fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
+    const A_THREAD: &str = "the number of a thread of the workload";
+    let unknown = |t: Tid| t >= n && t != SELF;
+    match *step {
+        Step::Signal { to: t, .. }
+        | Step::Fork(t)
+        | Step::SetPriority { of: t, .. }
+        | Step::SetAffinity { of: t, .. }
+            if unknown(t) =>
+        {
+            (format!("it names thread {t}, of {n} there are"), A_THREAD)
+        }
+        Step::Fork(t) => (
+            format!("it forks thread {t}, which has a start time"),
+            "a thread without a start time",
+        ),
+        Step::SetPriority { nice, rt_prio, .. } => (
+            format!("it sets nice {nice} and real-time priority {rt_prio}"),
+            "a nice value in -20..=19, a real-time priority in 1..=99",
+        ),
+        Step::SetAffinity { .. } => (
+            "it sets a mask without any CPU of the machine".to_string(),
+            "at least one CPU that the machine has",
+        ),
+        Step::Repeat { to, .. } => (
+            format!("it goes back to step {to}, which comes later"),
+            "an earlier step",
+        ),
+        Step::Signal { .. } | Step::WaitFor { .. } => (
+            "its signal has no channel".to_string(),
+            "a sender and a receiver for every signal",
+        ),
+        _ => (format!("{step:?} is out of range"), "a step as documented"),
     }
 }
 
