@@ -5,6 +5,7 @@ files of N lines, and reads each in a process of its own. CPU seconds are user p
 the best of three; RSS is the peak of the reading process. Columns as in decode.py:
 
 * events: decoded and counted, no tables
+* facts: the fact tables in memory, nothing inferred
 * memory: all fact tables, states and waits in memory
 * convert: the same, to Parquet on disk
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from decode import measure  # noqa: E402
+from decode import HOWS, measure  # noqa: E402
 
 FIXTURES = {
     "FreeBSD, ULE": "freebsd-ule-synthetic",
@@ -54,16 +55,17 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=2_000_000)
     arguments = parser.parse_args()
     print(f"{arguments.lines:,} lines; millions of lines per CPU-second")
-    print(f"{'system':<15}{'MB':>6}{'events':>9}{'memory':>9}{'convert':>9}{'RSS, MB':>10}")
+    heads = "".join(f"{how:>9}" for how in HOWS)
+    print(f"{'system':<15}{'MB':>6}{heads}{'RSS, MB':>10}")
     with tempfile.TemporaryDirectory() as folder:
         for system, name in FIXTURES.items():
             path = Path(folder) / "events.txt"
             source = ROOT / "fixtures" / f"{name}.capture" / "events.txt"
             lines = repeat(source, path, arguments.lines)
             size = path.stat().st_size / 1e6
-            found = [measure(how, path, 3) for how in ("events", "memory", "convert")]
-            rates = "".join(f"{lines / cpu / 1e6:>9.1f}" for cpu, _ in found)
-            print(f"{system:<15}{size:>6.0f}{rates}{found[2][1] / 1e6:>10.0f}")
+            found = [measure(how, path, 3) for how in HOWS]
+            rates = "".join(f"{lines / reading.cpu / 1e6:>9.1f}" for reading in found)
+            print(f"{system:<15}{size:>6.0f}{rates}{found[-1].rss / 1e6:>10.0f}")
 
 
 if __name__ == "__main__":
