@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LAG_SCHEDULERS: Mapping[str, str] = {
     "eevdf": "eevdf-6.17",
+    "eevdf-6.18": "eevdf-6.18",
     "eevdf-6.17": "eevdf-6.17",
     "eevdf-6.12": "eevdf-6.12",
     "eevdf-6.6": "eevdf-6.6",

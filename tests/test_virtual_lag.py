@@ -185,7 +185,7 @@ LOADS: dict[str, tuple[Workload, int]] = {
     "hackbench": (generators.hackbench(2, fan=4), 2),
     "cascade": (generators.cascade(8), 2),
 }
-EEVDF = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17"]
+EEVDF = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17", "eevdf-6.18"]
 
 
 def recorded(name: str, policy: str) -> ss.Trace:

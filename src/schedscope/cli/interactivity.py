@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="ule",
         metavar="NAME",
         help="whose rule: ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10),"
-        " eevdf (Linux 6.17; or eevdf-6.12, eevdf-6.6), cfs (2.6.32; or cfs-2.6.31)",
+        " eevdf (Linux 6.17; or eevdf-6.18, eevdf-6.12, eevdf-6.6), cfs (2.6.32; or cfs-2.6.31)",
     )
     parser.add_argument(
         "--set",
