@@ -246,11 +246,17 @@ def _queries(
         ) from error
     with processor:
         try:
-            return {
-                key: pl.from_pandas(processor.query(query).as_pandas_dataframe())
-                for key, query in queries.items()
-            }
+            return {key: _frame(processor.query(query)) for key, query in queries.items()}
         except Exception as error:
             raise UsageError(
                 f"trace_processor refuses the query: {error}", "PerfettoSQL"
             ) from error
+
+
+def _frame(result: Any) -> pl.DataFrame:
+    """The rows of an answer; by hand, as the package's own way wants pandas and pyarrow."""
+    columns: dict[str, list[Any]] = {name: [] for name in result.column_names}
+    for row in result:
+        for name, values in columns.items():
+            values.append(getattr(row, name))
+    return pl.DataFrame(columns, infer_schema_length=None, strict=False)
