@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, StepPatch
 
 from schedscope.plot.style import COLORS, FAINT, canvas, require
 
@@ -127,10 +127,26 @@ def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -
     x = (levels.edges - origin) / 1e9
     shades = ((levels.most, COLORS[5], 0.5), (levels.mean, COLORS[0], 1.0))
     for values, color, alpha in shades:
-        axes.stairs(
-            bottom + values * scale, x, baseline=bottom, fill=True, color=color, alpha=alpha
-        )
-    axes.stairs(bottom + 0.85 * levels.blind, x, baseline=bottom, fill=True, color=FAINT)
+        _stairs(axes, bottom + values * scale, x, bottom, color, alpha)
+    # Of what is mostly not there, only where it begins and ends.
+    blind = levels.blind.astype(np.int64)
+    turns = np.flatnonzero(np.diff(blind, prepend=-1))
+    edges = np.append(x[:-1][turns], x[-1])
+    _stairs(axes, bottom + 0.85 * blind[turns], edges, bottom, FAINT, 1.0)
+
+
+def _stairs(
+    axes: Axes,
+    values: npt.NDArray[np.floating[Any]],
+    edges: npt.NDArray[np.floating[Any]],
+    bottom: int,
+    color: str,
+    alpha: float,
+) -> None:
+    """`axes.stairs`, without a look at every edge for the limits of the axes, which are known."""
+    axes.add_artist(StepPatch(values, edges, baseline=bottom, fill=True, color=color, alpha=alpha))
+    axes.update_datalim([(edges[0], bottom), (edges[-1], bottom + 1)])
+    axes.autoscale_view(scaley=False)
 
 
 def _integral(edges: Ints, levels: Ints, at: Ints) -> Numbers:

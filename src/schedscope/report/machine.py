@@ -11,7 +11,7 @@ from schedscope.analysis.check import check, verdict
 from schedscope.analysis.cpu_efficiency import cpu_efficiency
 from schedscope.analysis.faults import STRETCHES
 from schedscope.analysis.once import once
-from schedscope.analysis.queue_depth import queue_depth
+from schedscope.analysis.queue_depth import queue_depth, queue_depth_parts
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.work_conservation import idle_episodes, wasted_time
 from schedscope.cli._output import Column
@@ -21,6 +21,9 @@ from schedscope.plot.work_conservation import plot_wasted_time
 from schedscope.report.section import Section, figure, table
 from schedscope.report.waiting import latency_columns
 from schedscope.trace import Trace
+
+_MANY = 200_000
+"""States from which on the queues are drawn from sums, not from every step."""
 
 
 def time(trace: Trace) -> Section:
@@ -54,7 +57,10 @@ def time(trace: Trace) -> Section:
 
 def cpus(trace: Trace) -> Section:
     """How many wanted each CPU, and how long they waited for it."""
-    depth = plot_queue_depth(queue_depth(trace), origin=trace.origin)
+    # Of more steps than there are pixels only means and maxima can be seen.
+    many = trace.states.select(pl.len()).collect().item() > _MANY
+    steps = queue_depth_parts(trace) if many else queue_depth(trace)
+    depth = plot_queue_depth(steps, origin=trace.origin)
     frame = runqueue_latency(trace, by="cpu").sort("cpu")
     columns = [Column("cpu", kind="id"), *latency_columns("cpu", trace)[1:]]
     return Section(

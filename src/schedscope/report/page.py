@@ -10,6 +10,7 @@ from html import escape
 
 from schedscope import units
 from schedscope.analysis.check import check, verdict
+from schedscope.analysis.occupancy import reading_once
 from schedscope.analysis.once import once
 from schedscope.cli import _headline
 from schedscope.report import findings, machine, moving, waiting
@@ -40,6 +41,11 @@ _WHOLE = 60_000
 
 def page(trace: Trace, focus: Focus | None = None) -> str:
     """The whole HTML document about `trace`; with a timeline of the stretch in `focus`."""
+    with reading_once(trace):
+        return _page(trace, focus)
+
+
+def _page(trace: Trace, focus: Focus | None) -> str:
     sections = [make(trace) for make in SECTIONS]
     if focus is not None:
         sections.insert(0, _timeline(trace, focus))
