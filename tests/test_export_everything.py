@@ -172,9 +172,10 @@ def test_trace_processors_slices_are_our_switches(
     idle = pl.col("utid") < trace.ncpu
     ids = trace.threads.select(next_utid="utid", tid=pl.when(idle).then(0).otherwise("tid"))
     ours = trace.switches.join(ids, on="next_utid").select("ts", "cpu", "tid").collect()
+    # Runs of no time share an instant and a CPU.
     mine = ours.sort(pl.all()).select(pl.all().cast(pl.Int64))
     theirs = slices.sort(pl.all()).select(pl.all().cast(pl.Int64))
-    # From a CPU's first switch on: what ran before it began out of sight. Runs of no time share ts and CPU.
+    # From a CPU's first switch on: what ran before it began out of sight.
     begun = theirs.join(mine, on=["ts", "cpu"], how="semi")
     assert begun.equals(mine)
     assert len(theirs) - len(begun) <= trace.ncpu
