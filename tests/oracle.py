@@ -350,8 +350,8 @@ def facts_in_order(
 ) -> Iterator[tuple[str, int, Row]]:
     """Every fact as (table, time, row), by time, then by table, then as the table has it.
 
-    But where times are equal, what a switch brings in was woken and moved there first, and a
-    waker still runs.
+    But where times are equal, a late start goes first, what a switch brings in was woken and
+    moved there first, and a waker still runs.
     """
     queues = {name: tables[name].to_dicts() for name in ORDER if name in tables}
     while waiting := {name: rows[0] for name, rows in queues.items() if rows}:
@@ -359,7 +359,9 @@ def facts_in_order(
         t = min(times.values())
         now = {name: waiting[name] for name in ORDER if times.get(name) == t}
         table = next(iter(now))
-        if table == "switches":
+        if "losses" in now and now["losses"]["reason"] == "late_start":
+            table = "losses"
+        elif table == "switches":
             switch, following = now["switches"], now["switches"]["next_utid"]
             to_wake = oracle.to_wake(following)
             if "wakeups" in now and (

@@ -1,7 +1,8 @@
 //! Reconstruction from fact tables that already exist: simulated traces,
 //! foreign Parquet, tests. Rows are merged in time order with the tie rule of
 //! docs/trace-model.md: switch, wakeup, migration, yield, then a loss (its
-//! `ts_begin` is the time of the last event before the gap).
+//! `ts_begin` is the time of the last event before the gap); but a late start,
+//! before which nothing was seen, first of all.
 
 use std::collections::HashMap;
 
@@ -496,10 +497,13 @@ impl Facts {
             let moved_first = table == 0
                 && heads[2] == heads[0]
                 && self.migrations[at[2]].utid == self.switches[at[0]].next_utid;
-            let table = match (woken_first, moved_first) {
-                (true, _) => 1,
-                (false, true) => 2,
-                (false, false) => table,
+            let unseen_first =
+                heads[4] == heads[table] && self.losses[at[4]].reason == LossReason::LateStart;
+            let table = match (unseen_first, woken_first, moved_first) {
+                (true, ..) => 4,
+                (false, true, _) => 1,
+                (false, false, true) => 2,
+                (false, false, false) => table,
             };
             match table {
                 0 => reconstruction.switch(&self.switches[at[0]]),

@@ -56,8 +56,13 @@ def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
     listed = threads.filter(
         (pl.col("utid") >= trace.ncpu) & pl.col("start_ts").is_null()
     ).with_columns(comm=names.index(pl.col("comm")))
+    # A process has its main thread's name: on Linux the one of the same number; FreeBSD numbers
+    # threads and processes apart, and the first thread told of is taken.
+    main = (
+        pl.col("pid") > 0 if trace.info.get("os") == "FreeBSD" else pl.col("tid") == pl.col("pid")
+    )
     processes = (
-        listed.filter(pl.col("tid") == pl.col("pid"))
+        listed.filter(main)
         .unique("pid", keep="first", maintain_order=True)
         .select("pid", ppid=pl.lit(0, pl.Int64), comm="comm")
     )

@@ -533,6 +533,11 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
     #[inline]
     fn head(&self) -> Option<Head> {
         match (&self.loss, &self.record) {
+            // Nothing was seen before a late start: it comes ahead of its instant.
+            (Some((begin, _, gap)), _) if gap.reason == LossReason::LateStart => Some(Head {
+                ts: begin.saturating_sub(1),
+                rank: LOSS_RANK,
+            }),
             (Some((begin, ..)), _) => Some(Head {
                 ts: *begin,
                 rank: LOSS_RANK,
