@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_waits, occupancy, recorded_cpus
+from schedscope.analysis.occupancy import coded_waits, occupancy
+from schedscope.analysis.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE
 
@@ -138,7 +139,7 @@ def _charged(
     for utid, number in threads.select("utid", "group").iter_rows():
         group[utid] = number
     totals, found = occupancy(trace).blame(
-        asked, group, _ngroups(threads), sorted(recorded_cpus(trace)),
+        asked, group, _ngroups(threads), recorded_cpus(trace),
         coded_waits(trace),
     )  # fmt: skip
     time = pl.col("time")

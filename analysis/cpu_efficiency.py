@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis.topology import recorded_cpus
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,12 +98,6 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
         irq_hard=pl.col("irq_hard"),
         irq_soft=pl.col("irq_soft"),
     )
-
-
-def recorded_cpus(trace: Trace) -> list[int]:
-    """Numbers of the CPUs that were recorded; they may have gaps."""
-    recorded = {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []}
-    return sorted(recorded or range(trace.ncpu))
 
 
 def _times(trace: Trace) -> pl.LazyFrame:

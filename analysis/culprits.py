@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_states, recorded_cpus
-from schedscope.analysis.topology import cpu_list
+from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis.topology import cpu_list, recorded_cpus
 from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
@@ -107,7 +107,7 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
     from schedscope import _native
 
     begin, end = trace.window
-    cpus = sorted(recorded_cpus(trace))
+    cpus = recorded_cpus(trace)
     masks = dict(trace.threads.select("utid", "affinity").collect().iter_rows())
     asked = [
         (utid, ts, ts + dur, allowed(masks.get(utid), cpus))

@@ -88,8 +88,3 @@ def coded_waits(trace: Trace) -> pl.DataFrame:
         pl.col("ts_ready").cast(pl.Int64),
         pl.col("cause").cast(CAUSE).to_physical().cast(pl.UInt8),
     ).collect()
-
-
-def recorded_cpus(trace: Trace) -> set[int]:
-    """Numbers of the CPUs that were recorded; they may have gaps."""
-    return {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []} or set(range(trace.ncpu))

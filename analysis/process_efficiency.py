@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.cpu_efficiency import recorded_cpus
 from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import SCHED_CLASS
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.occupancy import occupancy, recorded_cpus
+from schedscope.analysis.occupancy import occupancy
+from schedscope.analysis.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -177,7 +178,7 @@ def queue_depth_parts(trace: Trace, *, parts: int = 1200) -> pl.DataFrame:
         raise UsageError(f"parts={parts}", "1 or more")
     begin, end = trace.window
     parts = min(parts, max(end - begin, 1))
-    found = pl.DataFrame(occupancy(trace).parts(sorted(recorded_cpus(trace)), parts))
+    found = pl.DataFrame(occupancy(trace).parts(recorded_cpus(trace), parts))
     known = pl.col("dur") - pl.col("unknown")
     known = pl.when(known > 0).then(known)
     return found.filter(pl.col("dur") > 0).select(
@@ -246,7 +247,7 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
     begin, end = trace.window
     if begin == end:
         return pl.DataFrame(schema={name: _STEPS[name] for name in ("cpu", "ts")})
-    numbers = sorted(recorded_cpus(trace))
+    numbers = recorded_cpus(trace)
     return pl.DataFrame(occupancy(trace).levels(numbers, by == "machine"))
 
 
@@ -332,7 +333,7 @@ def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
     window = _window_edges(begin, end)
     found = _edges(trace)
     for cpu in [
-        *sorted(recorded_cpus(trace) | (found.keys() - {None})),  # type: ignore[type-var]
+        *sorted({*recorded_cpus(trace), *(found.keys() - {None})}),  # type: ignore[type-var]
         *([None] if None in found else []),
     ]:
         edges = found.pop(cpu) if cpu in found else window

@@ -24,6 +24,12 @@ PLACES = ("cpu", "core", "llc", "package", "numa_node")
 _LAST_CPU = (1 << 16) - 1
 
 
+def recorded_cpus(trace: Trace) -> list[int]:
+    """Numbers of the CPUs that were recorded, in order; they may have gaps."""
+    recorded = {int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []}
+    return sorted(recorded or range(trace.ncpu))
+
+
 def cpus_of(trace: Trace) -> list[int]:
     """Numbers of the CPUs that the trace knows, ascending; they may have gaps."""
     listed = trace.cpus.select("cpu").collect()["cpu"].to_list()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis.allowed_cpus import Masks, masks
-from schedscope.analysis.occupancy import coded_waits, occupancy, recorded_cpus
+from schedscope.analysis.occupancy import coded_waits, occupancy
 from schedscope.analysis.once import once
-from schedscope.analysis.topology import cpu_text
+from schedscope.analysis.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
 from schedscope.units import nanoseconds
@@ -183,7 +183,7 @@ class _Swept:
 
 def _read(trace: Trace) -> tuple[Occupancy, Masks]:
     read = occupancy(trace)
-    return read, masks(trace, frozenset(recorded_cpus(trace) | set(read.cpus)))
+    return read, masks(trace, frozenset({*recorded_cpus(trace), *read.cpus}))
 
 
 def _swept(trace: Trace) -> _Swept:
