@@ -73,7 +73,8 @@ def migrations(
     ...     "waker_utid": [3, 3, None], "waker_cpu": [1, 1, None],
     ... })
     >>> states = pl.DataFrame({
-    ...     "ts": [10], "dur": [10], "utid": [2], "state": ["sleeping"], "end": ["woken"],
+    ...     "ts": [10], "dur": [10], "utid": [2], "state": ["sleeping"], "cpu": [None],
+    ...     "end": ["woken"],
     ... })
     >>> tables = {"waits": waits, "states": states}
     >>> trace = Trace.from_tables(tables, {"ncpu": 2, "window": [0, 100]})

@@ -84,7 +84,8 @@ def virtual_lag(
     ...     "end": ["preempted", "switched", "window", "window"],
     ... })
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "a", "b"], "pid": [0, 7, 8],
-    ...     "tid": [0, 7, 8], "prio": [None, 120, 120], "sched_class": ["idle", "fair", "fair"]})
+    ...     "tid": [0, 7, 8], "prio": [None, 120, 120], "sched_class": ["idle", "fair", "fair"],
+    ...     "start_ts": [None] * 3, "parent_utid": [None] * 3})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
     ...     {"ncpu": 1, "window": [0, 10], "os": "Linux"})
     >>> virtual_lag(trace).select("comm", "weight", "lag", "lag_max", "ts_lag_max", "picks")

@@ -36,6 +36,7 @@ QUESTIONS = [
     "interactivity --model ule-2003",
     "latency",
     "migrations",
+    "off-cpu",
     "queue",
     "starvation",
     "wakers",
@@ -44,6 +45,7 @@ WHOLE = ["check", "info"]
 # A question that no CPU has; each says so.
 NO_CPU = {
     "efficiency --processes": "a process has no one CPU",
+    "off-cpu": "who is off the CPU is on none",
 }
 SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs are shared"}
 

@@ -48,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.top < 1:
         raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    if args.cpu:
+        raise UsageError("--cpu", "threads to choose", "who is off the CPU is on none")
     trace = _options.open_input(args)
     by = {"reason": [], "tid": ["comm", "tid"]}.get(args.by, [args.by])
-    frame = off_cpu(trace, by=by, where=_options.where(args, trace))
+    frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame.head(args.top)
     foot = []
     if len(shown) < len(frame):
