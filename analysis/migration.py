@@ -9,6 +9,7 @@ import polars as pl
 
 from schedscope.analysis.ledger import THREAD_COLUMNS, waits
 from schedscope.analysis.migration_cause import CAUSE, causes
+from schedscope.analysis.once import once
 from schedscope.analysis.since import since_last_run
 from schedscope.analysis.topology import DISTANCE, distances
 from schedscope.errors import UsageError
@@ -297,6 +298,12 @@ def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFra
     limit = nanoseconds(waited)
     if limit < 0:
         raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
+    # Most questions are about all threads, and several tables of a report: few rows beside waits.
+    found = once(_told, trace) if where is None else _told(trace, where)
+    return found.with_columns(waited=pl.col("queued") > limit)
+
+
+def _told(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
     begun = waits(
         trace,
         [
@@ -322,10 +329,7 @@ def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFra
     return (
         causes(trace, found)
         .join(distances(trace), on=["from_cpu", "to_cpu"], how="left")
-        .with_columns(
-            queued=pl.col("ts") - pl.col("arrived"),
-            waited=pl.col("ts") - pl.col("arrived") > limit,
-        )
+        .with_columns(queued=pl.col("ts") - pl.col("arrived"))
     )
 
 

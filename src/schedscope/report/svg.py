@@ -25,6 +25,10 @@ def inline_svg(axes: Axes, title: str) -> str:
     assert isinstance(figure, Figure)
     text = io.StringIO()
     with mpl.rc_context(_RC):
+        # With a layout engine savefig draws twice, the first time for the layout alone.
+        if layout := figure.get_layout_engine():
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
