@@ -1,7 +1,7 @@
 """The timeline on a long trace: time and bytes of an answer, frames per second while it moves.
 
-    PYTHONPATH=src:tests python benchmarks/timeline.py TRACE
-    PYTHONPATH=src:tests python benchmarks/timeline.py TRACE --check     and fail beyond the limits
+    python benchmarks/timeline.py TRACE
+    python benchmarks/timeline.py TRACE --check     and fail beyond the limits
 
 TRACE is best a .sched folder of 10 M events (benchmarks/analyses.py generates one). First the
 answers alone: the very first builds the lanes, the others zoom in around the worst wait. Then the
@@ -21,11 +21,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from browser import Browser
-from widget_page import kernel, widget_page
-
 import schedscope as ss
 from schedscope.timelines.answer import Timeline
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from browser import Browser  # noqa: E402
+from widget_page import kernel, widget_page  # noqa: E402
 
 LIMIT_WORK_MS = 1000 / 30
 LIMIT_ANSWER_S = 0.25
