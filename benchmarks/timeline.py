@@ -26,8 +26,8 @@ from schedscope.timelines.answer import Timeline
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browser import Browser  # noqa: E402
-from widget_page import kernel, widget_page  # noqa: E402
+from browser import Browser
+from widget_page import kernel, widget_page
 
 LIMIT_WORK_MS = 1000 / 30
 LIMIT_ANSWER_S = 0.25
