@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from schedscope.cli._progress import Progress
@@ -43,6 +44,21 @@ def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") 
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     select.add_argument("--tid", type=int, action="append", help="this thread")
     select.add_argument("--cpu", type=int, action="append", help="this CPU")
+
+
+def groups(text: str, known: Collection[str]) -> list[str]:
+    """The columns of `--by NAME,...`, none for `all`; raises `UsageError` for an unknown one."""
+    by = [] if text == "all" else [name.strip() for name in text.split(",")]
+    for name in by:
+        if name not in known:
+            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(known)}")
+    return by
+
+
+def check_top(args: argparse.Namespace, what: str = "rows") -> None:
+    """Raises `UsageError` for a `--top` that leaves nothing."""
+    if args.top is not None and args.top < 1:
+        raise UsageError(f"--top {args.top}", f"a number of {what}, 1 or more")
 
 
 def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,12 +78,8 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.residency import residency
     from schedscope.analysis.topology import cpu_text
 
-    by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]
-    for name in by:
-        if name not in GROUPS:
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(GROUPS)}")
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    by = _options.groups(args.by, GROUPS)
+    _options.check_top(args)
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     head = [*_headline.headline(trace)]

@@ -61,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from schedscope.analysis.antagonists import antagonists
 
-    if args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of antagonists, 1 or more")
+    _options.check_top(args, "antagonists")
     if args.together and args.victims is not None:
         raise UsageError("--together with --victims", "one of them", "leave one out")
     trace = _options.open_input(args)

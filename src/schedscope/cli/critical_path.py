@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     from schedscope.analysis.critical_path import critical_path
 
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     trace = _options.open_input(args)
     utid = args.utid if args.utid is not None else _utid(trace, args.tid)
     # A cut trace ends where it was cut; a whole one may outlive the thread.

@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     if (args.comm or args.pid or args.tid) and not (args.processes or args.preemption):
         if args.machine:
             raise UsageError("--machine with threads selected", "one of them", "leave one out")
@@ -122,13 +121,7 @@ def _by(args: argparse.Namespace) -> list[str]:
         if args.by:
             raise UsageError(f"--by {args.by}", "--runs or --processes with it")
         return []
-    text = args.by or ("comm" if args.runs else "pid")
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in _GROUPS[table]:
-            known = ", ".join(_GROUPS[table])
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {known}")
-    return [] if names == ["all"] else names
+    return _options.groups(args.by or ("comm" if args.runs else "pid"), _GROUPS[table])
 
 
 def _notes(frame: pl.DataFrame) -> list[str]:

@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.lag import lag
     from schedscope.analysis.weights import weight_notes
 
-    if args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     if args.every and args.cpu:
         raise UsageError("--every with --cpu", "one of them", "the lag over time is over all CPUs")
     trace = _options.open_input(args)

@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     from schedscope.analysis.work_conservation import idle_episodes, wasted_time
 
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     args.by = args.by or ("tid" if args.comm or args.pid or args.tid else "cpu")
     about_threads = args.episodes or args.by != "cpu"
     if not about_threads and (args.comm or args.pid or args.tid):

@@ -68,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from schedscope.analysis.virtual_lag import LAG_SCHEDULERS
 
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     owes = args.model in LAG_SCHEDULERS
     sorts = LAG_SORTS if owes else SORTS
     if args.sort and args.sort not in sorts:

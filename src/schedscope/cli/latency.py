@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,12 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
     from schedscope.analysis.runqueue_latency import runqueue_latency
 
-    by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]
-    for name in by:
-        if name not in GROUPS:
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(GROUPS)}")
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    by = _options.groups(args.by, GROUPS)
+    _options.check_top(args)
     trace = _options.open_input(args)
     if args.definition:
         from schedscope.analysis.definitions import as_defined

@@ -82,12 +82,8 @@ def run(args: argparse.Namespace) -> int:
     )
     from schedscope.analysis.migration_cause import migration_agreement
 
-    by = [] if args.by == "all" else [name.strip() for name in args.by.split(",")]
-    for name in by:
-        if name not in GROUPS:
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(GROUPS)}")
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    by = _options.groups(args.by, GROUPS)
+    _options.check_top(args)
     if args.every and (args.matrix or args.list or args.ping_pong):
         raise UsageError("--every with --matrix, --list or --ping-pong", "one of them")
     trace = _options.open_input(args)

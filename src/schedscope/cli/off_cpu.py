@@ -46,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from schedscope.analysis.off_cpu import off_cpu
 
-    if args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     if args.cpu:
         raise UsageError("--cpu", "threads to choose", "who is off the CPU is on none")
     trace = _options.open_input(args)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
 
-    if args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     alone = args.share is None and args.lag is None
     limits: dict[str, Any] = {
         "threshold": args.threshold or (DEFAULT if alone else None),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from schedscope.analysis.wakers import wakers
 
-    if args.top < 1:
-        raise UsageError(f"--top {args.top}", "a number of rows, 1 or more")
+    _options.check_top(args)
     trace = _options.open_input(args)
     frame = wakers(trace, by=args.by, where=_options.where(args, trace))
     shown = frame.head(args.top)
