@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import pytest
 from decoded import FIXTURES
-from together import PROGRAMS, TRACES, compare, markdown, opened, record, unpacked
+from together import PROGRAMS, BPF, TRACES, compare, markdown, opened, record, unpacked
 
 import schedscope as ss
 
@@ -24,13 +24,18 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
 
 
 def assert_same_switches(table: pl.DataFrame) -> None:
-    """Every recorder has the reference's switches but for what it says it lost, and edges."""
+    """Every recorder has the reference's switches but for what it says it lost, and edges.
+
+    At times the kernel hands its trace events no switch from a CPU's idle thread, while BPF
+    programs get them: who reads trace events has a chain break for each.
+    """
     assert table["recorder"].to_list() == list(TRACES)
     reference = table["switches"][0]
     assert reference > 500
     for row in table.to_dicts():
         missing = row["only ftrace"] + row["only here"]
-        assert missing <= row["lost"] + reference // 50, row
+        untraced = row["in breaks"] if row["recorder"] in BPF else 0
+        assert missing <= row["lost"] + untraced + reference // 50, row
         assert row["stamps apart p50"] < 20_000, row
 
 

@@ -38,6 +38,8 @@ TRACES = {
     "perfetto": "perfetto.pftrace",
 }
 """The first is what the others are compared with."""
+BPF = ("bpftrace", "dtrace")
+"""Their probes are BPF programs; the others read the kernel's trace events."""
 _VARIABLES = {
     "dtrace": "DTRACE",
     "bpftrace": "SCHEDSCOPE_BPFTRACE",
@@ -119,6 +121,21 @@ def matched(a: pl.DataFrame, b: pl.DataFrame) -> list[tuple[int, int]]:
     return pairs
 
 
+def rest(view: pl.DataFrame, rows: list[int]) -> pl.DataFrame:
+    """What is left of `view` without `rows`."""
+    return view.with_row_index("row").filter(~pl.col("row").is_in(rows))
+
+
+def in_breaks(view: pl.DataFrame, other: ss.Trace) -> int:
+    """Switches where `other` tells a chain break: its records show that it missed one there."""
+    shift = int(other.fact("clock", "from_mono") or 0)
+    breaks = other.losses.filter(pl.col("reason") == "chain_break").select(
+        "cpu", begin=pl.col("ts_begin") - shift - NEAR, end=pl.col("ts_end") - shift + NEAR
+    )
+    inside = view.lazy().join(breaks, on="cpu").filter(pl.col("ts").is_between("begin", "end"))
+    return inside.select("row").unique().collect().height
+
+
 def readers(traces: dict[str, ss.Trace]) -> set[int]:
     """Thread ids of bpftrace and DTrace, whom events wake from inside the kernel's probes."""
     found: set[int] = set()
@@ -146,13 +163,16 @@ def compare(traces: dict[str, ss.Trace]) -> pl.DataFrame:
         apart = (b["ts"] - a["ts"]).abs()
         off = (b["wait"] - a["wait"]).drop_nulls().abs()
         missing = a.filter(a["wait"].is_not_null() & b["wait"].is_null())
+        alone = rest(first, [i for i, _ in pairs]), rest(view, [j for _, j in pairs])
         rows.append(
             {
                 "recorder": name,
                 "switches": len(view),
                 "common": len(pairs),
-                f"only {reference}": len(first) - len(pairs),
-                "only here": len(view) - len(pairs),
+                f"only {reference}": len(alone[0]),
+                "only here": len(alone[1]),
+                "in breaks": in_breaks(alone[0], traces[name])
+                + in_breaks(alone[1], traces[reference]),
                 "stamps apart p50": int(apart.median() or 0),
                 "stamps apart p99": int(apart.quantile(0.99) or 0),
                 "waits in both": len(off),
