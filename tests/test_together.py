@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import pytest
 from decoded import FIXTURES
-from together import PROGRAMS, BPF, TRACES, compare, markdown, opened, record, unpacked
+from together import BPF, PROGRAMS, TRACES, compare, markdown, opened, record, unpacked
 
 import schedscope as ss
 
