@@ -57,6 +57,20 @@ impl Error {
         }
     }
 
+    /// The same about bytes of the file `name`, where the reader did not know the name.
+    #[must_use]
+    pub fn within(mut self, name: impl fmt::Display) -> Self {
+        if let Self::Report {
+            kind: Kind::Format,
+            found,
+            ..
+        } = &mut self
+        {
+            *found = format!("{name}: {found}");
+        }
+        self
+    }
+
     /// `doing` completes the sentence "cannot ...", e.g. `read x.dat`.
     pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
         Self::Report {

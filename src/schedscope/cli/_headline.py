@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
+from schedscope.units import several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -52,30 +53,30 @@ def doubts(trace: Trace) -> list[str]:
     losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":
-            found.append(f"{_several(intervals, 'break')} in the chain of switches")
+            found.append(f"{several(intervals, 'break')} in the chain of switches")
         elif reason == "exit_hole":
-            found.append(f"{_several(intervals, 'hole')} at thread exits")
+            found.append(f"{several(intervals, 'hole')} at thread exits")
         elif reason in ("late_start", "early_end"):
             edge = "started late" if reason == "late_start" else "ended early"
-            found.append(f"{_several(intervals, 'CPU')} {edge}")
+            found.append(f"{several(intervals, 'CPU')} {edge}")
         else:
-            events = f"{count:,} events" if count else "events"
-            found.append(f"{events} lost by {reason} in {_several(intervals, 'place')}")
+            found.append(f"{_events(count)} lost by {reason} in {several(intervals, 'place')}")
     for loss in trace.info.get("unplaced_losses") or []:
         where = f" on CPU {loss['cpu']}" if loss.get("cpu") is not None else ""
-        events = f"{loss['count']:,} events" if loss.get("count") else "events"
-        found.append(f"{events} lost{where}, place unknown")
+        found.append(f"{_events(loss.get('count'))} lost{where}, place unknown")
     counters = trace.info.get("reconstruction") or {}
     if n := counters.get("missing_wakeups"):
-        found.append(f"{_several(n, 'wakeup')} not recorded")
+        found.append(f"{several(n, 'wakeup')} not recorded")
     if n := counters.get("contradictions"):
-        found.append(_several(n, "contradiction"))
+        found.append(several(n, "contradiction"))
     unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
     if unknown and trace.duration:
         share = unknown / (trace.duration * trace.ncpu)
         found.append(f"{units.percent(share)} of CPU time unknown")
+    if warnings := trace.info.get("warnings"):
+        found.append(f"{several(len(warnings), 'warning')} (schedscope check shows them)")
     return found
 
 
-def _several(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+def _events(count: int | None) -> str:
+    return several(count, "event") if count else "events"

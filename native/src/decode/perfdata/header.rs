@@ -87,7 +87,7 @@ pub struct Header {
 
 pub fn damaged(what: &str) -> Error {
     Error::format(
-        format!("perf.data: {what}"),
+        what,
         "a file as perf record writes it",
         "copy the file again; if it is whole, try `perf report --header-only -i FILE` on it",
     )
@@ -105,14 +105,14 @@ impl Header {
         read_at(file, &mut head[..have], 0)?;
         if head.starts_with(b"2ELIFREP") {
             return Err(Error::format(
-                "perf.data: recorded on a machine of the other byte order",
+                "recorded on a machine of the other byte order",
                 "a little-endian file",
                 "convert it where it was recorded: `perf script -F comm,tid,cpu,time,event,trace > trace.txt`, then open that",
             ));
         }
         if head.starts_with(b"PERFFILE") {
             return Err(Error::format(
-                "perf.data: written in the format of before 2010 (magic PERFFILE)",
+                "written in the format of before 2010 (magic PERFFILE)",
                 "magic PERFILE2",
                 "record again with a perf of this decade",
             ));
@@ -138,7 +138,7 @@ impl Header {
         let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
         if data.1 == 0 {
             return Err(Error::format(
-                "perf.data: its header says 0 bytes of records: perf record was killed before it could finish the file",
+                "its header says 0 bytes of records: perf record was killed before it could finish the file",
                 "a file that perf record closed",
                 "record again and end perf with Ctrl-C or SIGINT; \
                  `perf record -o - ... > FILE` gives a file that survives a kill",
@@ -152,7 +152,7 @@ impl Header {
             // Names and formats of the events are stored behind the records.
             return Err(Error::format(
                 format!(
-                    "perf.data: the file ends at byte {len}, its records should go on to byte {end}, and the event descriptions come after them"
+                    "the file ends at byte {len}, its records should go on to byte {end}, and the event descriptions come after them"
                 ),
                 "a whole file",
                 "copy the file again; it cannot be decoded without its last part",

@@ -41,12 +41,19 @@ pub struct PerfData {
     file: Arc<File>,
     bytes: u64,
     warnings: Vec<String>,
+    /// As errors name it.
+    name: String,
 }
 
 impl PerfData {
     /// Opens and scans the file.
     pub fn open(path: &Path) -> Result<Self> {
-        let opening = |error| Error::io(format!("open {}", path.display()), &error);
+        let name = path.display().to_string();
+        Self::scanned(path, &name).map_err(|error| error.within(&name))
+    }
+
+    fn scanned(path: &Path, name: &str) -> Result<Self> {
+        let opening = |error| Error::io(format!("open {name}"), &error);
         let file = Arc::new(File::open(path).map_err(opening)?);
         let len = file.metadata().map_err(opening)?.len();
         let header = Header::read(&file, len)?;
@@ -136,6 +143,7 @@ impl PerfData {
             file,
             bytes,
             warnings,
+            name: name.to_owned(),
         })
     }
 }
@@ -196,7 +204,8 @@ impl Source for PerfData {
                 }
                 Ok(())
             },
-        )?;
+        )
+        .map_err(|error| error.within(&self.name))?;
         for lost in losses {
             sink.event(&loss(lost))?;
         }

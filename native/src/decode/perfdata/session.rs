@@ -75,14 +75,14 @@ impl Session {
     pub fn new(attrs: &[Attr], features: &Features) -> Result<Self> {
         if attrs.is_empty() || attrs.len() >= usize::from(NO_EVENT) {
             return Err(Error::format(
-                format!("perf.data: it describes {} recorded events", attrs.len()),
+                format!("it describes {} recorded events", attrs.len()),
                 "one or more",
                 "record scheduler events: `perf sched record`",
             ));
         }
         let mut formats: FxHashMap<u64, (&str, EventFormat)> = FxHashMap::default();
         for f in &features.formats {
-            let format = EventFormat::parse(&f.text, "perf.data")?;
+            let format = EventFormat::parse(&f.text, "its tracepoints")?;
             formats.insert(u64::from(format.id), (f.system.as_str(), format));
         }
         let mut events = Vec::with_capacity(attrs.len());
@@ -125,7 +125,7 @@ impl Session {
         }
         if unnamed > 0 && formats.is_empty() {
             return Err(Error::format(
-                "perf.data: the formats of its tracepoints are missing (feature TRACING_DATA)",
+                "the formats of its tracepoints are missing (feature TRACING_DATA)",
                 "a file that carries them, as every whole file of perf record does",
                 "record again and let perf finish the file",
             ));
@@ -138,7 +138,7 @@ impl Session {
                 .collect();
             return Err(Error::format(
                 format!(
-                    "perf.data: it holds no scheduler events (tracepoints in it: {})",
+                    "it holds no scheduler events (tracepoints in it: {})",
                     if names.is_empty() {
                         "none".to_owned()
                     } else {
@@ -155,7 +155,7 @@ impl Session {
             let at = events[0].layout.id_at();
             if at.is_none() || events.iter().any(|event| event.layout.id_at() != at) {
                 return Err(Error::format(
-                    "perf.data: its samples do not say which of the recorded events they belong to",
+                    "its samples do not say which of the recorded events they belong to",
                     "sample ids at one place in all of them",
                     "record with a perf newer than 3.12",
                 ));
@@ -253,7 +253,7 @@ impl EventPlan {
 
 fn unusable(name: &str, lack: &str, options: &str) -> Error {
     Error::format(
-        format!("perf.data: the samples of {name} carry {lack}"),
+        format!("the samples of {name} carry {lack}"),
         "raw data, time and CPU in every sample, as `perf sched record` asks for",
         format!(
             "record again with `perf record {options} -e 'sched:*' ...` or `perf sched record`"
