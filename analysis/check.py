@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WARN_RECORDER_SHARE = 0.05
 """Above this share of the running time, the recorder is its own customer."""
 
+MANY = 10
+"""Switches to an idle thread without one from it that are no accident."""
+
 
 def check(trace: Trace) -> pl.DataFrame:
     """One row per question asked of the trace: what was found, and how bad that is.
@@ -137,7 +140,25 @@ def _chain_breaks(trace: Trace) -> CheckRow:
     if found and trace.ncpu > 1:
         cpu, most = per_cpu.row(0)
         text += f", {count(most)} on CPU {cpu}"
+    if found and (mute := _mute_idle(trace)):
+        cpus = ", ".join(str(cpu) for cpu in mute)
+        text += f"; on CPU {cpus} every switch from idle is missing"
+        if trace.info.get("os") == "Linux":
+            text += " (BPF programs may get what trace events do not: -t bpftrace, -t dtrace)"
     return part("chain breaks", found, _number(trace.switches), text)
+
+
+def _mute_idle(trace: Trace) -> list[int]:
+    """CPUs that are seen to go idle again and again, and never to leave it."""
+    idle = (
+        trace.switches.group_by("cpu")
+        .agg(
+            into=(pl.col("next_utid") == pl.col("cpu")).sum(),
+            out=(pl.col("prev_utid") == pl.col("cpu")).sum(),
+        )
+        .filter(pl.col("into") >= MANY, pl.col("out") == 0)
+    )
+    return idle.sort("cpu").collect()["cpu"].to_list()
 
 
 def _contradictions(trace: Trace) -> CheckRow:

@@ -208,6 +208,20 @@ def test_chain_breaks_are_counted_by_cpu() -> None:
     assert row["text"].endswith("2 on CPU 1")
 
 
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_cpu_that_never_leaves_its_idle_thread_is_named(seen: int) -> None:
+    """A kernel may leave switches from one CPU's idle thread out of all its trace events."""
+    lines = [f"{10 * i} cpu1: B S -> idle" for i in range(2, 14)]
+    lines += [f"{10 * i + 5} cpu0: idle -> A" for i in range(2, 14, 2)]
+    lines += [f"{10 * i + 7} cpu0: A S -> idle" for i in range(2, 14, 2)]
+    lines += ["145 cpu1: idle -> B"] * seen
+    lines.sort(key=lambda line: int(line.split()[0]))
+    trace = traced(world("\n".join(lines), window=(0, 200)), os="Linux")
+    text = finding(trace, "chain breaks")["text"]
+    assert ("on CPU 1 every switch from idle is missing" in text) == (seen == 0)
+    assert "CPU 0" not in text
+
+
 def test_losses_weigh_by_the_time_they_cover() -> None:
     """One CPU for 10 ns and both for 20 ns are 50 of 200 ns."""
     trace = traced(
