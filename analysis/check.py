@@ -187,7 +187,18 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = _number(trace.waits.filter(woken)) + found
-    return part("missing wakeups", found, total, of(found, total, "switch-ins after a sleep"))
+    own = min(_own_without_begin(trace), found)
+    text = of(found - own, total, "switch-ins after a sleep")
+    if own:
+        text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
+    return part("missing wakeups", found - own, total, text)
+
+
+def _own_without_begin(trace: Trace) -> int:
+    """Waits of the recorder's threads whose begin was not seen; bpftrace's script hides them."""
+    own = trace.threads.filter("recorder").select("utid")
+    unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
+    return _number(unseen.join(own, on="utid", how="semi"))
 
 
 def _spurious_wakeups(trace: Trace) -> CheckRow:
@@ -271,10 +282,12 @@ def _start_skew(trace: Trace) -> CheckRow:
 
 
 def _open_waits(trace: Trace) -> CheckRow:
-    """Waits of which one side was not seen."""
+    """Waits of which one side was not seen; the recorder's own are no one's result."""
     total = _number(trace.waits)
+    recorders = trace.threads.filter("recorder").select("utid")
     sides = dict(
         trace.waits.filter(pl.col("censored") != "none")
+        .join(recorders, on="utid", how="anti")
         .group_by(pl.col("censored").cast(pl.String))
         .len()
         .collect()

@@ -62,6 +62,8 @@ struct Shared<'a> {
     lines: u64,
     done: u64,
     total: u64,
+    /// Nothing later is told.
+    until: i64,
 }
 
 enum Kind {
@@ -159,11 +161,15 @@ impl<'a> Stream for Merged<'a> {
     }
 
     fn pop(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
+        let late = self.head().is_some_and(|head| head.ts > shared.until);
         let stream = &mut self.1;
         shared.lines += 1;
         shared.done += stream.line.len() as u64 + 1;
         if shared.lines.is_multiple_of(REPORT) {
             sink.progress((shared.total + shared.done) / 2, shared.total)?;
+        }
+        if late {
+            return stream.advance();
         }
         match &mut stream.kind {
             Kind::Lines(Some(start)) => {
@@ -215,7 +221,7 @@ impl Source for Bpftrace {
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut sorted = sort_out(&self.lines, self.info.ncpu, self.info.window.0, sink)?;
+        let mut sorted = sort_out(&self.lines, self.info.ncpu, self.info.window, sink)?;
         sorted.gaps.sort_by_key(|gap| gap.ts_begin);
         let mut streams = Vec::new();
         let files = std::mem::take(&mut sorted.lines).into_iter();
@@ -240,6 +246,7 @@ impl Source for Bpftrace {
             lines: 0,
             done: 0,
             total,
+            until: sorted.until.unwrap_or(i64::MAX),
         };
         let mut merged: Vec<Merged<'_>> = streams
             .into_iter()

@@ -39,6 +39,9 @@ pub struct Sorted {
     pub recorder_tid: Option<u32>,
     /// The recording's end, if its line arrived.
     pub end: Option<i64>,
+    /// Last instant of which all lines of all CPUs arrived, if that is behind the window: what
+    /// comes later is one CPU's story only.
+    pub until: Option<i64>,
     /// A line without its end: the file was cut.
     pub torn: bool,
     /// Lines that are none of the script's, and the first one's number.
@@ -53,11 +56,11 @@ struct Last {
     since: i64,
 }
 
-/// Sorts out `path`. `begin` is when recording was switched on, if known.
+/// Sorts out `path`. `window`: when recording was known to be on.
 pub fn sort_out(
     path: &Path,
     ncpu: u16,
-    begin: Option<i64>,
+    window: (Option<i64>, Option<i64>),
     sink: &mut dyn EventSink,
 ) -> Result<Sorted> {
     let doing = || format!("read {}", path.display());
@@ -73,7 +76,7 @@ pub fn sort_out(
     }
     let mut last = vec![
         Last {
-            ts: begin.unwrap_or(i64::MIN),
+            ts: window.0.unwrap_or(i64::MIN),
             ..Last::default()
         };
         usize::from(ncpu)
@@ -111,7 +114,7 @@ pub fn sort_out(
         match line.first() {
             None => continue,
             Some(b'#' | b'@') => {
-                note(&line, &mut sorted, &last, hidden.as_mut_slice())?;
+                note(&line, &mut sorted, window.1, &last, &mut hidden)?;
                 continue;
             }
             Some(_) => {}
@@ -160,6 +163,9 @@ pub fn sort_out(
             "bpftrace may have failed at once: look at stderr.txt in the capture",
         ));
     }
+    if let Some(until) = sorted.until {
+        sorted.gaps.retain(|gap| gap.ts_begin < until);
+    }
     sorted.lines = lines
         .into_iter()
         .map(Spool::finish)
@@ -179,7 +185,13 @@ fn header(line: &[u8]) -> Option<u32> {
 }
 
 /// Lines about the recording itself.
-fn note(line: &[u8], sorted: &mut Sorted, last: &[Last], hidden: &mut [Spool]) -> Result<()> {
+fn note(
+    line: &[u8],
+    sorted: &mut Sorted,
+    window_end: Option<i64>,
+    last: &[Last],
+    hidden: &mut [Spool],
+) -> Result<()> {
     let Ok(text) = std::str::from_utf8(line) else {
         return Ok(());
     };
@@ -198,13 +210,18 @@ fn note(line: &[u8], sorted: &mut Sorted, last: &[Last], hidden: &mut [Spool]) -
         && let Some(before) = last.get(cpu)
     {
         let arrived = before.seq.map_or(0, |seq| seq + 1);
-        let made = u64::try_from(made).unwrap_or(0);
-        if let (true, Some(end)) = (made > arrived, sorted.end) {
+        let missing = u64::try_from(made).unwrap_or(0).saturating_sub(arrived);
+        if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
+            // bpftrace leaves its probes one after the other, and reads no more meanwhile.
+            sorted.until = Some(sorted.until.map_or(before.ts, |ts| ts.min(before.ts)));
+        } else if missing > 0
+            && let Some(end) = sorted.end
+        {
             sorted.gaps.push(Gap {
                 cpu: cpu as u16,
                 ts_begin: before.ts.min(end),
                 ts_end: end,
-                count: made - arrived,
+                count: missing,
             });
         }
     } else if let Some((cpu, ts)) = indexed("@late[")
