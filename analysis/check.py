@@ -181,24 +181,32 @@ def _unseen_switch_ins(trace: Trace) -> CheckRow:
 
 def _missing_wakeups(trace: Trace) -> CheckRow:
     """Switch-ins of a sleeping thread that nobody was seen to wake."""
-    found = _counter(trace, "missing_wakeups")
-    if found is None:
+    counted = missing_wakeups(trace)
+    if counted is None:
         return unanswered("missing wakeups", "rows", "the trace does not count them")
+    found, own = counted
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
-    total = _number(trace.waits.filter(woken)) + found
-    own = min(_own_without_begin(trace), found)
-    text = of(found - own, total, "switch-ins after a sleep")
+    total = _number(trace.waits.filter(woken)) + found + own
+    text = of(found, total, "switch-ins after a sleep")
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
-    return part("missing wakeups", found - own, total, text)
+    return part("missing wakeups", found, total, text)
 
 
-def _own_without_begin(trace: Trace) -> int:
-    """Waits of the recorder's threads whose begin was not seen; bpftrace's script hides them."""
-    own = trace.threads.filter("recorder").select("utid")
+def missing_wakeups(trace: Trace) -> tuple[int, int] | None:
+    """Switch-ins that nobody was seen to wake: of others, and of the recorder's own threads.
+
+    The recorders' scripts may leave out their own wakeups (bpftrace's does): that is nothing lost.
+    None where the trace does not count them.
+    """
+    found = _counter(trace, "missing_wakeups")
+    if not found:
+        return None if found is None else (0, 0)
+    recorders = trace.threads.filter("recorder").select("utid")
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
-    return _number(unseen.join(own, on="utid", how="semi"))
+    own = min(_number(unseen.join(recorders, on="utid", how="semi")), found)
+    return found - own, own
 
 
 def _spurious_wakeups(trace: Trace) -> CheckRow:

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import schedscope as ss
 from schedscope import _native
+from schedscope.analysis.check import missing_wakeups
 from schedscope.errors import FormatError, SchedscopeError
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "linux-bpftrace.capture"
@@ -174,3 +176,15 @@ def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]
         data[int(place * len(data))] = byte
     with contextlib.suppress(SchedscopeError):
         decode(write(tmp_path, [bytes(data)]))
+
+
+def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
+    """The script leaves wakeups of its own thread out: the header's tid tells whose."""
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
+    own = LINES[0].split(b"tid=")[1].split()[0]
+    hidden = unseen.filter(pl.col("tid") == int(own)).collect().height
+    others, recorders = missing_wakeups(trace) or (0, 0)
+    assert others + recorders == trace.info["reconstruction"]["missing_wakeups"]
+    assert recorders >= hidden > 1000
+    assert others < 30

@@ -49,6 +49,8 @@ def doubts(trace: Trace) -> list[str]:
     """What the trace could not tell, each in a few words; empty if it told everything."""
     import polars as pl
 
+    from schedscope.analysis.check import missing_wakeups
+
     found = []
     losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
     for reason, intervals, count in sorted(losses.iter_rows()):
@@ -65,8 +67,8 @@ def doubts(trace: Trace) -> list[str]:
         where = f" on CPU {loss['cpu']}" if loss.get("cpu") is not None else ""
         found.append(f"{_events(loss.get('count'))} lost{where}, place unknown")
     counters = trace.info.get("reconstruction") or {}
-    if n := counters.get("missing_wakeups"):
-        found.append(f"{several(n, 'wakeup')} not recorded")
+    if (missing := missing_wakeups(trace)) and missing[0]:
+        found.append(f"{several(missing[0], 'wakeup')} not recorded")
     if n := counters.get("contradictions"):
         found.append(several(n, "contradiction"))
     unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
