@@ -36,9 +36,10 @@ def test_a_workload_is_recorded_within_its_window(tmp_path: Path) -> None:
     times = trace.switches.collect()["ts"]
     # Recording is on before `begin` is read: perf's answer is looked for every quarter second.
     assert times.is_between(begin - 2 * 10**9, end + 2 * 10**9).all()
-    assert times.is_between(begin, end).mean() > 0.3
     born = trace.threads.filter(pl.col("start_ts").is_not_null()).collect()
-    assert {"true", "sleep"} <= set(born["comm"])
+    load = born.filter(pl.col("comm").is_in(["true", "sleep"]))
+    assert set(load["comm"]) == {"true", "sleep"}
+    assert load.select(pl.col("start_ts").is_between(begin, end).sum()).item() >= 3
     assert trace.threads.filter(pl.col("affinity").is_not_null()).collect().height > 10
 
 

@@ -99,7 +99,7 @@ impl PerfData {
                 scan.unknown_ids
             ));
         }
-        if attrs.iter().any(header::Attr::inherit) {
+        if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
                  and what the CPUs did in between is not known"
