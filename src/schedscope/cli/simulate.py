@@ -257,7 +257,11 @@ def _extraction(report: dict[str, Any]) -> list[str]:
     """What the extraction kept, cut and guessed; all of it stands in the JSON form."""
 
     def n(key: str, words: str) -> str | None:
-        return f"{units.count(report[key])} {words}" if report[key] else None
+        """`(s)` in the words is there for more than one."""
+        found = report[key]
+        words = words.replace("(es)", "" if found == 1 else "es")
+        words = words.replace("(s)", "" if found == 1 else "s")
+        return f"{units.count(found)} {words}" if found else None
 
     def t(key: str, words: str) -> str | None:
         return f"{units.duration(report[key])} {words}" if report[key] else None
@@ -266,29 +270,29 @@ def _extraction(report: dict[str, Any]) -> list[str]:
     lines = {
         "kept": [
             t("cpu_time", "of CPU time"),
-            n("wakes_by_threads", "wakes by threads"),
-            n("meetings", "signals that wait for their reader"),
-            n("waits_for_anyone", "waits for whoever comes"),
-            n("wakes_external", "sleeps ended from outside"),
-            n("yields", "yields"),
-            n("forks", "forks"),
-            n("exits", "exits"),
-            n("priority_changes", "changes of priority"),
+            n("wakes_by_threads", "wake(s) by threads"),
+            n("meetings", "signal(s) held for their reader"),
+            n("waits_for_anyone", "wait(s) for whoever comes"),
+            n("wakes_external", "sleep(s) ended from outside"),
+            n("yields", "yield(s)"),
+            n("forks", "fork(s)"),
+            n("exits", "exit(s)"),
+            n("priority_changes", "change(s) of priority"),
         ],
         "cut": [
-            n("involuntary_dropped", "involuntary switches"),
-            n("wakes_spurious", "wakes of threads awake"),
-            n("running_at_begin", "threads that ran at the begin"),
-            n("cut_at_end", "threads alive at the end"),
+            n("involuntary_dropped", "involuntary switch(es)"),
+            n("wakes_spurious", "wake(s) of threads awake"),
+            n("running_at_begin", "thread(s) running at the begin"),
+            n("cut_at_end", "thread(s) alive at the end"),
             t("cpu_time_lost", "of running time at breaks"),
         ],
         "guessed": [
-            n("wakes_missing", "wakes not in the trace"),
-            n("wakes_unknown_waker", "wakers unknown"),
-            n("wakes_before_sleep", "sleeps that a wake overtook"),
-            n("gaps", "gaps slept through"),
-            n("bound_by_name", "kernel threads bound by their name"),
-            n("bound_by_waiting", "threads bound to where they waited"),
+            n("wakes_missing", "wake(s) not in the trace"),
+            n("wakes_unknown_waker", "waker(s) unknown"),
+            n("wakes_before_sleep", "sleep(s) that a wake overtook"),
+            n("gaps", "gap(s) slept through"),
+            n("bound_by_name", "kernel thread(s) bound by name"),
+            n("bound_by_waiting", "thread(s) bound to where they waited"),
             t("sleep_cost", "for a sleep"),
             f"a clock of {hz} Hz" if hz else "no clock",
         ],
