@@ -58,7 +58,8 @@ def _survival(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
             continue
         share = pl.int_range(long.len(), 0, -1, eager=True) / all_of_them.len()
         ax.step(long.to_list(), share.to_list(), where="post", label=name, color=color)
-    ax.set(xscale="log", yscale="log", ylabel="share of longer waits")
+    ax.set(xscale="log", yscale="log", ylabel="share of waits that last longer")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     style.time_axis(ax.xaxis, log=True)
     ax.legend(loc="lower left", ncols=2, fontsize=8)
 

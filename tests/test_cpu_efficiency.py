@@ -380,7 +380,7 @@ def test_the_figures(trace: ss.Trace) -> None:
     runs = ss.plot_run_lengths(ss.run_lengths(trace, by="comm"), top=1)
     assert runs.get_title(loc="left") == "Run lengths by comm, the first 1 of 2"
     groups = ss.plot_process_efficiency(ss.process_efficiency(trace, by="comm"))
-    assert [text.get_text() for text in groups.texts] == ["1.5", "2"]
+    assert [text.get_text() for text in groups.texts] == ["1.5 times", "2 times"]
     for drawn in (axes, runs, groups):
         figure = drawn.figure
         assert isinstance(figure, Figure)

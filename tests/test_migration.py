@@ -648,6 +648,13 @@ def test_rates_are_stacked_to_the_rate_of_all(trace: ss.Trace) -> None:
     drawn(axes)
 
 
+def test_a_rest_of_a_bucket_is_no_rate(trace: ss.Trace) -> None:
+    """The window is 100 ns: of the second bucket of 70 there are 30, which could be a spike."""
+    axes = ss.plot_migration_rates(ss.migration_summary(trace, "cause", every=70))
+    assert {round(bar.get_x() * 1e9) for bar in axes.patches} == {0}  # type: ignore[attr-defined]
+    assert axes.get_title(loc="left").endswith("buckets of 70 ns; the last 30 ns not drawn")
+
+
 def test_figures_of_nothing(trace: ss.Trace) -> None:
     nothing = played("0 cpu0: a S -> idle", window=(0, 10))
     drawn(ss.plot_migration_matrix(ss.migration_matrix(nothing)))

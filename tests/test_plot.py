@@ -58,6 +58,19 @@ def test_over_time_an_empty_bucket_breaks_the_line() -> None:
     rendered(axes)
 
 
+def test_over_time_the_few_waits_of_a_rest_are_no_drop() -> None:
+    """The window ends soon after the last bucket begins."""
+    waits = [
+        f"web wake {100 * b + 5 * i} -> {100 * b + 5 * i + 9} cpu0"
+        for b in range(4)
+        for i in range(8)
+    ]
+    frame = ss.runqueue_latency(ledger("\n".join([*waits, "web wake 402 -> 403 cpu0"])), every=100)
+    assert frame["n"].to_list() == [8, 8, 8, 8, 1]
+    axes = ss.plot_runqueue_latency(frame)
+    assert list(axes.lines[0].get_ydata()) == [9.0] * 4
+
+
 def test_survival_is_drawn_from_one_down_to_the_last_step() -> None:
     frame = ss.survival(ledger(WORLD))
     axes = ss.plot_survival(frame)

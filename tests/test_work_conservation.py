@@ -381,7 +381,8 @@ def test_the_figures(trace: ss.Trace) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
-    assert ss.plot_idle_episodes(ss.idle_episodes(trace)) is not None
+    nothing = ss.plot_idle_episodes(ss.idle_episodes(trace))
+    assert [text.get_text() for text in nothing.texts] == ["none did"]
     with pytest.raises(ss.UsageError, match="idle_episodes"):
         ss.plot_idle_episodes(ss.wasted_time(trace))
     with pytest.raises(ss.UsageError, match="row per CPU"):

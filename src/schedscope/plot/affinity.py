@@ -19,6 +19,9 @@ _WORDS = {
     "numa_node": "node",
 }
 
+# Where the strip of bars below the shares begins.
+_STRIP = -0.3
+
 # Columns of `cpus` that put CPUs into groups, as in analysis/topology.py.
 _PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
@@ -92,7 +95,7 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.cpu_returns` returned: who came back, by the time since the last run.
 
     Dots are shares of the runs after such a time, with the 95 % interval of each (Wilson); the
-    grey bars behind say how many runs there were.
+    grey bars below say how many runs there were.
     """
     needed = ("since_from", "since_to", "n", "same_cpu", "same_llc")
     require(frame.columns, needed, "schedscope.cpu_returns")
@@ -104,16 +107,18 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         x = np.arange(rows.height)
         n = rows["n"].to_numpy().astype(float)
         most = max(n.max(initial=0), 1)
-        axes.bar(x, 0.25 * n / most, width=0.9, color=FAINT, zorder=0)
+        # A strip of their own below the shares, which have another scale.
+        axes.bar(x, 0.2 * n / most, width=0.9, bottom=_STRIP, color=FAINT, zorder=0)
         for row, count in zip(x.tolist(), rows["n"], strict=True):
             axes.text(
-                row,
-                0.25 * count / most + 0.012,
-                units.count(count),
-                ha="center",
-                fontsize=8,
-                color=INK,
-            )
+                row, _STRIP + 0.2 * count / most + 0.012, units.count(count),
+                ha="center", fontsize=8, color=INK,
+            )  # fmt: skip
+        axes.text(
+            -0.012, _STRIP + 0.1, "runs", transform=axes.get_yaxis_transform(),
+            ha="right", va="center", color=INK,
+        )  # fmt: skip
+        axes.axhline(0, color=INK, linewidth=0.8)
         series = [("same_cpu", "to the same CPU", COLORS[0], "o", -0.08)]
         if not rows["same_llc"].has_nulls():
             series.append(("same_llc", "to the same last-level cache", COLORS[1], "s", 0.08))
@@ -127,9 +132,13 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
                 color=color, marker=marker, markersize=6, linewidth=1.4, elinewidth=1,
                 capsize=2, label=text,
             )  # fmt: skip
-        texts = [_range(a, b) for a, b in rows.select("since_from", "since_to").iter_rows()]
-        axes.set_xticks(x, texts, rotation=30, ha="right")
-        axes.set_ylim(0, 1.08)
+        # Buckets adjoin: their bounds stand between them.
+        bounds = [*rows["since_from"], *rows["since_to"].tail(1)]
+        texts = ["∞" if bound is None else short(bound) for bound in bounds]
+        axes.set_xticks(np.arange(len(bounds)) - 0.5, texts)
+        axes.set_xlim(-0.6, max(rows.height, 1) - 0.4)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+        axes.set_ylim(_STRIP, 1.08)
         axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         axes.grid(False, axis="x")
         axes.set_xlabel("time since the thread last ran")
@@ -161,9 +170,3 @@ def _wilson(hits: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Rounding may put an end on the wrong side of the share itself.
     share = hits / n
     return np.minimum(middle - half, share), np.maximum(middle + half, share)
-
-
-def _range(begin: int, end: int | None) -> str:
-    if end is None:
-        return f"≥ {short(begin)}"
-    return f"< {short(end)}" if begin == 0 else f"{short(begin)} to {short(end)}"

@@ -147,6 +147,7 @@ def plot_wait_distribution(
     require(frame.columns, ("setting", "run", "wait", "frac", "n"), "schedscope.wait_distribution")
     with canvas(ax) as axes:
         names = frame["setting"].unique(maintain_order=True).to_list()
+        repeated = frame.select("setting", "run").n_unique() > len(names)
         least = 1.0
         for number, name in enumerate(names):
             mine = frame.filter(pl.col("setting") == name)
@@ -159,7 +160,8 @@ def plot_wait_distribution(
                     least = min(least, 1 / int(run["n"][0]))
                     y = 1 - y
                     x, y = x[:-1], y[:-1]
-                label = f"{name} ({_runs(mine)})" if i == 0 else None
+                label = f"{name} ({_runs(mine)})" if repeated else name
+                label = None if i else label
                 axes.step(x, y, where="post", color=color, alpha=0.85, linewidth=1.4, label=label)
         axes.set_xscale("log")
         time_axis(axes.xaxis, log=True)
@@ -173,7 +175,7 @@ def plot_wait_distribution(
             axes.set_ylim(0, 1.02)
             axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
             axes.set_ylabel("waits that are not longer")
-        axes.set_title("Distribution of waits, run by run")
+        axes.set_title("Distribution of waits" + ", run by run" * repeated)
         if names:
             axes.legend(loc="lower left" if tail else "upper left")
     return axes

@@ -70,7 +70,8 @@ def plot_critical_path(
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
-        axes.set_title(f"Critical path: {units.duration(total)} in {len(frame):,} steps", pad=46)
+        steps = units.several(len(frame), "step")
+        axes.set_title(f"Critical path: {units.duration(total)} in {steps}", pad=46)
         shares = {
             kind: int(frame.filter(pl.col("kind") == kind)["dur"].sum()) / max(total, 1)
             for kind in _KINDS

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short
 
 # White is nothing at all; dark enough at the end that white digits can be read.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#eef5fa", COLORS[5], COLORS[0], "#00355a"])
@@ -85,7 +85,8 @@ def plot_migration_rates(
     """Draw what `schedscope.migration_summary(..., every=...)` returned: migrations per second.
 
     Each bar is a time bucket, stacked by the groups that migrated most; all others are
-    one group, grey. Time in s after `origin`.
+    one group, grey. Time in s after `origin`. What the end of the window has left of the last
+    bucket is drawn from half a bucket on: the rate of a moment is a spike or nothing, by chance.
     """
     require(frame.columns, ("ts", "n", "rate_hz"), "schedscope.migration_summary(..., every=...)")
     names = frame.columns[1 : frame.columns.index("n")]
@@ -103,6 +104,10 @@ def plot_migration_rates(
     told = frame.filter(pl.col("n") > 0).select("ts", length=pl.col("n") / pl.col("rate_hz"))
     lengths = dict(told.iter_rows())
     widths = np.array([lengths.get(ts, 0.0) for ts in begins])
+    stub = len(widths) > 1 and widths[-1] < widths.max() / 2
+    left_out = f"; the last {units.duration(widths[-1] * 1e9)} not drawn" if stub else ""
+    if stub:
+        begins, widths = begins[:-1], widths[:-1]
     with canvas(ax, height=4) as axes:
         base = np.zeros(len(begins))
         x = (np.array(begins, dtype=np.float64) - origin) / 1e9
@@ -126,10 +131,12 @@ def plot_migration_rates(
         axes.set_xlabel("time in s")
         axes.set_ylabel("migrations per second")
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
-        axes.set_title("Migrations over time", pad=10)
+        bucket = f", buckets of {short(widths.max() * 1e9)}" if widths.any() else ""
+        axes.set_title(f"Migrations over time{bucket}{left_out}", pad=10)
         axes.grid(False, axis="x")
         if groups:
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+            # From top to bottom, as the bars are stacked.
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), reverse=True)
     return axes
 
 

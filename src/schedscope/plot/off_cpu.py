@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.plot.style import COLORS, INK, canvas, require
+from schedscope.plot.style import COLORS, INK, canvas, require, time_axis
 
 _STATES = ("sleeping", "blocked", "stopped", "parked")
 
@@ -14,7 +15,7 @@ _STATES = ("sleeping", "blocked", "stopped", "parked")
 def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.off_cpu` returned: a bar per row, as long as its time in all.
 
-    Coloured by state; beside each bar stand how many times and how long in the mean. At most the
+    Coloured by state; beside each bar stands how often times how long in the mean. At most the
     first `top` rows.
     """
     require(frame.columns, ("state", "kind", "reason", "n", "total", "mean"), "schedscope.off_cpu")
@@ -25,10 +26,10 @@ def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) 
         names = []
         for y, row in enumerate(rows):
             color = COLORS[_STATES.index(row["state"])]
-            axes.barh(y, row["total"] / 1e9, height=0.7, color=color)
+            axes.barh(y, row["total"], height=0.7, color=color)
             axes.annotate(
                 f"{units.count(row['n'])} times {units.duration(row['mean'])}",
-                (row["total"] / 1e9, y), xytext=(4, 0), textcoords="offset points", va="center",
+                (row["total"], y), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, color=INK,
             )  # fmt: skip
             what = row["reason"] or row["kind"] or row["state"]
@@ -43,7 +44,9 @@ def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) 
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("seconds, of all threads together")
+        time_axis(axes.xaxis)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        axes.set_xlabel("off the CPU, all threads together")
         more = f" ({hidden} more not drawn)" if hidden else ""
         axes.set_title(f"Off the CPU, and what for{more}", pad=28)
         if rows:

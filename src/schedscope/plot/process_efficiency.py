@@ -38,7 +38,7 @@ def plot_process_efficiency(frame: pl.DataFrame, *, top: int = 20, ax: Axes | No
                 left += value
             if row["slowdown"] is not None:
                 axes.annotate(
-                    f"{row['slowdown']:.3g}",
+                    f"{row['slowdown']:.3g} times",
                     (left, y),
                     xytext=(5, 0),
                     textcoords="offset points",

@@ -18,7 +18,8 @@ def plot_runqueue_latency(
     By group: one line each, from the smallest quantile to the maximum, with a
     dot for each quantile; an arrow where an open wait is longer than every
     complete one. With time buckets: the quantiles over time, in seconds after
-    `origin`; the largest group if there are several. At most `top` groups.
+    `origin`; the largest group if there are several; not the last bucket if
+    the end of the window has left little of it. At most `top` groups.
     """
     require(frame.columns, _FIXED, "schedscope.runqueue_latency")
     quantiles = [name for name in frame.columns if _is_quantile(name)]
@@ -87,6 +88,11 @@ def _over_time(
         label = f" of {' · '.join(map(str, first))}"
     with canvas(ax) as axes:
         step = frame["ts"].diff().min()
+        # In buckets of some fifty waits p99 is the maximum again.
+        usual = float(frame["n"].median() or 0)  # type: ignore[arg-type]
+        if frame.height > 2 and frame["n"][-1] < usual / 5:
+            # The window ends soon after it begins; its few waits would be drawn as a drop.
+            frame = frame.head(-1)
         # A bucket without waits breaks the lines instead of being bridged.
         if isinstance(step, int) and frame.height:
             every = pl.int_range(frame["ts"][0], frame["ts"][-1] + step, step, eager=True)
@@ -94,8 +100,6 @@ def _over_time(
             middle = (frame["ts"] - origin + step / 2) / 1e9
         else:
             middle = (frame["ts"] - origin) / 1e9
-        # In buckets of some fifty waits p99 is the maximum again.
-        usual = float(frame["n"].median() or 0)  # type: ignore[arg-type]
         for name, color in zip(quantiles, COLORS, strict=False):
             if usual * (100 - float(name[1:])) < 100:
                 continue

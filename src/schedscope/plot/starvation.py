@@ -83,13 +83,14 @@ def plot_starvation(
         axes.set_xlabel("time in s")
         seen = frame.filter(pl.col("lane") != "thread")["dur"].sum()
         unknown = seen < len(order) * (end - begin)
-        rows_of_legend = _legend(axes, colors, len(names) - top, unknown)
-        axes.set_title("Who ran while it waited", pad=14 + 15 * rows_of_legend)
+        idle = frame.filter(pl.col("lane") != "thread", pl.col("kind").cast(pl.String) == "idle")
+        rows_of_legend = _legend(axes, colors, len(names) - top, idle.height > 0, unknown)
+        axes.set_title(f"Who ran while {labels[0] or 'it'} waited", pad=14 + 15 * rows_of_legend)
         axes.title.set_color(INK)
     return axes
 
 
-def _legend(axes: Axes, colors: dict[str, str], others: int, unknown: bool) -> int:
+def _legend(axes: Axes, colors: dict[str, str], others: int, idle: bool, unknown: bool) -> int:
     handles = [
         Patch(color=_WAITING, label="it waits"),
         Patch(color=_RUNNING, label="it runs"),
@@ -97,11 +98,13 @@ def _legend(axes: Axes, colors: dict[str, str], others: int, unknown: bool) -> i
     ]
     if others > 0:
         handles.append(Patch(color=_OTHERS, label=f"{others} other name{'s' * (others > 1)}"))
+    if idle:
+        handles.append(Patch(facecolor="white", edgecolor=FAINT, label="idle"))
     if unknown:
         handles.append(
             Patch(facecolor="white", edgecolor=FAINT, hatch="/////", linewidth=0, label="not known")
         )
-    columns = 5
+    columns = 6
     axes.legend(
         handles=handles,
         loc="lower left",

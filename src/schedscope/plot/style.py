@@ -45,6 +45,8 @@ _RC: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    # Seconds since boot in full, rather than "+1.9e4" in a corner.
+    "axes.formatter.useoffset": False,
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
     "xtick.color": INK,

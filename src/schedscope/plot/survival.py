@@ -71,7 +71,7 @@ def plot_survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) 
         axes.set_xlabel("wait for a CPU")
         axes.set_ylabel("share of waits that last longer")
         hidden = len(curves) - top
-        title = "Runqueue latency"
+        title = f"Runqueue latency by {', '.join(names)}" if names else "Runqueue latency"
         axes.set_title(title + (f" ({hidden} smaller groups not drawn)" if hidden > 0 else ""))
         if len(axes.lines):
             axes.legend(loc="lower left")

@@ -26,7 +26,8 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
 
     A CPU's bar is its idle time: while a thread that may run there waited elsewhere, on the
     way to a thread of its own queue, and with nobody to run. A thread's bar is its waiting: while
-    a CPU idled that it may use, and the rest. At most `top` bars, those with the most to gain.
+    a CPU idled that it may use, and the rest. At most `top` bars, those with the most to gain;
+    not the threads with nothing to gain, if others have.
     """
     if "spare" in frame.columns:
         require(frame.columns, _CPU, 'schedscope.wasted_time(trace, by="cpu")')
@@ -62,6 +63,8 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
         )
     first = next(iter(parts.values()))[0].to_list()
     ranked = sorted(range(len(names)), key=lambda i: -first[i])[:top]
+    if "avoidable" in frame.columns:
+        ranked = [i for i in ranked if first[i] > 0] or ranked
     chosen = sorted(ranked) if "spare" in frame.columns else ranked
     hidden = len(names) - len(chosen)
     with canvas(ax, height=1.9 + 0.3 * max(len(chosen), 1)) as axes:
@@ -123,7 +126,9 @@ def plot_idle_episodes(
                 seen.append(row["cause"])
         axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
-        if rows:
+        if not rows:
+            axes.text(0.5, 0, "none did", ha="center", va="center")
+        else:
             # Room for the words beside the bars.
             axes.set_xlim(min(begins) - 0.02 * span, max(ends) + 0.75 * span)
         axes.grid(visible=False, axis="y")

@@ -18,7 +18,8 @@ from schedscope.cli._output import Column
 from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
 from schedscope.plot.queue_depth import plot_queue_depth
 from schedscope.plot.work_conservation import plot_wasted_time
-from schedscope.report.section import Section, figure, table
+from schedscope.report.section import Section, figure
+from schedscope.report.table import table
 from schedscope.report.waiting import latency_columns
 from schedscope.trace import Trace
 

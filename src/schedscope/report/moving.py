@@ -14,7 +14,8 @@ from schedscope.cli._output import Column
 from schedscope.plot.affinity import plot_residency
 from schedscope.plot.fairness import plot_fairness
 from schedscope.plot.migration import plot_migration_matrix
-from schedscope.report.section import Section, figure, table
+from schedscope.report.section import Section, figure
+from schedscope.report.table import table
 from schedscope.trace import Trace
 
 _ROWS = 15

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope.cli._output import Column, cells
 from schedscope.report.svg import inline_svg
 
 
@@ -51,33 +49,3 @@ def figure(axes: Axes, title: str, anchor: str = "", *, square: bool = False) ->
     name = f' id="{anchor}-figure"' if anchor else ""
     kind = " class=square" if square else ""
     return f"<figure{name}{kind}>{inline_svg(axes, title)}</figure>"
-
-
-def table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "") -> str:
-    """A table of those `columns` that the frame has; numbers stand right, with their units."""
-    columns = [column for column in columns if column.name in frame.columns]
-    texts = [cells(frame, column) for column in columns]
-    sides = [_side(column) for column in columns]
-    head = "".join(
-        f"<th{side}>{escape(column.title)}</th>"
-        for side, column in zip(sides, columns, strict=True)
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{side}>{escape(text.strip())}</td>" for side, text in zip(sides, row, strict=True)
-        )
-        + "</tr>"
-        for row in zip(*texts, strict=True)
-    )
-    name = f' id="{anchor}-table"' if anchor else ""
-    return (
-        f"<div class=table{name}><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _side(column: Column) -> str:
-    if column.kind != "text":
-        return " class=n"
-    return " class=long" if column.name in ("story", "text") else ""

@@ -18,8 +18,9 @@ from schedscope.plot.runqueue_latency import plot_runqueue_latency
 from schedscope.plot.starvation import plot_starvation
 from schedscope.plot.survival import plot_survival
 from schedscope.plot.worst_waits import plot_worst_waits
-from schedscope.report.section import Section, figure, table
+from schedscope.report.section import Section, figure
 from schedscope.report.summary import WORST
+from schedscope.report.table import table
 from schedscope.trace import Trace
 
 THRESHOLD = "100ms"

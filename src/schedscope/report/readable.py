@@ -1,0 +1,53 @@
+"""A frame as a person reads it: durations with units, shares in per cent, no noise of types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_STYLE = """<style>
+.schedscope-readable table th, .schedscope-readable table td { text-align: left; }
+.schedscope-readable table .n { text-align: right; }
+.schedscope-readable table td.long { white-space: normal; }
+</style>"""
+
+
+@dataclass(frozen=True, repr=False)
+class Readable:
+    """What `readable` returned: a table in a notebook; `print` shows it as a terminal would."""
+
+    frame: pl.DataFrame
+    origin: int
+
+    def __repr__(self) -> str:
+        """As the command line prints it."""
+        from schedscope.cli._output import columns_of, table
+
+        return "\n".join(table(self.frame, columns_of(self.frame, origin=self.origin), width=None))
+
+    def _repr_html_(self) -> str:
+        from schedscope.cli._output import columns_of
+        from schedscope.report.table import table
+
+        body = table(self.frame, columns_of(self.frame, origin=self.origin))
+        return f"<div class=schedscope-readable>{_STYLE}{body}</div>"
+
+
+def readable(frame: pl.DataFrame, *, origin: int = 0) -> Readable:
+    """The whole of `frame` for reading, as the command line would print it.
+
+    Analyses return nanoseconds and fractions, to calculate with. Here `_frac` is in per cent,
+    counts have separators, whole numbers are durations with three digits and their unit, and
+    instants (`ts`, `ts_...`) are seconds after `origin`: by the conventions of the trace
+    model, from names and types of columns.
+
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"comm": ["web"], "wait": [1_234_567], "moved_frac": [0.25]})
+    >>> readable(frame)
+    comm     wait  moved_frac
+    web   1.23 ms      25.0 %
+    """
+    return Readable(frame, origin)

@@ -1,0 +1,40 @@
+"""A frame as an HTML table, with numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import polars as pl
+
+from schedscope.cli._output import Column, cells
+
+
+def table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "") -> str:
+    """A table of those `columns` that the frame has; numbers stand right, with their units."""
+    columns = [column for column in columns if column.name in frame.columns]
+    texts = [cells(frame, column) for column in columns]
+    sides = [_side(column) for column in columns]
+    head = "".join(
+        f"<th{side}>{escape(column.title)}</th>"
+        for side, column in zip(sides, columns, strict=True)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{side}>{escape(text.strip())}</td>" for side, text in zip(sides, row, strict=True)
+        )
+        + "</tr>"
+        for row in zip(*texts, strict=True)
+    )
+    name = f' id="{anchor}-table"' if anchor else ""
+    return (
+        f"<div class=table{name}><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _side(column: Column) -> str:
+    if column.kind != "text":
+        return " class=n"
+    return " class=long" if column.name in ("story", "text") else ""

@@ -1,0 +1,48 @@
+"""Frames for reading: units by the conventions of the trace model, in text and in HTML."""
+
+from __future__ import annotations
+
+import polars as pl
+
+import schedscope as ss
+
+FRAME = pl.DataFrame(
+    {
+        "comm": ["web", "<b>", None],
+        "cpu": [12, 1, None],
+        "n": [12_345, 1, 0],
+        "wait": [4_523, 2_000_000_000, None],
+        "moved_frac": [0.25, 1.0, None],
+        "ts_ready": [1_500_000_000, 1_000_000_000, None],
+        "ratio": [1.23456789, 2.0, None],
+    }
+)
+
+
+def test_as_the_command_line_prints_it() -> None:
+    text = repr(ss.readable(FRAME, origin=1_000_000_000))
+    assert text.splitlines() == [
+        "comm  cpu       n     wait  moved_frac    ts_ready  ratio",
+        "web    12  12,345  4.52 µs      25.0 %  0.500000 s  1.235",
+        "<b>     1       1  2.00 s        100 %  0.000000 s      2",
+        "-       -       0        -           -           -      -",
+    ]
+
+
+def test_as_a_notebook_shows_it() -> None:
+    """A thread's name is its own choice, and no markup."""
+    html = ss.readable(FRAME)._repr_html_()
+    assert html.count("<tr>") == 4
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert ">4.52 µs</td>" in html
+    assert ">12,345</td>" in html
+
+
+def test_nothing_is_a_head_without_rows() -> None:
+    assert repr(ss.readable(FRAME.clear())).count("\n") == 0
+    assert ss.readable(FRAME.clear())._repr_html_().count("<tr>") == 1
+
+
+def test_the_frame_itself_is_kept() -> None:
+    assert ss.readable(FRAME).frame is FRAME
