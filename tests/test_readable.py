@@ -15,6 +15,7 @@ FRAME = pl.DataFrame(
         "moved_frac": [0.25, 1.0, None],
         "ts_ready": [1_500_000_000, 1_000_000_000, None],
         "ratio": [1.23456789, 2.0, None],
+        "weight": [1024, 15, None],
     }
 )
 
@@ -22,10 +23,10 @@ FRAME = pl.DataFrame(
 def test_as_the_command_line_prints_it() -> None:
     text = repr(ss.readable(FRAME, origin=1_000_000_000))
     assert text.splitlines() == [
-        "comm  cpu       n     wait  moved_frac    ts_ready  ratio",
-        "web    12  12,345  4.52 µs      25.0 %  0.500000 s  1.235",
-        "<b>     1       1  2.00 s        100 %  0.000000 s      2",
-        "-       -       0        -           -           -      -",
+        "comm  cpu       n     wait  moved_frac    ts_ready  ratio  weight",
+        "web    12  12,345  4.52 µs      25.0 %  0.500000 s  1.235   1,024",
+        "<b>     1       1  2.00 s        100 %  0.000000 s      2      15",
+        "-       -       0        -           -           -      -       -",
     ]
 
 
@@ -46,3 +47,9 @@ def test_nothing_is_a_head_without_rows() -> None:
 
 def test_the_frame_itself_is_kept() -> None:
     assert ss.readable(FRAME).frame is FRAME
+
+
+def test_a_mean_is_a_time_if_one_says_so() -> None:
+    frame = pl.DataFrame({"mean": [1_500.5]})
+    assert repr(ss.readable(frame)).split() == ["mean", "1500"]
+    assert repr(ss.readable(frame, times=["mean"])).split() == ["mean", "1.50", "µs"]

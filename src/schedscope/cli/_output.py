@@ -25,6 +25,8 @@ Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number", 
 
 # Columns whose digits are a name, not a quantity.
 _IDS = {"cpu", "tid", "pid", "utid", "prio", "core", "llc", "package", "numa_node"}
+# Signed whole numbers that are no durations.
+_NUMBERS = {"weight", "max_difference"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ def columns_of(frame: pl.DataFrame, *, origin: int = 0) -> list[Column]:
         kind: Kind = "text"
         if name in _IDS or name.endswith(("_cpu", "_utid", "_tid", "_pid")):
             kind = "id"
-        elif name == "n" or name.startswith("n_") or dtype.is_unsigned_integer():
+        elif (
+            name == "n" or name.startswith("n_") or name in _NUMBERS or dtype.is_unsigned_integer()
+        ):
             kind = "count"
         elif name == "ts" or name.startswith("ts_") or name.endswith("_ts"):
             kind = "at"

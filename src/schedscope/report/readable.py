@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from schedscope.cli._output import Column
+
 _STYLE = """<style>
-.schedscope-readable table th, .schedscope-readable table td { text-align: left; }
-.schedscope-readable table .n { text-align: right; }
+.schedscope-readable table th, .schedscope-readable table td { text-align: left !important; }
+.schedscope-readable table .n { text-align: right !important; }
 .schedscope-readable table td.long { white-space: normal; }
 </style>"""
 
@@ -21,28 +24,37 @@ class Readable:
 
     frame: pl.DataFrame
     origin: int
+    times: Collection[str]
 
     def __repr__(self) -> str:
         """As the command line prints it."""
-        from schedscope.cli._output import columns_of, table
+        from schedscope.cli._output import table
 
-        return "\n".join(table(self.frame, columns_of(self.frame, origin=self.origin), width=None))
+        return "\n".join(table(self.frame, self._columns(), width=None))
 
     def _repr_html_(self) -> str:
-        from schedscope.cli._output import columns_of
         from schedscope.report.table import table
 
-        body = table(self.frame, columns_of(self.frame, origin=self.origin))
+        body = table(self.frame, self._columns())
         return f"<div class=schedscope-readable>{_STYLE}{body}</div>"
 
+    def _columns(self) -> list[Column]:
+        from schedscope.cli._output import columns_of
 
-def readable(frame: pl.DataFrame, *, origin: int = 0) -> Readable:
+        return [
+            replace(column, kind="time") if column.name in self.times else column
+            for column in columns_of(self.frame, origin=self.origin)
+        ]
+
+
+def readable(frame: pl.DataFrame, *, origin: int = 0, times: Collection[str] = ()) -> Readable:
     """The whole of `frame` for reading, as the command line would print it.
 
     Analyses return nanoseconds and fractions, to calculate with. Here `_frac` is in per cent,
     counts have separators, whole numbers are durations with three digits and their unit, and
     instants (`ts`, `ts_...`) are seconds after `origin`: by the conventions of the trace
-    model, from names and types of columns.
+    model, from names and types of columns. `times` names columns of fractional numbers that are
+    nanoseconds, too.
 
     >>> import polars as pl
     >>> frame = pl.DataFrame({"comm": ["web"], "wait": [1_234_567], "moved_frac": [0.25]})
@@ -50,4 +62,4 @@ def readable(frame: pl.DataFrame, *, origin: int = 0) -> Readable:
     comm     wait  moved_frac
     web   1.23 ms      25.0 %
     """
-    return Readable(frame, origin)
+    return Readable(frame, origin, times)
