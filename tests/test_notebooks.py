@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -22,7 +23,9 @@ def test_a_chapter_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
     drawing = [
-        cell for cell in notebook.cells if "plot_" in cell.source and cell.cell_type == "code"
+        cell
+        for cell in notebook.cells
+        if re.search(r"plot_|with (canvas|panels)\(", cell.source) and cell.cell_type == "code"
     ]
     for cell in drawing:
         kinds = {kind for output in cell.outputs for kind in output.get("data", {})}

@@ -120,6 +120,25 @@ def test_an_empty_trace_can_be_drawn() -> None:
     rendered(ss.plot_worst_waits(ss.worst_waits(trace)))
 
 
+def test_panels_share_their_scale() -> None:
+    from schedscope.plot.style import panels
+
+    with panels(2) as (left, right):
+        ss.plot_survival(ss.survival(ledger(WORLD), by="cause"), ax=left)
+        right.plot([0, 1], [0, 5])
+    assert left.get_ylim() == right.get_ylim()
+    assert rendered(left).startswith(b"\x89PNG")
+
+
+def test_a_cause_has_one_colour_everywhere() -> None:
+    from schedscope.plot.style import CAUSE_COLORS
+
+    axes = ss.plot_survival(ss.survival(ledger(WORLD), by="cause"))
+    drawn = {str(line.get_label()).split(" ")[0]: line.get_color() for line in axes.lines}
+    assert drawn["preempt"] == CAUSE_COLORS["preempt"]
+    assert drawn["wake"] == CAUSE_COLORS["wake"]
+
+
 def test_the_callers_settings_stay_as_they_were() -> None:
     import matplotlib as mpl
 

@@ -62,8 +62,23 @@ _RC: dict[Any, Any] = {
 
 
 @contextmanager
-def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[Axes]:
+def canvas(ax: Axes | None = None, width: float = 8, height: float = 4.5) -> Iterator[Axes]:
     """`ax`, or new axes, drawn in the house style; the caller's settings stay as they are."""
+    with _style():
+        yield ax or _figure(width, height).add_subplot()
+
+
+@contextmanager
+def panels(
+    columns: int, width: float = 9, height: float = 3.6, *, sharey: bool = True
+) -> Iterator[list[Axes]]:
+    """New axes side by side in the house style, on one scale unless `sharey` is false."""
+    with _style():
+        yield list(_figure(width, height).subplots(1, columns, sharey=sharey, squeeze=False)[0])
+
+
+@contextmanager
+def _style() -> Iterator[None]:
     if _in_notebook():
         # Loads the notebook's backend now: that switches on interactive mode,
         # which the context below would switch off again on its way out.
@@ -71,7 +86,7 @@ def canvas(ax: Axes | None, width: float = 8, height: float = 4.5) -> Iterator[A
 
         pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with mpl.rc_context(_RC):
-        yield ax or _figure(width, height).add_subplot()
+        yield
 
 
 def _in_notebook() -> bool:

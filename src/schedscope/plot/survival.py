@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope.plot.style import COLORS, canvas, require, time_axis
+from schedscope.plot.style import CAUSE_COLORS, COLORS, canvas, require, time_axis
 
 _FIXED = ("wait", "n_at_risk", "n_ended", "n_censored", "survival", "lower", "upper")
 
@@ -17,6 +17,7 @@ def plot_survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) 
     Both axes are logarithmic, so that the one wait in a thousand is as
     visible as the median. A band is the confidence interval; a small upright
     marks waits cut off while still open. At most `top` groups are drawn, those with the most waits.
+    A cause has its colour, in every figure.
     """
     require(frame.columns, _FIXED, "schedscope.survival")
     names = [column for column in frame.columns if column not in _FIXED]
@@ -31,6 +32,7 @@ def plot_survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) 
     with canvas(ax) as axes:
         lowest = 1.0
         for (label, curve), color in zip(curves[:top], COLORS * top, strict=False):
+            color = CAUSE_COLORS[label] if names == ["cause"] else color
             n = int(curve["n_ended"].sum())
             curve = _thinned(curve.filter(pl.col("wait") > 0))
             if curve.is_empty():
