@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope import units
 from schedscope.analysis.faults import EPISODES
 from schedscope.analysis.once import once
 from schedscope.analysis.process_efficiency import preemption_loss
@@ -16,6 +15,7 @@ from schedscope.analysis.worst_waits import worst_waits
 from schedscope.cli._output import Column
 from schedscope.plot.runqueue_latency import plot_runqueue_latency
 from schedscope.plot.starvation import plot_starvation
+from schedscope.plot.style import short
 from schedscope.plot.survival import plot_survival
 from schedscope.plot.worst_waits import plot_worst_waits
 from schedscope.report.section import Section, figure
@@ -121,12 +121,12 @@ def when(trace: Trace) -> Section:
     return Section(
         "when",
         "When was it bad?",
-        f"Waits by the moment they began, in steps of {units.duration(bucket)}, and the longest"
+        f"Waits by the moment they began, in steps of {short(bucket)}, and the longest"
         " ones where they lie in the trace.",
         figure(over_time, "quantiles of the wait over time", "when")
         + figure(plot_worst_waits(worst, origin=origin), "the longest waits in time")
         + table(worst, columns, "when"),
-        (f"latency --every {units.duration(bucket).replace(' ', '').replace('µ', 'u')}",),
+        (f"latency --every {short(bucket).replace(' ', '').replace('µ', 'u')}",),
     )
 
 
