@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import re
@@ -19,7 +20,12 @@ import schedscope as ss
 from schedscope.cli import commands, main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "notebooks/README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
 CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
 FOLDERS = (
     "analysis|benchmarks|collectors|docs|fixtures|native|notebooks|parsers|simulator|src|tests"
@@ -94,6 +100,13 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
         for word in words:
             if re.fullmatch(r"--[a-z-]+|-[A-Za-z]", word.rstrip(",;.")):
                 assert word.rstrip(",;.") in known, line
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in prose(p)], ids=name_of)
+def test_examples_print_what_is_printed(page: Path) -> None:
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)

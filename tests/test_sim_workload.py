@@ -203,13 +203,3 @@ def test_machine_shapes() -> None:
     for bad in ("", "x", "2x", "1x2x3x4", "-1"):
         with pytest.raises(UsageError):
             machine(bad)
-
-
-def test_the_page_in_the_docs_runs() -> None:
-    import doctest
-    from pathlib import Path
-
-    page = Path(__file__).parent.parent / "docs" / "simulator.md"
-    result = doctest.testfile(str(page), module_relative=False)
-    assert result.attempted > 10
-    assert result.failed == 0
