@@ -89,7 +89,7 @@ pub fn convert(
     let options = Options(options.unwrap_or_default());
     let reporter = Reporter { callback: progress };
     py.detach(|| {
-        let mut store = ParquetStore::new(&out_dir);
+        let mut store = ParquetStore::new(&out_dir)?;
         let json = run(&path, &options, None, &mut store, &reporter)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))

@@ -271,7 +271,7 @@ fn run(
     progress: Option<&Py<PyAny>>,
 ) -> Result<(Target, Map<String, Value>, Series)> {
     let target = match &options.folder {
-        Some(folder) => Target::Folder(ParquetStore::new(folder)),
+        Some(folder) => Target::Folder(ParquetStore::new(folder)?),
         None => Target::Memory(MemoryStore::default()),
     };
     let sink = TraceSink::new(machine.ncpu(), load.threads.len(), target);

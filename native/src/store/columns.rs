@@ -1,5 +1,6 @@
 //! One Parquet column chunk being written, page by page.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -9,9 +10,9 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field};
-use parquet::basic::{Compression, Encoding};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
-use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
@@ -20,16 +21,21 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::pages;
 
+/// Rows of a page, but for a table's last.
+pub const PAGE: usize = 1 << 13;
+/// Rows of a row group: the unit that readers skip by its time statistics.
+pub const ROW_GROUP: usize = 1 << 18;
+/// LZ4 has to save one byte in so many.
+const WORTH_COMPRESSING: usize = 12;
+
 /// The chunk of one column in the row group at hand.
 pub struct ColumnChunk {
     nullable: bool,
     description: ColumnDescPtr,
-    /// How many texts a category column's dictionary page holds.
-    categories: usize,
     encoding: Encoding,
-    /// Times and durations are not compressed: what their deltas leave is
-    /// noise, of which LZ4 saves one part in thirty.
+    /// What the chunk's first page decides, see [`ColumnChunk::seal`].
     compression: Compression,
+    /// The chunk so far; counts the bytes of those before it, too.
     sink: TrackedWrite<Vec<u8>>,
     rows: u64,
     uncompressed: u64,
@@ -37,9 +43,14 @@ pub struct ColumnChunk {
     dictionary_page_offset: Option<u64>,
     /// Least and greatest, kept for the columns that readers skip by.
     range: Option<(i64, i64)>,
-    /// The page at hand: its values that are not null, its bytes, the same
-    /// compressed. Kept from page to page for their memory.
-    kept: Vec<i64>,
+}
+
+/// The page at hand: its values that are not null, its bytes, the same
+/// compressed. One for all columns, so that its memory stays in the cache.
+#[derive(Default)]
+pub struct Desk {
+    wide: Vec<i64>,
+    narrow: Vec<i32>,
     body: Vec<u8>,
     compressed: Vec<u8>,
 }
@@ -54,42 +65,36 @@ impl ColumnChunk {
         Self {
             nullable: field.is_nullable(),
             description,
-            categories: 0,
             encoding,
-            compression: match field.data_type() {
-                DataType::Int64 => Compression::UNCOMPRESSED,
-                _ => Compression::LZ4_RAW,
-            },
+            compression: Compression::UNCOMPRESSED,
             sink: TrackedWrite::new(Vec::new()),
             rows: 0,
             uncompressed: 0,
             data_page_offset: None,
             dictionary_page_offset: None,
             range: None,
-            kept: Vec::new(),
-            body: Vec::new(),
-            compressed: Vec::new(),
         }
     }
 
     /// Adds one array as one data page.
-    pub fn push(&mut self, array: &ArrayRef) -> Result<()> {
-        if self.data_page_offset.is_none()
-            && let Some(dictionary) = array.as_any_dictionary_opt()
-        {
-            // Every batch carries the full list of categories.
+    pub fn push(&mut self, array: &ArrayRef, desk: &mut Desk) -> Result<()> {
+        desk.body.clear();
+        if self.nullable {
+            pages::levels(&mut desk.body, array.nulls(), array.len());
+        }
+        self.encode(array, desk);
+        let first = self.data_page_offset.is_none();
+        self.seal(first, desk)?;
+        if first && let Some(dictionary) = array.as_any_dictionary_opt() {
             self.write_dictionary(dictionary.values())?;
         }
-        self.body.clear();
-        if self.nullable {
-            pages::levels(&mut self.body, array.nulls(), array.len());
-        }
-        self.encode(array);
-        let size = self.body.len();
-        let buf = match self.compression {
-            Compression::UNCOMPRESSED => bytes::Bytes::from(std::mem::take(&mut self.body)),
-            _ => compress(&self.body, &mut self.compressed)?,
+        let size = desk.body.len();
+        // The page's memory comes back when it is written, for the next page.
+        let memory = match self.compression {
+            Compression::UNCOMPRESSED => &mut desk.body,
+            _ => &mut desk.compressed,
         };
+        let buf = Bytes::from(std::mem::take(memory));
         let page = Page::DataPage {
             buf: buf.clone(),
             num_values: array.len() as u32,
@@ -100,9 +105,12 @@ impl ColumnChunk {
         };
         let spec = SerializedPageWriter::new(&mut self.sink)
             .write_page(CompressedPage::new(page, size))?;
-        if self.compression == Compression::UNCOMPRESSED {
-            // Nobody else holds the page any more: its memory serves the next.
-            self.body = Vec::from(buf);
+        *memory = Vec::from(buf);
+        if first && array.len() >= PAGE {
+            // The chunk's memory, all at once instead of doubled and copied; the
+            // system provides what is used.
+            let pages = ROW_GROUP / array.len();
+            self.sink.inner_mut().reserve(spec.compressed_size * pages);
         }
         self.data_page_offset.get_or_insert(spec.offset);
         self.uncompressed += spec.uncompressed_size as u64;
@@ -110,100 +118,104 @@ impl ColumnChunk {
         Ok(())
     }
 
+    /// Compresses the page where that pays, which the first page of a chunk
+    /// decides for all. It never does for times and durations: what their
+    /// deltas leave is noise, of which LZ4 saves one part in thirty.
+    fn seal(&mut self, first: bool, desk: &mut Desk) -> Result<()> {
+        let noise = self.description.physical_type() == Type::INT64;
+        if noise || !first && self.compression == Compression::UNCOMPRESSED {
+            return Ok(());
+        }
+        compress(&desk.body, &mut desk.compressed)?;
+        if first {
+            let saved = desk.body.len().saturating_sub(desk.compressed.len());
+            self.compression = if saved * WORTH_COMPRESSING > desk.body.len() {
+                Compression::LZ4_RAW
+            } else {
+                Compression::UNCOMPRESSED
+            };
+        }
+        Ok(())
+    }
+
     fn write_dictionary(&mut self, texts: &ArrayRef) -> Result<()> {
-        self.categories = texts.len();
         let mut body = Vec::new();
         pages::texts(&mut body, texts.as_string::<i32>().iter().flatten());
+        let size = body.len();
+        if self.compression != Compression::UNCOMPRESSED {
+            let mut compressed = Vec::new();
+            compress(&body, &mut compressed)?;
+            body = compressed;
+        }
         let page = Page::DictionaryPage {
-            buf: compress(&body, &mut self.compressed)?,
+            buf: body.into(),
             num_values: texts.len() as u32,
             encoding: Encoding::PLAIN,
             is_sorted: false,
         };
         let spec = SerializedPageWriter::new(&mut self.sink)
-            .write_page(CompressedPage::new(page, body.len()))?;
+            .write_page(CompressedPage::new(page, size))?;
         self.dictionary_page_offset = Some(spec.offset);
         self.uncompressed += spec.uncompressed_size as u64;
         Ok(())
     }
 
-    fn encode(&mut self, array: &ArrayRef) {
+    fn encode(&mut self, array: &ArrayRef, desk: &mut Desk) {
         match array.data_type() {
-            DataType::Int16 => self.integers::<Int16Type>(array, i64::from),
-            DataType::Int32 => self.integers::<Int32Type>(array, i64::from),
-            DataType::Int64 => self.times(array),
-            DataType::UInt8 => self.integers::<UInt8Type>(array, i64::from),
-            DataType::UInt16 => self.integers::<UInt16Type>(array, i64::from),
+            DataType::Int16 => desk.integers::<Int16Type>(array, i32::from),
+            DataType::Int32 => desk.integers::<Int32Type>(array, |value| value),
+            DataType::UInt8 => desk.integers::<UInt8Type>(array, i32::from),
+            DataType::UInt16 => desk.integers::<UInt16Type>(array, i32::from),
             // Parquet stores the two's complement of unsigned numbers.
-            DataType::UInt32 => {
-                self.integers::<UInt32Type>(array, |value| i64::from(value.cast_signed()));
+            DataType::UInt32 => desk.integers::<UInt32Type>(array, u32::cast_signed),
+            DataType::Int64 => self.times(array, desk),
+            DataType::UInt64 => {
+                let array = array.as_primitive::<UInt64Type>();
+                let widen = u64::cast_signed;
+                let kept = keep(&mut desk.wide, array.values(), array.nulls(), widen);
+                pages::deltas_64(&mut desk.body, kept);
             }
-            DataType::UInt64 => self.integers::<UInt64Type>(array, u64::cast_signed),
             DataType::Boolean => {
                 let array = array.as_boolean();
-                pages::booleans(&mut self.body, array.values(), array.nulls());
+                pages::booleans(&mut desk.body, array.values(), array.nulls());
             }
-            DataType::Dictionary(..) => self.codes(array),
-            _ => pages::texts(&mut self.body, array.as_string::<i32>().iter().flatten()),
+            DataType::Dictionary(..) => codes(&mut desk.body, array),
+            _ => pages::texts(&mut desk.body, array.as_string::<i32>().iter().flatten()),
         }
     }
 
-    fn times(&mut self, array: &ArrayRef) {
+    fn times(&mut self, array: &ArrayRef, desk: &mut Desk) {
         let array = array.as_primitive::<Int64Type>();
         let kept = match array.nulls() {
             None => &array.values()[..],
-            valid => keep(&mut self.kept, array.values(), valid, |value| value),
+            valid => keep(&mut desk.wide, array.values(), valid, |value| value),
         };
         if let Some(&first) = kept.first() {
             let (low, high) = self.range.unwrap_or((first, first));
             let range = |(low, high): (i64, i64), &value: &i64| (low.min(value), high.max(value));
             self.range = Some(kept.iter().fold((low, high), range));
         }
-        pages::deltas(&mut self.body, kept);
+        pages::deltas_64(&mut desk.body, kept);
     }
 
-    fn integers<T: ArrowPrimitiveType>(
-        &mut self,
-        array: &ArrayRef,
-        widen: impl Fn(T::Native) -> i64 + Copy,
-    ) {
-        let array = array.as_primitive::<T>();
-        let kept = keep(&mut self.kept, array.values(), array.nulls(), widen);
-        pages::deltas(&mut self.body, kept);
-    }
-
-    fn codes(&mut self, array: &ArrayRef) {
-        let codes = array.as_dictionary::<UInt8Type>().keys();
-        let width = usize::BITS - self.categories.saturating_sub(1).leading_zeros();
-        let width = width.max(1);
-        match codes.nulls() {
-            None => pages::codes(&mut self.body, codes.values(), width),
-            Some(valid) => {
-                let kept: Vec<u8> = valid.valid_indices().map(|row| codes.value(row)).collect();
-                pages::codes(&mut self.body, &kept, width);
-            }
-        }
-    }
-
-    /// Fills the memory of a chunk that was written again.
-    pub fn refill(&mut self, chunk: bytes::Bytes) {
-        let mut memory = Vec::from(chunk);
-        memory.clear();
-        self.sink = TrackedWrite::new(memory);
-    }
-
-    /// Ends the chunk; the column is ready for the next row group.
-    pub fn close(&mut self) -> Result<(bytes::Bytes, ColumnCloseResult)> {
-        let sink = std::mem::replace(&mut self.sink, TrackedWrite::new(Vec::new()));
-        let body = bytes::Bytes::from(sink.into_inner()?);
+    /// Writes the chunk to `file`, whose end is at byte `at`; the column is
+    /// ready for the next row group.
+    pub fn end(&mut self, file: &mut impl Write, at: u64) -> Result<ColumnChunkMetaData> {
+        self.sink.flush()?;
+        // All in one write: in small ones, the system's part costs twice as much.
+        let body = self.sink.inner();
+        file.write_all(body)?;
+        let size = body.len() as u64;
+        let begin = self.sink.bytes_written() as u64 - size;
+        let place = |offset: u64| (at + offset - begin) as i64;
         let mut metadata = ColumnChunkMetaData::builder(Arc::clone(&self.description))
             .set_compression(self.compression)
             .set_encodings(vec![Encoding::RLE, Encoding::PLAIN, self.encoding])
-            .set_total_compressed_size(body.len() as i64)
+            .set_total_compressed_size(size as i64)
             .set_total_uncompressed_size(self.uncompressed as i64)
             .set_num_values(self.rows as i64)
-            .set_data_page_offset(self.data_page_offset.unwrap_or(0) as i64)
-            .set_dictionary_page_offset(self.dictionary_page_offset.map(|at| at as i64));
+            .set_data_page_offset(self.data_page_offset.map_or(0, place))
+            .set_dictionary_page_offset(self.dictionary_page_offset.map(place));
         if let Some((low, high)) = self.range.take() {
             metadata = metadata.set_statistics(Statistics::int64(
                 Some(low),
@@ -213,32 +225,48 @@ impl ColumnChunk {
                 false,
             ));
         }
-        let result = ColumnCloseResult {
-            bytes_written: body.len() as u64,
-            rows_written: self.rows,
-            metadata: metadata.build()?,
-            bloom_filter: None,
-            column_index: None,
-            offset_index: None,
-        };
+        self.sink.inner_mut().clear();
         self.rows = 0;
         self.uncompressed = 0;
         self.data_page_offset = None;
         self.dictionary_page_offset = None;
-        Ok((body, result))
+        metadata.build()
+    }
+}
+
+impl Desk {
+    fn integers<T: ArrowPrimitiveType>(
+        &mut self,
+        array: &ArrayRef,
+        widen: impl Fn(T::Native) -> i32 + Copy,
+    ) {
+        let array = array.as_primitive::<T>();
+        let kept = keep(&mut self.narrow, array.values(), array.nulls(), widen);
+        pages::deltas_32(&mut self.body, kept);
+    }
+}
+
+fn codes(body: &mut Vec<u8>, array: &ArrayRef) {
+    let codes = array.as_dictionary::<UInt8Type>().keys();
+    match codes.nulls() {
+        None => pages::codes(body, codes.values()),
+        Some(valid) => {
+            let kept: Vec<u8> = valid.valid_indices().map(|row| codes.value(row)).collect();
+            pages::codes(body, &kept);
+        }
     }
 }
 
 /// The values that are not null, widened, at the start of `room`.
-fn keep<'a, T: Copy>(
-    room: &'a mut Vec<i64>,
+fn keep<'a, T: Copy, W: Copy + Default>(
+    room: &'a mut Vec<W>,
     values: &[T],
     valid: Option<&NullBuffer>,
-    widen: impl Fn(T) -> i64 + Copy,
-) -> &'a [i64] {
+    widen: impl Fn(T) -> W + Copy,
+) -> &'a [W] {
     // One more: a null behind the last value is written too.
     if room.len() <= values.len() {
-        room.resize(values.len() + 1, 0);
+        room.resize(values.len() + 1, W::default());
     }
     let Some(valid) = valid else {
         for (slot, &value) in room.iter_mut().zip(values) {
@@ -269,12 +297,11 @@ fn keep<'a, T: Copy>(
     &room[..len]
 }
 
-fn compress(body: &[u8], room: &mut Vec<u8>) -> Result<bytes::Bytes> {
-    let most = lz4_flex::block::get_maximum_output_size(body.len());
-    if room.len() < most {
-        room.resize(most, 0);
-    }
+/// Puts `body`, compressed, into `room`.
+fn compress(body: &[u8], room: &mut Vec<u8>) -> Result<()> {
+    room.resize(lz4_flex::block::get_maximum_output_size(body.len()), 0);
     let len = lz4_flex::block::compress_into(body, room)
         .map_err(|error| ParquetError::External(Box::new(error)))?;
-    Ok(bytes::Bytes::copy_from_slice(&room[..len]))
+    room.truncate(len);
+    Ok(())
 }

@@ -1,111 +1,89 @@
-//! One Parquet file per table, written beside the decoding by one thread.
+//! One Parquet file per table.
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::SchemaDescPtr;
 
 use super::Store;
-use super::columns::ColumnChunk;
+use super::columns::{ColumnChunk, Desk, PAGE, ROW_GROUP};
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
-/// Rows of a row group: the unit that readers skip by its time statistics.
-const ROW_GROUP: usize = 1 << 18;
-/// Batches in flight between decoder and writer; bounds memory.
-const IN_FLIGHT: usize = 16;
-
-type Outcome = Result<BTreeMap<&'static str, u64>>;
-type Batch = (&'static str, RecordBatch);
-
+/// Encodes on the caller's thread: to one of its own, every batch would go from
+/// one core's cache to another's, which costs up to a tenth of all CPU time.
 pub struct ParquetStore {
-    sender: Option<SyncSender<Batch>>,
-    /// Batches that were written, and those of them that came back so far.
-    returned: Receiver<Batch>,
-    spares: BTreeMap<&'static str, Vec<RecordBatch>>,
-    writer: Option<JoinHandle<Outcome>>,
+    files: BTreeMap<&'static str, TableFile>,
+    /// The last batch of each table, which is written.
+    spares: BTreeMap<&'static str, RecordBatch>,
+    desk: Desk,
 }
 
 impl ParquetStore {
     /// Writes every table of the model into `directory`, empty ones included.
-    pub fn new(directory: &Path) -> Self {
-        let (sender, receiver) = sync_channel(IN_FLIGHT);
-        let (written, returned) = sync_channel(IN_FLIGHT);
-        let directory = directory.to_owned();
-        let writer = std::thread::spawn(move || write_all(&directory, &receiver, &written));
-        Self {
-            sender: Some(sender),
-            returned,
-            spares: BTreeMap::new(),
-            writer: Some(writer),
+    pub fn new(directory: &Path) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for (name, schema) in schemas() {
+            files.insert(name, TableFile::create(directory, name, &schema)?);
         }
+        Ok(Self {
+            files,
+            spares: BTreeMap::new(),
+            desk: Desk::default(),
+        })
     }
 
     /// Completes the files; returns the number of rows of each table.
-    pub fn finish(mut self) -> Outcome {
-        self.sender.take();
-        self.join()
-    }
-
-    fn join(&mut self) -> Outcome {
-        match self.writer.take().map(JoinHandle::join) {
-            Some(Ok(outcome)) => outcome,
-            _ => Err(Error::usage(
-                "the Parquet writer stopped",
-                "it to run to the end",
-                "",
-            )),
+    pub fn finish(self) -> Result<BTreeMap<&'static str, u64>> {
+        let mut rows = BTreeMap::new();
+        for (name, file) in self.files {
+            rows.insert(name, file.close()?);
         }
+        Ok(rows)
     }
 }
 
 impl Store for ParquetStore {
-    /// Small enough to stay in the cache between filling and encoding.
-    const CHUNK: usize = 1 << 13;
+    const CHUNK: usize = PAGE;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
-        let Some(sender) = &self.sender else {
-            return Ok(());
-        };
-        if sender.send((table, batch)).is_ok() {
-            return Ok(());
+        if let Some(file) = self.files.get_mut(table) {
+            file.write(&batch, &mut self.desk)
+                .map_err(|error| failed(&file.path, error))?;
         }
-        // The writer is gone: its own error says why.
-        self.sender.take();
-        self.join().map(|_| ())
+        self.spares.insert(table, batch);
+        Ok(())
     }
 
     fn spare(&mut self, table: &'static str) -> Option<RecordBatch> {
-        for (name, batch) in self.returned.try_iter() {
-            self.spares.entry(name).or_default().push(batch);
-        }
-        self.spares.get_mut(table)?.pop()
+        self.spares.remove(table)
     }
 }
 
-impl Drop for ParquetStore {
-    fn drop(&mut self) {
-        self.sender.take();
-        if let Some(writer) = self.writer.take() {
-            // An abandoned conversion: its error is not news any more.
-            let _ = writer.join();
-        }
-    }
-}
+/// What a Parquet file begins with.
+const MAGIC: &[u8] = b"PAR1";
 
 struct TableFile {
     path: PathBuf,
-    writer: SerializedFileWriter<File>,
+    file: File,
+    /// Bytes in the file.
+    len: u64,
+    description: SchemaDescPtr,
+    /// The Arrow schema, for readers that know Arrow.
+    about: Option<Vec<KeyValue>>,
     columns: Vec<ColumnChunk>,
+    groups: Vec<RowGroupMetaData>,
     /// Rows of the row group at hand, and of the file.
     group_rows: usize,
     rows: u64,
@@ -114,12 +92,12 @@ struct TableFile {
 impl TableFile {
     fn create(directory: &Path, name: &str, schema: &SchemaRef) -> Result<Self> {
         let path = directory.join(format!("{name}.parquet"));
-        let file = File::create(&path)
+        let mut file = File::create(&path)
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
-        let mut properties = WriterProperties::builder()
-            .set_created_by(concat!("schedscope ", env!("CARGO_PKG_VERSION")).to_string())
-            .build();
+        file.write_all(MAGIC)
+            .map_err(|error| failed(&path, error.into()))?;
         // Readers that know Arrow learn the integers' widths and the categories.
+        let mut properties = WriterProperties::builder().build();
         add_encoded_arrow_schema_to_metadata(schema, &mut properties);
         let description = ArrowSchemaConverter::new()
             .convert(schema)
@@ -130,24 +108,29 @@ impl TableFile {
             .zip(description.columns())
             .map(|(field, column)| ColumnChunk::new(field, Arc::clone(column)))
             .collect();
-        let writer =
-            SerializedFileWriter::new(file, description.root_schema_ptr(), Arc::new(properties))
-                .map_err(|error| failed(&path, error))?;
         Ok(Self {
             path,
-            writer,
+            file,
+            len: MAGIC.len() as u64,
+            description: Arc::new(description),
+            about: properties.key_value_metadata().cloned(),
             columns,
+            groups: Vec::new(),
             group_rows: 0,
             rows: 0,
         })
     }
 
-    fn write(&mut self, batch: &RecordBatch) -> std::result::Result<(), ParquetError> {
+    fn write(
+        &mut self,
+        batch: &RecordBatch,
+        desk: &mut Desk,
+    ) -> std::result::Result<(), ParquetError> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
         for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
-            column.push(array)?;
+            column.push(array, desk)?;
         }
         self.rows += batch.num_rows() as u64;
         self.group_rows += batch.num_rows();
@@ -162,43 +145,44 @@ impl TableFile {
         if self.group_rows == 0 {
             return Ok(());
         }
-        self.group_rows = 0;
-        let mut group = self.writer.next_row_group()?;
+        let begin = self.len;
+        let mut group = RowGroupMetaData::builder(Arc::clone(&self.description))
+            .set_num_rows(self.group_rows as i64)
+            .set_ordinal(self.groups.len() as i32)
+            .set_file_offset(begin as i64);
+        let mut uncompressed = 0;
         for column in &mut self.columns {
-            let (body, close) = column.close()?;
-            group.append_column(&body, close)?;
-            column.refill(body);
+            let chunk = column.end(&mut self.file, self.len)?;
+            self.len += chunk.compressed_size() as u64;
+            uncompressed += chunk.uncompressed_size();
+            group = group.add_column_metadata(chunk);
         }
-        group.close()?;
+        self.groups
+            .push(group.set_total_byte_size(uncompressed).build()?);
+        self.group_rows = 0;
         Ok(())
     }
 
     fn close(mut self) -> Result<u64> {
         self.end_row_group()
-            .and_then(|()| self.writer.close())
+            .and_then(|()| self.write_footer())
             .map_err(|error| failed(&self.path, error))?;
         Ok(self.rows)
     }
-}
 
-fn write_all(directory: &Path, receiver: &Receiver<Batch>, written: &SyncSender<Batch>) -> Outcome {
-    let mut files = BTreeMap::new();
-    for (name, schema) in schemas() {
-        files.insert(name, TableFile::create(directory, name, &schema)?);
+    fn write_footer(&mut self) -> std::result::Result<(), ParquetError> {
+        let program = concat!("schedscope ", env!("CARGO_PKG_VERSION")).to_string();
+        let file = FileMetaData::new(
+            1,
+            self.rows as i64,
+            Some(program),
+            self.about.take(),
+            Arc::clone(&self.description),
+            None,
+        );
+        let footer = ParquetMetaData::new(file, std::mem::take(&mut self.groups));
+        ParquetMetaDataWriter::new(&mut self.file, &footer).finish()
     }
-    for (name, batch) in receiver {
-        if let Some(file) = files.get_mut(name) {
-            file.write(&batch)
-                .map_err(|error| failed(&file.path, error))?;
-        }
-        // Freed where nobody takes batches back, or not as fast.
-        let _ = written.try_send((name, batch));
-    }
-    let mut rows = BTreeMap::new();
-    for (name, file) in files {
-        rows.insert(name, file.close()?);
-    }
-    Ok(rows)
 }
 
 fn failed(path: &Path, error: ParquetError) -> Error {
