@@ -45,7 +45,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         for event in folders(&system)? {
             let file = event.join("format");
             let name = system.file_name().unwrap_or_default().to_string_lossy();
-            builder.add(&name, &read_text(&file)?, &file.display().to_string())?;
+            builder.add(&name, &read_text(&file)?, &file.display())?;
         }
     }
     let catalogue = Arc::new(builder.finish());

@@ -1,5 +1,7 @@
 //! All events a trace may hold, by the number records carry.
 
+use std::fmt::Display;
+
 use crate::decode::ftrace::fields::u16_at;
 use crate::decode::ftrace::format::{EventFormat, name_and_id};
 use crate::decode::ftrace::records::{Action, Plan};
@@ -54,7 +56,7 @@ impl Builder {
     }
 
     /// Adds the event described by the text of a `format` file.
-    pub fn add(&mut self, system: &str, text: &str, place: &str) -> Result<()> {
+    pub fn add(&mut self, system: &str, text: &str, place: impl Display + Copy) -> Result<()> {
         let (name, id) = name_and_id(text, place)?;
         if self.catalogue.index[usize::from(id)] != 0 {
             // Two texts for one number: a kernel tells each event once, and
@@ -89,7 +91,7 @@ impl Builder {
 
     /// Records are told apart before their layout is known, so the type must
     /// stand where every other event has it.
-    fn check_type(&mut self, format: &EventFormat, place: &str) -> Result<()> {
+    fn check_type(&mut self, format: &EventFormat, place: impl Display) -> Result<()> {
         let found = match format.field("common_type") {
             Some(field) if field.size == 2 => field.offset,
             _ => {
@@ -121,7 +123,7 @@ impl Builder {
 }
 
 /// The same error, saying where.
-fn at(place: &str, error: Error) -> Error {
+fn at(place: impl Display, error: Error) -> Error {
     match error {
         Error::Report {
             kind,

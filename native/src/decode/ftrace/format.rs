@@ -1,6 +1,8 @@
 //! Event format descriptions: the kernel's own text of each event's layout
 //! (`events/<system>/<event>/format`, `events/header_page`).
 
+use std::fmt::Display;
+
 use crate::error::{Error, Result};
 
 /// How a field's bytes are to be read.
@@ -36,7 +38,7 @@ pub struct EventFormat {
 
 impl EventFormat {
     /// Reads a `format` file. `place` names it in errors.
-    pub fn parse(text: &str, place: &str) -> Result<Self> {
+    pub fn parse(text: &str, place: impl Display + Copy) -> Result<Self> {
         let (name, id) = name_and_id(text, place)?;
         let mut fields = Vec::new();
         let mut print_fmt = "";
@@ -62,7 +64,7 @@ impl EventFormat {
 
 /// The first lines of a `format` file, which are all that counting needs: a
 /// trace describes some 2,000 events and records a dozen.
-pub fn name_and_id<'a>(text: &'a str, place: &str) -> Result<(&'a str, u16)> {
+pub fn name_and_id(text: &str, place: impl Display) -> Result<(&str, u16)> {
     let mut name = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("name:") {

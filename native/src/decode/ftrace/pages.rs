@@ -159,21 +159,27 @@ impl Chunks {
     }
 
     fn number(&mut self, what: &str) -> Result<u32> {
-        let mut raw = [0; 4];
-        if self.end - self.at < 4 {
+        self.numbers(what).map(|[number]| number)
+    }
+
+    fn numbers<const N: usize>(&mut self, what: &str) -> Result<[u32; N]> {
+        let mut raw = [[0; 4]; N];
+        let size = raw.as_flattened().len() as u64;
+        if self.end - self.at < size {
             return Err(self.input.wrong(
                 self.at,
                 format!("a CPU's data ends inside {what}"),
-                "4 bytes",
+                format!("{size} bytes"),
             ));
         }
-        self.input.read_exact_at(&mut raw, self.at, what)?;
-        self.at += 4;
-        Ok(if self.big_endian {
-            u32::from_be_bytes(raw)
+        self.input
+            .read_exact_at(raw.as_flattened_mut(), self.at, what)?;
+        self.at += size;
+        Ok(raw.map(if self.big_endian {
+            u32::from_be_bytes
         } else {
-            u32::from_le_bytes(raw)
-        })
+            u32::from_le_bytes
+        }))
     }
 }
 
@@ -184,8 +190,7 @@ impl Pages for Chunks {
             // Behind a damaged chunk there is no telling where the next begins.
             let left = std::mem::take(&mut self.left);
             self.chunk_at = self.at;
-            let compressed = self.number("a chunk's compressed size")?;
-            let size = self.number("a chunk's size")?;
+            let [compressed, size] = self.numbers("a chunk's two sizes")?;
             if u64::from(compressed) > self.end - self.at {
                 return Err(self.input.wrong(
                     self.chunk_at,
@@ -242,8 +247,8 @@ impl Pages for Chunks {
         let mut last = tail.at;
         for _ in 0..tail.left {
             last = tail.at;
-            let compressed = u64::from(tail.number("a chunk's compressed size")?);
-            tail.number("a chunk's size")?;
+            let [compressed, _] = tail.numbers("a chunk's two sizes")?;
+            let compressed = u64::from(compressed);
             if compressed > tail.end - tail.at {
                 break;
             }

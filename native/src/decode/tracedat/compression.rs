@@ -1,5 +1,7 @@
 //! The compressions of trace.dat version 7: zlib, zstd, none.
 
+use std::io::Cursor;
+
 use crate::error::{Error, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,29 +109,37 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), String> {
         let old = out.len();
-        out.resize(old + size, 0);
+        out.reserve(size);
         let done = match self {
             Self::None => {
-                let n = bytes.len().min(size);
-                out[old..old + n].copy_from_slice(&bytes[..n]);
+                out.extend_from_slice(&bytes[..bytes.len().min(size)]);
                 Ok(bytes.len())
             }
             Self::Zlib(decoder) => {
                 decoder.reset(true);
-                match decoder.decompress(bytes, &mut out[old..], flate2::FlushDecompress::Finish) {
+                match decoder.decompress_vec(bytes, out, flate2::FlushDecompress::Finish) {
                     Ok(flate2::Status::StreamEnd) => Ok(decoder.total_out() as usize),
                     Ok(_) => Err("zlib data that does not end where it should".to_string()),
                     Err(error) => Err(format!("damaged zlib data ({error})")),
                 }
             }
-            Self::Zstd(decoder) => decoder
-                .decompress_to_buffer(bytes, &mut out[old..])
-                .map_err(|error| format!("damaged zstd data ({error})")),
+            Self::Zstd(decoder) => {
+                let mut behind = Cursor::new(&mut *out);
+                behind.set_position(old as u64);
+                decoder
+                    .decompress_to_buffer(bytes, &mut behind)
+                    .map_err(|error| format!("damaged zstd data ({error})"))
+            }
         };
         match done {
             Ok(done) if done == size => Ok(()),
-            Ok(done) => Err(format!("{done} bytes where the header says {size}")),
-            Err(found) => Err(found),
+            wrong => {
+                out.truncate(old);
+                Err(wrong.map_or_else(
+                    |found| found,
+                    |done| format!("{done} bytes where the header says {size}"),
+                ))
+            }
         }
     }
 }

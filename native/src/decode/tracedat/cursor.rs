@@ -1,6 +1,8 @@
 //! Numbers, strings and blocks one after another, from the file or from a
 //! section that was decompressed; every length is checked before it is used.
 
+use std::borrow::Cow;
+
 use crate::decode::input::Input;
 use crate::error::{Error, Result};
 
@@ -96,6 +98,11 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn block(&mut self, n: u64, what: &str) -> Result<Vec<u8>> {
+        self.bytes(n, what).map(Cow::into_owned)
+    }
+
+    /// A block that is not copied where it is in memory already.
+    pub fn bytes(&mut self, n: u64, what: &str) -> Result<Cow<'_, [u8]>> {
         self.check(n, what)?;
         if n > MAX_BLOCK {
             return Err(self.wrong(
@@ -103,9 +110,16 @@ impl<'a> Cursor<'a> {
                 format!("at most {MAX_BLOCK}"),
             ));
         }
-        let mut out = vec![0; n as usize];
-        self.read(&mut out, what)?;
-        Ok(out)
+        let (from, n) = (self.at, n as usize);
+        self.at += n as u64;
+        Ok(match &self.bytes {
+            Bytes::File(input) => {
+                let mut out = vec![0; n];
+                input.read_exact_at(&mut out, from, what)?;
+                Cow::Owned(out)
+            }
+            Bytes::Memory { bytes, .. } => Cow::Borrowed(&bytes[from as usize..][..n]),
+        })
     }
 
     fn read(&mut self, out: &mut [u8], what: &str) -> Result<()> {
@@ -184,12 +198,7 @@ impl<'a> Cursor<'a> {
 
     /// A text of known length; what stands behind a zero is not part of it.
     pub fn text(&mut self, n: u64, what: &str) -> Result<String> {
-        let block = self.block(n, what)?;
-        let end = block
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(block.len());
-        Ok(String::from_utf8_lossy(&block[..end]).into_owned())
+        self.bytes(n, what).map(|block| text_of(&block))
     }
 
     /// Demands certain bytes.
@@ -205,4 +214,10 @@ impl<'a> Cursor<'a> {
             format!("{what}, {:?}", String::from_utf8_lossy(bytes)),
         ))
     }
+}
+
+/// The text before the first zero.
+pub fn text_of(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }

@@ -1,9 +1,14 @@
 //! How a trace.dat begins, and the texts that both versions keep alike:
 //! header_page, event formats, saved command lines.
 
+use std::fmt;
+use std::sync::Arc;
+
+use crate::decode::ftrace::format::name_and_id;
+use crate::decode::ftrace::records::Plan;
 use crate::decode::input::Input;
 use crate::decode::tracedat::compression::Kind;
-use crate::decode::tracedat::cursor::Cursor;
+use crate::decode::tracedat::cursor::{Cursor, text_of};
 use crate::error::{Error, Result};
 
 pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
@@ -77,12 +82,19 @@ impl Header {
     }
 }
 
-/// An event format's text.
+/// An event format's text; of an event that is only counted, its first lines.
 pub struct FormatText {
-    pub system: String,
+    pub system: Arc<str>,
     pub text: String,
-    /// For errors.
-    pub place: String,
+    at: u64,
+}
+
+/// Its place, for errors.
+impl fmt::Display for FormatText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { system, at, .. } = self;
+        write!(f, "the event format at byte {at} of system {system:?}")
+    }
 }
 
 /// `header_page` (returned) and `header_event`.
@@ -119,20 +131,33 @@ fn events(
     count: u32,
     formats: &mut Vec<FormatText>,
 ) -> Result<()> {
+    let system: Arc<str> = system.into();
     for _ in 0..count {
         let size = cursor.u64("the size of an event format")?;
-        let place = format!(
-            "the event format at byte {} of system {system:?}",
-            cursor.at()
-        );
-        let text = cursor.text(size, "an event format")?;
+        let at = cursor.at();
+        let text = cursor.bytes(size, "an event format")?;
         formats.push(FormatText {
-            system: system.to_string(),
-            text,
-            place,
+            text: text_of(needed(&system, &text)),
+            system: Arc::clone(&system),
+            at,
         });
     }
     Ok(())
+}
+
+/// All of a format that matters. A trace describes some 2,000 events in 2 MB of
+/// text and records a dozen; what is only counted needs no more than a name
+/// and a number.
+fn needed<'a>(system: &str, format: &'a [u8]) -> &'a [u8] {
+    const LAYOUT: &[u8] = b"\nformat:";
+    let head = format
+        .windows(LAYOUT.len())
+        .position(|bytes| bytes == LAYOUT);
+    let head = &format[..head.unwrap_or(format.len())];
+    match name_and_id(&String::from_utf8_lossy(head), "") {
+        Ok((name, _)) if !Plan::wants(system, name) => head,
+        _ => format,
+    }
 }
 
 /// `saved_cmdlines` behind its 8-byte size.

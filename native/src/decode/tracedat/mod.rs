@@ -54,11 +54,8 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let release = facts.uname.split_whitespace().nth(2).unwrap_or("");
     let mut builder = Builder::new(release);
     for format in &contents.formats {
-        builder.add(
-            &format.system,
-            &format.text,
-            &format!("{}: {}", input.name(), format.place),
-        )?;
+        let place = format_args!("{}: {format}", input.name());
+        builder.add(&format.system, &format.text, place)?;
     }
     let place = format!("{}: header_page", input.name());
     let mut layout = PageLayout::parse(
