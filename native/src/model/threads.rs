@@ -10,10 +10,10 @@ use crate::model::tables::{Rename, Renames, Thread, Threads};
 
 /// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
 const DIRECT: u32 = 1 << 22;
-const NONE: u32 = u32::MAX;
 
-/// What nearly every event touches of a thread: less than a line of cache.
+/// What nearly every event touches of a thread: one line of cache.
 #[derive(Debug, Clone, Default)]
+#[repr(align(64))]
 struct Sight {
     comm: Comm,
     end_ts: Option<i64>,
@@ -41,6 +41,8 @@ struct Record {
 
 /// Every thread of the trace, and the tids that name them now.
 pub struct Identity {
+    /// One more than the utid; 0: nobody. The system provides zeros where they
+    /// are looked at, so that the table costs memory by the tids that there are.
     direct: Vec<u32>,
     sparse: FxHashMap<u32, u32>,
     /// Both by utid.
@@ -53,7 +55,7 @@ pub struct Identity {
 impl Identity {
     pub fn new(ncpu: u16, known: &[KnownThread]) -> Self {
         let mut identity = Self {
-            direct: Vec::new(),
+            direct: vec![0; DIRECT as usize],
             sparse: FxHashMap::default(),
             sights: Vec::new(),
             records: Vec::new(),
@@ -93,27 +95,21 @@ impl Identity {
 
     #[inline]
     fn find(&self, tid: u32) -> Option<u32> {
-        if tid < DIRECT {
-            self.direct
-                .get(tid as usize)
-                .copied()
-                .filter(|&utid| utid != NONE)
-        } else {
-            self.sparse.get(&tid).copied()
+        match self.direct.get(tid as usize) {
+            Some(&next) => next.checked_sub(1),
+            None => self.sparse.get(&tid).copied(),
         }
     }
 
-    fn set(&mut self, tid: u32, utid: u32) {
-        if tid < DIRECT {
-            let index = tid as usize;
-            if index >= self.direct.len() {
-                self.direct.resize((index + 1).next_power_of_two(), NONE);
+    fn set(&mut self, tid: u32, utid: Option<u32>) {
+        match (self.direct.get_mut(tid as usize), utid) {
+            (Some(next), utid) => *next = utid.map_or(0, |utid| utid + 1),
+            (None, Some(utid)) => {
+                self.sparse.insert(tid, utid);
             }
-            self.direct[index] = utid;
-        } else if utid == NONE {
-            self.sparse.remove(&tid);
-        } else {
-            self.sparse.insert(tid, utid);
+            (None, None) => {
+                self.sparse.remove(&tid);
+            }
         }
     }
 
@@ -125,7 +121,7 @@ impl Identity {
             tid: Some(tid),
             ..Record::default()
         });
-        self.set(tid, utid);
+        self.set(tid, Some(utid));
         utid
     }
 
@@ -250,8 +246,8 @@ impl Identity {
         {
             // A thread other than the leader called exec: it takes the
             // leader's tid, and the leader is gone.
-            self.set(old_tid, NONE);
-            self.set(tid, utid);
+            self.set(old_tid, None);
+            self.set(tid, Some(utid));
             self.records[utid as usize].tid = Some(tid);
         }
     }
@@ -269,7 +265,7 @@ impl Identity {
         if let Some(tid) = record.tid
             && self.find(tid) == Some(utid)
         {
-            self.set(tid, NONE);
+            self.set(tid, None);
         }
     }
 

@@ -144,11 +144,17 @@ impl Reconstructor {
         utid < self.ncpu
     }
 
+    /// Makes room for a thread that was never seen.
+    #[cold]
+    fn admit(&mut self, utid: u32) {
+        self.threads.resize(utid as usize + 1, Thread::unborn());
+    }
+
     /// The thread's record; its life starts now if this is its first event.
     fn thread(&mut self, utid: u32, ts: i64) -> &mut Thread {
         let index = utid as usize;
         if index >= self.threads.len() {
-            self.threads.resize(index + 1, Thread::unborn());
+            self.admit(utid);
         }
         let thread = &mut self.threads[index];
         if !thread.born {

@@ -25,7 +25,9 @@ pub struct PendingWake {
     pub target_cpu: Option<u16>,
 }
 
+/// Two lines of cache, which events of many threads push out of the nearest one.
 #[derive(Debug, Clone)]
+#[repr(align(64))]
 pub struct Thread {
     /// Between its first event and its last switch-out.
     pub born: bool,
