@@ -14,8 +14,8 @@ the reading process. Columns, in million events per CPU second:
 * beside: `trace-cmd report` (prints the events) of trace.dat, `perf sched latency` (one table)
   of perf.data, with the release that did it
 
-`limit` is what facts would be if the file had only to be read and the tables written, at the
-speed at which this machine copies memory (of a compressed file: as it is stored).
+`limits` are what facts and convert would be if the file had only to be read and the tables
+written, at the speed at which this machine copies memory (compressed files: as they are stored).
 SCHEDSCOPE_TOOLS may name a tree with newer tools (tests/tools.py); it sees only paths below /tmp.
 """
 
@@ -44,20 +44,20 @@ KINDS = {
 HOWS = ("events", "facts", "memory", "convert")
 
 CHILD = """
-import json, resource, sys, tempfile
+import json, os, resource, sys, tempfile
 from schedscope import _native
 how, path = sys.argv[1:]
 def spent():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 size = 0
+folder = tempfile.TemporaryDirectory()
 before = spent()
 if how == "events":
     counts = _native.count_events(path)[1]
     size = sum(counts.values())
 elif how == "convert":
-    with tempfile.TemporaryDirectory() as folder:
-        _native.convert(path, folder)
+    _native.convert(path, folder.name)
 else:
     inferred = {"states", "waits", "losses"}
     only = sorted(set(_native.empty_tables()) - inferred) if how == "facts" else None
@@ -66,6 +66,8 @@ cpu = spent() - before
 if how == "facts":
     import polars as pl
     size = sum(pl.DataFrame(table).estimated_size() for table in tables.values())
+elif how == "convert":
+    size = sum(os.path.getsize(file.path) for file in os.scandir(folder.name))
 # Not ru_maxrss, which begins at what the parent had when it forked.
 with open("/proc/self/status") as status:
     peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
@@ -86,7 +88,7 @@ print(source.nbytes / min(copied() for _ in range(5)))
 
 @dataclass
 class Reading:
-    """The best of some rounds: CPU seconds, peak RSS in bytes; events, or bytes of tables."""
+    """The best of some rounds: CPU seconds, peak RSS in bytes; events, or bytes of tables made."""
 
     cpu: float
     rss: int
@@ -132,15 +134,16 @@ def other(path: Path, rounds: int) -> tuple[str, float] | None:
 
 def table(traces: dict[str, Path], rounds: int, bandwidth: float) -> None:
     heads = "".join(f"{how:>9}" for how in HOWS)
-    print(f"{'file':<24}{'events':>11}{'B/event':>9}{heads}{'limit':>9}  beside")
+    print(f"{'file':<24}{'events':>11}{'B/event':>9}{heads}{'limits':>12}  beside")
     for name, path in traces.items():
         readings = {how: measure(how, path, rounds) for how in HOWS}
         events = readings["events"].size
         files = path.rglob("*") if path.is_dir() else [path]
         stored = sum(file.stat().st_size for file in files if file.is_file())
         rates = "".join(f"{events / readings[how].cpu / 1e6:>9.1f}" for how in HOWS)
-        limit = bandwidth / ((stored + readings["facts"].size) / events) / 1e6
-        line = f"{name:<24}{events:>11,}{stored / events:>9.1f}{rates}{limit:>9.0f}"
+        moved = [stored + readings[how].size for how in ("facts", "convert")]
+        limits = "/".join(f"{bandwidth * events / size / 1e6:.0f}" for size in moved)
+        line = f"{name:<24}{events:>11,}{stored / events:>9.1f}{rates}{limits:>12}"
         if (beside := other(path, rounds)) is not None:
             line += f"  {beside[0]}: {events / beside[1] / 1e6:.2f}"
         print(line, flush=True)
