@@ -44,6 +44,9 @@ mod _native {
     use crate::sim::agreement::discordance;
 
     #[pymodule_export]
+    use crate::store::python::StoredTable;
+
+    #[pymodule_export]
     use crate::virtual_lag::python::virtual_lag;
 
     #[pymodule_export]

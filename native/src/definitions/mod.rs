@@ -10,7 +10,8 @@ mod rules;
 
 use crate::error::{Error, Result};
 use crate::model::event::WakeKind;
-use rows::{Births, Rows, Switch, Switches, Wakeup, Wakeups};
+use crate::store::python::Source;
+use rows::{Births, Cursor, Switch, Switches, Wakeups};
 use rules::{Left, Rule};
 
 /// A wait that a switch-in ended.
@@ -25,11 +26,11 @@ pub struct Ended {
     pub prio: Option<i16>,
 }
 
-/// The facts, each list in time order.
-pub struct Facts {
-    switches: Rows<Switches>,
-    wakeups: Rows<Wakeups>,
-    births: Rows<Births>,
+/// The facts, each table in time order.
+pub struct Facts<'a> {
+    switches: Source<'a>,
+    wakeups: Source<'a>,
+    births: Source<'a>,
     /// Threads below are idle threads, which never wait.
     ncpu: u32,
 }
@@ -53,52 +54,24 @@ enum What {
     Ran,
 }
 
-/// Steps that all rules take in before the next ones are made: they stay in the cache.
-const BLOCK: usize = 1 << 12;
+/// Steps that all rules take in before the next ones are made: they stay in the nearest cache.
+const BLOCK: usize = 1 << 10;
 
-/// Rows of one time.
-#[derive(Default)]
-struct Instant {
-    switches: Vec<Switch>,
-    wakeups: Vec<Wakeup>,
-    births: Vec<u32>,
+/// Steps of all threads but the idle ones.
+struct Steps {
+    list: Vec<Step>,
+    ncpu: u32,
+    /// The highest utid so far.
+    highest: u32,
 }
 
-impl Instant {
-    fn drain_into(&mut self, ts: i64, steps: &mut Vec<Step>) {
-        let step = |utid, what| Step {
-            ts,
-            utid,
-            cpu: 0,
-            prio: None,
-            what,
-        };
-        let left = |switch: &Switch| step(switch.prev, What::Left(switch.left));
-        steps.extend(self.switches.iter().map(left));
-        steps.extend(self.births.drain(..).map(|utid| step(utid, What::Born)));
-        if self.wakeups.len() > 1 {
-            self.wakeups.sort_by_key(|wakeup| wakeup.kind as u8);
+impl Steps {
+    #[inline]
+    fn push(&mut self, step: Step) {
+        if step.utid >= self.ncpu {
+            self.highest = self.highest.max(step.utid);
+            self.list.push(step);
         }
-        steps.extend(
-            self.wakeups
-                .drain(..)
-                .map(|one| step(one.utid, What::Woken(one.kind))),
-        );
-        steps.extend(self.switches.drain(..).map(|switch| {
-            let Switch {
-                next: utid,
-                cpu,
-                prio,
-                ..
-            } = switch;
-            Step {
-                ts,
-                utid,
-                cpu,
-                prio,
-                what: What::Ran,
-            }
-        }));
     }
 }
 
@@ -149,40 +122,65 @@ impl<R: Rule, F: FnMut(Ended) + Send> Follower for Following<R, F> {
     }
 }
 
-impl Facts {
+impl Facts<'_> {
     /// Shows every event to all `followers`.
     fn follow(&self, followers: &mut [Box<dyn Follower + '_>]) -> Result<()> {
-        let (mut switches, mut wakeups, mut births) = (
-            self.switches.cursor(),
-            self.wakeups.cursor(),
-            self.births.cursor(),
-        );
-        let mut steps: Vec<Step> = Vec::with_capacity(2 * BLOCK);
-        let mut now = Instant::default();
+        let mut switches = Cursor::<Switches>::new(&self.switches)?;
+        let mut wakeups = Cursor::<Wakeups>::new(&self.wakeups)?;
+        let mut births = Cursor::<Births>::new(&self.births)?;
+        let mut steps = Steps {
+            list: Vec::with_capacity(2 * BLOCK),
+            ncpu: self.ncpu,
+            highest: 0,
+        };
+        // Switches of the instant at hand.
+        let mut now: Vec<Switch> = Vec::new();
         loop {
             let heads = [switches.ts(), wakeups.ts(), births.ts()];
             let next = heads.into_iter().flatten().min();
-            if next.is_none() || steps.len() >= BLOCK {
-                self.check(&mut steps)?;
+            if next.is_none() || steps.list.len() >= BLOCK {
+                self.check(steps.highest)?;
                 for follower in &mut *followers {
-                    follower.block(&steps);
+                    follower.block(&steps.list);
                 }
-                steps.clear();
+                steps.list.clear();
             }
             let Some(ts) = next else { return Ok(()) };
-            switches.take(ts, &mut now.switches);
-            wakeups.take(ts, &mut now.wakeups);
-            births.take(ts, &mut now.births);
-            now.drain_into(ts, &mut steps);
+            let step = |utid, what| Step {
+                ts,
+                utid,
+                cpu: 0,
+                prio: None,
+                what,
+            };
+            // In the order of `What`.
+            switches.take(ts, |switch| {
+                steps.push(step(switch.prev, What::Left(switch.left)));
+                now.push(switch);
+            })?;
+            births.take(ts, |utid| steps.push(step(utid, What::Born)))?;
+            let woken = steps.list.len();
+            wakeups.take(ts, |one| steps.push(step(one.utid, What::Woken(one.kind))))?;
+            if steps.list.len() > woken + 1 {
+                steps.list[woken..].sort_by_key(|step| match step.what {
+                    What::Woken(kind) => kind as u8,
+                    _ => 0,
+                });
+            }
+            for switch in now.drain(..) {
+                steps.push(Step {
+                    cpu: switch.cpu,
+                    prio: switch.prio,
+                    ..step(switch.next, What::Ran)
+                });
+            }
         }
     }
 
-    /// Leaves out idle threads. Utids are numbered without holes: a number beyond
-    /// what the rows can need would only ask for memory.
-    fn check(&self, steps: &mut Vec<Step>) -> Result<()> {
-        steps.retain(|step| step.utid >= self.ncpu);
-        let rows = self.switches.len() + self.wakeups.len() + self.births.len();
-        let highest = steps.iter().map(|step| step.utid).max().unwrap_or(0);
+    /// Utids are numbered without holes: a number beyond what the rows can need would only
+    /// ask for memory.
+    fn check(&self, highest: u32) -> Result<()> {
+        let rows = self.switches.rows() + self.wakeups.rows() + self.births.rows();
         if highest as usize <= 3 * rows + (1 << 20) {
             return Ok(());
         }

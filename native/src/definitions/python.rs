@@ -8,29 +8,27 @@ use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::rows::Rows;
 use super::{Ended, Facts, Figures, figures, follower};
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
+use crate::store::python::Source;
 
-fn facts(frames: &HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> PyResult<Facts> {
-    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
-        match frames.get(name) {
-            Some(table) => Ok(read_stream(table)?.1),
-            None => Ok(Vec::new()),
-        }
+fn facts<'a>(frames: &'a HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> Result<Facts<'a>> {
+    let read = |name: &str| match frames.get(name) {
+        Some(table) => Source::of(table),
+        None => Ok(Source::Held(Vec::new())),
     };
     Ok(Facts {
-        switches: Rows::new(&read("switches")?)?,
-        wakeups: Rows::new(&read("wakeups")?)?,
-        births: Rows::new(&read("births")?)?,
+        switches: read("switches")?,
+        wakeups: read("wakeups")?,
+        births: read("births")?,
         ncpu: u32::from(ncpu),
     })
 }
 
 /// n, total, p50, p99 and max (ns) of the waits that each tool in `names` would count.
 ///
-/// `frames`, in order of ts: `switches` (ts, cpu, prev_utid, left: 0, 1 for R, 2 for R+,
+/// `frames`, in order of ts: `switches` (ts, cpu, prev_utid, code of prev_state, preempted,
 /// next_utid, next_prio), `wakeups` (ts, utid, code of kind), `births` (ts, utid).
 #[pyfunction]
 pub fn definition_figures<'py>(
@@ -83,7 +81,7 @@ pub fn definition_waits(
     Ok(py.detach(|| table(&facts, name))?)
 }
 
-fn table(facts: &Facts, name: &str) -> Result<ArrowTable> {
+fn table(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
     let mut rows: Vec<Ended> = Vec::new();
     facts.follow(&mut [follower(name, |ended| rows.push(ended))?])?;
     let times = |value: fn(&Ended) -> i64| -> ArrayRef {

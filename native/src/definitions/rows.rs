@@ -1,12 +1,13 @@
-//! Rows of the fact tables, read where they lie.
+//! Rows of the fact tables, batch by batch.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch};
 
 use super::rules::Left;
 use crate::error::{Error, Result};
-use crate::model::event::WakeKind;
+use crate::model::event::{State, WakeKind};
+use crate::store::python::Source;
 
 pub struct Switch {
     pub prev: u32,
@@ -56,12 +57,13 @@ fn full<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> Result<Primit
     Ok(array)
 }
 
-/// ts, cpu, prev_utid, left (0, 1 R, 2 R+), next_utid, next_prio.
+/// ts, cpu, prev_utid, prev_state (its code), preempted, next_utid, next_prio.
 pub struct Switches {
     ts: PrimitiveArray<Int64Type>,
     cpu: PrimitiveArray<UInt16Type>,
     prev: PrimitiveArray<UInt32Type>,
-    left: PrimitiveArray<UInt8Type>,
+    state: PrimitiveArray<UInt8Type>,
+    preempted: BooleanArray,
     next: PrimitiveArray<UInt32Type>,
     prio: PrimitiveArray<Int16Type>,
 }
@@ -74,7 +76,12 @@ impl Columns for Switches {
             ts: full(batch, "ts")?,
             cpu: full(batch, "cpu")?,
             prev: full(batch, "prev_utid")?,
-            left: full(batch, "left")?,
+            state: full(batch, "prev_state")?,
+            preempted: batch
+                .column_by_name("preempted")
+                .and_then(|array| array.as_boolean_opt())
+                .cloned()
+                .ok_or_else(|| Error::usage("no column preempted", "booleans", ""))?,
             next: full(batch, "next_utid")?,
             prio: column(batch, "next_prio")?,
         })
@@ -88,10 +95,12 @@ impl Columns for Switches {
     fn row(&self, at: usize) -> Switch {
         Switch {
             prev: self.prev.value(at),
-            left: match self.left.value(at) {
-                0 => Left::Off,
-                1 => Left::Runnable,
-                _ => Left::Preempted,
+            left: if self.state.value(at) != State::Runnable as u8 {
+                Left::Off
+            } else if self.preempted.is_valid(at) && self.preempted.value(at) {
+                Left::Preempted
+            } else {
+                Left::Runnable
             },
             next: self.next.value(at),
             cpu: self.cpu.value(at),
@@ -157,60 +166,68 @@ impl Columns for Births {
     }
 }
 
-/// All batches of a table.
-pub struct Rows<C>(Vec<C>);
-
-impl<C: Columns> Rows<C> {
-    pub fn new(batches: &[RecordBatch]) -> Result<Self> {
-        let full = batches.iter().filter(|batch| batch.num_rows() > 0);
-        full.map(C::of).collect::<Result<Vec<C>>>().map(Self)
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|batch| batch.ts().len()).sum()
-    }
-
-    pub fn cursor(&self) -> Cursor<'_, C> {
-        Cursor {
-            batches: &self.0,
-            ts: self.0.first().map_or(&[], C::ts),
-            at: 0,
-        }
-    }
-}
-
-/// Where in a table the pass stands.
+/// Where in a table, whose rows are in order of time, the pass stands.
 pub struct Cursor<'a, C> {
-    /// The batch at hand and those after it.
-    batches: &'a [C],
-    /// Times of the batch at hand.
-    ts: &'a [i64],
+    batches: Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>,
+    /// The batch at hand; none after the last.
+    now: Option<C>,
     at: usize,
+    latest: i64,
 }
 
-impl<C: Columns> Cursor<'_, C> {
+impl<'a, C: Columns> Cursor<'a, C> {
+    pub fn new(table: &'a Source<'_>) -> Result<Self> {
+        let mut cursor = Self {
+            batches: table.batches(),
+            now: None,
+            at: 0,
+            latest: i64::MIN,
+        };
+        cursor.turn()?;
+        Ok(cursor)
+    }
+
+    /// Goes on to the next batch.
+    fn turn(&mut self) -> Result<()> {
+        self.at = 0;
+        let batch = self.batches.find(|batch| {
+            let rows = batch.as_ref().map(RecordBatch::num_rows);
+            rows.map_or(true, |rows| rows > 0)
+        });
+        self.now = batch.map(|batch| C::of(&batch?)).transpose()?;
+        let ts = self.now.as_ref().map_or(&[][..], C::ts);
+        let (first, last) = (ts.first().copied(), ts.last().copied());
+        if !ts.is_sorted() || first.is_some_and(|first| first < self.latest) {
+            return Err(Error::format(
+                "events out of order",
+                "rows in order of ts",
+                "convert the trace again",
+            ));
+        }
+        self.latest = last.unwrap_or(self.latest);
+        Ok(())
+    }
+
     /// The next row's time.
     #[inline]
     pub fn ts(&self) -> Option<i64> {
-        self.ts.get(self.at).copied()
+        self.now.as_ref()?.ts().get(self.at).copied()
     }
 
-    /// Takes the rows of time `now` that come next.
+    /// Hands out the rows of time `now` that come next.
     #[inline]
-    pub fn take(&mut self, now: i64, into: &mut Vec<C::Row>) {
-        while let Some(&ts) = self.ts.get(self.at) {
-            if ts != now {
-                return;
+    pub fn take(&mut self, now: i64, mut each: impl FnMut(C::Row)) -> Result<()> {
+        while let Some(batch) = &self.now {
+            let ts = batch.ts();
+            if ts[self.at] != now {
+                return Ok(());
             }
-            if let Some(batch) = self.batches.first() {
-                into.push(batch.row(self.at));
-            }
+            each(batch.row(self.at));
             self.at += 1;
-            if self.at == self.ts.len() {
-                self.batches = self.batches.get(1..).unwrap_or_default();
-                self.ts = self.batches.first().map_or(&[], C::ts);
-                self.at = 0;
+            if self.at == ts.len() {
+                self.turn()?;
             }
         }
+        Ok(())
     }
 }
