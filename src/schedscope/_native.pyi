@@ -184,6 +184,14 @@ class Occupancy:
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
     def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
+    def lag(
+        self,
+        sharing: Mapping[str, object],
+        chosen: list[bool],
+        instants: list[int] | None = None,
+        most: int = ...,
+    ) -> tuple[int, ArrowTable]: ...
+    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> list[float]: ...
 
 def tiling(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]

@@ -10,6 +10,7 @@ mod culprits;
 mod due;
 mod episodes;
 mod idle;
+mod lag;
 mod lanes;
 mod ledger;
 mod lengths;

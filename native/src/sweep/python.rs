@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::matching::Masks;
 use super::rows::{NOWHERE, column, full};
 use super::weights::{CLASSES, LEVELS, Weights};
-use super::{blame, culprits, due, lengths, levels, path, sleeps, tiles};
+use super::{blame, culprits, due, lag, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::error::{Error, Result};
 use crate::store::python::Source;
@@ -164,7 +164,7 @@ impl Allowed {
     }
 }
 
-/// How threads share: options of `Occupancy.due`.
+/// How threads share: options of `Occupancy.due`, `lag` and `due_in`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Sharing {
@@ -542,6 +542,58 @@ impl Occupancy {
             ("wait", ints(found.iter().map(|row| row.waited))),
         ])?;
         Ok((sums, short))
+    }
+
+    /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
+    /// every of its turns or at the `instants`, in order of time; and how many threads that
+    /// is of: of more than `most` accounts there are none.
+    #[pyo3(signature = (sharing, chosen, instants=None, most=usize::MAX))]
+    fn lag(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        instants: Option<Vec<i64>>,
+        most: usize,
+    ) -> PyResult<(usize, ArrowTable)> {
+        let (question, changes, begin) = (self.question(sharing)?, &self.changes, self.begin);
+        let (threads, of) = py.detach(|| match instants {
+            None => lag::turns(changes, &question, &chosen).map(|of| (of.len(), of)),
+            Some(mut at) => {
+                at.iter_mut().for_each(|at| *at = at.saturating_sub(begin));
+                lag::sampled(changes, &question, &chosen, &at, most)
+            }
+        })?;
+        let points = || {
+            (0..)
+                .zip(&of)
+                .flat_map(|(utid, of)| of.iter().map(move |p| (utid, p)))
+        };
+        let accounts = table(vec![
+            ("utid", counts(points().map(|(utid, _)| utid))),
+            ("ts", ints(points().map(|(_, point)| point.t + begin))),
+            ("due", floats(points().map(|(_, point)| point.due))),
+            ("received", ints(points().map(|(_, point)| point.received))),
+        ])?;
+        Ok((threads, accounts))
+    }
+
+    /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
+    fn due_in(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        stretches: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<f64>> {
+        let (question, mut asked) = (self.question(sharing)?, Vec::new());
+        for batch in read_stream(stretches)?.1 {
+            let utid = full::<UInt32Type>(&batch, "utid")?;
+            let ts = full::<Int64Type>(&batch, "ts")?;
+            let until = full::<Int64Type>(&batch, "until")?;
+            let within = |t: i64| t.saturating_sub(self.begin);
+            asked.extend((0..utid.len()).map(|i| (utid[i], within(ts[i]), within(until[i]))));
+        }
+        Ok(py.detach(|| lag::due_in(&self.changes, &question, &asked))?)
     }
 }
 
