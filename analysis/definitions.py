@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 _COLUMNS = ("n", "mean", "p50", "p99", "max", "total")
+_OURS = "schedscope"
 
 
 @dataclass(frozen=True)
@@ -133,29 +134,32 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     from schedscope import _native
     from schedscope.analysis.runqueue_latency import runqueue_latency
 
-    ours = runqueue_latency(trace, where=where).row(0, named=True)
+    facts = _facts(trace)
+    told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
+    if where is None:
+        ledger = coded(trace, "waits", "wait", "censored")
+        figures = [
+            _native.ledger_figures(ledger),
+            *_native.definition_figures(facts, trace.ncpu, told),
+        ]
+        found = {
+            name: {**row, "mean": row["total"] / row["n"] if row["n"] else None}
+            for name, row in zip([_OURS, *told], figures, strict=True)
+        }
+    else:
+        found = {_OURS: runqueue_latency(trace, where=where).row(0, named=True)}
+        for name in told:
+            counted = trace_with(trace, _ledger(trace, facts, name))
+            found[name] = runqueue_latency(counted, where=where).row(0, named=True)
     rows: list[dict[str, object]] = [
         {
-            "definition": "schedscope",
-            **{name: ours[name] for name in _COLUMNS},
+            "definition": _OURS,
+            **{name: found[_OURS][name] for name in _COLUMNS},
             "counts": "from the moment a thread could run (woken, created, preempted, yielded) "
             "and had left its CPU until it runs",
             "leaves_out": "waits whose begin was not seen; open waits are counted apart",
         }
     ]
-    facts = _facts(trace)
-    told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
-    if where is None:
-        figures = _native.definition_figures(facts, trace.ncpu, told)
-        found = {
-            name: {**row, "mean": row["total"] / row["n"] if row["n"] else None}
-            for name, row in zip(told, figures, strict=True)
-        }
-    else:
-        found = {}
-        for name in told:
-            counted = trace_with(trace, _ledger(trace, facts, name))
-            found[name] = runqueue_latency(counted, where=where).row(0, named=True)
     for definition in DEFINITIONS:
         row: dict[str, object] = {"definition": definition.name, "counts": definition.counts}
         if figure := found.get(definition.name):

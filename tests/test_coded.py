@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -76,3 +77,19 @@ def test_a_broken_page_is_told_with_its_column(trace: Trace, tmp_path: Path) -> 
     assert said
     assert all("states.parquet, column " in text for text in said)
     assert all("convert the capture again" in text for text in said)
+
+
+def test_a_broken_footer_is_no_panic(trace: Trace, tmp_path: Path) -> None:
+    assert trace.path is not None
+    file = tmp_path / "states.parquet"
+    whole = (trace.path / "states.parquet").read_bytes()
+    size = int.from_bytes(whole[-8:-4], "little")
+    read = 0
+    for at in range(len(whole) - 8 - size, len(whole), 3):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        stored = _native.StoredTable.open(str(tmp_path), "states", columns("states"))
+        if stored is not None:
+            with contextlib.suppress(FormatError):
+                pl.DataFrame(stored)
+            read += 1
+    assert read

@@ -11,7 +11,7 @@ mod rules;
 use crate::error::{Error, Result};
 use crate::model::event::WakeKind;
 use crate::store::python::Source;
-use rows::{Births, Cursor, Switch, Switches, Wakeups};
+use rows::{Birth, Cursor, Switch, Wakeup};
 use rules::{Left, Rule};
 
 /// A wait that a switch-in ended.
@@ -125,9 +125,9 @@ impl<R: Rule, F: FnMut(Ended) + Send> Follower for Following<R, F> {
 impl Facts<'_> {
     /// Shows every event to all `followers`.
     fn follow(&self, followers: &mut [Box<dyn Follower + '_>]) -> Result<()> {
-        let mut switches = Cursor::<Switches>::new(&self.switches)?;
-        let mut wakeups = Cursor::<Wakeups>::new(&self.wakeups)?;
-        let mut births = Cursor::<Births>::new(&self.births)?;
+        let mut switches = Cursor::<Switch>::new(&self.switches)?;
+        let mut wakeups = Cursor::<Wakeup>::new(&self.wakeups)?;
+        let mut births = Cursor::<Birth>::new(&self.births)?;
         let mut steps = Steps {
             list: Vec::with_capacity(2 * BLOCK),
             ncpu: self.ncpu,
@@ -158,7 +158,7 @@ impl Facts<'_> {
                 steps.push(step(switch.prev, What::Left(switch.left)));
                 now.push(switch);
             })?;
-            births.take(ts, |utid| steps.push(step(utid, What::Born)))?;
+            births.take(ts, |Birth(utid)| steps.push(step(utid, What::Born)))?;
             let woken = steps.list.len();
             wakeups.take(ts, |one| steps.push(step(one.utid, What::Woken(one.kind))))?;
             if steps.list.len() > woken + 1 {

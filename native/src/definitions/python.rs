@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::types::{Int16Type, Int64Type, UInt16Type, UInt32Type};
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::{Ended, Facts, Figures, figures, follower};
 use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
+use crate::model::event::Censored;
 use crate::store::python::Source;
+use crate::sweep::rows::{column, full};
 
 fn facts<'a>(frames: &'a HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> Result<Facts<'a>> {
     let read = |name: &str| match frames.get(name) {
@@ -48,24 +50,39 @@ pub fn definition_figures<'py>(
         drop(followers);
         Ok(waits.iter_mut().map(|waits| figures(waits)).collect())
     })?;
-    let mut found = Vec::new();
-    for Figures {
-        n,
-        total,
-        p50,
-        p99,
-        max,
-    } in figures
-    {
-        let row = PyDict::new(py);
-        row.set_item("n", n)?;
-        row.set_item("total", total)?;
-        row.set_item("p50", p50)?;
-        row.set_item("p99", p99)?;
-        row.set_item("max", max)?;
-        found.push(row);
-    }
-    Ok(found)
+    figures.iter().map(|figures| told(py, figures)).collect()
+}
+
+/// The same of the complete waits in the ledger: `waits` has wait and the code of censored.
+#[pyfunction]
+pub fn ledger_figures<'py>(
+    py: Python<'py>,
+    waits: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let table = Source::of(waits)?;
+    let found = py.detach(|| -> Result<Figures> {
+        let mut complete = Vec::new();
+        for batch in table.batches() {
+            let batch = batch?;
+            let wait = column::<Int64Type>(&batch, "wait")?;
+            let censored = full::<UInt8Type>(&batch, "censored")?;
+            let rows = (0..batch.num_rows())
+                .filter(|i| wait.is_valid(*i) && censored[*i] == Censored::None as u8);
+            complete.extend(rows.map(|i| wait.value(i)));
+        }
+        Ok(figures(&mut complete))
+    })?;
+    told(py, &found)
+}
+
+fn told<'py>(py: Python<'py>, figures: &Figures) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("n", figures.n)?;
+    row.set_item("total", figures.total)?;
+    row.set_item("p50", figures.p50)?;
+    row.set_item("p99", figures.p99)?;
+    row.set_item("max", figures.max)?;
+    Ok(row)
 }
 
 /// The waits that the tool `name` would count, in order of ts_run: utid,

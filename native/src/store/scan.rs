@@ -1,7 +1,7 @@
 //! Some columns of a table's Parquet file, page by page, as `ParquetStore` wrote it.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,6 +55,24 @@ impl Scan {
         let Some(wanted) = wanted(&metadata, table, names) else {
             return Ok(None);
         };
+        // What the crate would panic at.
+        let placed = |column: &ColumnChunkMetaData| {
+            let dictionary = column.dictionary_page_offset().unwrap_or(0);
+            column
+                .data_page_offset()
+                .min(column.compressed_size())
+                .min(dictionary)
+                >= 0
+        };
+        let groups = metadata.row_groups();
+        if !groups.iter().all(|group| {
+            let columns = group.columns();
+            wanted
+                .iter()
+                .all(|column| columns.get(column.place).is_some_and(placed))
+        }) {
+            return Ok(None);
+        }
         let fields: Vec<Field> = wanted
             .iter()
             .map(|column| match column.field.data_type() {
@@ -171,26 +189,30 @@ fn wanted(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<V
         .iter()
         .map(|name| {
             let field = schema.field_with_name(name).ok()?.clone();
+            is_known(field.data_type()).then_some(())?;
             let place = columns.iter().position(|column| column.name() == name)?;
             Some(Wanted { place, field })
         })
         .collect()
 }
 
-/// The bytes of one column in a row group.
-struct Bytewise {
+/// Types of columns that `array` makes.
+fn is_known(data: &DataType) -> bool {
+    use DataType::{Boolean, Dictionary, Int16, Int64, UInt16, UInt32};
+    matches!(
+        data,
+        Boolean | Dictionary(..) | Int16 | Int64 | UInt16 | UInt32
+    )
+}
+
+/// A part of the file, in memory.
+struct Part {
     begin: u64,
     bytes: Bytes,
 }
 
-impl Length for Bytewise {
-    fn len(&self) -> u64 {
-        self.begin + self.bytes.len() as u64
-    }
-}
-
-impl Bytewise {
-    fn from(&self, start: u64) -> std::result::Result<Bytes, ParquetError> {
+impl Part {
+    fn after(&self, start: u64) -> std::result::Result<Bytes, ParquetError> {
         let at = start
             .checked_sub(self.begin)
             .and_then(|at| usize::try_from(at).ok());
@@ -200,35 +222,38 @@ impl Bytewise {
     }
 }
 
-impl ChunkReader for Bytewise {
+impl Length for Part {
+    fn len(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Part {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
-        Ok(self.from(start)?.reader())
+        Ok(self.after(start)?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> std::result::Result<Bytes, ParquetError> {
-        let rest = self.from(start)?;
-        if length > rest.len() {
+        let after = self.after(start)?;
+        if length > after.len() {
             return Err(ParquetError::EOF("a page that its column ends in".into()));
         }
-        Ok(rest.slice(..length))
+        Ok(after.slice(..length))
     }
 }
 
 /// One column in a row group, being read.
 struct Chunk {
-    pages: SerializedPageReader<Bytewise>,
+    pages: SerializedPageReader<Part>,
     compressed: bool,
     /// A body, decompressed. Kept from page to page for its memory.
     body: Vec<u8>,
 }
 
 impl Chunk {
-    fn read(
-        mut file: &File,
-        column: &ColumnChunkMetaData,
-    ) -> std::result::Result<Self, ParquetError> {
+    fn read(file: &File, column: &ColumnChunkMetaData) -> std::result::Result<Self, ParquetError> {
         let (begin, length) = column.byte_range();
         if begin
             .checked_add(length)
@@ -237,8 +262,7 @@ impl Chunk {
             return Err(ParquetError::EOF("it ends beyond the file".into()));
         }
         let mut bytes = vec![0; usize::try_from(length)?];
-        file.seek(SeekFrom::Start(begin))?;
-        file.read_exact(&mut bytes)?;
+        file.read_exact_at(&mut bytes, begin)?;
         let compressed = match column.compression() {
             Compression::UNCOMPRESSED => false,
             Compression::LZ4_RAW => true,
@@ -251,7 +275,7 @@ impl Chunk {
             .into_builder()
             .set_compression(Compression::UNCOMPRESSED)
             .build()?;
-        let bytes = Arc::new(Bytewise {
+        let bytes = Arc::new(Part {
             begin,
             bytes: bytes.into(),
         });
