@@ -54,7 +54,7 @@ enum What {
     Ran,
 }
 
-/// Steps that all rules take in before the next ones are made: they stay in the nearest cache.
+/// Steps that are made before rules take them in: they stay in the nearest cache.
 const BLOCK: usize = 1 << 10;
 
 /// Steps of all threads but the idle ones.
@@ -80,6 +80,29 @@ trait Follower: Send {
     fn block(&mut self, steps: &[Step]);
 }
 
+/// Tells a tool's bookkeeping for a thread of one of its events. If a wait ended that the tool
+/// counts: since when it waited, and for how long.
+#[inline(always)]
+fn tell(thread: &mut impl Rule, step: &Step) -> Option<(i64, i64)> {
+    match step.what {
+        What::Left(how) => thread.left(step.ts, how),
+        What::Born => thread.born(step.ts),
+        What::Woken(kind) => thread.woken(step.ts, kind),
+        What::Ran => return thread.ran(step.ts),
+    }
+    None
+}
+
+/// What is kept for a thread.
+#[inline(always)]
+fn of<T: Default>(threads: &mut Vec<T>, utid: u32) -> &mut T {
+    let at = utid as usize;
+    if at >= threads.len() {
+        threads.resize_with(at + 1, T::default);
+    }
+    &mut threads[at]
+}
+
 /// A tool's bookkeeping for every thread; `each` is told the waits it counts.
 struct Following<R, F> {
     threads: Vec<R>,
@@ -89,42 +112,23 @@ struct Following<R, F> {
 impl<R: Rule, F: FnMut(Ended) + Send> Follower for Following<R, F> {
     fn block(&mut self, steps: &[Step]) {
         for step in steps {
-            let at = step.utid as usize;
-            if at >= self.threads.len() {
-                self.threads.resize_with(at + 1, R::default);
-            }
-            let thread = &mut self.threads[at];
-            match step.what {
-                What::Left(how) => thread.left(step.ts, how),
-                What::Born => thread.born(step.ts),
-                What::Woken(kind) => thread.woken(step.ts, kind),
-                What::Ran => {
-                    if let Some((since, wait)) = thread.ran(step.ts) {
-                        let Step {
-                            ts: ts_run,
-                            utid,
-                            cpu,
-                            prio,
-                            ..
-                        } = *step;
-                        (self.each)(Ended {
-                            utid,
-                            since,
-                            ts_run,
-                            wait,
-                            cpu,
-                            prio,
-                        });
-                    }
-                }
+            if let Some((since, wait)) = tell(of(&mut self.threads, step.utid), step) {
+                (self.each)(Ended {
+                    utid: step.utid,
+                    since,
+                    ts_run: step.ts,
+                    wait,
+                    cpu: step.cpu,
+                    prio: step.prio,
+                });
             }
         }
     }
 }
 
 impl Facts<'_> {
-    /// Shows every event to all `followers`.
-    fn follow(&self, followers: &mut [Box<dyn Follower + '_>]) -> Result<()> {
+    /// Shows every event to the `follower`.
+    fn follow(&self, follower: &mut dyn Follower) -> Result<()> {
         let mut switches = Cursor::<Switch>::new(&self.switches)?;
         let mut wakeups = Cursor::<Wakeup>::new(&self.wakeups)?;
         let mut births = Cursor::<Birth>::new(&self.births)?;
@@ -136,16 +140,15 @@ impl Facts<'_> {
         // Switches of the instant at hand.
         let mut now: Vec<Switch> = Vec::new();
         loop {
-            let heads = [switches.ts(), wakeups.ts(), births.ts()];
-            let next = heads.into_iter().flatten().min();
-            if next.is_none() || steps.list.len() >= BLOCK {
+            let ts = switches.ts().min(wakeups.ts()).min(births.ts());
+            if ts == rows::NEVER || steps.list.len() >= BLOCK {
                 self.check(steps.highest)?;
-                for follower in &mut *followers {
-                    follower.block(&steps.list);
-                }
+                follower.block(&steps.list);
                 steps.list.clear();
             }
-            let Some(ts) = next else { return Ok(()) };
+            if ts == rows::NEVER {
+                return Ok(());
+            }
             let step = |utid, what| Step {
                 ts,
                 utid,
@@ -192,31 +195,78 @@ impl Facts<'_> {
     }
 }
 
-/// Follows by the rule called `name`.
-fn follower<'a>(name: &str, each: impl FnMut(Ended) + Send + 'a) -> Result<Box<dyn Follower + 'a>> {
-    fn with<'a, R: Rule + 'a>(each: impl FnMut(Ended) + Send + 'a) -> Box<dyn Follower + 'a> {
-        Box::new(Following {
-            threads: Vec::<R>::new(),
-            each,
-        })
-    }
-    Ok(match name {
-        "perf" => with::<rules::Perf>(each),
-        "runqlat" => with::<rules::Runqlat<true>>(each),
-        "runqlat.bt" => with::<rules::Runqlat<false>>(each),
-        "lisa" => with::<rules::Lisa>(each),
-        "lisa-preempt" => with::<rules::LisaPreempt>(each),
-        "perfetto" => with::<rules::Perfetto>(each),
-        "lttng" => with::<rules::Lttng>(each),
-        "schedscore" => with::<rules::Schedscore>(each),
-        other => {
-            return Err(Error::usage(
-                format!("definition {other:?}"),
-                "a tool we know",
-                "`schedscope definitions` lists them",
-            ));
+macro_rules! tools {
+    ($($tool:ident: $rule:ty = $name:literal,)+) => {
+        /// The names of all tools.
+        const TOOLS: &[&str] = &[$($name),+];
+
+        /// Follows by the rule of the tool called `name`.
+        fn follower<'a>(
+            name: &str,
+            each: impl FnMut(Ended) + Send + 'a,
+        ) -> Result<Box<dyn Follower + 'a>> {
+            match name {
+                $($name => Ok(Box::new(Following { threads: Vec::<$rule>::new(), each })),)+
+                other => Err(Error::usage(
+                    format!("definition {other:?}"),
+                    "a tool we know",
+                    "`schedscope definitions` lists them",
+                )),
+            }
         }
-    })
+
+        /// All tools' bookkeeping for a thread.
+        #[derive(Default)]
+        struct Thread { $($tool: $rule),+ }
+
+        /// Follows by the rules of all tools at once: what a step is, which is hard to foresee,
+        /// is found out once for all of them.
+        #[derive(Default)]
+        struct Everything {
+            threads: Vec<Thread>,
+            /// The waits that each of `TOOLS` counts.
+            waits: [Vec<i64>; TOOLS.len()],
+        }
+
+        impl Follower for Everything {
+            fn block(&mut self, steps: &[Step]) {
+                let [$($tool),+] = &mut self.waits;
+                for step in steps {
+                    let thread = of(&mut self.threads, step.utid);
+                    $(if let Some((_, wait)) = tell(&mut thread.$tool, step) {
+                        $tool.push(wait);
+                    })+
+                }
+            }
+        }
+    };
+}
+
+tools! {
+    perf: rules::Perf = "perf",
+    runqlat: rules::Runqlat<true> = "runqlat",
+    runqlat_bt: rules::Runqlat<false> = "runqlat.bt",
+    lisa: rules::Lisa = "lisa",
+    lisa_preempt: rules::LisaPreempt = "lisa-preempt",
+    perfetto: rules::Perfetto = "perfetto",
+    lttng: rules::Lttng = "lttng",
+    schedscore: rules::Schedscore = "schedscore",
+}
+
+/// The figures of the waits that each tool in `names` counts.
+fn figures_of(facts: &Facts<'_>, names: &[String]) -> Result<Vec<Figures>> {
+    let mut all = Everything::default();
+    facts.follow(&mut all)?;
+    names
+        .iter()
+        .map(|name| {
+            let tool = TOOLS.iter().position(|tool| tool == name);
+            let tool = tool.ok_or_else(|| {
+                Error::usage(format!("definition {name:?}"), TOOLS.join(", "), "")
+            })?;
+            Ok(figures(&mut all.waits[tool]))
+        })
+        .collect()
 }
 
 /// How many, and how long: exact order statistics.

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Ended, Facts, Figures, figures, follower};
+use super::{Ended, Facts, Figures, figures, figures_of, follower};
 use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
 use crate::model::event::Censored;
@@ -40,16 +40,7 @@ pub fn definition_figures<'py>(
     names: Vec<String>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let facts = facts(&frames, ncpu)?;
-    let figures = py.detach(|| -> Result<Vec<Figures>> {
-        let mut waits: Vec<Vec<i64>> = names.iter().map(|_| Vec::new()).collect();
-        let mut followers = Vec::new();
-        for (name, waits) in names.iter().zip(&mut waits) {
-            followers.push(follower(name, |ended| waits.push(ended.wait))?);
-        }
-        facts.follow(&mut followers)?;
-        drop(followers);
-        Ok(waits.iter_mut().map(|waits| figures(waits)).collect())
-    })?;
+    let figures = py.detach(|| figures_of(&facts, &names))?;
     figures.iter().map(|figures| told(py, figures)).collect()
 }
 
@@ -100,7 +91,7 @@ pub fn definition_waits(
 
 fn table(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
     let mut rows: Vec<Ended> = Vec::new();
-    facts.follow(&mut [follower(name, |ended| rows.push(ended))?])?;
+    facts.follow(&mut *follower(name, |ended| rows.push(ended))?)?;
     let times = |value: fn(&Ended) -> i64| -> ArrayRef {
         Arc::new(
             rows.iter()

@@ -104,6 +104,9 @@ impl Fact for Birth {
     }
 }
 
+/// No clock gets there.
+pub const NEVER: i64 = i64::MAX;
+
 /// Where in a table, whose rows are in order of time, the pass stands.
 pub struct Cursor<'a, F> {
     batches: Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>,
@@ -145,10 +148,10 @@ impl<'a, F: Fact> Cursor<'a, F> {
         Ok(())
     }
 
-    /// The next row's time.
+    /// The next row's time; `NEVER` after the last.
     #[inline]
-    pub fn ts(&self) -> Option<i64> {
-        self.rows.get(self.at).map(|(ts, _)| *ts)
+    pub fn ts(&self) -> i64 {
+        self.rows.get(self.at).map_or(NEVER, |(ts, _)| *ts)
     }
 
     /// Hands out the rows of time `now` that come next.
