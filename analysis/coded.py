@@ -19,7 +19,7 @@ def coded(
     """Some columns of a table (or of the `rows` selected of it), in its order.
 
     A table that `convert` wrote is not read here: native code does that page by page, in a
-    quarter of the time that it takes to make a frame of it and in the memory of a page. One
+    third of the time that it takes to make a frame of it and in the memory of a page. One
     that was selected, made in memory or written by others is a frame.
     """
     from schedscope import _native

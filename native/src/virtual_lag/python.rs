@@ -40,6 +40,9 @@ fn threads(table: &Source<'_>) -> Result<Vec<Known>> {
     Ok(known)
 }
 
+/// Rows per thread, rows per turn, and of each thread whether its weight was an assumption.
+type Told = (ArrowTable, ArrowTable, Vec<(u32, bool)>);
+
 /// What the rules of `scheduler`, a preset's name with settings `given`, owe to
 /// each recorded thread: a row per thread, and with `series` one per turn of each.
 ///
@@ -60,7 +63,7 @@ pub fn virtual_lag(
     ncpu: usize,
     phase: i64,
     series: bool,
-) -> PyResult<(ArrowTable, ArrowTable, Vec<(u32, bool)>)> {
+) -> PyResult<Told> {
     let read = |name: &str| match frames.get(name) {
         Some(table) => Source::of(table),
         None => Ok(Source::Held(Vec::new())),
