@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis.coded import coded
 from schedscope.analysis.occupancy import coded_states
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -116,11 +116,11 @@ def _path(
     from schedscope import _native
 
     begin, end = interval
-    states, waits = trace.states, trace.waits
+    states, waits = None, None
     if interval != trace.window:
-        states = states.filter((pl.col("ts") < end) & (pl.col("ts") + pl.col("dur") > begin))
+        states = trace.states.filter((pl.col("ts") < end) & (pl.col("ts") + pl.col("dur") > begin))
         # Of waits that end before, none begins in the interval.
-        waits = waits.filter(
+        waits = trace.waits.filter(
             (pl.col("ts_ready") <= end) & (pl.col("ts_run").fill_null(end) >= begin)
         )
     parents: list[int | None] = [None] * (int(threads["utid"].max()) + 1)  # type: ignore[arg-type]
@@ -128,11 +128,11 @@ def _path(
         parents[who] = parent
     steps = _native.critical_path(
         coded_states(trace, end=True, states=states),
-        waits.select(
-            pl.col("utid", "waker_utid").cast(pl.UInt32),
-            pl.col("ts_ready", "ts_run", "ts_enqueued").cast(pl.Int64),
-            pl.col("cause").cast(CAUSE).to_physical().cast(pl.UInt8),
-        ).collect(),
+        coded(
+            trace,
+            *("waits", "utid", "waker_utid", "ts_ready", "ts_run", "ts_enqueued", "cause"),
+            rows=waits,
+        ),
         interval,
         utid,
         trace.ncpu,

@@ -5,21 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis.occupancy import coded_states
 from schedscope.analysis.topology import cpu_list, recorded_cpus
 from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import STATE
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 KIND = pl.Enum(["thread", "idle", "unknown"])
 """What had the CPU: a thread, nobody, or the trace does not tell."""
@@ -36,7 +30,6 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "strict": pl.Int64,
     "prio": pl.Int16,
 }
-_RUNNABLE = STATE.categories.to_list().index("runnable")
 
 
 def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
@@ -135,56 +128,6 @@ def _numbered(rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(episode=number)
 
 
-def pieces(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
-    """One row per stretch of waiting on one queue in an episode, with its `cpu` and `prio`."""
-    begin, end = trace.window
-    who = episodes["utid"].cast(pl.Int64)
-    known = np.zeros(int(who.to_numpy().max(initial=0)) + 2, dtype=bool)
-    known[who.to_numpy()] = True
-    states = trace.states.select("ts", "dur", "utid", "cpu", "prio", "state").collect()
-    utid = np.minimum(states["utid"].to_numpy(), len(known) - 1)
-    mine = known[utid]
-    mine &= _state(states) == _RUNNABLE
-    waited = (
-        states[np.flatnonzero(mine)]
-        .select(
-            pl.col("utid").cast(pl.Int64),
-            pl.col("cpu").cast(pl.UInt16),
-            pl.col("prio").cast(pl.Int16),
-            ts=pl.col("ts").clip(lower_bound=begin),
-            until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
-        )
-        .filter(pl.col("ts") < pl.col("until"))
-        .sort("utid", "ts")
-    )
-    # Thread and time in one number: the intervals of a thread do not overlap.
-    span = end - begin + 2
-    base = waited["utid"].to_numpy() * span - begin
-    whose = who.to_numpy() * span - begin
-    since = episodes["ts"].to_numpy()
-    until = since + episodes["dur"].to_numpy()
-    first = np.searchsorted(base + waited["until"].to_numpy(), whose + since, side="right")
-    last = np.searchsorted(base + waited["ts"].to_numpy(), whose + until, side="left")
-    of, row = expand(first, last)
-    return (
-        waited[row]
-        .with_columns(
-            episode=episodes["episode"].cast(pl.UInt32).gather(of),
-            ts=np.maximum(waited["ts"].to_numpy()[row], since[of]),
-            until=np.minimum(waited["until"].to_numpy()[row], until[of]),
-        )
-        .select("episode", pl.col("utid").cast(pl.UInt32), "ts", "until", "cpu", "prio")
-    )
-
-
-def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """All pairs of i and each number from `first[i]` up to `last[i]`."""
-    counts = np.maximum(last - first, 0)
-    of = np.repeat(np.arange(len(counts)), counts)
-    ends = np.cumsum(counts)
-    return of, np.arange(len(of)) - np.repeat(ends - counts, counts) + first[of]
-
-
 def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
     """CPUs of a list such as "0-3,8" that were recorded; all of them if it is not known.
 
@@ -195,12 +138,6 @@ def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
         return cpus
     chosen = set(cpu_list(affinity))
     return [cpu for cpu in cpus if cpu in chosen]
-
-
-def _state(states: pl.DataFrame) -> npt.NDArray[np.uint8]:
-    """Numbers of the states, as `STATE` has them."""
-    numbers: npt.NDArray[np.uint8] = states["state"].cast(STATE).to_physical().to_numpy()
-    return numbers
 
 
 def _known(shares: pl.DataFrame) -> pl.DataFrame:

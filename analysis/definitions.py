@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis.coded import coded
 from schedscope.errors import MissingEventsError, UsageError
 
 if TYPE_CHECKING:
+    from schedscope._native import StoredTable
     from schedscope.trace import Trace
 
 _COLUMNS = ("n", "mean", "p50", "p99", "max", "total")
+_OURS = "schedscope"
 
 
 @dataclass(frozen=True)
@@ -131,29 +134,32 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     from schedscope import _native
     from schedscope.analysis.runqueue_latency import runqueue_latency
 
-    ours = runqueue_latency(trace, where=where).row(0, named=True)
+    facts = _facts(trace)
+    told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
+    if where is None:
+        ledger = coded(trace, "waits", "wait", "censored")
+        figures = [
+            _native.ledger_figures(ledger),
+            *_native.definition_figures(facts, trace.ncpu, told),
+        ]
+        found = {
+            name: {**row, "mean": row["total"] / row["n"] if row["n"] else None}
+            for name, row in zip([_OURS, *told], figures, strict=True)
+        }
+    else:
+        found = {_OURS: runqueue_latency(trace, where=where).row(0, named=True)}
+        for name in told:
+            counted = trace_with(trace, _ledger(trace, facts, name))
+            found[name] = runqueue_latency(counted, where=where).row(0, named=True)
     rows: list[dict[str, object]] = [
         {
-            "definition": "schedscope",
-            **{name: ours[name] for name in _COLUMNS},
+            "definition": _OURS,
+            **{name: found[_OURS][name] for name in _COLUMNS},
             "counts": "from the moment a thread could run (woken, created, preempted, yielded) "
             "and had left its CPU until it runs",
             "leaves_out": "waits whose begin was not seen; open waits are counted apart",
         }
     ]
-    facts = _facts(trace)
-    told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
-    if where is None:
-        figures = _native.definition_figures(facts, trace.ncpu, told)
-        found = {
-            name: {**row, "mean": row["total"] / row["n"] if row["n"] else None}
-            for name, row in zip(told, figures, strict=True)
-        }
-    else:
-        found = {}
-        for name in told:
-            counted = trace_with(trace, _ledger(trace, facts, name))
-            found[name] = runqueue_latency(counted, where=where).row(0, named=True)
     for definition in DEFINITIONS:
         row: dict[str, object] = {"definition": definition.name, "counts": definition.counts}
         if figure := found.get(definition.name):
@@ -196,37 +202,27 @@ def _check_needs(trace: Trace, definition: Definition) -> None:
         )
 
 
-def _facts(trace: Trace) -> dict[str, pl.DataFrame]:
+def _facts(trace: Trace) -> dict[str, StoredTable | pl.DataFrame]:
     """The columns that the rules read, in order of time."""
-    runnable = pl.col("prev_state") == "runnable"
-    switches = trace.switches.select(
-        "ts",
-        "cpu",
-        "prev_utid",
-        # 1: still runnable; 2: preempted inside the kernel.
-        (runnable.cast(pl.UInt8) + (runnable & pl.col("preempted").fill_null(False)))
-        .cast(pl.UInt8)
-        .alias("left"),
-        "next_utid",
-        "next_prio",
-    )
     births = trace.threads.filter(pl.col("start_ts").is_not_null()).select(
-        pl.col("start_ts").alias("ts"), "utid"
+        pl.col("start_ts").alias("ts"), pl.col("utid").cast(pl.UInt32)
     )
-    frames = {
-        "switches": switches.collect(),
-        "wakeups": trace.wakeups.select(
-            "ts", "utid", pl.col("kind").to_physical().cast(pl.UInt8)
-        ).collect(),
+    switches = ("ts", "cpu", "prev_utid", "prev_state", "preempted", "next_utid", "next_prio")
+    return {
+        "switches": _in_order(coded(trace, "switches", *switches)),
+        "wakeups": _in_order(coded(trace, "wakeups", "ts", "utid", "kind")),
         "births": births.sort("ts", maintain_order=True).collect(),
     }
-    return {
-        name: frame if frame["ts"].is_sorted() else frame.sort("ts", maintain_order=True)
-        for name, frame in frames.items()
-    }
 
 
-def _ledger(trace: Trace, facts: dict[str, pl.DataFrame], name: str) -> pl.LazyFrame:
+def _in_order(facts: StoredTable | pl.DataFrame) -> StoredTable | pl.DataFrame:
+    """What `convert` writes is in order of time; a table from elsewhere may not be."""
+    if isinstance(facts, pl.DataFrame) and not facts["ts"].is_sorted():
+        return facts.sort("ts", maintain_order=True)
+    return facts
+
+
+def _ledger(trace: Trace, facts: dict[str, StoredTable | pl.DataFrame], name: str) -> pl.LazyFrame:
     from schedscope import _native
 
     frame = pl.DataFrame(_native.definition_waits(facts, trace.ncpu, name))

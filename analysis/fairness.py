@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.competition import Per, competitors
+from schedscope.analysis.competition import Per, competitors, sharing
 from schedscope.analysis.ledger import THREAD_COLUMNS
 from schedscope.analysis.weights import BASIS, Levels
 from schedscope.errors import UsageError
@@ -161,8 +161,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             "a selection of threads",
             "per='cpu' looks at each CPU apart",
         )
-    sharing = {"machine": how == "machine", "capacity": None, "by_cpu": by_cpu, "shortfall": None}
-    sums = pl.DataFrame(read.due(sharing)[0])
+    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu))[0])
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":

@@ -9,15 +9,12 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from schedscope.analysis.weights import TABLE, Levels
-from schedscope.parsers.schema import CAUSE, END, STATE
+from schedscope.analysis.coded import coded
+from schedscope.analysis.weights import Levels
 
 if TYPE_CHECKING:
-    from schedscope._native import Occupancy
+    from schedscope._native import Occupancy, StoredTable
     from schedscope.trace import Trace
-
-_ROWS = 1 << 20
-
 
 _readings: WeakKeyDictionary[Trace, Occupancy] = WeakKeyDictionary()
 
@@ -53,38 +50,18 @@ def _read(trace: Trace, weights: Levels | None) -> Occupancy:
     if weights is None:
         return _native.Occupancy(coded_states(trace), trace.window, trace.ncpu)
     return _native.Occupancy(
-        coded_states(trace, prio=True),
-        trace.window,
-        trace.ncpu,
-        (weights.known(), TABLE.tolist(), weights.linux, weights.fair, weights.realtime),
+        coded_states(trace, prio=True), trace.window, trace.ncpu, weights.told()
     )
 
 
 def coded_states(
     trace: Trace, *, prio: bool = False, end: bool = False, states: pl.LazyFrame | None = None
-) -> Iterator[pl.DataFrame]:
-    """`states` (or what was selected of them) in the order of the table, with codes for words.
-
-    Frame by frame, so that never more than some are in memory.
-    """
-    columns = [
-        pl.col("ts", "dur").cast(pl.Int64),
-        pl.col("utid").cast(pl.UInt32),
-        pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
-        pl.col("cpu").cast(pl.UInt16),
-    ]
-    if prio:
-        columns.append(pl.col("prio").cast(pl.Int16))
-    if end:
-        columns.append(pl.col("end").cast(END).to_physical().cast(pl.UInt8))
-    chosen = trace.states if states is None else states
-    return iter(chosen.select(columns).collect_batches(chunk_size=_ROWS))
+) -> StoredTable | pl.DataFrame:
+    """`states` (or what was selected of them) in the order of the table, with codes for words."""
+    more = [name for name, wanted in (("prio", prio), ("end", end)) if wanted]
+    return coded(trace, "states", "ts", "dur", "utid", "state", "cpu", *more, rows=states)
 
 
-def coded_waits(trace: Trace) -> pl.DataFrame:
+def coded_waits(trace: Trace) -> StoredTable | pl.DataFrame:
     """Of every wait in the ledger whose it was, when it began and why, with codes for words."""
-    return trace.waits.select(
-        pl.col("utid").cast(pl.UInt32),
-        pl.col("ts_ready").cast(pl.Int64),
-        pl.col("cause").cast(CAUSE).to_physical().cast(pl.UInt8),
-    ).collect()
+    return coded(trace, "waits", "utid", "ts_ready", "cause")

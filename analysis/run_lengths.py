@@ -117,15 +117,16 @@ def _grouped(
 
     names = set(where.meta.root_names()) if where is not None else set()
     known = [name for name in THREAD_COLUMNS if name in {*keys, *names}]
-    states = trace.states
+    states = None
     if where is not None and names & {"cpu", "end"}:
         # The threads of runs, and only then the runs of threads.
-        states = states.join(trace.threads.select("utid", *known), on="utid", how="left")
-        states = states.filter(where)
+        runs = trace.states.join(trace.threads.select("utid", *known), on="utid", how="left")
+        states = runs.filter(where)
     # One more stands for threads that the table of threads does not have.
     top = int(trace.threads.select(pl.col("utid").max()).collect().item() or 0) + 2
     if "utid" in {*keys, *names}:
-        top = max(top, int(states.select(pl.col("utid").max()).collect().item() or 0) + 2)
+        seen = trace.states if states is None else states
+        top = max(top, int(seen.select(pl.col("utid").max()).collect().item() or 0) + 2)
     threads = (
         pl.LazyFrame({"utid": pl.arange(top, eager=True, dtype=pl.UInt32)})
         .join(trace.threads.select(pl.col("utid").cast(pl.UInt32), *known), on="utid", how="left")

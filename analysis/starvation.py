@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.competition import competition, competitors, due_between
-from schedscope.analysis.culprits import Account, account, pieces
+from schedscope.analysis.competition import Per, competitors, sharing
+from schedscope.analysis.culprits import Account, account
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.ledger import waits
 from schedscope.analysis.stories import stories
@@ -18,6 +18,7 @@ from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
+    from schedscope._native import Occupancy
     from schedscope.trace import Trace
 
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
@@ -235,21 +236,13 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     due = pl.lit(None, pl.Float64)
     if limits.share is not None:
-        episodes = rows.with_row_index("episode")
-        parts = pieces(trace, episodes)
-        found = competition(trace, capacity="cpu")
-        sums = (
-            parts.select(
-                "episode",
-                due=due_between(
-                    trace, found, parts, parts["ts"].to_numpy(), parts["until"].to_numpy()
-                ),
-            )
-            .group_by("episode")
-            .agg(pl.col("due").sum())
+        read, capacity, how = _shared(trace)
+        stretches = rows.select(
+            pl.col("utid").cast(pl.UInt32), "ts", until=pl.col("ts") + pl.col("dur")
         )
-        rows = episodes.join(sums, on="episode", how="left").drop("episode")
-        due = pl.col("due").fill_null(0.0)
+        told = read.due_in(sharing(how, capacity=capacity), stretches)
+        rows = rows.with_columns(due=pl.Series(told, dtype=pl.Float64))
+        due = pl.col("due")
     over = pl.lit(False) if limits.share is None else due >= limits.share * limits.turn
     return rows.select(
         "utid",
@@ -269,6 +262,12 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
     ).filter(pl.col("criterion").is_not_null())
 
 
+def _shared(trace: Trace) -> tuple[Occupancy, int, Per]:
+    """Who competes, and for how many CPUs."""
+    read, how = competitors(trace, Levels(trace), None)
+    return read, trace.ncpu if how == "machine" else 1, how
+
+
 def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame:
     """Windows in which service fell short of what was due.
 
@@ -281,20 +280,13 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
         on_cpu = "cpu" in where.meta.root_names()
         source = trace.waits.select("utid", pl.coalesce("cpu", "queue_cpu").alias("cpu")).unique()
         threads = selected(trace, source.collect() if on_cpu else threads, where)
-    levels = Levels(trace)
-    read, how = competitors(trace, levels, None)
+    read, capacity, how = _shared(trace)
     chosen = [where is None] * read.threads
     for utid in threads["utid"]:
         if utid < len(chosen):
             chosen[utid] = True
-    machine = how == "machine"
-    sharing = {
-        "machine": machine,
-        "capacity": trace.ncpu if machine else 1,
-        "by_cpu": False,
-        "shortfall": (bound, chosen),
-    }
-    frame = pl.DataFrame(read.due(sharing)[1])
+    options = sharing(how, capacity=capacity, shortfall=(bound, chosen))
+    frame = pl.DataFrame(read.due(options)[1])
     over = pl.col("ts") + pl.col("dur") >= trace.window[1]
     return frame.with_columns(
         censored=pl.when(over).then(pl.lit("right")).otherwise(pl.lit("none")).cast(CENSORED),

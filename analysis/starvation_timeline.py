@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.culprits import EPISODE_COLUMNS, KIND, allowed, pieces
+from schedscope.analysis.culprits import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,20 @@ def starvation_timeline(
     utid, ts, dur = row.select("utid", "ts", "dur").row(0)
     begin, end = trace.window
     since, until = max(begin, ts - int(margin * dur)), min(end, ts + dur + int(margin * dur))
-    waited = pieces(trace, row)
+    near = trace.states.filter(
+        pl.col("ts") < until,
+        pl.col("ts") + pl.col("dur") > since,
+        (pl.col("utid") == utid) | (pl.col("state") == "running"),
+    ).collect()
+    waited = (
+        near.filter(pl.col("utid") == utid, pl.col("state") == "runnable")
+        .select(
+            "cpu",
+            ts=pl.col("ts").clip(lower_bound=ts),
+            until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=ts + dur),
+        )
+        .filter(pl.col("ts") < pl.col("until"))
+    )
     queues = set(waited["cpu"].drop_nulls().to_list())
     threads = trace.threads.select("utid", "comm", "tid", "sched_class", "affinity").collect()
     cpus = sorted({int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []})
@@ -53,11 +66,6 @@ def starvation_timeline(
     others = set(allowed(mask[0] if len(mask) else None, cpus or list(range(trace.ncpu))))
     if not queues:  # a queue of all CPUs
         queues, others = others, set()
-    near = trace.states.filter(
-        pl.col("ts") < until,
-        pl.col("ts") + pl.col("dur") > since,
-        (pl.col("utid") == utid) | (pl.col("state") == "running"),
-    ).collect()
     running = pl.col("state") == "running"
     mine = near.filter(pl.col("utid") == utid).with_columns(lane=pl.lit("thread"))
     on_cpu = near.filter(running, pl.col("cpu").is_in(sorted(queues | others))).with_columns(

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from schedscope import units
 from schedscope.analysis.interactivity import setting_text
-from schedscope.analysis.weights import BASIS, EQUAL_LEVEL, TABLE, Levels
+from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis.weights import BASIS, Levels
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import END, STATE
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
 
 LAG_SCHEDULERS: Mapping[str, str] = {
@@ -36,8 +33,6 @@ TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
-_NOWHERE = (1 << 16) - 1
-_WINDOW = END.categories.to_list().index("window")
 
 
 def virtual_lag(
@@ -193,7 +188,6 @@ def _replayed(
             "one of " + ", ".join(LAG_SCHEDULERS),
         )
     settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
-    states, basis = _states(trace)
     wanted = pl.lit(True) if where is None else where.fill_null(False)
     threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
         pl.col("utid").cast(pl.UInt32),
@@ -201,47 +195,30 @@ def _replayed(
         pl.col("parent_utid").cast(pl.UInt32),
         wanted=wanted.cast(pl.UInt8),
     )
-    frames = {"states": states, "threads": threads.collect()}
-    rows, points = _native.virtual_lag(
-        policy, settings, frames, trace.window, trace.ncpu, tick_phase, series
-    )
-    return pl.DataFrame(rows), pl.DataFrame(points), basis
-
-
-def _states(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """States in order of their end with weights, 0 for other classes; and whence each weight is."""
-    frame = (
-        trace.states.filter(pl.col("utid") >= trace.ncpu)
-        .select(
-            pl.col("utid").cast(pl.UInt32),
-            pl.col("ts", "dur").cast(pl.Int64),
-            pl.col("prio").cast(pl.Int16),
-            state=pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
-            open=(pl.col("end").cast(END).to_physical() == _WINDOW).fill_null(False).cast(pl.UInt8),
-            cpu=pl.col("cpu").cast(pl.UInt16).fill_null(_NOWHERE),
-        )
-        .collect()
-    )
-    if not (frame["ts"] + frame["dur"]).is_sorted():
-        # A break in a chain made an interval known late.
-        frame = frame.sort(pl.col("ts") + pl.col("dur"), maintain_order=True)
+    frames = {
+        "states": coded_states(trace, prio=True, end=True),
+        "threads": threads.collect(),
+    }
     levels = Levels(trace)
-    cls, level = levels.of(frame["utid"].to_numpy(), frame["prio"])
-    fair = np.array([name not in _FIXED for name in levels.classes])[cls]
-    weight = np.where(fair, TABLE[level], 0)
-    basis = _basis(frame["utid"], level == EQUAL_LEVEL)
-    return frame.drop("prio").with_columns(weight=pl.Series(weight).cast(pl.UInt32)), basis
+    fair = [name not in _FIXED for name in levels.classes]
+    rows, points, equal = _native.virtual_lag(
+        policy,
+        settings,
+        frames,
+        (levels.told(), fair),
+        trace.window,
+        trace.ncpu,
+        tick_phase,
+        series,
+    )
+    return pl.DataFrame(rows), pl.DataFrame(points), _basis(equal)
 
 
-def _basis(utid: pl.Series, equal: npt.NDArray[np.bool_]) -> pl.DataFrame:
+def _basis(equal: list[tuple[int, bool]]) -> pl.DataFrame:
     """One row per thread: were its weights ever only an assumption?"""
-    if not equal.any():
-        return pl.DataFrame({"utid": utid.unique()}).with_columns(
-            basis=pl.lit("kernel table").cast(BASIS)
-        )
-    threads = pl.DataFrame({"utid": utid, "equal": equal}).group_by("utid")
-    name = pl.when(pl.col("equal").any()).then(pl.lit("equal")).otherwise(pl.lit("kernel table"))
-    return threads.agg(basis=name.cast(BASIS))
+    known = pl.DataFrame(equal, schema={"utid": pl.UInt32, "equal": pl.Boolean}, orient="row")
+    name = pl.when("equal").then(pl.lit("equal")).otherwise(pl.lit("kernel table"))
+    return known.select("utid", basis=name.cast(BASIS))
 
 
 def _named(trace: Trace, frame: pl.DataFrame, *names: str) -> pl.DataFrame:

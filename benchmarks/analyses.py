@@ -42,7 +42,7 @@ class Case:
 # Add yours here: one line for each summary that a command or `report` calls.
 CASES = [
     Case("check", "ss.check(trace)"),
-    Case("definitions", "ss.definitions(trace)", None),
+    Case("definitions", "ss.definitions(trace)"),
     Case("latency by comm", "ss.runqueue_latency(trace, by='comm')"),
     Case("latency by tid", "ss.runqueue_latency(trace, by='tid')"),
     Case("survival", "ss.survival(trace)"),
@@ -57,9 +57,13 @@ CASES = [
     Case("preemption loss", "ss.preemption_loss(trace)"),
     Case("starvation, summary", "ss.starvation_summary(trace)"),
     Case("starvation, worst 100", "ss.starvation(trace, top=100)"),
+    Case("starvation by share", "ss.starvation(trace, threshold=None, share=4, top=100)"),
     Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)"),
     Case("fairness", "ss.fairness(trace)"),
     Case("fairness, machine", "ss.fairness(trace, per='machine')"),
+    Case("interactivity, ULE", "ss.interactivity(trace)"),
+    Case("virtual lag, EEVDF", "ss.virtual_lag(trace)"),
+    Case("virtual lag, CFS", "ss.virtual_lag(trace, 'cfs')"),
     Case("wasted time", "ss.wasted_time(trace)"),
     Case("wasted time by cpu", "ss.wasted_time(trace, by='cpu')"),
     Case("wasted time by tid", "ss.wasted_time(trace, by='tid')"),

@@ -34,7 +34,7 @@ impl ArrowTable {
 #[pymethods]
 impl ArrowTable {
     #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_stream__<'py>(
+    pub fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Py<PyAny>>,

@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use crate::decode::python::count_events;
     #[pymodule_export]
-    use crate::definitions::python::{definition_figures, definition_waits};
+    use crate::definitions::python::{definition_figures, definition_waits, ledger_figures};
     #[pymodule_export]
     use crate::encode::python::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]
@@ -42,6 +42,9 @@ mod _native {
 
     #[pymodule_export]
     use crate::sim::agreement::discordance;
+
+    #[pymodule_export]
+    use crate::store::python::StoredTable;
 
     #[pymodule_export]
     use crate::virtual_lag::python::virtual_lag;

@@ -1,6 +1,6 @@
 """Types of the native engine (native/src/python.rs)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
@@ -9,11 +9,21 @@ SCHEMA_VERSION: int
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
+# Threads, the table, whether priorities are Linux's, numbers of the classes fair and realtime.
+_Weights = tuple[_ArrowStream, list[int], bool, int, int]
+
 class ArrowTable:
     """A table in memory: give it to `polars.DataFrame`."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __len__(self) -> int: ...
+
+class StoredTable:
+    """Columns of a table in a `.sched` folder, for native code to read (analysis/coded.py)."""
+
+    @staticmethod
+    def open(folder: str, table: str, columns: list[str]) -> StoredTable | None: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 def recognise(path: str | PathLike[str]) -> str: ...
 def convert(
@@ -37,6 +47,7 @@ def reconstruct(
 def definition_figures(
     frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]
 ) -> list[dict[str, Any]]: ...
+def ledger_figures(waits: _ArrowStream) -> dict[str, Any]: ...
 def definition_waits(frames: Mapping[str, _ArrowStream], ncpu: int, name: str) -> ArrowTable: ...
 def write_perfetto(
     path: str | PathLike[str],
@@ -123,11 +134,12 @@ def virtual_lag(
     scheduler: str,
     given: list[tuple[str, str]],
     frames: Mapping[str, _ArrowStream],
+    sharing: tuple[_Weights, list[bool]],
     window: tuple[int, int],
     ncpu: int,
     phase: int = 0,
     series: bool = False,
-) -> tuple[ArrowTable, ArrowTable]: ...
+) -> tuple[ArrowTable, ArrowTable, list[tuple[int, bool]]]: ...
 def discordance(first: list[int], second: list[int], apart: int) -> tuple[int, int]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],
@@ -145,10 +157,10 @@ class Occupancy:
 
     def __init__(
         self,
-        states: Iterable[_ArrowStream],
+        states: _ArrowStream,
         window: tuple[int, int],
         idle: int,
-        weights: tuple[_ArrowStream, list[int], bool, int, int] | None = None,
+        weights: _Weights | None = None,
     ) -> None: ...
     @property
     def cpus(self) -> list[int]: ...
@@ -173,28 +185,36 @@ class Occupancy:
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
     def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
+    def lag(
+        self,
+        sharing: Mapping[str, object],
+        chosen: list[bool],
+        instants: list[int] | None = None,
+        most: int = ...,
+    ) -> tuple[int, ArrowTable]: ...
+    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> list[float]: ...
 
 def tiling(
-    states: Iterable[_ArrowStream], window: tuple[int, int], idle: int, own: list[int]
+    states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def culprits_of(
-    states: Iterable[_ArrowStream],
+    states: _ArrowStream,
     window: tuple[int, int],
     idle: int,
     strict_to: int,
     episodes: list[tuple[int, int, int, list[int]]],
 ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
 def critical_path(
-    states: Iterable[_ArrowStream],
+    states: _ArrowStream,
     waits: _ArrowStream,
     interval: tuple[int, int],
     utid: int,
     idle: int,
     parents: list[int | None],
 ) -> ArrowTable: ...
-def sleeps_before(states: Iterable[_ArrowStream], asked: _ArrowStream) -> ArrowTable: ...
+def sleeps_before(states: _ArrowStream, asked: _ArrowStream) -> ArrowTable: ...
 def run_lengths(
-    states: Iterable[_ArrowStream],
+    states: _ArrowStream,
     ins: _ArrowStream,
     window: tuple[int, int],
     idle: int,

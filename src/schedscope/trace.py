@@ -35,6 +35,7 @@ class Trace:
         """Hold `tables`; use `schedscope.open` or `from_tables`."""
         self._info = dict(info)
         self._tables = dict(tables)
+        self._made = frozenset(tables)
         self._path = path
         self._source: Path | None = None
 
@@ -113,6 +114,10 @@ class Trace:
         """The `.sched` folder; None for a trace in memory."""
         return self._path
 
+    def folder_of(self, table: str) -> Path | None:
+        """The `.sched` folder whose file is this table, as it is; None for one held in memory."""
+        return None if table in self._made else self._path
+
     @property
     def name(self) -> str:
         """The source's name, as people call the recording."""
@@ -162,7 +167,8 @@ class Trace:
         The states of 10 million events take some 300 MB.
         """
         held = {name: self._table(name).collect().lazy() for name in tables}
-        trace = type(self)(self._info, {**self._tables, **held}, self._path)
+        made = {name: self._tables[name] for name in self._made}
+        trace = type(self)(self._info, {**made, **held}, self._path)
         trace._source = self._source
         return trace
 

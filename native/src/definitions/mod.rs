@@ -10,7 +10,8 @@ mod rules;
 
 use crate::error::{Error, Result};
 use crate::model::event::WakeKind;
-use rows::{Births, Rows, Switch, Switches, Wakeup, Wakeups};
+use crate::store::python::Source;
+use rows::{Birth, Cursor, Switch, Wakeup};
 use rules::{Left, Rule};
 
 /// A wait that a switch-in ended.
@@ -25,11 +26,11 @@ pub struct Ended {
     pub prio: Option<i16>,
 }
 
-/// The facts, each list in time order.
-pub struct Facts {
-    switches: Rows<Switches>,
-    wakeups: Rows<Wakeups>,
-    births: Rows<Births>,
+/// The facts, each table in time order.
+pub struct Facts<'a> {
+    switches: Source<'a>,
+    wakeups: Source<'a>,
+    births: Source<'a>,
     /// Threads below are idle threads, which never wait.
     ncpu: u32,
 }
@@ -53,58 +54,53 @@ enum What {
     Ran,
 }
 
-/// Steps that all rules take in before the next ones are made: they stay in the cache.
-const BLOCK: usize = 1 << 12;
+/// Steps that are made before rules take them in: they stay in the nearest cache.
+const BLOCK: usize = 1 << 10;
 
-/// Rows of one time.
-#[derive(Default)]
-struct Instant {
-    switches: Vec<Switch>,
-    wakeups: Vec<Wakeup>,
-    births: Vec<u32>,
+/// Steps of all threads but the idle ones.
+struct Steps {
+    list: Vec<Step>,
+    ncpu: u32,
+    /// The highest utid so far.
+    highest: u32,
 }
 
-impl Instant {
-    fn drain_into(&mut self, ts: i64, steps: &mut Vec<Step>) {
-        let step = |utid, what| Step {
-            ts,
-            utid,
-            cpu: 0,
-            prio: None,
-            what,
-        };
-        let left = |switch: &Switch| step(switch.prev, What::Left(switch.left));
-        steps.extend(self.switches.iter().map(left));
-        steps.extend(self.births.drain(..).map(|utid| step(utid, What::Born)));
-        if self.wakeups.len() > 1 {
-            self.wakeups.sort_by_key(|wakeup| wakeup.kind as u8);
+impl Steps {
+    #[inline]
+    fn push(&mut self, step: Step) {
+        if step.utid >= self.ncpu {
+            self.highest = self.highest.max(step.utid);
+            self.list.push(step);
         }
-        steps.extend(
-            self.wakeups
-                .drain(..)
-                .map(|one| step(one.utid, What::Woken(one.kind))),
-        );
-        steps.extend(self.switches.drain(..).map(|switch| {
-            let Switch {
-                next: utid,
-                cpu,
-                prio,
-                ..
-            } = switch;
-            Step {
-                ts,
-                utid,
-                cpu,
-                prio,
-                what: What::Ran,
-            }
-        }));
     }
 }
 
 /// Something that follows all events of all threads.
 trait Follower: Send {
     fn block(&mut self, steps: &[Step]);
+}
+
+/// Tells a tool's bookkeeping for a thread of one of its events. If a wait ended that the tool
+/// counts: since when it waited, and for how long.
+#[inline(always)]
+fn tell(thread: &mut impl Rule, step: &Step) -> Option<(i64, i64)> {
+    match step.what {
+        What::Left(how) => thread.left(step.ts, how),
+        What::Born => thread.born(step.ts),
+        What::Woken(kind) => thread.woken(step.ts, kind),
+        What::Ran => return thread.ran(step.ts),
+    }
+    None
+}
+
+/// What is kept for a thread.
+#[inline(always)]
+fn of<T: Default>(threads: &mut Vec<T>, utid: u32) -> &mut T {
+    let at = utid as usize;
+    if at >= threads.len() {
+        threads.resize_with(at + 1, T::default);
+    }
+    &mut threads[at]
 }
 
 /// A tool's bookkeeping for every thread; `each` is told the waits it counts.
@@ -116,73 +112,78 @@ struct Following<R, F> {
 impl<R: Rule, F: FnMut(Ended) + Send> Follower for Following<R, F> {
     fn block(&mut self, steps: &[Step]) {
         for step in steps {
-            let at = step.utid as usize;
-            if at >= self.threads.len() {
-                self.threads.resize_with(at + 1, R::default);
-            }
-            let thread = &mut self.threads[at];
-            match step.what {
-                What::Left(how) => thread.left(step.ts, how),
-                What::Born => thread.born(step.ts),
-                What::Woken(kind) => thread.woken(step.ts, kind),
-                What::Ran => {
-                    if let Some((since, wait)) = thread.ran(step.ts) {
-                        let Step {
-                            ts: ts_run,
-                            utid,
-                            cpu,
-                            prio,
-                            ..
-                        } = *step;
-                        (self.each)(Ended {
-                            utid,
-                            since,
-                            ts_run,
-                            wait,
-                            cpu,
-                            prio,
-                        });
-                    }
-                }
+            if let Some((since, wait)) = tell(of(&mut self.threads, step.utid), step) {
+                (self.each)(Ended {
+                    utid: step.utid,
+                    since,
+                    ts_run: step.ts,
+                    wait,
+                    cpu: step.cpu,
+                    prio: step.prio,
+                });
             }
         }
     }
 }
 
-impl Facts {
-    /// Shows every event to all `followers`.
-    fn follow(&self, followers: &mut [Box<dyn Follower + '_>]) -> Result<()> {
-        let (mut switches, mut wakeups, mut births) = (
-            self.switches.cursor(),
-            self.wakeups.cursor(),
-            self.births.cursor(),
-        );
-        let mut steps: Vec<Step> = Vec::with_capacity(2 * BLOCK);
-        let mut now = Instant::default();
+impl Facts<'_> {
+    /// Shows every event to the `follower`.
+    fn follow(&self, follower: &mut dyn Follower) -> Result<()> {
+        let mut switches = Cursor::<Switch>::new(&self.switches)?;
+        let mut wakeups = Cursor::<Wakeup>::new(&self.wakeups)?;
+        let mut births = Cursor::<Birth>::new(&self.births)?;
+        let mut steps = Steps {
+            list: Vec::with_capacity(2 * BLOCK),
+            ncpu: self.ncpu,
+            highest: 0,
+        };
+        // Switches of the instant at hand.
+        let mut now: Vec<Switch> = Vec::new();
         loop {
-            let heads = [switches.ts(), wakeups.ts(), births.ts()];
-            let next = heads.into_iter().flatten().min();
-            if next.is_none() || steps.len() >= BLOCK {
-                self.check(&mut steps)?;
-                for follower in &mut *followers {
-                    follower.block(&steps);
-                }
-                steps.clear();
+            let ts = switches.ts().min(wakeups.ts()).min(births.ts());
+            if ts == rows::NEVER || steps.list.len() >= BLOCK {
+                self.check(steps.highest)?;
+                follower.block(&steps.list);
+                steps.list.clear();
             }
-            let Some(ts) = next else { return Ok(()) };
-            switches.take(ts, &mut now.switches);
-            wakeups.take(ts, &mut now.wakeups);
-            births.take(ts, &mut now.births);
-            now.drain_into(ts, &mut steps);
+            if ts == rows::NEVER {
+                return Ok(());
+            }
+            let step = |utid, what| Step {
+                ts,
+                utid,
+                cpu: 0,
+                prio: None,
+                what,
+            };
+            // In the order of `What`.
+            switches.take(ts, |switch| {
+                steps.push(step(switch.prev, What::Left(switch.left)));
+                now.push(switch);
+            })?;
+            births.take(ts, |Birth(utid)| steps.push(step(utid, What::Born)))?;
+            let woken = steps.list.len();
+            wakeups.take(ts, |one| steps.push(step(one.utid, What::Woken(one.kind))))?;
+            if steps.list.len() > woken + 1 {
+                steps.list[woken..].sort_by_key(|step| match step.what {
+                    What::Woken(kind) => kind as u8,
+                    _ => 0,
+                });
+            }
+            for switch in now.drain(..) {
+                steps.push(Step {
+                    cpu: switch.cpu,
+                    prio: switch.prio,
+                    ..step(switch.next, What::Ran)
+                });
+            }
         }
     }
 
-    /// Leaves out idle threads. Utids are numbered without holes: a number beyond
-    /// what the rows can need would only ask for memory.
-    fn check(&self, steps: &mut Vec<Step>) -> Result<()> {
-        steps.retain(|step| step.utid >= self.ncpu);
-        let rows = self.switches.len() + self.wakeups.len() + self.births.len();
-        let highest = steps.iter().map(|step| step.utid).max().unwrap_or(0);
+    /// Utids are numbered without holes: a number beyond what the rows can need would only
+    /// ask for memory.
+    fn check(&self, highest: u32) -> Result<()> {
+        let rows = self.switches.rows() + self.wakeups.rows() + self.births.rows();
         if highest as usize <= 3 * rows + (1 << 20) {
             return Ok(());
         }
@@ -194,31 +195,78 @@ impl Facts {
     }
 }
 
-/// Follows by the rule called `name`.
-fn follower<'a>(name: &str, each: impl FnMut(Ended) + Send + 'a) -> Result<Box<dyn Follower + 'a>> {
-    fn with<'a, R: Rule + 'a>(each: impl FnMut(Ended) + Send + 'a) -> Box<dyn Follower + 'a> {
-        Box::new(Following {
-            threads: Vec::<R>::new(),
-            each,
-        })
-    }
-    Ok(match name {
-        "perf" => with::<rules::Perf>(each),
-        "runqlat" => with::<rules::Runqlat<true>>(each),
-        "runqlat.bt" => with::<rules::Runqlat<false>>(each),
-        "lisa" => with::<rules::Lisa>(each),
-        "lisa-preempt" => with::<rules::LisaPreempt>(each),
-        "perfetto" => with::<rules::Perfetto>(each),
-        "lttng" => with::<rules::Lttng>(each),
-        "schedscore" => with::<rules::Schedscore>(each),
-        other => {
-            return Err(Error::usage(
-                format!("definition {other:?}"),
-                "a tool we know",
-                "`schedscope definitions` lists them",
-            ));
+macro_rules! tools {
+    ($($tool:ident: $rule:ty = $name:literal,)+) => {
+        /// The names of all tools.
+        const TOOLS: &[&str] = &[$($name),+];
+
+        /// Follows by the rule of the tool called `name`.
+        fn follower<'a>(
+            name: &str,
+            each: impl FnMut(Ended) + Send + 'a,
+        ) -> Result<Box<dyn Follower + 'a>> {
+            match name {
+                $($name => Ok(Box::new(Following { threads: Vec::<$rule>::new(), each })),)+
+                other => Err(Error::usage(
+                    format!("definition {other:?}"),
+                    "a tool we know",
+                    "`schedscope definitions` lists them",
+                )),
+            }
         }
-    })
+
+        /// All tools' bookkeeping for a thread.
+        #[derive(Default)]
+        struct Thread { $($tool: $rule),+ }
+
+        /// Follows by the rules of all tools at once: what a step is, which is hard to foresee,
+        /// is found out once for all of them.
+        #[derive(Default)]
+        struct Everything {
+            threads: Vec<Thread>,
+            /// The waits that each of `TOOLS` counts.
+            waits: [Vec<i64>; TOOLS.len()],
+        }
+
+        impl Follower for Everything {
+            fn block(&mut self, steps: &[Step]) {
+                let [$($tool),+] = &mut self.waits;
+                for step in steps {
+                    let thread = of(&mut self.threads, step.utid);
+                    $(if let Some((_, wait)) = tell(&mut thread.$tool, step) {
+                        $tool.push(wait);
+                    })+
+                }
+            }
+        }
+    };
+}
+
+tools! {
+    perf: rules::Perf = "perf",
+    runqlat: rules::Runqlat<true> = "runqlat",
+    runqlat_bt: rules::Runqlat<false> = "runqlat.bt",
+    lisa: rules::Lisa = "lisa",
+    lisa_preempt: rules::LisaPreempt = "lisa-preempt",
+    perfetto: rules::Perfetto = "perfetto",
+    lttng: rules::Lttng = "lttng",
+    schedscore: rules::Schedscore = "schedscore",
+}
+
+/// The figures of the waits that each tool in `names` counts.
+fn figures_of(facts: &Facts<'_>, names: &[String]) -> Result<Vec<Figures>> {
+    let mut all = Everything::default();
+    facts.follow(&mut all)?;
+    names
+        .iter()
+        .map(|name| {
+            let tool = TOOLS.iter().position(|tool| tool == name);
+            let tool = tool.ok_or_else(|| {
+                Error::usage(format!("definition {name:?}"), TOOLS.join(", "), "")
+            })?;
+            Ok(figures(&mut all.waits[tool]))
+        })
+        .collect()
 }
 
 /// How many, and how long: exact order statistics.

@@ -3,34 +3,34 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::types::{Int16Type, Int64Type, UInt16Type, UInt32Type};
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::rows::Rows;
-use super::{Ended, Facts, Figures, figures, follower};
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use super::{Ended, Facts, Figures, figures, figures_of, follower};
+use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
+use crate::model::event::Censored;
+use crate::store::python::Source;
+use crate::sweep::rows::{column, full};
 
-fn facts(frames: &HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> PyResult<Facts> {
-    let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
-        match frames.get(name) {
-            Some(table) => Ok(read_stream(table)?.1),
-            None => Ok(Vec::new()),
-        }
+fn facts<'a>(frames: &'a HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> Result<Facts<'a>> {
+    let read = |name: &str| match frames.get(name) {
+        Some(table) => Source::of(table),
+        None => Ok(Source::Held(Vec::new())),
     };
     Ok(Facts {
-        switches: Rows::new(&read("switches")?)?,
-        wakeups: Rows::new(&read("wakeups")?)?,
-        births: Rows::new(&read("births")?)?,
+        switches: read("switches")?,
+        wakeups: read("wakeups")?,
+        births: read("births")?,
         ncpu: u32::from(ncpu),
     })
 }
 
 /// n, total, p50, p99 and max (ns) of the waits that each tool in `names` would count.
 ///
-/// `frames`, in order of ts: `switches` (ts, cpu, prev_utid, left: 0, 1 for R, 2 for R+,
+/// `frames`, in order of ts: `switches` (ts, cpu, prev_utid, code of prev_state, preempted,
 /// next_utid, next_prio), `wakeups` (ts, utid, code of kind), `births` (ts, utid).
 #[pyfunction]
 pub fn definition_figures<'py>(
@@ -40,34 +40,40 @@ pub fn definition_figures<'py>(
     names: Vec<String>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let facts = facts(&frames, ncpu)?;
-    let figures = py.detach(|| -> Result<Vec<Figures>> {
-        let mut waits: Vec<Vec<i64>> = names.iter().map(|_| Vec::new()).collect();
-        let mut followers = Vec::new();
-        for (name, waits) in names.iter().zip(&mut waits) {
-            followers.push(follower(name, |ended| waits.push(ended.wait))?);
+    let figures = py.detach(|| figures_of(&facts, &names))?;
+    figures.iter().map(|figures| told(py, figures)).collect()
+}
+
+/// The same of the complete waits in the ledger: `waits` has wait and the code of censored.
+#[pyfunction]
+pub fn ledger_figures<'py>(
+    py: Python<'py>,
+    waits: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let table = Source::of(waits)?;
+    let found = py.detach(|| -> Result<Figures> {
+        let mut complete = Vec::new();
+        for batch in table.batches() {
+            let batch = batch?;
+            let wait = column::<Int64Type>(&batch, "wait")?;
+            let censored = full::<UInt8Type>(&batch, "censored")?;
+            let rows = (0..batch.num_rows())
+                .filter(|i| wait.is_valid(*i) && censored[*i] == Censored::None as u8);
+            complete.extend(rows.map(|i| wait.value(i)));
         }
-        facts.follow(&mut followers)?;
-        drop(followers);
-        Ok(waits.iter_mut().map(|waits| figures(waits)).collect())
+        Ok(figures(&mut complete))
     })?;
-    let mut found = Vec::new();
-    for Figures {
-        n,
-        total,
-        p50,
-        p99,
-        max,
-    } in figures
-    {
-        let row = PyDict::new(py);
-        row.set_item("n", n)?;
-        row.set_item("total", total)?;
-        row.set_item("p50", p50)?;
-        row.set_item("p99", p99)?;
-        row.set_item("max", max)?;
-        found.push(row);
-    }
-    Ok(found)
+    told(py, &found)
+}
+
+fn told<'py>(py: Python<'py>, figures: &Figures) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("n", figures.n)?;
+    row.set_item("total", figures.total)?;
+    row.set_item("p50", figures.p50)?;
+    row.set_item("p99", figures.p99)?;
+    row.set_item("max", figures.max)?;
+    Ok(row)
 }
 
 /// The waits that the tool `name` would count, in order of ts_run: utid,
@@ -83,9 +89,9 @@ pub fn definition_waits(
     Ok(py.detach(|| table(&facts, name))?)
 }
 
-fn table(facts: &Facts, name: &str) -> Result<ArrowTable> {
+fn table(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
     let mut rows: Vec<Ended> = Vec::new();
-    facts.follow(&mut [follower(name, |ended| rows.push(ended))?])?;
+    facts.follow(&mut *follower(name, |ended| rows.push(ended))?)?;
     let times = |value: fn(&Ended) -> i64| -> ArrayRef {
         Arc::new(
             rows.iter()

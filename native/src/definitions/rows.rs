@@ -1,13 +1,22 @@
-//! Rows of the fact tables, read where they lie.
+//! Rows of the fact tables, batch by batch.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, RecordBatch};
 
 use super::rules::Left;
 use crate::error::{Error, Result};
-use crate::model::event::WakeKind;
+use crate::model::event::{State, WakeKind};
+use crate::store::python::Source;
+use crate::sweep::rows::{column, full};
 
+/// A row of a table.
+pub trait Fact: Copy {
+    /// Appends the rows of a batch, each with its time.
+    fn read(batch: &RecordBatch, rows: &mut Vec<(i64, Self)>) -> Result<()>;
+}
+
+#[derive(Clone, Copy)]
 pub struct Switch {
     pub prev: u32,
     pub left: Left,
@@ -16,201 +25,145 @@ pub struct Switch {
     pub prio: Option<i16>,
 }
 
+impl Fact for Switch {
+    /// ts, cpu, prev_utid, prev_state (its code), preempted, next_utid, next_prio.
+    fn read(batch: &RecordBatch, rows: &mut Vec<(i64, Self)>) -> Result<()> {
+        let ts = full::<Int64Type>(batch, "ts")?;
+        let (cpu, state) = (
+            full::<UInt16Type>(batch, "cpu")?,
+            full::<UInt8Type>(batch, "prev_state")?,
+        );
+        let (prev, next) = (
+            full::<UInt32Type>(batch, "prev_utid")?,
+            full::<UInt32Type>(batch, "next_utid")?,
+        );
+        let prio = column::<Int16Type>(batch, "next_prio")?;
+        let preempted = batch
+            .column_by_name("preempted")
+            .and_then(|array| array.as_boolean_opt())
+            .ok_or_else(|| Error::usage("no column preempted", "booleans", ""))?;
+        rows.extend((0..ts.len()).map(|i| {
+            let left = if state[i] != State::Runnable as u8 {
+                Left::Off
+            } else if preempted.is_valid(i) && preempted.value(i) {
+                Left::Preempted
+            } else {
+                Left::Runnable
+            };
+            let switch = Self {
+                prev: prev[i],
+                left,
+                next: next[i],
+                cpu: cpu[i],
+                prio: prio.is_valid(i).then(|| prio.value(i)),
+            };
+            (ts[i], switch)
+        }));
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
 pub struct Wakeup {
     pub utid: u32,
     pub kind: WakeKind,
 }
 
-/// The columns of one batch of a table.
-pub trait Columns: Sized {
-    type Row;
-    fn of(batch: &RecordBatch) -> Result<Self>;
-    fn ts(&self) -> &[i64];
-    fn row(&self, at: usize) -> Self::Row;
-}
-
-fn column<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> Result<PrimitiveArray<T>> {
-    batch
-        .column_by_name(name)
-        .and_then(|array| array.as_primitive_opt::<T>())
-        .cloned()
-        .ok_or_else(|| {
-            Error::usage(
-                format!("no column {name} of type {}", T::DATA_TYPE),
-                "the column",
-                "",
-            )
-        })
-}
-
-/// A column in which every row has a value.
-fn full<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> Result<PrimitiveArray<T>> {
-    let array = column::<T>(batch, name)?;
-    if array.null_count() > 0 {
-        return Err(Error::format(
-            format!("column {name} holds a null"),
-            "a value in every row",
-            "schedscope validate lists every column of the schema",
-        ));
-    }
-    Ok(array)
-}
-
-/// ts, cpu, prev_utid, left (0, 1 R, 2 R+), next_utid, next_prio.
-pub struct Switches {
-    ts: PrimitiveArray<Int64Type>,
-    cpu: PrimitiveArray<UInt16Type>,
-    prev: PrimitiveArray<UInt32Type>,
-    left: PrimitiveArray<UInt8Type>,
-    next: PrimitiveArray<UInt32Type>,
-    prio: PrimitiveArray<Int16Type>,
-}
-
-impl Columns for Switches {
-    type Row = Switch;
-
-    fn of(batch: &RecordBatch) -> Result<Self> {
-        Ok(Self {
-            ts: full(batch, "ts")?,
-            cpu: full(batch, "cpu")?,
-            prev: full(batch, "prev_utid")?,
-            left: full(batch, "left")?,
-            next: full(batch, "next_utid")?,
-            prio: column(batch, "next_prio")?,
-        })
-    }
-
-    fn ts(&self) -> &[i64] {
-        self.ts.values()
-    }
-
-    #[inline]
-    fn row(&self, at: usize) -> Switch {
-        Switch {
-            prev: self.prev.value(at),
-            left: match self.left.value(at) {
-                0 => Left::Off,
-                1 => Left::Runnable,
-                _ => Left::Preempted,
-            },
-            next: self.next.value(at),
-            cpu: self.cpu.value(at),
-            prio: self.prio.is_valid(at).then(|| self.prio.value(at)),
-        }
+impl Fact for Wakeup {
+    /// ts, utid, kind (its code).
+    fn read(batch: &RecordBatch, rows: &mut Vec<(i64, Self)>) -> Result<()> {
+        let (ts, utid) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<UInt32Type>(batch, "utid")?,
+        );
+        let kind = full::<UInt8Type>(batch, "kind")?;
+        rows.extend((0..ts.len()).map(|i| {
+            let wakeup = Self {
+                utid: utid[i],
+                kind: WakeKind::from_code(kind[i]).unwrap_or(WakeKind::New),
+            };
+            (ts[i], wakeup)
+        }));
+        Ok(())
     }
 }
 
-/// ts, utid, kind (its code).
-pub struct Wakeups {
-    ts: PrimitiveArray<Int64Type>,
-    utid: PrimitiveArray<UInt32Type>,
-    kind: PrimitiveArray<UInt8Type>,
-}
+/// The utid of a thread that is created.
+#[derive(Clone, Copy)]
+pub struct Birth(pub u32);
 
-impl Columns for Wakeups {
-    type Row = Wakeup;
-
-    fn of(batch: &RecordBatch) -> Result<Self> {
-        Ok(Self {
-            ts: full(batch, "ts")?,
-            utid: full(batch, "utid")?,
-            kind: full(batch, "kind")?,
-        })
-    }
-
-    fn ts(&self) -> &[i64] {
-        self.ts.values()
-    }
-
-    #[inline]
-    fn row(&self, at: usize) -> Wakeup {
-        let kind = WakeKind::from_code(self.kind.value(at)).unwrap_or(WakeKind::New);
-        Wakeup {
-            utid: self.utid.value(at),
-            kind,
-        }
+impl Fact for Birth {
+    /// ts, utid.
+    fn read(batch: &RecordBatch, rows: &mut Vec<(i64, Self)>) -> Result<()> {
+        let (ts, utid) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<UInt32Type>(batch, "utid")?,
+        );
+        rows.extend((0..ts.len()).map(|i| (ts[i], Self(utid[i]))));
+        Ok(())
     }
 }
 
-/// ts, utid of births.
-pub struct Births {
-    ts: PrimitiveArray<Int64Type>,
-    utid: PrimitiveArray<UInt32Type>,
-}
+/// No clock gets there.
+pub const NEVER: i64 = i64::MAX;
 
-impl Columns for Births {
-    type Row = u32;
-
-    fn of(batch: &RecordBatch) -> Result<Self> {
-        Ok(Self {
-            ts: full(batch, "ts")?,
-            utid: full(batch, "utid")?,
-        })
-    }
-
-    fn ts(&self) -> &[i64] {
-        self.ts.values()
-    }
-
-    fn row(&self, at: usize) -> u32 {
-        self.utid.value(at)
-    }
-}
-
-/// All batches of a table.
-pub struct Rows<C>(Vec<C>);
-
-impl<C: Columns> Rows<C> {
-    pub fn new(batches: &[RecordBatch]) -> Result<Self> {
-        let full = batches.iter().filter(|batch| batch.num_rows() > 0);
-        full.map(C::of).collect::<Result<Vec<C>>>().map(Self)
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|batch| batch.ts().len()).sum()
-    }
-
-    pub fn cursor(&self) -> Cursor<'_, C> {
-        Cursor {
-            batches: &self.0,
-            ts: self.0.first().map_or(&[], C::ts),
-            at: 0,
-        }
-    }
-}
-
-/// Where in a table the pass stands.
-pub struct Cursor<'a, C> {
-    /// The batch at hand and those after it.
-    batches: &'a [C],
-    /// Times of the batch at hand.
-    ts: &'a [i64],
+/// Where in a table, whose rows are in order of time, the pass stands.
+pub struct Cursor<'a, F> {
+    batches: Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>,
+    /// The batch at hand; none after the last.
+    rows: Vec<(i64, F)>,
     at: usize,
 }
 
-impl<C: Columns> Cursor<'_, C> {
-    /// The next row's time.
-    #[inline]
-    pub fn ts(&self) -> Option<i64> {
-        self.ts.get(self.at).copied()
+impl<'a, F: Fact> Cursor<'a, F> {
+    pub fn new(table: &'a Source<'_>) -> Result<Self> {
+        let mut cursor = Self {
+            batches: table.batches(),
+            rows: Vec::new(),
+            at: 0,
+        };
+        cursor.turn()?;
+        Ok(cursor)
     }
 
-    /// Takes the rows of time `now` that come next.
+    /// Goes on to the next batch that has rows.
+    #[cold]
+    fn turn(&mut self) -> Result<()> {
+        let latest = self.rows.last().map_or(i64::MIN, |(ts, _)| *ts);
+        self.at = 0;
+        self.rows.clear();
+        while self.rows.is_empty()
+            && let Some(batch) = self.batches.next()
+        {
+            F::read(&batch?, &mut self.rows)?;
+        }
+        let first = self.rows.first().map_or(latest, |(ts, _)| *ts);
+        if first < latest || !self.rows.is_sorted_by_key(|(ts, _)| *ts) {
+            return Err(Error::format(
+                "events out of order",
+                "rows in order of ts",
+                "convert the trace again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The next row's time; `NEVER` after the last.
     #[inline]
-    pub fn take(&mut self, now: i64, into: &mut Vec<C::Row>) {
-        while let Some(&ts) = self.ts.get(self.at) {
-            if ts != now {
-                return;
-            }
-            if let Some(batch) = self.batches.first() {
-                into.push(batch.row(self.at));
-            }
+    pub fn ts(&self) -> i64 {
+        self.rows.get(self.at).map_or(NEVER, |(ts, _)| *ts)
+    }
+
+    /// Hands out the rows of time `now` that come next.
+    #[inline]
+    pub fn take(&mut self, now: i64, mut each: impl FnMut(F)) -> Result<()> {
+        while let Some((_, row)) = self.rows.get(self.at).filter(|(ts, _)| *ts == now) {
+            each(*row);
             self.at += 1;
-            if self.at == self.ts.len() {
-                self.batches = self.batches.get(1..).unwrap_or_default();
-                self.ts = self.batches.first().map_or(&[], C::ts);
-                self.at = 0;
+            if self.at == self.rows.len() {
+                self.turn()?;
             }
         }
+        Ok(())
     }
 }

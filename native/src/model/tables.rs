@@ -218,15 +218,17 @@ fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     )
 }
 
+/// The key of a field's metadata by which Polars reads it as an Enum with exactly the
+/// categories listed there.
+pub const CATEGORIES: &str = "_PL_ENUM_VALUES2";
+
 fn category_field<C: Category>(name: &str, nullable: bool) -> Field {
     let data = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8));
-    // Polars reads this key as an Enum with exactly these categories.
     let texts: String = C::TEXTS
         .iter()
         .map(|text| format!("{};{text}", text.len()))
         .collect();
-    Field::new(name, data, nullable)
-        .with_metadata(HashMap::from([("_PL_ENUM_VALUES2".to_string(), texts)]))
+    Field::new(name, data, nullable).with_metadata(HashMap::from([(CATEGORIES.to_string(), texts)]))
 }
 
 impl<C> Default for Cat<C> {

@@ -1,8 +1,11 @@
-//! Where finished batches go: memory, or Parquet files.
+//! Where finished batches go: memory, or Parquet files. And back from those.
 
+mod bodies;
 mod columns;
 mod pages;
 mod parquet;
+pub mod python;
+mod scan;
 
 use std::collections::BTreeMap;
 

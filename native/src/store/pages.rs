@@ -10,8 +10,8 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 /// Deltas in a block, and in a miniblock (the format wants multiples of 128
 /// and of 32).
-const BLOCK: usize = 128;
-const MINIBLOCK: usize = 32;
+pub const BLOCK: usize = 128;
+pub const MINIBLOCK: usize = 32;
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -116,12 +116,24 @@ const NEVER: Last = Last {
     at: 0,
 };
 
+/// A CPU, or `NOWHERE`: its last run, and whether anybody ran or waited there.
+#[derive(Clone, Copy)]
+struct Cpu {
+    run: Last,
+    used: bool,
+}
+
+const UNUSED: Cpu = Cpu {
+    run: NEVER,
+    used: false,
+};
+
 /// Reads the table, batch by batch.
 pub struct Reader {
     all: Changes,
     lives: Vec<Last>,
-    /// By CPU; none where nobody ran or waited.
-    runs: Vec<Option<Last>>,
+    /// By number.
+    cpus: Vec<Cpu>,
     begin: i64,
     latest: i64,
     ordered: bool,
@@ -147,7 +159,7 @@ impl Reader {
                 unplaced: 0,
             },
             lives: Vec::new(),
-            runs: Vec::new(),
+            cpus: vec![UNUSED; 1 << 16],
             begin: window.0,
             latest: i64::MIN,
             ordered: true,
@@ -155,47 +167,90 @@ impl Reader {
     }
 
     /// More rows; with `weights`, threads' classes and levels are their tags.
-    pub fn read(&mut self, batches: &[RecordBatch], weights: Option<&Weights>) -> Result<()> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        self.all.list.reserve(rows);
-        let length = self.all.length;
+    pub fn read(&mut self, batch: &RecordBatch, weights: Option<&Weights>) -> Result<()> {
+        self.all.list.reserve(batch.num_rows());
+        let begin = self.begin;
         match weights {
-            Some(weights) => rows::each(batches, self.begin, true, |row| {
-                let competes = row.state <= RUNNABLE;
-                self.cut(
-                    row,
-                    length,
-                    if competes {
-                        weights.tag(row.utid, row.prio)
-                    } else {
-                        0
-                    },
-                );
+            Some(weights) => rows::each(batch, begin, true, |row| {
+                let tag = weights.tag(row.utid, row.prio);
+                self.cut(row, if row.competes() { tag } else { 0 });
             }),
-            None => rows::each(batches, self.begin, false, |row| self.cut(row, length, 0)),
+            None => rows::each(batch, begin, false, |row| self.cut(row, 0)),
         }
     }
 
     #[inline]
-    fn cut(&mut self, row: Row, length: i64, tag: u16) {
-        let (ts, until) = (row.ts.max(0), row.until.min(length));
+    fn cut(&mut self, row: Row, tag: u16) {
+        let (ts, until) = (row.ts.max(0), row.until.min(self.all.length));
         if ts < until {
             self.ordered &= self.latest <= until;
             self.latest = until;
-            self.all.add(
-                Row { ts, until, ..row },
-                tag,
-                &mut self.lives,
-                &mut self.runs,
-            );
+            self.add(Row { ts, until, ..row }, tag);
         }
+    }
+
+    /// Whether a thread runs, waits or neither is as good as random from row to row: there
+    /// is no branch on it where an assignment will do.
+    #[inline]
+    fn add(&mut self, row: Row, tag: u16) {
+        let Row { ts, until, .. } = row;
+        let (at, who) = (self.all.list.len(), row.utid as usize);
+        let runs = row.state == RUNNING;
+        let cpu = if row.competes() { row.cpu } else { NOWHERE };
+        let doing = match row.state {
+            RUNNING => Doing::Running,
+            RUNNABLE => Doing::Waiting,
+            _ => Doing::Away,
+        };
+        let now = Place { doing, cpu, tag };
+        if self.lives.len() <= who {
+            self.lives.resize(who + 1, NEVER);
+        }
+        let here = &mut self.cpus[usize::from(cpu)];
+        here.used = true;
+        let all = &mut self.all;
+        let last = Last { until, at };
+        let to = if row.utid < all.idle {
+            if !runs || cpu == NOWHERE {
+                return;
+            }
+            if here.run.until == ts {
+                all.list[here.run.at].to |= IDLES;
+            } else {
+                all.begin(ts, row.utid, now);
+            }
+            Place {
+                doing: Doing::Away,
+                ..now
+            }
+        } else {
+            let waited = if row.state == RUNNABLE { until - ts } else { 0 };
+            all.unplaced += if cpu == NOWHERE { waited } else { 0 };
+            all.placed += if cpu == NOWHERE { 0 } else { waited };
+            let before = self.lives[who];
+            if before.until == ts {
+                let link = &mut all.list[before.at].to;
+                *link = *link & IDLES | now.pack();
+            } else if row.competes() {
+                all.begin(ts, row.utid, now);
+            }
+            AWAY_PLACE
+        };
+        all.list.push(Change {
+            t: until,
+            utid: row.utid,
+            to: to.pack(),
+        });
+        self.lives[who] = last;
+        // What is noted of NOWHERE nobody asks for.
+        here.run = if runs { last } else { here.run };
     }
 
     pub fn finish(self) -> Changes {
         let Self {
             mut all,
             lives,
-            runs,
+            cpus,
             ordered,
             ..
         } = self;
@@ -205,97 +260,19 @@ impl Reader {
         all.begins.sort_by_key(|change| change.t);
         all.threads = lives.len();
         all.cpus = (0..NOWHERE)
-            .zip(&runs)
-            .filter_map(|(cpu, run)| run.map(|_| cpu))
+            .zip(cpus.iter())
+            .filter_map(|(number, cpu)| cpu.used.then_some(number))
             .collect();
         all
     }
 }
 
 impl Changes {
-    #[inline]
-    fn add(&mut self, row: Row, tag: u16, lives: &mut Vec<Last>, runs: &mut Vec<Option<Last>>) {
-        let Row {
-            ts,
-            until,
-            utid,
-            state,
-            cpu,
-            ..
-        } = row;
-        let (at, who) = (self.list.len(), utid as usize);
-        let runs_here = state == RUNNING;
-        let doing = match state {
-            RUNNING => Doing::Running,
-            RUNNABLE => Doing::Waiting,
-            _ => Doing::Away,
-        };
-        let now = Place {
-            doing,
-            cpu: if doing == Doing::Away { NOWHERE } else { cpu },
-            tag,
-        };
-        if lives.len() <= who {
-            lives.resize(who + 1, NEVER);
-        }
-        if cpu != NOWHERE && doing != Doing::Away {
-            if runs.len() <= usize::from(cpu) {
-                runs.resize(usize::from(cpu) + 1, None);
-            }
-            runs[usize::from(cpu)].get_or_insert(NEVER);
-        }
-        if utid < self.idle {
-            if !runs_here || cpu == NOWHERE {
-                return;
-            }
-            let before = runs[usize::from(cpu)].unwrap_or(NEVER);
-            if before.until == ts {
-                self.list[before.at].to |= IDLES;
-            } else {
-                self.begins.push(Change {
-                    t: ts,
-                    utid,
-                    to: now.pack(),
-                });
-            }
-            let stops = Place {
-                doing: Doing::Away,
-                ..now
-            };
-            self.list.push(Change {
-                t: until,
-                utid,
-                to: stops.pack(),
-            });
-        } else {
-            if doing == Doing::Waiting {
-                *(if cpu == NOWHERE {
-                    &mut self.unplaced
-                } else {
-                    &mut self.placed
-                }) += until - ts;
-            }
-            let before = lives[who];
-            if before.until == ts {
-                let link = &mut self.list[before.at].to;
-                *link = *link & IDLES | now.pack();
-            } else if doing != Doing::Away {
-                self.begins.push(Change {
-                    t: ts,
-                    utid,
-                    to: now.pack(),
-                });
-            }
-            self.list.push(Change {
-                t: until,
-                utid,
-                to: AWAY_PLACE.pack(),
-            });
-        }
-        lives[who] = Last { until, at };
-        if runs_here && cpu != NOWHERE {
-            runs[usize::from(cpu)] = Some(Last { until, at });
-        }
+    /// A thread begins something at `t` where nothing of it is known before.
+    #[cold]
+    fn begin(&mut self, t: i64, utid: u32, now: Place) {
+        let to = now.pack();
+        self.begins.push(Change { t, utid, to });
     }
 
     /// Tells `sweep` of every change.

@@ -119,7 +119,7 @@ impl Near {
     }
 
     /// More rows of `states`: ts, dur, utid, state, cpu and prio.
-    pub fn read(&mut self, batches: &[RecordBatch]) -> Result<()> {
+    pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let Self {
             window,
             spans,
@@ -129,7 +129,7 @@ impl Near {
             ..
         } = self;
         let length = window.1 - window.0;
-        rows::each(batches, window.0, true, |row| {
+        rows::each(batch, window.0, true, |row| {
             let Row {
                 ts,
                 until,

@@ -29,6 +29,22 @@ pub struct Question {
     pub shortfall: Option<(f64, Vec<bool>)>,
 }
 
+impl Question {
+    /// The number of the competing set of who is there; none of those who do not compete.
+    pub fn set(&self, place: Place) -> Option<usize> {
+        let class = class_of(place.tag);
+        if place.doing == Doing::Away {
+            None
+        } else if self.machine {
+            Some(class)
+        } else if place.cpu == NOWHERE {
+            None
+        } else {
+            Some(usize::from(place.cpu) * self.classes + class)
+        }
+    }
+}
+
 /// Sums of a thread in one class (on one CPU); times in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Sum {
@@ -49,7 +65,7 @@ pub struct Sum {
 }
 
 /// Threads that share one queue's service.
-struct Set {
+pub struct Set {
     at: i64,
     weight: i64,
     members: i64,
@@ -64,7 +80,7 @@ struct Set {
 }
 
 impl Set {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             at: 0,
             weight: 0,
@@ -77,7 +93,21 @@ impl Set {
         }
     }
 
-    fn advance(&mut self, t: i64, question: &Question) {
+    pub fn add(&mut self, level: usize, runs: bool, table: &[i64; LEVELS]) {
+        self.weight += table[level];
+        self.present[level] += 1;
+        self.members += 1;
+        self.serving += i64::from(runs);
+    }
+
+    pub fn remove(&mut self, level: usize, runs: bool, table: &[i64; LEVELS]) {
+        self.weight -= table[level];
+        self.present[level] = self.present[level].wrapping_sub(1);
+        self.members -= 1;
+        self.serving -= i64::from(runs);
+    }
+
+    pub fn advance(&mut self, t: i64, question: &Question) {
         let dur = t - self.at;
         self.at = t;
         let giving = question
@@ -114,7 +144,7 @@ impl Set {
     }
 
     /// Service due to a weight of this level so far, had it been here from the begin on.
-    fn due(&self, level: usize, table: &[i64; LEVELS]) -> (f64, f64) {
+    pub fn due(&self, level: usize, table: &[i64; LEVELS]) -> (f64, f64) {
         (
             self.due * table[level] as f64,
             self.capped.as_ref().map_or(0.0, |capped| capped[level]),
@@ -183,17 +213,7 @@ struct Due<'a> {
 
 impl Due<'_> {
     fn set(&mut self, place: Place) -> Option<usize> {
-        if place.doing == Doing::Away {
-            return None;
-        }
-        let class = class_of(place.tag);
-        let number = if self.question.machine {
-            class
-        } else if place.cpu == NOWHERE {
-            return None;
-        } else {
-            usize::from(place.cpu) * self.question.classes + class
-        };
+        let number = self.question.set(place)?;
         while self.sets.len() <= number {
             self.sets.push(Set::new());
         }
@@ -290,18 +310,10 @@ impl Sweep for Due<'_> {
             }
         }
         if let Some(set) = before {
-            let set = &mut self.sets[set];
-            set.weight -= self.question.table[old];
-            set.present[old] = set.present[old].wrapping_sub(1);
-            set.members -= 1;
-            set.serving -= i64::from(from.doing == Doing::Running);
+            self.sets[set].remove(old, from.doing == Doing::Running, &self.question.table);
         }
         if let Some(set) = after {
-            let place = &mut self.sets[set];
-            place.weight += self.question.table[new];
-            place.present[new] += 1;
-            place.members += 1;
-            place.serving += i64::from(to.doing == Doing::Running);
+            self.sets[set].add(new, to.doing == Doing::Running, &self.question.table);
             let same = class_of(from.tag) == class_of(to.tag)
                 && (!self.question.by_cpu || from.cpu == to.cpu);
             let sum = match sum {

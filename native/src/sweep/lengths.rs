@@ -106,47 +106,45 @@ impl Lengths {
     }
 
     /// More rows of `states`: ts, dur, utid, state, cpu and end.
-    pub fn read(&mut self, states: &[RecordBatch]) -> Result<()> {
+    pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let (begin, end) = self.question.window;
-        for batch in states {
-            pulse()?;
-            let (ts, dur) = (
-                full::<Int64Type>(batch, "ts")?,
-                full::<Int64Type>(batch, "dur")?,
-            );
-            let utid = full::<UInt32Type>(batch, "utid")?;
-            let state = full::<UInt8Type>(batch, "state")?;
-            let ended = full::<UInt8Type>(batch, "end")?;
-            let cpu = column::<UInt16Type>(batch, "cpu")?;
-            for i in 0..ts.len() {
-                if state[i] != RUNNING || utid[i] < self.question.idle {
-                    continue;
-                }
-                let asked = self.question.group.get(utid[i] as usize).copied();
-                let Some(group) = asked.unwrap_or(self.question.beyond) else {
-                    continue;
-                };
-                let (since, until) = (ts[i], ts[i].wrapping_add(dur[i]));
-                let length = until.min(end) - since.max(begin);
-                if length <= 0 {
-                    continue;
-                }
-                let number = cpu.is_valid(i).then(|| cpu.value(i));
-                let at = self.place((
-                    group,
-                    number.filter(|_| self.question.by_cpu),
-                    self.question.by_end.then_some(ended[i]),
-                ));
-                let runs = &mut self.found[at].1;
-                let begun = since > self.question.sure
-                    || number.is_some_and(|cpu| self.question.ins.contains(&(cpu, since, utid[i])));
-                let seen = ended[i] != LOST && ended[i] != WINDOW;
-                if begun && since >= begin && until <= end && seen {
-                    runs.lengths.push(length);
-                } else {
-                    runs.n_censored += 1;
-                    runs.total_censored += length;
-                }
+        pulse()?;
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        let state = full::<UInt8Type>(batch, "state")?;
+        let ended = full::<UInt8Type>(batch, "end")?;
+        let cpu = column::<UInt16Type>(batch, "cpu")?;
+        for i in 0..ts.len() {
+            if state[i] != RUNNING || utid[i] < self.question.idle {
+                continue;
+            }
+            let asked = self.question.group.get(utid[i] as usize).copied();
+            let Some(group) = asked.unwrap_or(self.question.beyond) else {
+                continue;
+            };
+            let (since, until) = (ts[i], ts[i].wrapping_add(dur[i]));
+            let length = until.min(end) - since.max(begin);
+            if length <= 0 {
+                continue;
+            }
+            let number = cpu.is_valid(i).then(|| cpu.value(i));
+            let at = self.place((
+                group,
+                number.filter(|_| self.question.by_cpu),
+                self.question.by_end.then_some(ended[i]),
+            ));
+            let runs = &mut self.found[at].1;
+            let begun = since > self.question.sure
+                || number.is_some_and(|cpu| self.question.ins.contains(&(cpu, since, utid[i])));
+            let seen = ended[i] != LOST && ended[i] != WINDOW;
+            if begun && since >= begin && until <= end && seen {
+                runs.lengths.push(length);
+            } else {
+                runs.n_censored += 1;
+                runs.total_censored += length;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod culprits;
 mod due;
 mod episodes;
 mod idle;
+mod lag;
 mod lanes;
 mod ledger;
 mod lengths;
@@ -17,11 +18,11 @@ mod levels;
 mod matching;
 mod path;
 pub mod python;
-mod rows;
+pub mod rows;
 mod shortfall;
 mod sleeps;
 mod tiles;
-mod weights;
+pub mod weights;
 
 use crate::error::{Error, Result};
 
@@ -29,7 +30,7 @@ use crate::error::{Error, Result};
 const PULSE: usize = 1 << 20;
 
 /// Raises what a signal handler of Python's raised.
-fn pulse() -> Result<()> {
+pub fn pulse() -> Result<()> {
     pyo3::Python::try_attach(|py| py.check_signals())
         .unwrap_or(Ok(()))
         .map_err(Error::Python)

@@ -19,9 +19,10 @@ use super::ledger::Ledger;
 use super::matching::Masks;
 use super::rows::{NOWHERE, column, full};
 use super::weights::{CLASSES, LEVELS, Weights};
-use super::{blame, culprits, due, lengths, levels, path, sleeps, tiles};
+use super::{blame, culprits, due, lag, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::error::{Error, Result};
+use crate::store::python::Source;
 
 fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
     let fields: Vec<Field> = columns
@@ -51,22 +52,21 @@ fn floats(values: impl Iterator<Item = f64>) -> ArrayRef {
     Arc::new(Float64Array::from_iter_values(values))
 }
 
-/// Hands `take` the batches of each of the `frames` (an iterable), one frame after the other.
-fn each_frame(
-    frames: &Bound<'_, PyAny>,
-    mut take: impl FnMut(Vec<RecordBatch>) -> Result<()> + Send,
+/// Hands `take` the rows of `states`: a table on disk, page by page, or one in memory.
+fn each_batch(
+    states: &Bound<'_, PyAny>,
+    mut take: impl FnMut(RecordBatch) -> Result<()> + Send,
 ) -> PyResult<()> {
-    for frame in frames.try_iter()? {
-        let batches = read_stream(&frame?)?.1;
-        frames.py().detach(|| take(batches))?;
-    }
-    Ok(())
+    let source = Source::of(states)?;
+    Ok(states
+        .py()
+        .detach(|| source.batches().try_for_each(|batch| take(batch?)))?)
 }
 
 /// Who ran on each CPU and who waited for it: `states`, read once, for any number of
 /// sweeps.
 ///
-/// `states` is an iterable of frames with the columns ts, dur, utid, state (codes) and cpu in
+/// `states` has the columns ts, dur, utid, state (codes) and cpu in
 /// the order of the table, and prio if `weights` is given.
 #[pyclass(frozen, module = "schedscope._native")]
 pub struct Occupancy {
@@ -75,18 +75,17 @@ pub struct Occupancy {
     weights: Option<Weights>,
 }
 
-fn weights(
-    threads: &[RecordBatch],
-    table: Vec<i64>,
-    linux: bool,
-    fair: u8,
-    realtime: u8,
-) -> Result<Weights> {
+/// What Python says of weights: threads, the table, whether priorities are Linux's, and the
+/// numbers of the classes fair and realtime.
+pub type ToldWeights<'py> = (Bound<'py, PyAny>, Vec<i64>, bool, u8, u8);
+
+pub fn told_weights((threads, table, linux, fair, realtime): ToldWeights<'_>) -> Result<Weights> {
+    let threads = read_stream(&threads)?.1;
     let table: [i64; LEVELS] = table
         .try_into()
         .map_err(|_| Error::usage("a table of weights of another length", "42 levels", ""))?;
     let (mut class, mut prio, mut is_idle) = (Vec::new(), Vec::new(), Vec::new());
-    for batch in threads {
+    for batch in &threads {
         class.extend_from_slice(full::<UInt8Type>(batch, "class")?);
         prio.extend(column::<Int16Type>(batch, "prio")?.iter());
         is_idle.extend(
@@ -165,7 +164,7 @@ impl Allowed {
     }
 }
 
-/// Options of `Occupancy.due`.
+/// How threads share: options of `Occupancy.due`, `lag` and `due_in`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Sharing {
@@ -174,10 +173,6 @@ pub struct Sharing {
     by_cpu: bool,
     shortfall: Option<(f64, Vec<bool>)>,
 }
-
-/// What `weights` takes: threads, the table, whether priorities are Linux's, and the numbers of
-/// the classes fair and realtime.
-type ToldWeights<'py> = (Bound<'py, PyAny>, Vec<i64>, bool, u8, u8);
 
 #[pymethods]
 impl Occupancy {
@@ -189,15 +184,9 @@ impl Occupancy {
         idle: u32,
         weights: Option<ToldWeights<'_>>,
     ) -> PyResult<Self> {
-        let weights = match weights {
-            Some((threads, table, linux, fair, realtime)) => {
-                let threads = read_stream(&threads)?.1;
-                Some(self::weights(&threads, table, linux, fair, realtime)?)
-            }
-            None => None,
-        };
+        let weights = weights.map(told_weights).transpose()?;
         let mut reader = Reader::new(window, idle)?;
-        each_frame(states, |batches| reader.read(&batches, weights.as_ref()))?;
+        each_batch(states, |batch| reader.read(&batch, weights.as_ref()))?;
         Ok(Self {
             changes: reader.finish(),
             begin: window.0,
@@ -507,18 +496,7 @@ impl Occupancy {
     /// Service due to each thread and received, by class (and CPU); and the windows in
     /// which it fell short.
     fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<(ArrowTable, ArrowTable)> {
-        let Some(weights) = &self.weights else {
-            return Err(Error::usage("weights that were not given", "weights", "").into());
-        };
-        let classes = weights.class.iter().max().copied().unwrap_or(0);
-        let question = due::Question {
-            table: weights.table,
-            classes: usize::from(classes.max(weights.fair).max(weights.realtime)) + 1,
-            machine: sharing.machine,
-            capacity: sharing.capacity,
-            by_cpu: sharing.by_cpu,
-            shortfall: sharing.shortfall,
-        };
+        let question = self.question(sharing)?;
         let (sums, found) = py.detach(|| due::due(&self.changes, &question))?;
         let sums = table(vec![
             ("utid", counts(sums.iter().map(|sum| sum.utid))),
@@ -565,6 +543,75 @@ impl Occupancy {
         ])?;
         Ok((sums, short))
     }
+
+    /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
+    /// every of its turns or at the `instants`, in order of time; and how many threads that
+    /// is of: of more than `most` accounts there are none.
+    #[pyo3(signature = (sharing, chosen, instants=None, most=usize::MAX))]
+    fn lag(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        instants: Option<Vec<i64>>,
+        most: usize,
+    ) -> PyResult<(usize, ArrowTable)> {
+        let (question, changes, begin) = (self.question(sharing)?, &self.changes, self.begin);
+        let (threads, of) = py.detach(|| match instants {
+            None => lag::turns(changes, &question, &chosen).map(|of| (of.len(), of)),
+            Some(mut at) => {
+                at.iter_mut().for_each(|at| *at = at.saturating_sub(begin));
+                lag::sampled(changes, &question, &chosen, &at, most)
+            }
+        })?;
+        let points = || {
+            (0..)
+                .zip(&of)
+                .flat_map(|(utid, of)| of.iter().map(move |p| (utid, p)))
+        };
+        let accounts = table(vec![
+            ("utid", counts(points().map(|(utid, _)| utid))),
+            ("ts", ints(points().map(|(_, point)| point.t + begin))),
+            ("due", floats(points().map(|(_, point)| point.due))),
+            ("received", ints(points().map(|(_, point)| point.received))),
+        ])?;
+        Ok((threads, accounts))
+    }
+
+    /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
+    fn due_in(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        stretches: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<f64>> {
+        let (question, mut asked) = (self.question(sharing)?, Vec::new());
+        for batch in read_stream(stretches)?.1 {
+            let utid = full::<UInt32Type>(&batch, "utid")?;
+            let ts = full::<Int64Type>(&batch, "ts")?;
+            let until = full::<Int64Type>(&batch, "until")?;
+            let within = |t: i64| t.saturating_sub(self.begin);
+            asked.extend((0..utid.len()).map(|i| (utid[i], within(ts[i]), within(until[i]))));
+        }
+        Ok(py.detach(|| lag::due_in(&self.changes, &question, &asked))?)
+    }
+}
+
+impl Occupancy {
+    fn question(&self, sharing: Sharing) -> Result<due::Question> {
+        let Some(weights) = &self.weights else {
+            return Err(Error::usage("weights that were not given", "weights", ""));
+        };
+        let classes = weights.class.iter().max().copied().unwrap_or(0);
+        Ok(due::Question {
+            table: weights.table,
+            classes: usize::from(classes.max(weights.fair).max(weights.realtime)) + 1,
+            machine: sharing.machine,
+            capacity: sharing.capacity,
+            by_cpu: sharing.by_cpu,
+            shortfall: sharing.shortfall,
+        })
+    }
 }
 
 /// What `check` asks of `states` (ts, dur, utid, state, cpu): running and idle time by CPU,
@@ -590,7 +637,7 @@ pub fn tiling(
         is_own[utid as usize] = true;
     }
     let mut tiler = tiles::Tiler::new(window, idle, is_own);
-    each_frame(states, |batches| tiler.read(&batches))?;
+    each_batch(states, |batch| tiler.read(&batch))?;
     let found = tiler.finish();
     let ends = table(vec![
         ("utid", counts(found.ends.iter().map(|end| end.utid))),
@@ -645,7 +692,7 @@ pub fn culprits_of(
         })
         .collect();
     let mut near = culprits::Near::new(asked, window, idle);
-    each_frame(states, |batches| near.read(&batches))?;
+    each_batch(states, |batch| near.read(&batch))?;
     let found = py.detach(|| culprits::culprits(near, strict_to))?;
     let (pieces, shares) = (&found.pieces, &found.shares);
     let prio = |values: Vec<Option<i16>>| -> ArrayRef { Arc::new(Int16Array::from(values)) };
@@ -707,8 +754,8 @@ pub fn critical_path(
     parents: Vec<Option<u32>>,
 ) -> PyResult<ArrowTable> {
     let (mut rows, waits) = (Vec::new(), read_stream(waits)?.1);
-    each_frame(states, |batches| {
-        rows.extend(batches);
+    each_batch(states, |batch| {
+        rows.push(batch);
         Ok(())
     })?;
     let mut steps = py.detach(|| -> Result<_> {
@@ -746,7 +793,7 @@ pub fn critical_path(
 #[pyfunction]
 pub fn sleeps_before(states: &Bound<'_, PyAny>, asked: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
     let mut sleeps = sleeps::Sleeps::new(&read_stream(asked)?.1)?;
-    each_frame(states, |batches| sleeps.read(&batches))?;
+    each_batch(states, |batch| sleeps.read(&batch))?;
     let found = sleeps.found;
     let ts: Int64Array = found.iter().map(|sleep| sleep.map(|(ts, _)| ts)).collect();
     let state: UInt8Array = found
@@ -817,7 +864,7 @@ pub fn run_lengths(
         sure,
     };
     let mut lengths = lengths::Lengths::new(question);
-    each_frame(states, |batches| lengths.read(&batches))?;
+    each_batch(states, |batch| lengths.read(&batch))?;
     let mut found = lengths.found;
     let told: Vec<_> = py.detach(|| {
         found

@@ -24,6 +24,14 @@ pub struct Row {
     pub prio: Option<i16>,
 }
 
+impl Row {
+    /// Whether the thread runs or waits to.
+    #[inline]
+    pub fn competes(&self) -> bool {
+        self.state <= RUNNABLE
+    }
+}
+
 pub fn column<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
     name: &str,
@@ -58,52 +66,44 @@ pub fn full<'a, T: ArrowPrimitiveType>(
 
 /// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
 #[inline]
-pub fn each(
-    batches: &[RecordBatch],
-    begin: i64,
-    prio: bool,
-    mut take: impl FnMut(Row),
-) -> Result<()> {
-    for batch in batches {
-        pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let (utid, state) = (
-            full::<UInt32Type>(batch, "utid")?,
-            full::<UInt8Type>(batch, "state")?,
-        );
-        let cpu = column::<UInt16Type>(batch, "cpu")?;
-        let (cpus, placed) = (cpu.values(), cpu.nulls());
-        let prios = if prio {
-            Some(column::<Int16Type>(batch, "prio")?)
-        } else {
-            None
+pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Row)) -> Result<()> {
+    pulse()?;
+    let (ts, dur) = (
+        full::<Int64Type>(batch, "ts")?,
+        full::<Int64Type>(batch, "dur")?,
+    );
+    let (utid, state) = (
+        full::<UInt32Type>(batch, "utid")?,
+        full::<UInt8Type>(batch, "state")?,
+    );
+    let cpu = column::<UInt16Type>(batch, "cpu")?;
+    let (cpus, placed) = (cpu.values(), cpu.nulls());
+    let prios = if prio {
+        Some(column::<Int16Type>(batch, "prio")?)
+    } else {
+        None
+    };
+    for i in 0..batch.num_rows() {
+        let since = ts[i].checked_sub(begin);
+        let until = since.and_then(|since| since.checked_add(dur[i]));
+        let (Some(since), Some(until), 0..) = (since, until, dur[i]) else {
+            return Err(Error::format(
+                format!("a state of {} ns from {} ns on", dur[i], ts[i]),
+                "a length of 0 ns or more, within 2^62 ns",
+                "convert the trace again",
+            ));
         };
-        for i in 0..batch.num_rows() {
-            let since = ts[i].checked_sub(begin);
-            let until = since.and_then(|since| since.checked_add(dur[i]));
-            let (Some(since), Some(until), 0..) = (since, until, dur[i]) else {
-                return Err(Error::format(
-                    format!("a state of {} ns from {} ns on", dur[i], ts[i]),
-                    "a length of 0 ns or more, within 2^62 ns",
-                    "convert the trace again",
-                ));
-            };
-            take(Row {
-                ts: since,
-                until,
-                utid: utid[i],
-                state: state[i],
-                cpu: if placed.is_none_or(|valid| valid.is_valid(i)) {
-                    cpus[i]
-                } else {
-                    NOWHERE
-                },
-                prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
-            });
-        }
+        // All bits where there is none, that is NOWHERE, without a branch: it would be
+        // foreseen badly.
+        let nowhere = placed.map_or(0, |valid| u16::from(valid.is_valid(i)).wrapping_sub(1));
+        take(Row {
+            ts: since,
+            until,
+            utid: utid[i],
+            state: state[i],
+            cpu: cpus[i] | nowhere,
+            prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
+        });
     }
     Ok(())
 }

@@ -58,20 +58,18 @@ impl Sleeps {
     }
 
     /// More rows of `states`: ts, dur, utid, state and end.
-    pub fn read(&mut self, states: &[RecordBatch]) -> Result<()> {
-        for batch in states {
-            pulse()?;
-            let (ts, dur) = (
-                full::<Int64Type>(batch, "ts")?,
-                full::<Int64Type>(batch, "dur")?,
-            );
-            let utid = full::<UInt32Type>(batch, "utid")?;
-            let state = full::<UInt8Type>(batch, "state")?;
-            let end = full::<UInt8Type>(batch, "end")?;
-            for i in 0..ts.len() {
-                if end[i] == WOKEN {
-                    self.woken(utid[i], ts[i], ts[i].wrapping_add(dur[i]), state[i]);
-                }
+    pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
+        pulse()?;
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        let state = full::<UInt8Type>(batch, "state")?;
+        let end = full::<UInt8Type>(batch, "end")?;
+        for i in 0..ts.len() {
+            if end[i] == WOKEN {
+                self.woken(utid[i], ts[i], ts[i].wrapping_add(dur[i]), state[i]);
             }
         }
         Ok(())

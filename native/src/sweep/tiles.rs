@@ -73,7 +73,7 @@ impl Tiler {
         }
     }
 
-    pub fn read(&mut self, batches: &[RecordBatch]) -> Result<()> {
+    pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let Self {
             found,
             window,
@@ -84,59 +84,57 @@ impl Tiler {
             sums,
             nowhere,
         } = self;
-        for batch in batches {
-            super::pulse()?;
-            let (ts, dur) = (
-                full::<Int64Type>(batch, "ts")?,
-                full::<Int64Type>(batch, "dur")?,
-            );
-            let utid = full::<UInt32Type>(batch, "utid")?;
-            let state = full::<UInt8Type>(batch, "state")?;
-            let cpu = column::<UInt16Type>(batch, "cpu")?;
-            let (numbers, placed) = (cpu.values(), cpu.nulls());
-            for i in 0..batch.num_rows() {
-                let (who, since) = (utid[i], ts[i]);
-                let until = since.wrapping_add(dur[i]);
-                if who >= *idle {
-                    found.intervals += 1;
-                    let last = slot(threads, who as usize);
-                    if let Some((earlier, ended)) = *last {
-                        found.ordered &= since > earlier;
-                        if since != ended {
-                            let following = Some(since);
-                            found.ends.push(End {
-                                utid: who,
-                                until: ended,
-                                following,
-                            });
-                        }
+        super::pulse()?;
+        let (ts, dur) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<Int64Type>(batch, "dur")?,
+        );
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        let state = full::<UInt8Type>(batch, "state")?;
+        let cpu = column::<UInt16Type>(batch, "cpu")?;
+        let (numbers, placed) = (cpu.values(), cpu.nulls());
+        for i in 0..batch.num_rows() {
+            let (who, since) = (utid[i], ts[i]);
+            let until = since.wrapping_add(dur[i]);
+            if who >= *idle {
+                found.intervals += 1;
+                let last = slot(threads, who as usize);
+                if let Some((earlier, ended)) = *last {
+                    found.ordered &= since > earlier;
+                    if since != ended {
+                        let following = Some(since);
+                        found.ends.push(End {
+                            utid: who,
+                            until: ended,
+                            following,
+                        });
                     }
-                    *last = Some((since, until));
                 }
-                if state[i] != RUNNING {
-                    continue;
-                }
-                if own.get(who as usize).copied().unwrap_or(false) {
-                    found.own += dur[i];
-                }
-                let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
-                    let number = usize::from(numbers[i]);
-                    let last = slot(cpus, number);
-                    if let Some((earlier, ended)) = *last {
-                        found.disjoint &= since > earlier && since >= ended;
-                    }
-                    *last = Some((since, until));
-                    found.disjoint &= since >= window.0 && until <= window.1;
-                    if sums.len() <= number {
-                        sums.resize(number + 1, (0, 0));
-                    }
-                    &mut sums[number]
-                } else {
-                    found.disjoint = false;
-                    &mut *nowhere
-                };
-                *(if who >= *idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
+                *last = Some((since, until));
             }
+            if state[i] != RUNNING {
+                continue;
+            }
+            if own.get(who as usize).copied().unwrap_or(false) {
+                found.own += dur[i];
+            }
+            let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
+                let number = usize::from(numbers[i]);
+                let last = slot(cpus, number);
+                if let Some((earlier, ended)) = *last {
+                    found.disjoint &= since > earlier && since >= ended;
+                }
+                *last = Some((since, until));
+                found.disjoint &= since >= window.0 && until <= window.1;
+                if sums.len() <= number {
+                    sums.resize(number + 1, (0, 0));
+                }
+                &mut sums[number]
+            } else {
+                found.disjoint = false;
+                &mut *nowhere
+            };
+            *(if who >= *idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
         }
         Ok(())
     }

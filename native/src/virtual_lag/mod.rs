@@ -10,6 +10,7 @@ mod output;
 mod queue;
 mod replay;
 mod rules;
+mod states;
 
 pub mod python;
 

@@ -59,6 +59,15 @@ pub struct Queue {
     pub clean: bool,
 }
 
+/// CPU time owed to a thread of the queue, where the numbers on the way fit.
+fn small_lag(q: &Queue, e: &Entity) -> Option<i64> {
+    let ahead = (e.v - q.sum.origin).checked_mul(q.sum.weight)?;
+    let behind = i64::try_from(q.sum.moment).ok()?.checked_sub(ahead)?;
+    let scale = q.sum.weight.max(1).checked_mul(NICE_0)?;
+    let owed = e.weight.checked_mul(behind)?.checked_add(scale / 2)?;
+    Some(owed.div_euclid(scale))
+}
+
 /// All queues and threads, and the sums that go with them.
 #[derive(Debug, Default)]
 pub struct Queues {
@@ -76,16 +85,22 @@ impl Queues {
         }
     }
 
+    #[inline]
     pub fn queue(&mut self, c: u16) -> &mut Queue {
         let at = usize::from(c);
         if self.queues.len() <= at {
-            let empty = Queue {
-                clean: true,
-                ..Queue::default()
-            };
-            self.queues.resize(at + 1, empty);
+            self.grow(at + 1);
         }
         &mut self.queues[at]
+    }
+
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        let empty = Queue {
+            clean: true,
+            ..Queue::default()
+        };
+        self.queues.resize(len, empty);
     }
 
     pub fn of(&self, t: u32) -> &Entity {
@@ -163,14 +178,12 @@ impl Queues {
     /// Lag of a thread that is counted on `c`: CPU time, and virtual time (ns).
     pub fn lag(&self, c: u16, t: u32) -> (i64, i64) {
         let (q, e) = (&self.queues[usize::from(c)], self.of(t));
-        let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
-        let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
-        let owed = i128::from(e.weight) * behind + scale / 2;
         // Almost always small enough, and then several times as fast.
-        let owed = match (i64::try_from(owed), i64::try_from(scale)) {
-            (Ok(owed), Ok(scale)) => owed.div_euclid(scale),
-            _ => owed.div_euclid(scale) as i64,
-        };
+        let owed = small_lag(q, e).unwrap_or_else(|| {
+            let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
+            let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
+            (i128::from(e.weight) * behind + scale / 2).div_euclid(scale) as i64
+        });
         (owed, q.sum.vruntime() - e.v)
     }
 
@@ -199,11 +212,13 @@ impl Queues {
             return Some(t);
         }
         let key = |t: &u32| (self.of(*t).deadline, self.of(*t).order);
+        // At or before the average is at or before the average rounded down.
+        let average = q.sum.vruntime();
         let eligible = q
             .members
             .iter()
             .copied()
-            .filter(|t| self.is_eligible(c, *t));
+            .filter(|t| self.of(*t).v <= average);
         eligible
             .min_by_key(key)
             .or_else(|| q.members.iter().copied().min_by_key(key))

@@ -1,6 +1,7 @@
 //! Follows recorded threads from queue to queue.
 use super::queue::{Place, Queue, Queues};
 use super::rules::{Eevdf, Rules};
+use super::states::States;
 use super::{Doing, Known, Point, Row, Tally, Turn};
 use crate::sim::policy::eevdf_lag::lag_limit;
 use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
@@ -14,22 +15,27 @@ pub struct Replay<'a> {
     known: &'a [Known],
     all: Queues,
     tallies: Vec<Tally>,
+    /// The most that each thread was owed so far: `Tally::most`, near to one another.
+    most: Vec<i64>,
     points: Option<Vec<Point>>,
     now: i64,
-    /// When the interval ends that each thread is in; if it leaves its queue then, whether to sleep.
-    ends: Vec<(i64, Option<bool>)>,
+    states: &'a States,
+    /// The row that each thread is in; none before its first.
+    rows: Vec<Option<u32>>,
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(rules: Rules, known: &'a [Known], series: bool) -> Self {
+    pub fn new(rules: Rules, known: &'a [Known], states: &'a States, series: bool) -> Self {
         Self {
             rules,
             known,
             all: Queues::new(known.len()),
             tallies: vec![Tally::default(); known.len()],
+            most: vec![i64::MIN; known.len()],
             points: series.then(Vec::new),
             now: i64::MIN,
-            ends: vec![(i64::MIN, None); known.len()],
+            states,
+            rows: vec![None; known.len()],
         }
     }
 
@@ -63,10 +69,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The interval that thread `t` begins ends then. `leaves`: it is off its queue
-    /// afterwards, asleep or not.
-    pub fn announce(&mut self, t: u32, end: i64, leaves: Option<bool>) {
-        self.ends[t as usize] = (end, leaves);
+    /// Thread `t` begins a row of the states.
+    pub fn enter(&mut self, t: u32, row: u32) {
+        self.rows[t as usize] = Some(row);
     }
 
     /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before.
@@ -402,7 +407,8 @@ impl<'a> Replay<'a> {
         // with the switch, which comes after.
         if let Some(p) = self.all.queue(to).curr
             && p != t
-            && let (end, Some(asleep)) = self.ends[p as usize]
+            && let Some(row) = self.rows[p as usize]
+            && let (end, Some(asleep)) = self.states.end(row)
             && end == self.now
         {
             self.leave(p, asleep);
@@ -570,7 +576,9 @@ impl<'a> Replay<'a> {
         let Some(q) = self.all.queues.get(usize::from(c)) else {
             return;
         };
-        let average = q.sum.moment as f64 / q.sum.weight.max(1) as f64;
+        // Almost always small enough, and then several times as fast.
+        let moment = i64::try_from(q.sum.moment).map_or(q.sum.moment as f64, |small| small as f64);
+        let average = moment / q.sum.weight.max(1) as f64;
         for m in q
             .members
             .iter()
@@ -580,10 +588,10 @@ impl<'a> Replay<'a> {
             let e = self.all.of(m);
             // Exactly only where it matters.
             let about = (average - (e.v - q.sum.origin) as f64) * e.weight as f64 / NICE_0 as f64;
-            let tally = &mut self.tallies[m as usize];
-            let more = tally.most.is_none_or(|(_, most)| about > most as f64 + 0.5);
-            if more && e.place == Place::Queued {
-                tally.most = Some((now, self.all.lag(c, m).0));
+            if about > self.most[m as usize] as f64 + 0.5 && e.place == Place::Queued {
+                let lag = self.all.lag(c, m).0;
+                self.most[m as usize] = lag;
+                self.tallies[m as usize].most = Some((now, lag));
             }
         }
     }
@@ -592,9 +600,12 @@ impl<'a> Replay<'a> {
         let (lag, vlag) = self.all.lag(c, t);
         let clean = self.all.queue(c).clean;
         let now = self.now;
+        let most = &mut self.most[t as usize];
+        let more = lag > *most;
+        *most = lag.max(*most);
         let tally = self.tally(t);
         tally.last = Some((now, lag));
-        if tally.most.is_none_or(|(_, most)| lag > most) {
+        if more {
             tally.most = Some((now, lag));
         }
         if tally.least.is_none_or(|(_, least)| lag < least) {

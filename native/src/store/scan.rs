@@ -1,0 +1,376 @@
+//! Some columns of a table's Parquet file, page by page, as `ParquetStore` wrote it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use bytes::{Buf, Bytes};
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::bodies::{self, Narrow};
+use super::pages::BLOCK;
+use crate::error::{Error, Result};
+use crate::model::tables::{CATEGORIES, schemas};
+
+/// More rows than any page has, and more bytes than any encoding of `pages` takes for one.
+const MOST_ROWS: usize = 1 << 20;
+const ROW: usize = 16;
+
+/// A column that is wanted: its place in the file, and its field in the trace model.
+struct Wanted {
+    place: usize,
+    field: Field,
+}
+
+/// An open file.
+pub struct Scan {
+    path: PathBuf,
+    file: File,
+    metadata: ParquetMetaData,
+    wanted: Vec<Wanted>,
+    /// Of the batches: categories are their codes.
+    schema: SchemaRef,
+}
+
+impl Scan {
+    /// The columns `names` of the `table` in `folder`; none if the file is not one that
+    /// `ParquetStore` wrote.
+    pub fn open(folder: &Path, table: &str, names: &[String]) -> Result<Option<Self>> {
+        let path = folder.join(format!("{table}.parquet"));
+        let file = File::open(&path)
+            .map_err(|error| Error::io(format_args!("read {}", path.display()), &error))?;
+        let Ok(metadata) = ParquetMetaDataReader::new().parse_and_finish(&file) else {
+            return Ok(None);
+        };
+        let Some(wanted) = wanted(&metadata, table, names) else {
+            return Ok(None);
+        };
+        // What the crate would panic at.
+        let placed = |column: &ColumnChunkMetaData| {
+            let dictionary = column.dictionary_page_offset().unwrap_or(0);
+            column
+                .data_page_offset()
+                .min(column.compressed_size())
+                .min(dictionary)
+                >= 0
+        };
+        let groups = metadata.row_groups();
+        if !groups.iter().all(|group| {
+            let columns = group.columns();
+            wanted
+                .iter()
+                .all(|column| columns.get(column.place).is_some_and(placed))
+        }) {
+            return Ok(None);
+        }
+        let fields: Vec<Field> = wanted
+            .iter()
+            .map(|column| match column.field.data_type() {
+                DataType::Dictionary(..) => Field::new(
+                    column.field.name(),
+                    DataType::UInt8,
+                    column.field.is_nullable(),
+                ),
+                _ => column.field.clone(),
+            })
+            .collect();
+        Ok(Some(Self {
+            path,
+            file,
+            metadata,
+            wanted,
+            schema: Arc::new(Schema::new(fields)),
+        }))
+    }
+
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    pub fn rows(&self) -> usize {
+        usize::try_from(self.metadata.file_metadata().num_rows()).unwrap_or(0)
+    }
+
+    /// The rows of every page, in order.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches {
+            scan: self,
+            group: 0,
+            chunks: Vec::new(),
+            left: 0,
+        }
+    }
+
+    fn broken(&self, column: &Wanted, what: &dyn std::fmt::Display) -> Error {
+        Error::format(
+            format!(
+                "{}, column {}: {what}",
+                self.path.display(),
+                column.field.name()
+            ),
+            "what `schedscope convert` wrote",
+            "convert the capture again",
+        )
+    }
+}
+
+/// Goes through a file.
+pub struct Batches<'a> {
+    scan: &'a Scan,
+    /// The row group that comes next.
+    group: usize,
+    /// The columns of the one at hand, and its rows that are left.
+    chunks: Vec<Chunk>,
+    left: usize,
+}
+
+impl Batches<'_> {
+    fn page(&mut self) -> Result<Option<RecordBatch>> {
+        let scan = self.scan;
+        while self.left == 0 {
+            let Some(group) = scan.metadata.row_groups().get(self.group) else {
+                return Ok(None);
+            };
+            self.group += 1;
+            self.left = usize::try_from(group.num_rows()).unwrap_or(0);
+            self.chunks.clear();
+            for column in &scan.wanted {
+                let chunk = Chunk::read(&scan.file, group.column(column.place));
+                self.chunks
+                    .push(chunk.map_err(|error| scan.broken(column, &error))?);
+            }
+        }
+        let mut arrays = Vec::new();
+        for (column, chunk) in scan.wanted.iter().zip(&mut self.chunks) {
+            let array = chunk.next(&column.field);
+            arrays.push(array.map_err(|error| scan.broken(column, &error))?);
+        }
+        let rows = arrays.first().map_or(self.left, |array| array.len());
+        // All columns of a page are of the same rows.
+        for (column, array) in scan.wanted.iter().zip(&arrays) {
+            if array.len() != rows || rows == 0 || rows > self.left {
+                return Err(scan.broken(column, &"a page of other rows"));
+            }
+        }
+        self.left -= rows;
+        let batch = RecordBatch::try_new(scan.schema(), arrays);
+        Ok(Some(batch.map_err(|error| {
+            Error::usage(error.to_string(), "", "")
+        })?))
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.page().transpose()
+    }
+}
+
+fn wanted(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<Vec<Wanted>> {
+    let file = metadata.file_metadata();
+    if !file.created_by()?.starts_with("schedscope ") {
+        return None;
+    }
+    let (_, schema) = schemas().into_iter().find(|(name, _)| *name == table)?;
+    let columns = file.schema_descr().columns();
+    names
+        .iter()
+        .map(|name| {
+            let field = schema.field_with_name(name).ok()?.clone();
+            is_known(field.data_type()).then_some(())?;
+            let place = columns.iter().position(|column| column.name() == name)?;
+            Some(Wanted { place, field })
+        })
+        .collect()
+}
+
+/// Types of columns that `array` makes.
+fn is_known(data: &DataType) -> bool {
+    use DataType::{Boolean, Dictionary, Int16, Int64, UInt16, UInt32};
+    matches!(
+        data,
+        Boolean | Dictionary(..) | Int16 | Int64 | UInt16 | UInt32
+    )
+}
+
+/// A part of the file, in memory.
+struct Part {
+    begin: u64,
+    bytes: Bytes,
+}
+
+impl Part {
+    fn after(&self, start: u64) -> std::result::Result<Bytes, ParquetError> {
+        let at = start
+            .checked_sub(self.begin)
+            .and_then(|at| usize::try_from(at).ok());
+        at.filter(|at| *at <= self.bytes.len())
+            .map(|at| self.bytes.slice(at..))
+            .ok_or_else(|| ParquetError::EOF("a page outside of its column".into()))
+    }
+}
+
+impl Length for Part {
+    fn len(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Part {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
+        Ok(self.after(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> std::result::Result<Bytes, ParquetError> {
+        let after = self.after(start)?;
+        if length > after.len() {
+            return Err(ParquetError::EOF("a page that its column ends in".into()));
+        }
+        Ok(after.slice(..length))
+    }
+}
+
+/// One column in a row group, being read.
+struct Chunk {
+    pages: SerializedPageReader<Part>,
+    compressed: bool,
+    /// A body, decompressed. Kept from page to page for its memory.
+    body: Vec<u8>,
+}
+
+impl Chunk {
+    fn read(file: &File, column: &ColumnChunkMetaData) -> std::result::Result<Self, ParquetError> {
+        let (begin, length) = column.byte_range();
+        if begin
+            .checked_add(length)
+            .is_none_or(|end| end > Length::len(file))
+        {
+            return Err(ParquetError::EOF("it ends beyond the file".into()));
+        }
+        let mut bytes = vec![0; usize::try_from(length)?];
+        file.read_exact_at(&mut bytes, begin)?;
+        let compressed = match column.compression() {
+            Compression::UNCOMPRESSED => false,
+            Compression::LZ4_RAW => true,
+            other => return Err(ParquetError::NYI(format!("compressed as {other}"))),
+        };
+        // Told so, the crate hands out bodies as they lie in the file: here they are
+        // decompressed into memory that is kept.
+        let plain = column
+            .clone()
+            .into_builder()
+            .set_compression(Compression::UNCOMPRESSED)
+            .build()?;
+        let bytes = Arc::new(Part {
+            begin,
+            bytes: bytes.into(),
+        });
+        Ok(Self {
+            pages: SerializedPageReader::new(bytes, &plain, 0, None)?,
+            compressed,
+            body: Vec::new(),
+        })
+    }
+
+    /// The rows of the next page.
+    fn next(&mut self, field: &Field) -> std::result::Result<ArrayRef, ParquetError> {
+        loop {
+            let page = self.pages.get_next_page()?;
+            let page =
+                page.ok_or_else(|| ParquetError::EOF("fewer rows than its table has".into()))?;
+            let mut body = &page.buffer()[..];
+            let rows = page.num_values() as usize;
+            if rows > MOST_ROWS {
+                return Err(ParquetError::General(format!("a page of {rows} rows")));
+            }
+            if self.compressed {
+                // A block of deltas is padded, and a category longer than a row.
+                let room = ROW * (rows + BLOCK);
+                self.body.resize(self.body.len().max(room), 0);
+                let len = lz4_flex::block::decompress_into(body, &mut self.body)
+                    .map_err(|error| ParquetError::General(error.to_string()))?;
+                body = &self.body[..len];
+            }
+            match page {
+                Page::DictionaryPage { .. } => {
+                    if bodies::categories(body).as_ref() != field.metadata().get(CATEGORIES) {
+                        return Err(ParquetError::General("other categories".into()));
+                    }
+                }
+                Page::DataPage { encoding, .. } => {
+                    return array(body, rows, encoding, field)
+                        .ok_or_else(|| ParquetError::General("a page that is not whole".into()));
+                }
+                Page::DataPageV2 { .. } => {
+                    return Err(ParquetError::NYI("pages of version 2".into()));
+                }
+            }
+        }
+    }
+}
+
+fn array(body: &[u8], len: usize, encoding: Encoding, field: &Field) -> Option<ArrayRef> {
+    let (valid, body) = if field.is_nullable() {
+        bodies::levels(body, len)?
+    } else {
+        (None, body)
+    };
+    let kept = len - valid.as_ref().map_or(0, NullBuffer::null_count);
+    Some(match (field.data_type(), encoding) {
+        (DataType::Int16, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<Int16Type>(body, kept, valid)?
+        }
+        (DataType::Int64, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<Int64Type>(body, kept, valid)?
+        }
+        (DataType::UInt16, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<UInt16Type>(body, kept, valid)?
+        }
+        (DataType::UInt32, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<UInt32Type>(body, kept, valid)?
+        }
+        (DataType::Dictionary(..), Encoding::RLE_DICTIONARY) => {
+            placed::<UInt8Type>(bodies::codes(body, kept)?, valid)?
+        }
+        (DataType::Boolean, Encoding::PLAIN) => {
+            let kept = bodies::booleans(body, kept)?;
+            let values: BooleanBuffer = match &valid {
+                None => kept,
+                Some(valid) => bodies::spread(kept.iter().collect(), valid)?
+                    .into_iter()
+                    .collect(),
+            };
+            Arc::new(BooleanArray::new(values, valid))
+        }
+        _ => return None,
+    })
+}
+
+fn integers<T: Narrow>(body: &[u8], kept: usize, valid: Option<NullBuffer>) -> Option<ArrayRef> {
+    placed::<T>(bodies::deltas::<T>(body, kept)?, valid)
+}
+
+fn placed<T: ArrowPrimitiveType>(
+    kept: Vec<T::Native>,
+    valid: Option<NullBuffer>,
+) -> Option<ArrayRef> {
+    let values = match &valid {
+        None => kept,
+        Some(valid) => bodies::spread(kept, valid)?,
+    };
+    Some(Arc::new(PrimitiveArray::<T>::new(values.into(), valid)))
+}

@@ -1,0 +1,246 @@
+//! What was due to each thread and what it received, up to any instant.
+use super::changes::{Changes, Doing, Place, Sweep};
+use super::due::{Question, Set};
+use super::weights::level_of;
+use crate::error::Result;
+
+/// A thread's account at an instant, since the begin of the window; times in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Point {
+    pub t: i64,
+    pub due: f64,
+    pub received: i64,
+}
+
+/// Whether and how a thread competes, and its account up to then.
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    set: Option<usize>,
+    level: usize,
+    runs: bool,
+    /// What its set had given to a weight of its level.
+    given: (f64, f64),
+    account: Point,
+}
+
+/// Hears of a thread's account, in order of time.
+trait Reader {
+    /// The account at the instants up to `t` is asked for now: nobody has come or gone since
+    /// the last change.
+    fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
+    /// A thread began or ended to run or wait.
+    fn turn(&mut self, _utid: u32, _account: &Point) {}
+}
+
+struct Accounts<'a> {
+    question: &'a Question,
+    sets: Vec<Set>,
+    threads: Vec<Thread>,
+}
+
+impl Accounts<'_> {
+    /// The thread's account at `t`.
+    fn at(&mut self, utid: u32, t: i64) -> Point {
+        let Some(thread) = self.threads.get_mut(utid as usize) else {
+            return Point::default();
+        };
+        if let Some(set) = thread.set {
+            let set = &mut self.sets[set];
+            set.advance(t, self.question);
+            let now = set.due(thread.level, &self.question.table);
+            let account = &mut thread.account;
+            account.due += (now.0 - thread.given.0) + (now.1 - thread.given.1);
+            account.received += if thread.runs { t - account.t } else { 0 };
+            thread.given = now;
+        }
+        thread.account.t = t;
+        thread.account
+    }
+
+    /// From `t` on the thread is `there`.
+    fn place(&mut self, utid: u32, t: i64, there: Place) {
+        let table = &self.question.table;
+        let thread = &mut self.threads[utid as usize];
+        if let Some(set) = thread.set {
+            self.sets[set].remove(thread.level, thread.runs, table);
+        }
+        thread.set = self.question.set(there);
+        if let Some(number) = thread.set {
+            while self.sets.len() <= number {
+                self.sets.push(Set::new());
+            }
+            let set = &mut self.sets[number];
+            set.advance(t, self.question);
+            (thread.level, thread.runs) = (level_of(there.tag), there.doing == Doing::Running);
+            set.add(thread.level, thread.runs, table);
+            thread.given = set.due(thread.level, table);
+        }
+    }
+}
+
+struct Lags<'a, R> {
+    accounts: Accounts<'a>,
+    reader: R,
+}
+
+impl<R: Reader> Sweep for Lags<'_, R> {
+    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+        let Self { accounts, reader } = self;
+        reader.before(t, accounts);
+        let account = accounts.at(utid, t);
+        accounts.place(utid, t, to);
+        let question = accounts.question;
+        if question.set(from).is_some() || question.set(to).is_some() {
+            reader.turn(utid, &account);
+        }
+    }
+
+    fn idle(&mut self, _: i64, _: u16, _: bool) {}
+
+    fn instant(&mut self, _: i64) {}
+}
+
+fn swept<R: Reader>(changes: &Changes, question: &Question, reader: R) -> Result<R> {
+    let mut sweep = Lags {
+        accounts: Accounts {
+            question,
+            sets: Vec::new(),
+            threads: vec![Thread::default(); changes.threads],
+        },
+        reader,
+    };
+    changes.tell(&mut sweep)?;
+    let Lags {
+        mut accounts,
+        mut reader,
+    } = sweep;
+    reader.before(changes.length, &mut accounts);
+    Ok(reader)
+}
+
+/// Each turn of the `chosen` threads, by thread.
+pub fn turns(changes: &Changes, question: &Question, chosen: &[bool]) -> Result<Vec<Vec<Point>>> {
+    struct Turns<'a> {
+        chosen: &'a [bool],
+        of: Vec<Vec<Point>>,
+    }
+    impl Reader for Turns<'_> {
+        fn turn(&mut self, utid: u32, account: &Point) {
+            if self.chosen.get(utid as usize) == Some(&true) {
+                self.of[utid as usize].push(*account);
+            }
+        }
+    }
+    let of = vec![Vec::new(); changes.threads];
+    Ok(swept(changes, question, Turns { chosen, of })?.of)
+}
+
+/// The accounts of the `chosen` threads that ever compete at each of the `instants`, in order of
+/// time, by thread; how many threads those are, and none of them if there are `most` or more
+/// accounts.
+pub fn sampled(
+    changes: &Changes,
+    question: &Question,
+    chosen: &[bool],
+    instants: &[i64],
+    most: usize,
+) -> Result<(usize, Vec<Vec<Point>>)> {
+    struct Samples<'a> {
+        chosen: &'a [bool],
+        instants: &'a [i64],
+        most: usize,
+        next: usize,
+        /// Threads that have competed.
+        seen: Vec<u32>,
+        of: Vec<Vec<Point>>,
+    }
+    impl Samples<'_> {
+        fn too_many(&self) -> bool {
+            self.seen.len().saturating_mul(self.instants.len()) > self.most
+        }
+    }
+    impl Reader for Samples<'_> {
+        fn before(&mut self, t: i64, accounts: &mut Accounts<'_>) {
+            while let Some(at) = self.instants.get(self.next).filter(|at| **at <= t) {
+                if !self.too_many() {
+                    for utid in &self.seen {
+                        self.of[*utid as usize][self.next] = accounts.at(*utid, *at);
+                    }
+                }
+                self.next += 1;
+            }
+        }
+
+        fn turn(&mut self, utid: u32, _: &Point) {
+            let who = utid as usize;
+            if self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
+                self.seen.push(utid);
+                // Nothing was due before.
+                let none = self.instants.iter().map(|t| Point {
+                    t: *t,
+                    ..Point::default()
+                });
+                self.of[who] = if self.too_many() {
+                    vec![Point::default()]
+                } else {
+                    none.collect()
+                };
+            }
+        }
+    }
+    let reader = Samples {
+        chosen,
+        instants,
+        most,
+        next: 0,
+        seen: Vec::new(),
+        of: vec![Vec::new(); changes.threads],
+    };
+    let found = swept(changes, question, reader)?;
+    let of = if found.too_many() {
+        Vec::new()
+    } else {
+        found.of
+    };
+    Ok((found.seen.len(), of))
+}
+
+/// What was due to each thread in a stretch of time: utid, begin, end.
+pub fn due_in(
+    changes: &Changes,
+    question: &Question,
+    stretches: &[(u32, i64, i64)],
+) -> Result<Vec<f64>> {
+    struct Stretches<'a> {
+        asked: &'a [(u32, i64, i64)],
+        /// Instants in order of time, with the stretch that each begins or ends.
+        instants: Vec<(i64, usize, bool)>,
+        next: usize,
+        due: Vec<f64>,
+    }
+    impl Reader for Stretches<'_> {
+        fn before(&mut self, t: i64, accounts: &mut Accounts<'_>) {
+            while let Some((at, number, ends)) = self.instants.get(self.next)
+                && *at <= t
+            {
+                let due = accounts.at(self.asked[*number].0, *at).due;
+                self.due[*number] += if *ends { due } else { -due };
+                self.next += 1;
+            }
+        }
+    }
+    let mut instants: Vec<(i64, usize, bool)> = Vec::new();
+    for (number, (_, begin, end)) in stretches.iter().enumerate() {
+        let within = |t: i64| t.clamp(0, changes.length);
+        instants.push((within(*begin), number, false));
+        instants.push((within(*end), number, true));
+    }
+    instants.sort_unstable();
+    let reader = Stretches {
+        asked: stretches,
+        instants,
+        next: 0,
+        due: vec![0.0; stretches.len()],
+    };
+    Ok(swept(changes, question, reader)?.due)
+}
