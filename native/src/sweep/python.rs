@@ -22,6 +22,7 @@ use super::weights::{CLASSES, LEVELS, Weights};
 use super::{blame, culprits, due, lag, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::error::{Error, Result};
+use crate::model::event::Cause;
 use crate::store::python::Source;
 
 fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
@@ -403,6 +404,7 @@ impl Occupancy {
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
+    /// A row per victim, and a row per victim and group with the time by each cause.
     fn blame(
         &self,
         py: Python<'_>,
@@ -466,31 +468,20 @@ impl Occupancy {
                 counts(found.totals.iter().map(|(_, total)| total.n)),
             ),
         ])?;
-        let cells = table(vec![
+        let blamed = &found.blamed;
+        let mut columns = vec![
             (
                 "victim",
-                counts(found.cells.iter().map(|(victim, _, _, _)| *victim)),
+                counts(blamed.iter().map(|(victim, _, _)| *victim)),
             ),
-            (
-                "group",
-                counts(found.cells.iter().map(|(_, group, _, _)| *group)),
-            ),
-            (
-                "cause",
-                Arc::new(UInt8Array::from_iter_values(
-                    found.cells.iter().map(|(_, _, cause, _)| *cause),
-                )),
-            ),
-            (
-                "time",
-                ints(found.cells.iter().map(|(_, _, _, cell)| cell.time)),
-            ),
-            (
-                "n",
-                counts(found.cells.iter().map(|(_, _, _, cell)| cell.n)),
-            ),
-        ])?;
-        Ok((totals, cells))
+            ("group", counts(blamed.iter().map(|(_, group, _)| *group))),
+            ("n", counts(blamed.iter().map(|(_, _, blamed)| blamed.n))),
+        ];
+        for (cause, name) in Cause::TEXTS.iter().enumerate() {
+            let time = blamed.iter().map(|(_, _, blamed)| blamed.time[cause]);
+            columns.push((name, ints(time)));
+        }
+        Ok((totals, table(columns)?))
     }
 
     /// Service due to each thread and received, by class (and CPU); and the windows in
