@@ -325,7 +325,7 @@ impl Occupancy {
         let waits = read_stream(waits)?.1;
         let changes = &self.changes;
         let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
-        let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
+        let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
         let (told, watch, ledger) = py
             .detach(|| -> Result<_> {
                 sweep.run(changes)?;
