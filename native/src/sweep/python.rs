@@ -711,12 +711,12 @@ pub fn culprits_of(
         ("episode", counts(shares.iter().map(|share| share.episode))),
         ("utid", counts(shares.iter().map(|share| share.utid))),
         ("n", ints(shares.iter().map(|share| i64::from(share.n)))),
-        ("time", ints(shares.iter().map(|share| share.time))),
-        ("worse", ints(shares.iter().map(|share| share.worse))),
-        ("strict", ints(shares.iter().map(|share| share.strict))),
+        ("time", ints(shares.iter().map(|share| share.sum.time))),
+        ("worse", ints(shares.iter().map(|share| share.sum.worse))),
+        ("strict", ints(shares.iter().map(|share| share.sum.strict))),
         (
             "prio",
-            prio(shares.iter().map(|share| share.prio).collect()),
+            prio(shares.iter().map(|share| share.sum.prio).collect()),
         ),
     ])?;
     let idled = table(vec![
