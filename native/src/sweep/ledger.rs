@@ -2,7 +2,7 @@
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::rows::{column, full};
+use crate::columns::{column, full};
 use crate::error::Result;
 
 /// One wait: when its thread became ready, its number among the thread's, and the cause's.

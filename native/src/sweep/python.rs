@@ -7,7 +7,6 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, UInt8Array,
     UInt16Array, UInt32Array,
 };
-use arrow_schema::{Field, Schema};
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
@@ -17,25 +16,14 @@ use super::idle::{self, IdleSweep};
 use super::lanes::Lanes;
 use super::ledger::Ledger;
 use super::matching::Masks;
-use super::rows::{NOWHERE, column, full};
+use super::rows::NOWHERE;
 use super::weights::{CLASSES, LEVELS, Weights};
 use super::{blame, culprits, due, lag, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::columns::{column, full, table};
 use crate::error::{Error, Result};
 use crate::model::event::Cause;
 use crate::store::python::Source;
-
-fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
-    let arrays = columns.into_iter().map(|(_, array)| array).collect();
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|error| Error::usage(format!("a table that does not fit: {error}"), "", ""))?;
-    Ok(ArrowTable::new(schema, vec![batch]))
-}
 
 fn ints(values: impl Iterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
