@@ -19,7 +19,7 @@ KIND = pl.Enum(["thread", "idle", "unknown", "no_queue"])
 """What the CPU did meanwhile; see `antagonists`."""
 
 _KEYS = {"tid": ("comm", "tid", "pid", "utid"), "comm": ("comm",), "pid": ("pid",)}
-_CAUSES = {cause: f"cause_{cause}" for cause in CAUSE.categories}
+_CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
 
 
 def antagonists(
@@ -142,18 +142,9 @@ def _charged(
         asked, group, _ngroups(threads), recorded_cpus(trace),
         coded_waits(trace),
     )  # fmt: skip
-    time = pl.col("time")
-    cells = (
-        pl.DataFrame(found)
-        .group_by("victim", "group")
-        .agg(
-            time.sum(),
-            pl.col("n").sum(),
-            **{
-                name: time.filter(pl.col("cause") == code).sum()
-                for code, name in enumerate(_CAUSES.values())
-            },
-        )
+    times = {name: pl.col(cause) for cause, name in zip(CAUSE.categories, _CAUSES, strict=True)}
+    cells = pl.DataFrame(found).select(
+        "victim", "group", "n", time=pl.sum_horizontal(times.values()), **times
     )
     return pl.DataFrame(totals), cells
 
@@ -180,7 +171,5 @@ def _named(found: pl.DataFrame, threads: pl.DataFrame, by: By, together: bool) -
             share=pl.col("time") / pl.col("wait"),
         )
         .sort(list(order), descending=list(order.values()))
-        .select(
-            *of_victim, "wait", "kind", *keys, "time", "share", "n", "n_waits", *_CAUSES.values()
-        )
+        .select(*of_victim, "wait", "kind", *keys, "time", "share", "n", "n_waits", *_CAUSES)
     )

@@ -468,14 +468,53 @@ def test_equal_to_a_naive_count_of_switches(name: str, tmp_path: Path) -> None:
     assert theirs.total() > 0
 
 
+def told_moves(trace: ss.Trace) -> set[tuple[int, int, int, int]]:
+    """(thread, when, from, to) by the kernel's words alone: the last CPU that it reported to have
+    assigned a thread to before the thread got one, or the one on which it made the thread."""
+    facts = [
+        *((ts, "move", utid, cpu) for ts, utid, cpu in rows_of(trace.migrations, "utid", "to_cpu")),
+        *(
+            (ts, "made", utid, cpu)
+            for ts, kind, utid, cpu in rows_of(trace.wakeups, "kind", "utid", "cpu")
+            if kind == "new"
+        ),
+        *((ts, "off", utid, cpu) for ts, utid, cpu in rows_of(trace.switches, "prev_utid", "cpu")),
+        *((ts, "on", utid, cpu) for ts, utid, cpu in rows_of(trace.switches, "next_utid", "cpu")),
+    ]
+    order = ["move", "made", "off", "on"]
+    assigned: dict[int, int] = {}
+    last: dict[int, int] = {}
+    moves = set()
+    for ts, what, utid, cpu in sorted(facts, key=lambda fact: (fact[0], order.index(fact[1]))):
+        if what == "move":
+            assigned[utid] = cpu
+        elif what == "made" or (what == "off" and utid in last):
+            last[utid] = cpu
+        elif what == "on" and utid >= trace.ncpu:
+            # A new thread's first queue is in no report, only the run there.
+            if (to := assigned.pop(utid, cpu)) != last.get(utid, to):
+                moves.add((utid, ts, last[utid], to))
+            last[utid] = cpu
+    return moves
+
+
+def rows_of(table: pl.LazyFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return table.select("ts", *columns).collect().rows()
+
+
 @pytest.mark.parametrize("name", LINUX)
 def test_migrations_are_the_kernels_reports_and_the_placements_at_fork(
     name: str, tmp_path: Path
 ) -> None:
-    """Each has its report; each report that is no migration is accounted for."""
-    row = ss.migration_agreement(ss.open(FIXTURES / name, cache=tmp_path)).row(0, named=True)
+    """Each has its report, each report that is no migration is accounted for; and who reads
+    nothing but the reports, and on which CPU threads were made, finds the same ones."""
+    trace = ss.open(FIXTURES / name, cache=tmp_path)
+    row = ss.migration_agreement(trace).row(0, named=True)
     assert row["n_silent"] == row["n_elsewhere"] == 0
     assert row["n"] == row["n_reported"] + row["n_fork"] > 0
+    moved = ss.migrations(trace).select("utid", "ts", "from_cpu", "to_cpu").rows()
+    assert set(moved) == told_moves(trace)
+    assert len(moved) == row["n"]
 
 
 @pytest.mark.parametrize("name", LOSSY)

@@ -4,6 +4,7 @@
 //! utids, fact tables) -> `reconstruct` (states, waits) -> `store`.
 
 pub mod arrow_ffi;
+mod columns;
 pub mod decode;
 pub mod definitions;
 pub mod encode;

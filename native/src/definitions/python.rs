@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, PrimitiveArray};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::{Ended, Facts, Figures, figures, figures_of, follower};
 use crate::arrow_ffi::ArrowTable;
-use crate::error::{Error, Result};
+use crate::columns::{column, full, table};
+use crate::error::Result;
 use crate::model::event::Censored;
 use crate::store::python::Source;
-use crate::sweep::rows::{column, full};
 
 fn facts<'a>(frames: &'a HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> Result<Facts<'a>> {
     let read = |name: &str| match frames.get(name) {
@@ -86,10 +86,10 @@ pub fn definition_waits(
     name: &str,
 ) -> PyResult<ArrowTable> {
     let facts = facts(&frames, ncpu)?;
-    Ok(py.detach(|| table(&facts, name))?)
+    Ok(py.detach(|| waits(&facts, name))?)
 }
 
-fn table(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
+fn waits(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
     let mut rows: Vec<Ended> = Vec::new();
     facts.follow(&mut *follower(name, |ended| rows.push(ended))?)?;
     let times = |value: fn(&Ended) -> i64| -> ArrayRef {
@@ -102,15 +102,12 @@ fn table(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {
     let utid: PrimitiveArray<UInt32Type> = rows.iter().map(|row| row.utid).collect();
     let cpu: PrimitiveArray<UInt16Type> = rows.iter().map(|row| row.cpu).collect();
     let prio: PrimitiveArray<Int16Type> = rows.iter().map(|row| row.prio).collect();
-    let columns: [(&str, ArrayRef); 6] = [
+    table(vec![
         ("utid", Arc::new(utid)),
         ("ts_ready", times(|row| row.since)),
         ("ts_run", times(|row| row.ts_run)),
         ("cpu", Arc::new(cpu)),
         ("prio", Arc::new(prio)),
         ("wait", times(|row| row.wait)),
-    ];
-    let batch = RecordBatch::try_from_iter(columns)
-        .map_err(|error| Error::usage(format!("columns that do not fit: {error}"), "", ""))?;
-    Ok(ArrowTable::new(batch.schema(), vec![batch]))
+    ])
 }

@@ -5,10 +5,10 @@ use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type
 use arrow_array::{Array, RecordBatch};
 
 use super::rules::Left;
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::model::event::{State, WakeKind};
 use crate::store::python::Source;
-use crate::sweep::rows::{column, full};
 
 /// A row of a table.
 pub trait Fact: Copy {

@@ -1,9 +1,8 @@
 //! The function that Python calls, and the tables it hands in.
 use std::collections::{HashMap, HashSet};
 
-use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
-use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, RecordBatch};
 use pyo3::prelude::*;
 
 use super::fold::{Fold, Known, Row};
@@ -12,40 +11,9 @@ use super::ule::Ule;
 use super::ule_2003::Ule2003;
 use super::{Closed, Doing, Rule, output};
 use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
-
-pub(crate) fn column<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Result<&'a PrimitiveArray<T>> {
-    batch
-        .column_by_name(name)
-        .and_then(|array| array.as_primitive_opt::<T>())
-        .ok_or_else(|| {
-            Error::usage(
-                format!("no column {name} of type {}", T::DATA_TYPE),
-                "the column",
-                "",
-            )
-        })
-}
-
-/// A column in which every row has a value.
-pub(crate) fn full<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Result<&'a [T::Native]> {
-    let array = column::<T>(batch, name)?;
-    if array.null_count() > 0 {
-        return Err(Error::format(
-            format!("column {name} holds a null"),
-            "a value in every row",
-            "schedscope validate lists every column of the schema",
-        ));
-    }
-    Ok(array.values())
-}
 
 fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();

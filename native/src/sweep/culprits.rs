@@ -1,4 +1,6 @@
 //! Who had the CPUs while some threads waited, episode by episode?
+use std::ops::Range;
+
 use arrow_array::RecordBatch;
 
 use super::pulse;
@@ -24,19 +26,24 @@ pub struct Piece {
     pub prio: Option<i16>,
 }
 
-/// Who ran on the queues of an episode (one of `n` CPUs that share it): time, the part of it at
-/// a worse priority than the waiting thread's, and of that where the priority decides.
+/// How long somebody ran, the part of it at a worse priority than the waiting thread's, and of
+/// that where the priority decides.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Share {
-    pub episode: u32,
-    pub utid: u32,
-    pub n: u32,
+pub struct Sum {
     pub time: i64,
     pub worse: i64,
     pub strict: i64,
     pub prio: Option<i16>,
-    /// When its last run there began.
+    /// When its last run began.
     at: i64,
+}
+
+/// Who ran on the queues of an episode, or on one that `n` CPUs share.
+pub struct Share {
+    pub episode: u32,
+    pub utid: u32,
+    pub n: u32,
+    pub sum: Sum,
 }
 
 #[derive(Default)]
@@ -89,8 +96,8 @@ pub struct Near {
     asked: Vec<bool>,
     /// By CPU, in order of time.
     runs: Vec<Vec<Run>>,
-    /// By CPU, the idle ones of them, each with the idle time before it.
-    idle: Vec<Vec<(i64, i64, i64)>>,
+    /// One more than the highest utid of those who ran.
+    threads: usize,
     /// By utid, in order of time.
     waits: Vec<Vec<Wait>>,
 }
@@ -113,7 +120,7 @@ impl Near {
             idle_threads,
             asked,
             runs: Vec::new(),
-            idle: Vec::new(),
+            threads: 0,
             waits: vec![Vec::new(); top],
         }
     }
@@ -125,6 +132,7 @@ impl Near {
             spans,
             asked,
             runs: all,
+            threads,
             waits,
             ..
         } = self;
@@ -155,6 +163,7 @@ impl Near {
                     if all.len() <= usize::from(cpu) {
                         all.resize_with(usize::from(cpu) + 1, Vec::new);
                     }
+                    *threads = (utid as usize + 1).max(*threads);
                     all[usize::from(cpu)].push(Run {
                         ts,
                         until,
@@ -171,13 +180,6 @@ impl Near {
             if !runs.is_sorted_by_key(|run| run.ts) {
                 runs.sort_by_key(|run| run.ts);
             }
-            let mut before = 0;
-            let mut here = Vec::new();
-            for run in runs.iter().filter(|run| run.utid < self.idle_threads) {
-                here.push((run.ts, run.until, before));
-                before += run.until - run.ts;
-            }
-            self.idle.push(here);
         }
         for waits in &mut self.waits {
             if !waits.is_sorted_by_key(|wait| wait.ts) {
@@ -185,130 +187,232 @@ impl Near {
             }
         }
     }
-}
 
-/// The first from `at` on that is not `before`: near `at`, if the answer is.
-fn gallop<T>(items: &[T], at: usize, before: impl Fn(&T) -> bool) -> usize {
-    let (mut low, mut step) = (at, 1);
-    while low + step <= items.len() && before(&items[low + step - 1]) {
-        low += step;
-        step *= 2;
-    }
-    let high = (low + step).min(items.len());
-    low + items[low..high].partition_point(before)
-}
-
-/// Idle time of a CPU before `t`; `at` is where it was last looked for.
-fn idle_before(idle: &[(i64, i64, i64)], at: &mut usize, t: i64) -> i64 {
-    *at = gallop(idle, *at, |(ts, _, _)| *ts < t);
-    match at.checked_sub(1).map(|last| idle[last]) {
-        Some((ts, until, before)) => before + t.min(until) - ts,
-        None => 0,
+    /// Stretches of waiting in an episode.
+    fn pieces(&self, number: u32, episode: &Episode) -> impl Iterator<Item = Piece> {
+        let waits = &self.waits[episode.utid as usize];
+        let first = waits.partition_point(|wait| wait.until <= episode.ts);
+        let (ts, until) = (episode.ts, episode.until);
+        let within = waits[first..]
+            .iter()
+            .take_while(move |wait| wait.ts < until);
+        within.map(move |wait| Piece {
+            episode: number,
+            ts: wait.ts.max(ts),
+            until: wait.until.min(until),
+            cpu: wait.cpu,
+            prio: wait.prio,
+        })
     }
 }
+
+/// Where in a list in order of time an instant lies: the window is cut into about as many
+/// parts of 2^`bits` ns as the list is long.
+struct Index {
+    bits: u32,
+    /// How many are before each part.
+    before: Vec<u32>,
+}
+
+impl Index {
+    fn new(times: impl ExactSizeIterator<Item = i64>, length: i64) -> Self {
+        let bits = (length / (times.len() as i64 + 1)).max(1).ilog2();
+        let parts = (length >> bits) + 2;
+        let mut before = Vec::with_capacity(parts as usize);
+        let (mut count, mut times) = (0, times.peekable());
+        for part in 0..parts {
+            while times.next_if(|t| *t < part << bits).is_some() {
+                count += 1;
+            }
+            before.push(count);
+        }
+        Self { bits, before }
+    }
+
+    /// Those in the part of `t`, which is in the window: all earlier ones are before `t`, and
+    /// all later ones after it.
+    #[inline]
+    fn near(&self, t: i64) -> Range<usize> {
+        let part = (t >> self.bits) as usize;
+        self.before[part] as usize..self.before[part + 1] as usize
+    }
+}
+
+/// What a CPU did, to be asked about any instant.
+struct Cpu {
+    runs: Vec<Run>,
+    ends: Index,
+    /// Begin and end of each rest, and the idle time before it.
+    rests: Vec<(i64, i64, i64)>,
+    begins: Index,
+}
+
+impl Cpu {
+    /// `runs` in order of time, in a window of this `length`.
+    fn new(runs: Vec<Run>, idle_threads: u32, length: i64) -> Self {
+        let mut before = 0;
+        let mut rests = Vec::new();
+        for run in runs.iter().filter(|run| run.utid < idle_threads) {
+            rests.push((run.ts, run.until, before));
+            before += run.until - run.ts;
+        }
+        Self {
+            ends: Index::new(runs.iter().map(|run| run.until), length),
+            begins: Index::new(rests.iter().map(|rest| rest.0), length),
+            runs,
+            rests,
+        }
+    }
+
+    /// Idle time before `t`.
+    fn idle(&self, t: i64) -> i64 {
+        let near = self.begins.near(t);
+        let after = near.start + self.rests[near].partition_point(|rest| rest.0 < t);
+        match after.checked_sub(1).map(|last| self.rests[last]) {
+            Some((ts, until, before)) => before + t.min(until) - ts,
+            None => 0,
+        }
+    }
+
+    /// Adds to whoever ran what it has in common with a piece; the priority decides below
+    /// `strict_to`.
+    fn charge(&self, sums: &mut [Sum], piece: &Piece, strict_to: i16) {
+        let near = self.ends.near(piece.ts);
+        let first = near.start + self.runs[near].partition_point(|run| run.until <= piece.ts);
+        let strict = piece.prio.is_some_and(|own| own < strict_to);
+        let within = self.runs[first..].iter();
+        for run in within.take_while(|run| run.ts < piece.until) {
+            let time = run.until.min(piece.until) - run.ts.max(piece.ts);
+            let sum = &mut sums[run.utid as usize];
+            sum.time += time;
+            if sum.at <= run.ts {
+                (sum.at, sum.prio) = (run.ts, run.prio);
+            }
+            // Of both systems a larger number is worse; one not known is neither.
+            if piece.prio.is_some() && run.prio > piece.prio {
+                sum.worse += time;
+                sum.strict += if strict { time } else { 0 };
+            }
+        }
+    }
+}
+
+/// An episode while it is accounted for.
+struct Account<'a> {
+    episode: &'a Episode,
+    /// Those that were not looked at.
+    pieces: &'a [Piece],
+    /// By utid, on queues of one CPU and on one that several share; none if nobody waited there.
+    sums: [Vec<Sum>; 2],
+    /// As `episode.allowed`.
+    idle: Vec<i64>,
+}
+
+impl Account<'_> {
+    /// Accounts for the pieces that begin before `end`.
+    fn proceed(&mut self, end: i64, cpus: &[Cpu], threads: usize, strict_to: i16) {
+        let count = self.pieces.partition_point(|piece| piece.ts < end);
+        let pieces;
+        (pieces, self.pieces) = self.pieces.split_at(count);
+        for piece in pieces {
+            let shared = piece.cpu == NOWHERE;
+            let one = [piece.cpu];
+            let queues = if shared {
+                &self.episode.allowed
+            } else {
+                &one[..]
+            };
+            let sums = &mut self.sums[usize::from(shared)];
+            sums.resize(threads, Sum::default());
+            for cpu in queues.iter().filter_map(|cpu| cpus.get(usize::from(*cpu))) {
+                cpu.charge(sums, piece, strict_to);
+            }
+        }
+        for (number, time) in self.episode.allowed.iter().zip(&mut self.idle) {
+            if let Some(cpu) = cpus.get(usize::from(*number)) {
+                let elsewhere = pieces
+                    .iter()
+                    .filter(|piece| piece.cpu != NOWHERE && piece.cpu != *number);
+                *time += elsewhere
+                    .map(|piece| cpu.idle(piece.until) - cpu.idle(piece.ts))
+                    .sum::<i64>();
+            }
+        }
+    }
+
+    fn finish(self, number: u32, found: &mut Found) {
+        let n = [1, self.episode.allowed.len() as u32];
+        for (sums, n) in self.sums.into_iter().zip(n) {
+            let ran = (0..).zip(sums).filter(|(_, sum)| sum.time > 0);
+            found.shares.extend(ran.map(|(utid, sum)| Share {
+                episode: number,
+                utid,
+                n,
+                sum,
+            }));
+        }
+        let idle = self.episode.allowed.iter().zip(self.idle);
+        let idle = idle.filter(|(_, time)| *time > 0);
+        found
+            .idle
+            .extend(idle.map(|(cpu, time)| (number, *cpu, time)));
+    }
+}
+
+/// Runs that are looked at for one episode after the other, before later ones are: as many
+/// as stay in the processor's cache.
+const PART: usize = 1 << 14;
+/// Sums kept at a time: 64 MB.
+const SUMS: usize = 64_000_000 / size_of::<Sum>();
 
 /// Accounts for every ns of waiting in each episode; the priority decides below `strict_to`.
 pub fn culprits(mut near: Near, strict_to: i16) -> Result<Found> {
     near.in_order();
     let mut found = Found::default();
-    let mut sums: Vec<Share> = Vec::new();
-    for (number, episode) in (0u32..).zip(&near.episodes) {
-        pulse()?;
-        let waits = &near.waits[episode.utid as usize];
-        let first = waits.partition_point(|wait| wait.until <= episode.ts);
-        let from = found.pieces.len();
-        for wait in waits[first..]
+    let mut ends = Vec::with_capacity(near.episodes.len());
+    for (number, episode) in (0..).zip(&near.episodes) {
+        found.pieces.extend(near.pieces(number, episode));
+        ends.push(found.pieces.len());
+    }
+    let length = near.window.1 - near.window.0;
+    let runs: usize = near.runs.iter().map(Vec::len).sum();
+    let part = length / (runs / PART + 1) as i64 + 1;
+    let cpus = near.runs.into_iter();
+    let cpus: Vec<Cpu> = cpus
+        .map(|runs| Cpu::new(runs, near.idle_threads, length))
+        .collect();
+    let pieces = std::mem::take(&mut found.pieces);
+    let mut number = 0;
+    for batch in near.episodes.chunks((SUMS / near.threads.max(1)).max(1)) {
+        let mut accounts: Vec<Account> = batch
             .iter()
-            .take_while(|wait| wait.ts < episode.until)
-        {
-            let (ts, until) = (wait.ts.max(episode.ts), wait.until.min(episode.until));
-            let (cpu, prio) = (wait.cpu, wait.prio);
-            found.pieces.push(Piece {
-                episode: number,
-                ts,
-                until,
-                cpu,
-                prio,
-            });
-        }
-        let pieces = &found.pieces[from..];
-        let n = episode.allowed.len() as u32;
-        let mut looked: Vec<usize> = vec![0; near.runs.len()];
-        // Those on queues of their own, then those on one that several CPUs share.
-        for shared in [false, true] {
-            for piece in pieces
-                .iter()
-                .filter(|piece| (piece.cpu == NOWHERE) == shared)
-            {
-                let one = [piece.cpu];
-                for cpu in if shared {
-                    episode.allowed.as_slice()
-                } else {
-                    &one
-                } {
-                    let cpu = usize::from(*cpu);
-                    if let Some(runs) = near.runs.get(cpu) {
-                        charge(&mut sums, runs, &mut looked[cpu], piece, strict_to);
-                    }
-                }
-            }
-            looked.fill(0);
-            for (utid, share) in (0..).zip(&mut sums).filter(|(_, share)| share.time > 0) {
-                let n = if shared { n } else { 1 };
-                found.shares.push(Share {
-                    episode: number,
-                    utid,
-                    n,
-                    ..*share
-                });
-                *share = Share::default();
+            .enumerate()
+            .map(|(at, episode)| Account {
+                episode,
+                pieces: {
+                    let at = number as usize + at;
+                    let begin = at.checked_sub(1).map_or(0, |before| ends[before]);
+                    &pieces[begin..ends[at]]
+                },
+                sums: [Vec::new(), Vec::new()],
+                idle: vec![0; episode.allowed.len()],
+            })
+            .collect();
+        let mut end = 0;
+        while end < length {
+            pulse()?;
+            end += part;
+            for account in &mut accounts {
+                account.proceed(end, &cpus, near.threads, strict_to);
             }
         }
-        for cpu in &episode.allowed {
-            let Some(rests) = near.idle.get(usize::from(*cpu)) else {
-                continue;
-            };
-            let (mut at, mut time) = (0, 0);
-            for piece in pieces
-                .iter()
-                .filter(|piece| piece.cpu != NOWHERE && piece.cpu != *cpu)
-            {
-                let before = idle_before(rests, &mut at, piece.ts);
-                time += idle_before(rests, &mut at, piece.until) - before;
-            }
-            if time > 0 {
-                found.idle.push((number, *cpu, time));
-            }
+        for account in accounts {
+            account.finish(number, &mut found);
+            number += 1;
         }
     }
+    found.pieces = pieces;
     Ok(found)
-}
-
-/// Adds to each run what it has in common with a piece.
-fn charge(sums: &mut Vec<Share>, runs: &[Run], looked: &mut usize, piece: &Piece, strict_to: i16) {
-    *looked = gallop(runs, *looked, |run| run.until <= piece.ts);
-    for run in runs[*looked..]
-        .iter()
-        .take_while(|run| run.ts < piece.until)
-    {
-        let time = run.until.min(piece.until) - run.ts.max(piece.ts);
-        let who = run.utid as usize;
-        if sums.len() <= who {
-            sums.resize(who + 1, Share::default());
-        }
-        let sum = &mut sums[who];
-        sum.time += time;
-        if sum.at <= run.ts {
-            (sum.at, sum.prio) = (run.ts, run.prio);
-        }
-        // Of both systems a larger number is worse.
-        if let (Some(prio), Some(own)) = (run.prio, piece.prio)
-            && prio > own
-        {
-            sum.worse += time;
-            sum.strict += if own < strict_to { time } else { 0 };
-        }
-    }
 }
 
 #[cfg(test)]
@@ -316,28 +420,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn galloping_finds_what_a_search_finds() {
-        let items = [1, 3, 3, 5, 8, 9, 9, 12];
-        for at in 0..=items.len() {
-            for wanted in 0..14 {
-                let all = items.partition_point(|item| *item < wanted);
-                assert_eq!(
-                    gallop(&items, at, |item| *item < wanted),
-                    all.max(at),
-                    "{at} {wanted}"
-                );
+    fn an_index_finds_what_a_search_finds() {
+        let times = [-7, 1, 3, 3, 5, 8, 9, 9, 12, 40];
+        for length in [0, 12, 13, 1 << 20] {
+            let index = Index::new(times.iter().copied(), length);
+            for t in 0..=length.min(50) {
+                let near = index.near(t);
+                for found in [
+                    times.partition_point(|time| *time < t),
+                    times.partition_point(|time| *time <= t),
+                ] {
+                    assert!(near.start <= found && found <= near.end, "{length} {t}");
+                }
             }
         }
     }
 
     #[test]
     fn idle_time_is_counted_up_to_the_instant() {
-        let rests = [(10, 20, 0), (30, 35, 10)];
-        let mut at = 0;
-        let told: Vec<i64> = [5, 10, 12, 20, 25, 31, 50]
-            .iter()
-            .map(|t| idle_before(&rests, &mut at, *t))
-            .collect();
-        assert_eq!(told, [0, 0, 2, 10, 10, 11, 15]);
+        let run = |ts, until, utid| Run {
+            ts,
+            until,
+            utid,
+            prio: None,
+        };
+        let runs = vec![run(-4, 3, 0), run(3, 10, 7), run(10, 20, 0), run(30, 35, 0)];
+        let cpu = Cpu::new(runs, 1, 50);
+        let told = [0, 1, 3, 5, 10, 12, 20, 25, 31, 50].map(|t| cpu.idle(t));
+        assert_eq!(told, [4, 5, 7, 7, 7, 9, 17, 17, 18, 22]);
     }
 }

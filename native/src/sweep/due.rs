@@ -77,6 +77,8 @@ pub struct Set {
     capped: Option<Box<[f64; LEVELS]>>,
     served: i64,
     present: [u32; LEVELS],
+    /// Weight of the heaviest member, if that was asked for since the last one left.
+    heaviest: Option<i64>,
 }
 
 impl Set {
@@ -90,11 +92,13 @@ impl Set {
             capped: None,
             served: 0,
             present: [0; LEVELS],
+            heaviest: None,
         }
     }
 
     pub fn add(&mut self, level: usize, runs: bool, table: &[i64; LEVELS]) {
         self.weight += table[level];
+        self.heaviest = self.heaviest.map(|most| most.max(table[level]));
         self.present[level] += 1;
         self.members += 1;
         self.serving += i64::from(runs);
@@ -105,6 +109,16 @@ impl Set {
         self.present[level] = self.present[level].wrapping_sub(1);
         self.members -= 1;
         self.serving -= i64::from(runs);
+        if self.present[level] == 0 {
+            self.heaviest = self.heaviest.filter(|most| *most != table[level]);
+        }
+    }
+
+    fn heaviest(&mut self, table: &[i64; LEVELS]) -> i64 {
+        let levels = (0..LEVELS).filter(|level| self.present[*level] > 0);
+        *self
+            .heaviest
+            .get_or_insert_with(|| levels.map(|level| table[level]).max().unwrap_or(0))
     }
 
     pub fn advance(&mut self, t: i64, question: &Question) {
@@ -121,24 +135,13 @@ impl Set {
             return;
         }
         let rate = giving as f64 / self.weight as f64;
-        if question.machine {
-            let levels = || (0..LEVELS).filter(|level| self.present[*level] > 0);
-            let heaviest = levels()
-                .map(|level| question.table[level])
-                .max()
-                .unwrap_or(0);
-            if rate * heaviest as f64 > ONE {
-                let rate = filled(rate, giving, self.weight, &self.present, &question.table);
-                let mut capped = self
-                    .capped
-                    .take()
-                    .unwrap_or_else(|| Box::new([0.0; LEVELS]));
-                for level in levels() {
-                    capped[level] += dur as f64 * (question.table[level] as f64 * rate).min(1.0);
-                }
-                self.capped = Some(capped);
-                return;
+        if question.machine && rate * self.heaviest(&question.table) as f64 > ONE {
+            let rate = filled(rate, giving, self.weight, &self.present, &question.table);
+            let capped = self.capped.get_or_insert_with(|| Box::new([0.0; LEVELS]));
+            for level in (0..LEVELS).filter(|level| self.present[*level] > 0) {
+                capped[level] += dur as f64 * (question.table[level] as f64 * rate).min(1.0);
             }
+            return;
         }
         self.due += dur as f64 * rate;
     }
@@ -285,11 +288,7 @@ impl Sweep for Due<'_> {
         for set in [before, after].into_iter().flatten() {
             self.sets[set].advance(t, self.question);
         }
-        let mut path = self
-            .paths
-            .as_mut()
-            .map(|paths| std::mem::take(&mut paths[who]));
-        let mut due = 0.0;
+        let (mut due, mut dur) = (0.0, 0);
         let mut sum = None;
         if self.stints[who].here {
             due = self.leave(who);
@@ -298,15 +297,12 @@ impl Sweep for Due<'_> {
         }
         if from.doing != Doing::Away {
             let sum = *sum.get_or_insert_with(|| self.sum(utid, from));
-            let dur = t - self.since[who];
+            dur = t - self.since[who];
             let sum = &mut self.sums[sum];
             match from.doing {
                 Doing::Running => sum.running += dur,
                 _ if from.cpu == NOWHERE => sum.unplaced += dur,
                 _ => sum.waiting += dur,
-            }
-            if let Some(path) = &mut path {
-                path.pass(from.doing == Doing::Running, dur, due);
             }
         }
         if let Some(set) = before {
@@ -323,26 +319,16 @@ impl Sweep for Due<'_> {
             self.enter(who, set, new, sum);
         }
         self.since[who] = t;
-        if let (Some(mut path), Some(paths)) = (path, &mut self.paths) {
+        if let (Some(paths), Some((bound, chosen))) = (&mut self.paths, &self.question.shortfall)
+            && chosen.get(who).copied().unwrap_or(false)
+        {
+            let path = &mut paths[who];
+            path.pass(from.doing == Doing::Running, dur, due);
             if before.is_some() || after.is_some() {
-                let bound = self
-                    .question
-                    .shortfall
-                    .as_ref()
-                    .map_or(0.0, |(bound, _)| *bound);
-                let asked = self
-                    .question
-                    .shortfall
-                    .as_ref()
-                    .is_some_and(|(_, chosen)| chosen.get(who).copied().unwrap_or(false));
-                if asked {
-                    self.found.extend(
-                        path.point(t, bound)
-                            .map(|found| Shortfall { utid, ..found }),
-                    );
-                }
+                let found = path.point(t, *bound);
+                self.found
+                    .extend(found.map(|found| Shortfall { utid, ..found }));
             }
-            paths[who] = path;
         }
     }
 

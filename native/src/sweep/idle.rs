@@ -86,7 +86,8 @@ pub struct IdleSweep<'a> {
     pub lanes: Vec<Lane>,
     pub threads: Vec<Thread>,
     pub sums: Sums,
-    pub watch: Option<Watch>,
+    /// In a box: it is taken out for each call that looks at the sweep itself.
+    pub watch: Option<Box<Watch>>,
     /// By atom; by class, on queues and on no known one; by atom and class.
     spare: Vec<u32>,
     placed: Vec<u32>,
@@ -111,7 +112,7 @@ pub struct IdleSweep<'a> {
 }
 
 impl<'a> IdleSweep<'a> {
-    pub fn new(question: &'a Question, threads: usize, watch: Option<Watch>) -> Self {
+    pub fn new(question: &'a Question, threads: usize, watch: Option<Box<Watch>>) -> Self {
         let (nclasses, natoms) = (question.masks.nclasses(), question.masks.natoms);
         let nowhere = question.lanes.nowhere();
         let lanes = (0..question.lanes.len())
@@ -184,6 +185,22 @@ impl<'a> IdleSweep<'a> {
         }
     }
 
+    /// A thread begins or ends what it does.
+    #[inline]
+    fn does(&mut self, t: i64, utid: u32, place: Place, begins: bool) {
+        if place.doing == Doing::Away {
+            return;
+        }
+        let lane = self.question.lanes.of(place.cpu);
+        if place.doing == Doing::Waiting {
+            self.waits(t, utid, lane, begins);
+        } else {
+            let by = if begins { 1 } else { -1 };
+            self.lanes[lane].running = self.lanes[lane].running.wrapping_add_signed(by);
+        }
+        self.touch(lane);
+    }
+
     fn waits(&mut self, t: i64, utid: u32, lane: usize, begins: bool) {
         let class = self.question.class(utid);
         let by = if begins { 1 } else { -1 };
@@ -219,7 +236,6 @@ impl<'a> IdleSweep<'a> {
             thread.waiting += t - thread.begin;
             self.lanes[lane].waits += t - thread.begin;
         }
-        self.touch(lane);
     }
 
     /// What follows from the changes of an instant for one CPU.
@@ -365,21 +381,8 @@ impl<'a> IdleSweep<'a> {
 
 impl Sweep for IdleSweep<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
-        for (place, begins) in [(from, false), (to, true)] {
-            match place.doing {
-                Doing::Away => {}
-                Doing::Waiting => {
-                    let lane = self.question.lanes.of(place.cpu);
-                    self.waits(t, utid, lane, begins);
-                }
-                Doing::Running => {
-                    let lane = self.question.lanes.of(place.cpu);
-                    let by = if begins { 1 } else { -1 };
-                    self.lanes[lane].running = self.lanes[lane].running.wrapping_add_signed(by);
-                    self.touch(lane);
-                }
-            }
-        }
+        self.does(t, utid, from, false);
+        self.does(t, utid, to, true);
     }
 
     fn idle(&mut self, t: i64, cpu: u16, begins: bool) {

@@ -2,29 +2,63 @@
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::rows::{column, full};
+use crate::columns::{column, full};
 use crate::error::Result;
 
-/// One wait: when its thread became ready, the row's number, and the cause's.
+/// One wait: when its thread became ready, its number among the thread's, and the cause's.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     pub ready: i64,
-    pub number: u32,
+    pub number: usize,
     pub cause: u8,
+}
+
+/// Ready and cause in one number: a sweep comes by all threads' waits in turn, and the closer
+/// they are, the fewer times it has to fetch them.
+#[derive(Clone, Copy)]
+struct Packed(i64);
+
+impl Packed {
+    fn new(ready: i64, cause: u8) -> Self {
+        // Farther off than 36 years is no time of a trace.
+        let ready = ready.clamp(-1 << 60, (1 << 60) - 1);
+        Self(ready << 3 | i64::from(cause & 7))
+    }
+
+    fn ready(self) -> i64 {
+        self.0 >> 3
+    }
+
+    fn wait(self, number: usize) -> Wait {
+        Wait {
+            ready: self.ready(),
+            number,
+            cause: (self.0 & 7) as u8,
+        }
+    }
 }
 
 /// The waits of each thread by the time they began; times in ns after the begin of the window.
 pub struct Ledger {
-    of: Vec<Vec<Wait>>,
-    /// Of each thread, how many begin at the last instant asked for by `next` or before.
-    past: Vec<usize>,
+    of: Vec<Vec<Packed>>,
+    /// Of each thread, where `next` is.
+    places: Vec<Place>,
+}
+
+/// The wait that follows is fetched before anybody asks for it.
+#[derive(Clone, Copy)]
+struct Place {
+    /// How many begin at the last instant asked for or before, and the last of them.
+    past: usize,
+    last: Packed,
+    /// If there is one.
+    following: Packed,
 }
 
 impl Ledger {
     /// Those whose begin was seen; of threads that are `wanted`.
     pub fn read(batches: &[RecordBatch], begin: i64, wanted: impl Fn(u32) -> bool) -> Result<Self> {
-        let mut of: Vec<Vec<Wait>> = Vec::new();
-        let mut number = 0;
+        let mut of: Vec<Vec<Packed>> = Vec::new();
         for batch in batches {
             super::pulse()?;
             let (utid, cause) = (
@@ -39,48 +73,60 @@ impl Ledger {
                         of.resize_with(who + 1, Vec::new);
                     }
                     let ready = ready.value(i).saturating_sub(begin);
-                    of[who].push(Wait {
-                        ready,
-                        number,
-                        cause: cause[i],
-                    });
+                    of[who].push(Packed::new(ready, cause[i]));
                 }
-                number += 1;
             }
         }
         for waits in &mut of {
-            if !waits.is_sorted_by_key(|wait| wait.ready) {
-                waits.sort_by_key(|wait| wait.ready);
+            if !waits.is_sorted_by_key(|wait| wait.ready()) {
+                waits.sort_by_key(|wait| wait.ready());
             }
         }
-        Ok(Self {
-            past: vec![0; of.len()],
+        let mut ledger = Self {
             of,
-        })
+            places: Vec::new(),
+        };
+        ledger.rewind();
+        Ok(ledger)
     }
 
     /// The last wait of the thread to begin at `t` or before.
     pub fn at(&self, utid: u32, t: i64) -> Option<Wait> {
         let waits = self.of.get(utid as usize)?;
-        let after = waits.partition_point(|wait| wait.ready <= t);
-        after.checked_sub(1).map(|last| waits[last])
+        let after = waits.partition_point(|wait| wait.ready() <= t);
+        after.checked_sub(1).map(|last| waits[last].wait(last))
     }
 
     /// The same for instants that are asked for in order of time.
     #[inline]
     pub fn next(&mut self, utid: u32, t: i64) -> Option<Wait> {
-        let (waits, past) = (
+        let (waits, place) = (
             self.of.get(utid as usize)?,
-            self.past.get_mut(utid as usize)?,
+            self.places.get_mut(utid as usize)?,
         );
-        while waits.get(*past).is_some_and(|wait| wait.ready <= t) {
-            *past += 1;
+        while place.past < waits.len() && place.following.ready() <= t {
+            place.past += 1;
+            place.last = place.following;
+            if let Some(following) = waits.get(place.past) {
+                place.following = *following;
+            }
         }
-        past.checked_sub(1).map(|last| waits[last])
+        let number = place.past.checked_sub(1)?;
+        Some(place.last.wait(number))
     }
 
     /// Begins anew with `next`.
     pub fn rewind(&mut self) {
-        self.past.fill(0);
+        let first = self.of.iter().map(|waits| waits.first().copied());
+        self.places = first
+            .map(|first| {
+                let following = first.unwrap_or(Packed(0));
+                Place {
+                    past: 0,
+                    last: following,
+                    following,
+                }
+            })
+            .collect();
     }
 }

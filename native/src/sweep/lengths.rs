@@ -4,7 +4,8 @@ use arrow_array::{Array, RecordBatch};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::pulse;
-use super::rows::{RUNNING, column, full};
+use super::rows::RUNNING;
+use crate::columns::{column, full};
 use crate::error::Result;
 
 /// Ends of a run that were not seen: a loss, and the window's.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{Array, Int64Array, PrimitiveArray, RecordBatch, UInt16Array};
 
-use super::rows::{RUNNABLE, RUNNING, column, full};
+use super::rows::{RUNNABLE, RUNNING};
 use super::{PULSE, pulse};
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 
 /// What a step is, in the order of `KIND`.

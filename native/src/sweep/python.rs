@@ -7,7 +7,6 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, UInt8Array,
     UInt16Array, UInt32Array,
 };
-use arrow_schema::{Field, Schema};
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
@@ -17,24 +16,14 @@ use super::idle::{self, IdleSweep};
 use super::lanes::Lanes;
 use super::ledger::Ledger;
 use super::matching::Masks;
-use super::rows::{NOWHERE, column, full};
+use super::rows::NOWHERE;
 use super::weights::{CLASSES, LEVELS, Weights};
 use super::{blame, culprits, due, lag, lengths, levels, path, sleeps, tiles};
 use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::columns::{column, full, table};
 use crate::error::{Error, Result};
+use crate::model::event::Cause;
 use crate::store::python::Source;
-
-fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
-    let arrays = columns.into_iter().map(|(_, array)| array).collect();
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|error| Error::usage(format!("a table that does not fit: {error}"), "", ""))?;
-    Ok(ArrowTable::new(schema, vec![batch]))
-}
 
 fn ints(values: impl Iterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
@@ -324,7 +313,7 @@ impl Occupancy {
         let waits = read_stream(waits)?.1;
         let changes = &self.changes;
         let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
-        let mut sweep = IdleSweep::new(&question, changes.threads, Some(watch));
+        let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
         let (told, watch, ledger) = py
             .detach(|| -> Result<_> {
                 sweep.run(changes)?;
@@ -403,6 +392,7 @@ impl Occupancy {
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
+    /// A row per victim, and a row per victim and group with the time by each cause.
     fn blame(
         &self,
         py: Python<'_>,
@@ -466,31 +456,20 @@ impl Occupancy {
                 counts(found.totals.iter().map(|(_, total)| total.n)),
             ),
         ])?;
-        let cells = table(vec![
+        let blamed = &found.blamed;
+        let mut columns = vec![
             (
                 "victim",
-                counts(found.cells.iter().map(|(victim, _, _, _)| *victim)),
+                counts(blamed.iter().map(|(victim, _, _)| *victim)),
             ),
-            (
-                "group",
-                counts(found.cells.iter().map(|(_, group, _, _)| *group)),
-            ),
-            (
-                "cause",
-                Arc::new(UInt8Array::from_iter_values(
-                    found.cells.iter().map(|(_, _, cause, _)| *cause),
-                )),
-            ),
-            (
-                "time",
-                ints(found.cells.iter().map(|(_, _, _, cell)| cell.time)),
-            ),
-            (
-                "n",
-                counts(found.cells.iter().map(|(_, _, _, cell)| cell.n)),
-            ),
-        ])?;
-        Ok((totals, cells))
+            ("group", counts(blamed.iter().map(|(_, group, _)| *group))),
+            ("n", counts(blamed.iter().map(|(_, _, blamed)| blamed.n))),
+        ];
+        for (cause, name) in Cause::TEXTS.iter().enumerate() {
+            let time = blamed.iter().map(|(_, _, blamed)| blamed.time[cause]);
+            columns.push((name, ints(time)));
+        }
+        Ok((totals, table(columns)?))
     }
 
     /// Service due to each thread and received, by class (and CPU); and the windows in
@@ -720,12 +699,12 @@ pub fn culprits_of(
         ("episode", counts(shares.iter().map(|share| share.episode))),
         ("utid", counts(shares.iter().map(|share| share.utid))),
         ("n", ints(shares.iter().map(|share| i64::from(share.n)))),
-        ("time", ints(shares.iter().map(|share| share.time))),
-        ("worse", ints(shares.iter().map(|share| share.worse))),
-        ("strict", ints(shares.iter().map(|share| share.strict))),
+        ("time", ints(shares.iter().map(|share| share.sum.time))),
+        ("worse", ints(shares.iter().map(|share| share.sum.worse))),
+        ("strict", ints(shares.iter().map(|share| share.sum.strict))),
         (
             "prio",
-            prio(shares.iter().map(|share| share.prio).collect()),
+            prio(shares.iter().map(|share| share.sum.prio).collect()),
         ),
     ])?;
     let idled = table(vec![

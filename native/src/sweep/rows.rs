@@ -1,9 +1,9 @@
 //! Rows of `states`, from Arrow batches, cut to the window.
-use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, RecordBatch};
 
 use super::pulse;
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 
 /// Codes of `State` in the order of the trace model.
@@ -30,38 +30,6 @@ impl Row {
     pub fn competes(&self) -> bool {
         self.state <= RUNNABLE
     }
-}
-
-pub fn column<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Result<&'a PrimitiveArray<T>> {
-    batch
-        .column_by_name(name)
-        .and_then(|array| array.as_primitive_opt::<T>())
-        .ok_or_else(|| {
-            Error::usage(
-                format!("no column {name} of type {}", T::DATA_TYPE),
-                "the column",
-                "",
-            )
-        })
-}
-
-/// A column in which every row has a value.
-pub fn full<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Result<&'a [T::Native]> {
-    let array = column::<T>(batch, name)?;
-    if array.null_count() > 0 {
-        return Err(Error::format(
-            format!("column {name} holds a null"),
-            "a value in every row",
-            "schedscope validate lists every column of the schema",
-        ));
-    }
-    Ok(array.values())
 }
 
 /// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.

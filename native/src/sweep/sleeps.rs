@@ -3,7 +3,7 @@ use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
 use super::pulse;
-use super::rows::{column, full};
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 
 const WOKEN: u8 = 1;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::rows::{RUNNING, column, full};
+use super::rows::RUNNING;
+use crate::columns::{column, full};
 use crate::error::Result;
 
 /// An end that the thread's next interval does not adjoin; none follows its last one.

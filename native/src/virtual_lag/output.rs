@@ -5,54 +5,31 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, UInt8Array, UInt16Array, U
 
 use super::{Known, Point, Tally};
 use crate::arrow_ffi::ArrowTable;
+use crate::columns::{PerThread, table};
 use crate::error::Result;
-use crate::interactivity::output::table;
 
 /// One row per thread that was asked about and has any state.
 pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
-    let rows: Vec<(u32, &Tally)> = (0..)
-        .zip(known.iter().zip(tallies))
-        .filter(|(_, (thread, tally))| thread.wanted && tally.seen)
-        .map(|(utid, (_, tally))| (utid, tally))
-        .collect();
-    let ints = |get: &dyn Fn(&Tally) -> Option<i64>| -> ArrayRef {
-        Arc::new(
-            rows.iter()
-                .map(|(_, tally)| get(tally))
-                .collect::<Int64Array>(),
-        )
-    };
-    let counts = |get: &dyn Fn(&Tally) -> u32| -> ArrayRef {
-        Arc::new(
-            rows.iter()
-                .map(|(_, tally)| Some(get(tally)))
-                .collect::<UInt32Array>(),
-        )
-    };
+    let rows = PerThread::new(tallies, |utid, tally| {
+        known.get(utid).is_some_and(|of| of.wanted) && tally.seen
+    });
     table(vec![
-        (
-            "utid",
-            Arc::new(
-                rows.iter()
-                    .map(|(utid, _)| Some(*utid))
-                    .collect::<UInt32Array>(),
-            ),
-        ),
-        ("weight", ints(&|t| t.weight)),
-        ("lag", ints(&|t| t.last.map(|(_, lag)| lag))),
-        ("ts_lag", ints(&|t| t.last.map(|(ts, _)| ts))),
-        ("lag_max", ints(&|t| t.most.map(|(_, lag)| lag))),
-        ("ts_lag_max", ints(&|t| t.most.map(|(ts, _)| ts))),
-        ("lag_min", ints(&|t| t.least.map(|(_, lag)| lag))),
-        ("ts_lag_min", ints(&|t| t.least.map(|(ts, _)| ts))),
-        ("picks", counts(&|t| t.picks)),
-        ("picks_eligible", counts(&|t| t.eligible)),
-        ("competed", ints(&|t| Some(t.competed))),
-        ("unplaced", ints(&|t| Some(t.unplaced))),
-        ("ts_settled", ints(&|t| t.settled)),
-        ("n", counts(&|t| t.n)),
-        ("n_censored", counts(&|t| t.n_censored)),
-        ("n_excluded", counts(&|t| t.n_excluded)),
+        ("utid", rows.utids()),
+        ("weight", rows.ints(|t| t.weight)),
+        ("lag", rows.ints(|t| t.last.map(|(_, lag)| lag))),
+        ("ts_lag", rows.ints(|t| t.last.map(|(ts, _)| ts))),
+        ("lag_max", rows.ints(|t| t.most.map(|(_, lag)| lag))),
+        ("ts_lag_max", rows.ints(|t| t.most.map(|(ts, _)| ts))),
+        ("lag_min", rows.ints(|t| t.least.map(|(_, lag)| lag))),
+        ("ts_lag_min", rows.ints(|t| t.least.map(|(ts, _)| ts))),
+        ("picks", rows.counts(|t| t.picks)),
+        ("picks_eligible", rows.counts(|t| t.eligible)),
+        ("competed", rows.ints(|t| Some(t.competed))),
+        ("unplaced", rows.ints(|t| Some(t.unplaced))),
+        ("ts_settled", rows.ints(|t| t.settled)),
+        ("n", rows.counts(|t| t.n)),
+        ("n_censored", rows.counts(|t| t.n_censored)),
+        ("n_excluded", rows.counts(|t| t.n_excluded)),
     ])
 }
 

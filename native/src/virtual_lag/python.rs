@@ -10,11 +10,11 @@ use super::rules::Rules;
 use super::states::States;
 use super::{Known, output};
 use crate::arrow_ffi::ArrowTable;
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
 use crate::store::python::Source;
 use crate::sweep::python::{ToldWeights, told_weights};
-use crate::sweep::rows::{column, full};
 
 fn threads(table: &Source<'_>) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();

@@ -3,11 +3,12 @@ use arrow_array::Array;
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 
 use super::{Doing, Known, Row};
+use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::model::event::End;
 use crate::store::python::Source;
 use crate::sweep::pulse;
-use crate::sweep::rows::{NOWHERE, column, full};
+use crate::sweep::rows::NOWHERE;
 use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
 
 /// No row.

@@ -3,16 +3,14 @@ use std::sync::Arc;
 
 use arrow_array::builder::BooleanBuilder;
 use arrow_array::types::{Int8Type, Int64Type, UInt8Type, UInt32Type};
-use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch, UInt8Array, UInt32Array,
-};
+use arrow_array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray, UInt8Array, UInt32Array};
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
-use arrow_schema::{Field, Schema};
 
-use super::super::error::{Error, Result};
 use super::super::load::op;
 use super::{Extractor, linux_priority};
 use crate::arrow_ffi::ArrowTable;
+use crate::columns::table;
+use crate::error::Result;
 
 /// A column as it grows, with places for what is missing.
 struct Sparse<T: ArrowPrimitiveType> {
@@ -71,7 +69,7 @@ pub fn steps_of(out: &Extractor) -> Result<ArrowTable> {
             rt_prio.push(priority.map(|p| p.2));
         }
     }
-    let columns: Vec<(&str, ArrayRef)> = vec![
+    table(vec![
         ("program", Arc::new(UInt32Array::from(program))),
         ("op", Arc::new(UInt8Array::from(ops))),
         ("ns", ns.finish()),
@@ -82,18 +80,5 @@ pub fn steps_of(out: &Extractor) -> Result<ArrowTable> {
         ("class", class.finish()),
         ("nice", nice.finish()),
         ("rt_prio", rt_prio.finish()),
-    ];
-    let fields = columns
-        .iter()
-        .map(|(name, a)| Field::new(*name, a.data_type().clone(), true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let arrays = columns.into_iter().map(|(_, a)| a).collect();
-    let batch = RecordBatch::try_new(schema.clone(), arrays).map_err(|e| {
-        Error::usage(
-            format!("steps that do not fit a table: {e}"),
-            "",
-            "report it",
-        )
-    })?;
-    Ok(ArrowTable::new(schema, vec![batch]))
+    ])
 }
