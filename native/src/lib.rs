@@ -18,6 +18,7 @@ pub mod sim;
 pub mod store;
 mod summary;
 pub mod sweep;
+mod touch;
 pub mod virtual_lag;
 
 use pyo3::prelude::*;

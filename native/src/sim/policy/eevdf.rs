@@ -633,7 +633,7 @@ impl Policy for Eevdf {
             self.reinstate(w, cpu, t);
             return;
         }
-        let born = how == How::New && w.thread(t).parent.is_some();
+        let born = how == How::New && w.parent(t).is_some();
         self.join(w, cpu, t, born);
     }
 

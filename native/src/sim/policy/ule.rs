@@ -601,7 +601,7 @@ impl Policy for Ule {
             Left::Preempted => self.queue(w, cpu, t, kernel),
             Left::SliceEnd | Left::Yielded => self.queue(w, cpu, t, false),
             Left::Exited => {
-                if let Some(p) = w.thread(t).parent
+                if let Some(p) = w.parent(t)
                     && w.thread(p).state != State::Dead
                 {
                     let run = self.threads[t as usize].history.run;
