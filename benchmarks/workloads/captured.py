@@ -12,7 +12,7 @@ the CPU time of one process; `others`, the share of the CPUs that everything els
 took; `idle`, the share that nobody used; `ratio`, the CPU time that was left to the
 processes over what they used (1: nothing lost; what others took is taken out, so a
 busy host does not matter); `migrations` of the processes; `cpu`, the CPU seconds
-that one of them took.
+that one of them took; `losses`, gaps in the record, of which each hides some of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import polars as pl
 
 import schedscope as ss
 
-COLUMNS = ("bytes", "n", "wall", "others", "idle", "ratio", "migrations", "cpu")
+COLUMNS = ("bytes", "n", "wall", "others", "idle", "ratio", "migrations", "cpu", "losses")
 NAMED = re.compile(r"([a-z]+)(?:-(\d+))?-(\d+)")
 
 
@@ -62,6 +62,7 @@ def row(trace: ss.Trace, n: int, comm: str) -> dict[str, float]:
         "ratio": (capacity - others) / own,
         "migrations": moved.select(pl.len()).collect().item(),
         "cpu": own / n / 1e9,
+        "losses": trace.info["rows"]["losses"],
     }
 
 
