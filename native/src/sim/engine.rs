@@ -485,6 +485,7 @@ impl<'a> Engine<'a> {
             touch(self.world.threads[*t as usize].state);
             // It ends its burst with one step, and the next may be its next burst.
             touch((op(step), op(step + 1)));
+            self.policy.expect(*t);
             self.world.sink.expect(*t);
         }
     }
