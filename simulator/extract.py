@@ -147,7 +147,7 @@ def extract(
         more = bystanders(trace, drop, threads.height)
         threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
     report["steps"] = steps.height
-    clock = measured_clock(trace)
+    clock = measured_clock(trace, switches)
     report["clock_hz"] = None if clock is None else clock.hz
     report["tick_phase"] = 0 if clock is None else clock.phase
     return Workload(
