@@ -39,17 +39,19 @@ class Clock:
     share: float
 
 
-def measured_clock(trace: Trace) -> Clock | None:
+def measured_clock(trace: Trace, switches: pl.DataFrame | None = None) -> Clock | None:
     """The host's clock as its preemptions show it; None if they do not.
 
     Looked at are switches away from a thread that could have gone on, to one
     that had waited for some time: what else than a tick decides on them? Their
     instants, modulo the period of each of `RATES`, crowd within `LATE` if that
-    is the rate; the one that crowds beyond chance by most is taken.
+    is the rate; the one that crowds beyond chance by most is taken. `switches` are
+    those of the trace, if somebody has read them already.
     """
     waited = trace.waits.filter(pl.col("wait") > WAITED).select(ts="ts_run", next_utid="utid")
     instants = (
-        trace.switches.filter(
+        (trace.switches if switches is None else switches.lazy())
+        .filter(
             (pl.col("prev_state") == "runnable")
             & (pl.col("prev_utid") >= trace.ncpu)
             & pl.col("preempted").fill_null(True)

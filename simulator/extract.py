@@ -111,7 +111,8 @@ def extract(
         raise UsageError(f"cut={cut!r}", f"one of {', '.join(CUT)}")
     if others not in OTHERS:
         raise UsageError(f"others={others!r}", f"one of {', '.join(OTHERS)}")
-    switches, wakeups, yields = pl.collect_all([trace.switches, trace.wakeups, trace.yields])
+    wakes = trace.wakeups.select("ts", "cpu", "waker_utid", "utid", "kind")
+    switches, wakeups, yields = pl.collect_all([trace.switches, wakes, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
     known = trace.threads.collect()
@@ -129,7 +130,7 @@ def extract(
         external == "absolute",
         cut == "extend",
         linux,
-        wakeups["kind"].cast(pl.String).eq("waking").any(),
+        (wakeups["kind"] == "waking").any(),
         drop,
     )
     found = pl.DataFrame(columns)
@@ -146,7 +147,7 @@ def extract(
         more = bystanders(trace, drop, threads.height)
         threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
     report["steps"] = steps.height
-    clock = measured_clock(trace)
+    clock = measured_clock(trace, switches)
     report["clock_hz"] = None if clock is None else clock.hz
     report["tick_phase"] = 0 if clock is None else clock.phase
     return Workload(
@@ -179,10 +180,8 @@ def report(workload: Workload) -> dict[str, Any]:
 def _steps(made: pl.DataFrame) -> pl.DataFrame:
     empty = {c: pl.lit(None, dtype=STEPS[c]) for c in STEPS if c not in made.columns}
     return made.with_columns(
-        pl.col("op").replace_strict(dict(enumerate(OPS)), return_dtype=STEPS["op"]),
-        pl.col("class").replace_strict(
-            dict(enumerate(CLASSES)), return_dtype=STEPS["class"], default=None
-        ),
+        pl.lit(pl.Series(OPS, dtype=STEPS["op"])).gather(pl.col("op")).alias("op"),
+        pl.lit(pl.Series(CLASSES, dtype=STEPS["class"])).gather(pl.col("class")).alias("class"),
         **empty,
     ).select(STEPS.names())
 

@@ -224,10 +224,8 @@ def engine_tables(
     workload: Workload, ncpu: int
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[list[int]], list[str]]:
     """Threads and steps as the engine takes them: all columns Int64, masks by number."""
-    lists = pl.concat([workload.threads["cpus"], workload.steps["cpus"]]).unique(
-        maintain_order=True
-    )
-    texts: list[str | None] = [None, *(t for t in lists.to_list() if t is not None)]
+    named = [table["cpus"].drop_nulls() for table in (workload.threads, workload.steps)]
+    texts: list[str | None] = [None, *pl.concat(named).unique(maintain_order=True)]
     masks = [cpu_list(text, ncpu) for text in texts]
     numbers: Mapping[str, int] = {t: i for i, t in enumerate(texts) if t is not None}
     mask = (

@@ -53,3 +53,28 @@ def test_a_column_of_another_type_is_refused() -> None:
     switches = facts({"switches": [SWITCH]})["switches"].with_columns(ts=pl.lit("noon"))
     with pytest.raises(UsageError, match="column ts of table switches has type"):
         _native.reconstruct({"switches": switches}, 2)
+
+
+@pytest.mark.parametrize("row", [2047, 2048, 9_999])
+def test_the_row_of_a_long_table_is_named(row: int) -> None:
+    """Tables are read in parts; rows are counted from the table's begin, however it is chunked."""
+    rows = [SWITCH | {"ts": ts} for ts in range(10_000)]
+    whole = facts({"switches": rows})["switches"].with_row_index()
+    lacking = whole.with_columns(prev_utid=pl.when(pl.col("index") != row).then("prev_utid")).drop(
+        "index"
+    )
+    chunked = pl.concat([lacking[:3000], lacking[3000:3001], lacking[3001:]], rechunk=False)
+    for table in (lacking, chunked):
+        with pytest.raises(UsageError, match=f"prev_utid of table switches is null in row {row};"):
+            _native.reconstruct({"switches": table}, 2)
+
+
+def test_an_unknown_category_of_a_long_table_is_refused() -> None:
+    """If a row has it; one that is only in the list of categories does no harm."""
+    states = ["sleeping"] * 4999 + ["dozing"]
+    table = facts({"switches": [SWITCH | {"ts": ts} for ts in range(5000)]})["switches"]
+    named = pl.Series("prev_state", states, dtype=pl.Enum(["sleeping", "dozing"]))
+    dozing = table.with_columns(named)
+    with pytest.raises(UsageError, match='prev_state of table switches holds "dozing"'):
+        _native.reconstruct({"switches": dozing}, 2)
+    _native.reconstruct({"switches": dozing[:4999]}, 2)

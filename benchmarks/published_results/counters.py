@@ -21,14 +21,14 @@ NOISE = 1.01
 """Published gaps below 1 % are not counted as an order."""
 
 
-def counter(n: int) -> Workload:
-    """A parent forks `n` counting processes and waits for them."""
+def counter(n: int, time: int = COUNTER_NS) -> Workload:
+    """A parent forks `n` processes that count for `time` each, and waits for them."""
     b = Builder()
     parent = b.thread("parent")
     children = [b.thread(f"counter-{i}", start=None) for i in range(n)]
     for child in children:
         parent.run("100us").fork(child)
-        child.run(COUNTER_NS).signal(parent)
+        child.run(time).signal(parent)
     for _ in children:
         parent.wait_for()
     return b.workload()
@@ -129,19 +129,19 @@ def _here() -> list[Row]:
     real = pl.read_csv(Path(__file__).parents[1] / "workloads" / "counter-linux-6.18.csv")
     ran = dict(real.select("n", "ratio").rows())
     rows = [
-        Row(f"Linux 6.18 and `eevdf-6.18`, N = {n}: ratio", ratio, _lost("eevdf-6.18", n))
+        Row(f"Linux 6.18 and `eevdf-6.18`, N = {n}: ratio", ratio, lost("eevdf-6.18", n))
         for n, ratio in ran.items()
     ]
     for policy in ("eevdf-6.18", "cfs-2.6.31", "bfs", "fifo"):
-        gaps = [abs(_lost(policy, n) - ratio) for n, ratio in ran.items()]
+        gaps = [abs(lost(policy, n) - ratio) for n, ratio in ran.items()]
         rows.append(Row(f"`{policy}`: mean absolute gap to the real curve", 0.0, mean(gaps)))
     return rows
 
 
-def _lost(policy: str, n: int) -> float:
+def lost(policy: str, n: int, time: int = COUNTER_NS) -> float:
     """CPU time that the machine had over what the processes used."""
-    trace = simulate(counter(n), policy=policy, machine=2)
-    return 2 * trace.duration / (n * COUNTER_NS)
+    trace = simulate(counter(n, time), policy=policy, machine=2)
+    return 2 * trace.duration / (n * time)
 
 
 WITHOUT = (

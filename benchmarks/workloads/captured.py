@@ -1,14 +1,18 @@
-"""The counter program under `capture`: how much of the machine its processes got, and wasted.
+"""The programs here under `capture`: how much of the machine their processes got, and wasted.
 
     for n in 2 3 4 5; do collectors/capture -o counter-$n -- ./counter $n 0.15; done
     python benchmarks/workloads/captured.py counter-*.capture
+    for n in 1 2 3 4; do collectors/capture -o loop-4194304-$n -- ./loop $n 4194304 200; done
+    python benchmarks/workloads/captured.py loop-*.capture
 
-One CSV row per capture, over the time from the first counting process's start
-to the last one's end: `n`; `wall`, that time in units of the CPU time of one
-process; `others`, the share of the CPUs that everything else took; `idle`, the
-share that nobody used; `ratio`, the CPU time that was left to the processes
-over what they used (1: nothing lost; what others took is taken out, so a busy
-host does not matter); `migrations` of the processes.
+The name of a capture tells the program, the working set where it has one, and the
+number of processes. One CSV row per capture, over the time from the first
+process's start to the last one's end: `bytes`; `n`; `wall`, that time in units of
+the CPU time of one process; `others`, the share of the CPUs that everything else
+took; `idle`, the share that nobody used; `ratio`, the CPU time that was left to the
+processes over what they used (1: nothing lost; what others took is taken out, so a
+busy host does not matter); `migrations` of the processes; `cpu`, the CPU seconds
+that one of them took; `losses`, gaps in the record, of which each hides some of it.
 """
 
 from __future__ import annotations
@@ -21,11 +25,12 @@ import polars as pl
 
 import schedscope as ss
 
-COLUMNS = ("n", "wall", "others", "idle", "ratio", "migrations")
+COLUMNS = ("bytes", "n", "wall", "others", "idle", "ratio", "migrations", "cpu", "losses")
+NAMED = re.compile(r"([a-z]+)(?:-(\d+))?-(\d+)")
 
 
-def row(trace: ss.Trace, n: int, comm: str = "counter") -> dict[str, float]:
-    """The columns above for the `n` threads named `comm`... that ran most."""
+def row(trace: ss.Trace, n: int, comm: str) -> dict[str, float]:
+    """The columns above but `bytes`, for the `n` threads named `comm`... that ran most."""
     named = trace.threads.filter(pl.col("comm").cast(pl.String).str.starts_with(comm))
     runs = (
         trace.states.filter(pl.col("state") == "running")
@@ -56,17 +61,25 @@ def row(trace: ss.Trace, n: int, comm: str = "counter") -> dict[str, float]:
         "idle": 1 - (own + others) / capacity,
         "ratio": (capacity - others) / own,
         "migrations": moved.select(pl.len()).collect().item(),
+        "cpu": own / n / 1e9,
+        "losses": trace.info["rows"]["losses"],
     }
 
 
-def main() -> None:
+def main() -> int:
+    found = []
+    for path in sys.argv[1:]:
+        named = NAMED.fullmatch(Path(path).stem)
+        if named is None:
+            print(f"{path}: not named PROGRAM-N or PROGRAM-BYTES-N", file=sys.stderr)
+            return 2
+        comm, size, n = named[1], named[2], int(named[3])
+        found.append((int(size or 0), n, row(ss.open(path), n, comm)))
     print(",".join(COLUMNS))
-    paths = sorted(sys.argv[1:], key=lambda p: int(re.findall(r"\d+", Path(p).name)[-1]))
-    for path in paths:
-        n = int(re.findall(r"\d+", Path(path).name)[-1])
-        found = row(ss.open(path), n)
-        print(",".join(f"{found[c]:.4g}" for c in COLUMNS))
+    for size, _, values in sorted(found, key=lambda f: f[:2]):
+        print(size or "", *(f"{values[c]:.4g}" for c in COLUMNS[1:]), sep=",")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

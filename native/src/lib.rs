@@ -19,6 +19,7 @@ pub mod sim;
 pub mod store;
 mod summary;
 pub mod sweep;
+mod touch;
 pub mod virtual_lag;
 
 use pyo3::prelude::*;

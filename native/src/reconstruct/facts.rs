@@ -77,7 +77,13 @@ pub struct TableIn<'a> {
     name: &'a str,
     batches: &'a [RecordBatch],
     rows: usize,
+    /// The number of its first row, which is not 0 for a part of a table.
+    first: usize,
 }
+
+/// Rows of a part: what is read of them one column after the other is still in the
+/// caches when rows are made of it.
+const PART: usize = 2048;
 
 impl<'a> TableIn<'a> {
     pub fn new(name: &'a str, batches: &'a [RecordBatch]) -> Self {
@@ -85,7 +91,22 @@ impl<'a> TableIn<'a> {
             name,
             batches,
             rows: batches.iter().map(RecordBatch::num_rows).sum(),
+            first: 0,
         }
+    }
+
+    /// The table in parts of at most [`PART`] rows, each with the number of its first.
+    fn parts(&self) -> impl Iterator<Item = (usize, RecordBatch)> + use<'a> {
+        let mut first = self.first;
+        self.batches.iter().flat_map(move |batch| {
+            let begin = first;
+            first += batch.num_rows();
+            // One at least, whose columns are looked at, of an empty batch too.
+            (0..batch.num_rows().max(1)).step_by(PART).map(move |at| {
+                let rows = PART.min(batch.num_rows() - at);
+                (begin + at, batch.slice(at, rows))
+            })
+        })
     }
 
     pub fn rows(&self) -> usize {
@@ -145,12 +166,12 @@ impl<'a> TableIn<'a> {
                 &format!("one of {}", categories.join(", ")),
             )
         };
-        let code = |text: Option<String>| match text {
+        let code = |text: &Option<String>| match text {
             None => Ok(None),
             Some(text) => by_text
                 .get(text.as_str())
                 .map(|&code| Some(code))
-                .ok_or_else(|| unknown(&text)),
+                .ok_or_else(|| unknown(text)),
         };
         let mut all = Vec::with_capacity(self.rows);
         for batch in self.batches {
@@ -170,15 +191,21 @@ impl<'a> TableIn<'a> {
                 let values = texts(dictionary.values()).ok_or_else(of_type)?;
                 let keys =
                     ints(&dictionary.keys().slice(0, dictionary.len())).ok_or_else(of_type)?;
+                // A category that no row has may be unknown.
+                let known: Vec<_> = values.iter().map(|text| code(text).ok()).collect();
                 for key in keys {
-                    let text = match key {
-                        Some(key) => values.get(key as usize).cloned().flatten(),
-                        None => None,
+                    let Some(key) = key.map(|key| key as usize) else {
+                        all.push(None);
+                        continue;
                     };
-                    all.push(code(text)?);
+                    all.push(match known.get(key) {
+                        None => None,
+                        Some(Some(code)) => *code,
+                        Some(None) => code(&values[key])?,
+                    });
                 }
             } else if let Some(values) = texts(array) {
-                for text in values {
+                for text in &values {
                     all.push(code(text)?);
                 }
             } else {
@@ -193,7 +220,7 @@ impl<'a> TableIn<'a> {
             wrong(
                 self.name,
                 column,
-                format!("is null in row {row}"),
+                format!("is null in row {}", self.first + row),
                 "a value in every row",
             )
         })
@@ -213,7 +240,7 @@ impl IntColumn {
                 wrong(
                     table.name,
                     column,
-                    format!("holds {value} in row {row}"),
+                    format!("holds {value} in row {}", table.first + row),
                     "a number in the column's range",
                 )
             }),
@@ -226,10 +253,16 @@ impl IntColumn {
 macro_rules! rows {
     ($table:expr, $row:ident { $($field:ident : $kind:ident $(($category:ident))?),+ $(,)? }) => {{
         let table = $table;
-        $(let $field = rows!(@column table, $field, $kind $(($category))?)?;)+
         let mut all = Vec::with_capacity(table.rows);
-        for row in 0..table.rows {
-            all.push($row { $($field: rows!(@value table, $field, row, $kind $(($category))?)),+ });
+        for (first, part) in table.parts() {
+            let batches = std::slice::from_ref(&part);
+            let part = TableIn { first, ..TableIn::new(table.name, batches) };
+            $(let $field = rows!(@column part, $field, $kind $(($category))?)?;)+
+            for row in 0..part.rows {
+                all.push($row {
+                    $($field: rows!(@value part, $field, row, $kind $(($category))?)),+
+                });
+            }
         }
         all
     }};

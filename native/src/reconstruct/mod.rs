@@ -12,6 +12,7 @@ use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
 use crate::model::tables::{
     Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
 };
+use crate::touch::touch;
 use thread::{OpenWait, PendingWake, Thread};
 
 /// No thread.
@@ -107,6 +108,18 @@ impl Reconstructor {
                 || thread.pending.is_none()
                     && !matches!(thread.state, State::Running | State::Runnable)
         })
+    }
+
+    /// When the last event of a living thread was; None if it had none.
+    pub(crate) fn last_event(&self, utid: u32) -> Option<i64> {
+        let thread = self.threads.get(utid as usize)?;
+        thread.born.then_some(thread.last_event)
+    }
+
+    /// Events of the thread come soon: brings its record near.
+    pub(crate) fn expect(&self, utid: u32) {
+        let record = self.threads.get(utid as usize);
+        touch(record.map(|thread| (thread.state, thread.wait.is_some())));
     }
 
     /// The window began earlier than was thought when the first event came: an

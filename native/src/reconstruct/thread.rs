@@ -25,25 +25,28 @@ pub struct PendingWake {
     pub target_cpu: Option<u16>,
 }
 
-/// Two lines of cache, which events of many threads push out of the nearest one.
+/// Two cache lines, the wait and the rest: with many threads, each is far from the
+/// caches when its next event comes.
 #[derive(Debug, Clone)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Thread {
+    pub wait: Option<OpenWait>,
+    pub since: i64,
+    pub last_event: i64,
+    pub pending: Option<PendingWake>,
     /// Between its first event and its last switch-out.
     pub born: bool,
     pub state: State,
-    pub since: i64,
-    pub last_event: i64,
     /// Where it runs, on whose queue it waits, or where it last was.
     pub cpu: Option<u16>,
     /// Where it last ran.
     pub last_cpu: Option<u16>,
     pub prio: Option<i16>,
-    pub pending: Option<PendingWake>,
-    pub wait: Option<OpenWait>,
     /// Called sched_yield since it was switched in.
     pub yielded: bool,
 }
+
+const _: () = assert!(size_of::<Thread>() == 128);
 
 impl Thread {
     pub fn unborn() -> Self {

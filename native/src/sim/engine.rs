@@ -3,6 +3,8 @@
 //! Every event is handled to its end at its instant; then the CPUs that were
 //! asked to choose again do so. Units of work are 1/1024 ns of a full-speed CPU,
 //! so that slower CPUs and busy SMT siblings keep whole numbers.
+use std::mem::discriminant;
+
 use super::error::{Error, Result};
 use super::heap::SlotHeap;
 use super::machine::CpuSet;
@@ -10,8 +12,10 @@ use super::machine::{Cpu, Machine};
 use super::output::Sink;
 use super::policy::{Clocks, Policy, Wake};
 use super::rng::Rng;
+use super::timers::Timers;
 use super::workload::{Step, Tid, Workload};
 use super::world::{CpuState, Rank, SleepKind, State, Thread, World, tie};
+use crate::touch::touch;
 
 /// When to stop, beside the end of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +71,7 @@ pub struct Engine<'a> {
     pub(super) clocks: Clocks,
     pub(super) limits: Limits,
     pub(super) counts: Counts,
-    pub(super) thread_timers: SlotHeap,
+    pub(super) thread_timers: Timers,
     pub(super) seq: u64,
     pub(super) boxes: Vec<Mailbox>,
     pub(super) waiting: Vec<Option<Waiting>>,
@@ -76,6 +80,9 @@ pub struct Engine<'a> {
     /// Counters of `Repeat` steps: a thread's start at `counter_base[t]`.
     pub(super) counters: Vec<u32>,
     pub(super) counter_base: Vec<u32>,
+    /// Each thread's next step, a place in the workload's steps: apart from `Thread`,
+    /// so that one need not have come near for the other.
+    pub(super) next_step: Vec<u32>,
     /// Threads that run, are queued, or have a timer.
     pub(super) live: u64,
     /// Events and steps since time last moved.
@@ -132,12 +139,10 @@ impl<'a> Engine<'a> {
                     since: 0,
                     slept: 0,
                     sleep_kind: SleepKind::Interruptible,
-                    parent: None,
-                    ran: 0,
                     mask: spec.mask,
                     work: 0,
                     owed: 0,
-                    pc: spec.first,
+                    first: spec.first,
                     end: spec.first + spec.len,
                     yielding: false,
                 }
@@ -174,6 +179,7 @@ impl<'a> Engine<'a> {
         let world = World {
             now: 0,
             threads,
+            parents: vec![None; n],
             cpus,
             whole: load.masks.iter().map(|m| m.len() == ncpu).collect(),
             masks: load.masks.clone(),
@@ -198,13 +204,14 @@ impl<'a> Engine<'a> {
             clocks,
             limits,
             counts: Counts::default(),
-            thread_timers: SlotHeap::with_slots(n),
+            thread_timers: Timers::new(n),
             seq: 0,
             boxes: vec![Mailbox::default(); load.channels.len()],
             waiting: vec![None; n],
             meeting: vec![None; load.channels.len()],
             counters: vec![0; counters as usize],
             counter_base,
+            next_step: load.threads.iter().map(|spec| spec.first).collect(),
             live: 0,
             standstill: 0,
             standstill_limit: STEPS_AT_ONE_INSTANT + 64 * n as u64,
@@ -252,6 +259,7 @@ impl<'a> Engine<'a> {
             if self.live == 0 {
                 return self.ended();
             }
+            self.expect_timers();
             let cpu_next = self.world.cpu_events.peek();
             let thread_next = self.thread_timers.peek();
             let (at, from_thread, slot) = match (cpu_next, thread_next) {
@@ -277,7 +285,7 @@ impl<'a> Engine<'a> {
             self.counts.events += 1;
             self.standstill += 1;
             if from_thread {
-                self.thread_timers.disarm(slot);
+                self.thread_timers.pop();
                 self.thread_event(slot);
             } else {
                 self.cpu_event(slot);
@@ -360,9 +368,12 @@ impl<'a> Engine<'a> {
             .iter()
             .filter_map(|c| c.curr)
             .map(|t| {
-                let th = &self.world.threads[t as usize];
                 let spec = &self.load.threads[t as usize];
-                format!("{t} ({:?}) at step {}", spec.name, th.pc - spec.first)
+                format!(
+                    "{t} ({:?}) at step {}",
+                    spec.name,
+                    self.next_step[t as usize] - spec.first
+                )
             })
             .collect();
         at.truncate(6);
@@ -463,6 +474,19 @@ impl<'a> Engine<'a> {
                 self.world.here = Some(c);
                 self.choose_again(c, why);
             }
+        }
+    }
+
+    /// Brings near what the threads need whose timers have come near.
+    fn expect_timers(&mut self) {
+        for (_, t) in self.thread_timers.approach() {
+            let step = self.next_step[*t as usize] as usize;
+            let op = |at: usize| self.load.steps.get(at).map(discriminant);
+            touch(self.world.threads[*t as usize].state);
+            // It ends its burst with one step, and the next may be its next burst.
+            touch((op(step), op(step + 1)));
+            self.policy.expect(*t);
+            self.world.sink.expect(*t);
         }
     }
 

@@ -22,29 +22,50 @@ fn unpack(packed: u128) -> Key {
 
 const ABSENT: u32 = u32::MAX;
 
-/// Keys and slots lie apart, so that the keys of four children fill a cache line.
+/// The keys of four siblings, in one cache line; places that hold nothing have
+/// the greatest number there is, so that the least of four is the least of those
+/// there are.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Keys([u128; 4]);
+
+const NOTHING: u128 = u128::MAX;
+
+/// The top's place: the last of the first four, so that the children of each
+/// place are four places of one line.
+const TOP: usize = 3;
+
+fn parent(at: usize) -> usize {
+    at / 4 + 2
+}
+
+/// Which four places are the children of `at`.
+fn children(at: usize) -> usize {
+    at - 2
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct SlotHeap {
-    keys: Vec<u128>,
-    slots: Vec<u32>,
+    keys: Vec<Keys>,
+    slots: Vec<[u32; 4]>,
     place: Vec<u32>,
+    len: usize,
 }
 
 impl SlotHeap {
     pub fn with_slots(n: usize) -> Self {
         Self {
-            keys: Vec::with_capacity(n.min(1 << 16)),
-            slots: Vec::with_capacity(n.min(1 << 16)),
             place: vec![ABSENT; n],
+            ..Self::default()
         }
     }
 
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.len == 0
     }
 
     /// Make slots `0..n` exist.
@@ -55,7 +76,10 @@ impl SlotHeap {
     }
 
     pub fn peek(&self) -> Option<(Key, u32)> {
-        Some((unpack(*self.keys.first()?), *self.slots.first()?))
+        if self.len == 0 {
+            return None;
+        }
+        Some((unpack(self.key(TOP)), self.slot(TOP)))
     }
 
     pub fn is_armed(&self, slot: u32) -> bool {
@@ -65,7 +89,7 @@ impl SlotHeap {
     /// When `slot` is due, if it is armed.
     pub fn due(&self, slot: u32) -> Option<i64> {
         let at = self.place[slot as usize];
-        (at != ABSENT).then(|| unpack(self.keys[at as usize]).0)
+        (at != ABSENT).then(|| unpack(self.key(at as usize)).0)
     }
 
     /// Set `slot`'s appointment, replacing the one it had.
@@ -73,12 +97,16 @@ impl SlotHeap {
         let key = pack(key);
         let at = self.place[slot as usize];
         if at == ABSENT {
-            self.keys.push(key);
-            self.slots.push(slot);
-            self.up(self.keys.len() - 1, key, slot);
+            let end = TOP + self.len;
+            if end / 4 >= self.keys.len() {
+                self.keys.push(Keys([NOTHING; 4]));
+                self.slots.push([ABSENT; 4]);
+            }
+            self.len += 1;
+            self.up(end, key, slot);
         } else {
             let at = at as usize;
-            if key < self.keys[at] {
+            if key < self.key(at) {
                 self.up(at, key, slot);
             } else {
                 self.down(at, key, slot);
@@ -94,11 +122,12 @@ impl SlotHeap {
         }
         let at = at as usize;
         self.place[slot as usize] = ABSENT;
-        let old = self.keys[at];
-        let (Some(key), Some(last)) = (self.keys.pop(), self.slots.pop()) else {
-            return;
-        };
-        if at == self.keys.len() {
+        let old = self.key(at);
+        self.len -= 1;
+        let end = TOP + self.len;
+        let (key, last) = (self.key(end), self.slot(end));
+        self.keys[end / 4].0[end % 4] = NOTHING;
+        if at == end {
             return;
         }
         if key < old {
@@ -108,46 +137,49 @@ impl SlotHeap {
         }
     }
 
+    fn key(&self, at: usize) -> u128 {
+        self.keys[at / 4].0[at % 4]
+    }
+
+    fn slot(&self, at: usize) -> u32 {
+        self.slots[at / 4][at % 4]
+    }
+
     fn put(&mut self, at: usize, key: u128, slot: u32) {
-        self.keys[at] = key;
-        self.slots[at] = slot;
+        self.keys[at / 4].0[at % 4] = key;
+        self.slots[at / 4][at % 4] = slot;
         self.place[slot as usize] = at as u32;
     }
 
     /// Put `slot` in the hole at `at`, or above it.
     fn up(&mut self, mut at: usize, key: u128, slot: u32) {
-        while at > 0 {
-            let parent = (at - 1) / 4;
-            if self.keys[parent] <= key {
+        while at > TOP {
+            let above = parent(at);
+            if self.key(above) <= key {
                 break;
             }
-            self.put(at, self.keys[parent], self.slots[parent]);
-            at = parent;
+            self.put(at, self.key(above), self.slot(above));
+            at = above;
         }
         self.put(at, key, slot);
     }
 
     /// Put `slot` in the hole at `at`, or below it.
     fn down(&mut self, mut at: usize, key: u128, slot: u32) {
-        loop {
-            let first = at * 4 + 1;
-            let Some(children) = self.keys.get(first..(first + 4).min(self.keys.len())) else {
-                break;
+        while let Some(Keys([a, b, c, d])) = self.keys.get(children(at)) {
+            let (left, low) = if b < a { (1, b) } else { (0, a) };
+            let (right, high) = if d < c { (3, d) } else { (2, c) };
+            let (best, &least) = if high < low {
+                (right, high)
+            } else {
+                (left, low)
             };
-            let Some(&one) = children.first() else {
-                break;
-            };
-            let (mut best, mut least) = (0, one);
-            for (i, &child) in children.iter().enumerate().skip(1) {
-                let less = child < least;
-                best = if less { i } else { best };
-                least = if less { child } else { least };
-            }
             if key <= least {
                 break;
             }
-            self.put(at, least, self.slots[first + best]);
-            at = first + best;
+            let child = 4 * children(at) + best;
+            self.put(at, least, self.slot(child));
+            at = child;
         }
         self.put(at, key, slot);
     }

@@ -22,6 +22,7 @@ pub mod shared_queue;
 mod testing;
 #[cfg(test)]
 mod timelines;
+mod timers;
 pub mod trace_sink;
 mod transitions;
 pub mod tree;

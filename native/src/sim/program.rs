@@ -16,12 +16,13 @@ impl Engine<'_> {
     /// If the next step is a `run`, begin it: saves an event of no length.
     pub(super) fn fetch_run(&mut self, t: Tid) {
         let th = &mut self.world.threads[t as usize];
+        let at = &mut self.next_step[t as usize];
         if th.work == 0
-            && th.pc < th.end
-            && let Step::Run(ns) = self.load.steps[th.pc as usize]
+            && *at < th.end
+            && let Step::Run(ns) = self.load.steps[*at as usize]
         {
             th.work = ns * 1024;
-            th.pc += 1;
+            *at += 1;
         }
     }
 
@@ -37,12 +38,13 @@ impl Engine<'_> {
             }
             let now = self.world.now;
             let th = &mut self.world.threads[t as usize];
-            if th.pc >= th.end {
+            let at = &mut self.next_step[t as usize];
+            if *at >= th.end {
                 self.exit(c, t);
                 return;
             }
-            let step = self.load.steps[th.pc as usize];
-            th.pc += 1;
+            let step = self.load.steps[*at as usize];
+            *at += 1;
             match step {
                 Step::Run(ns) => {
                     th.work = ns * 1024;
@@ -106,7 +108,7 @@ impl Engine<'_> {
                 } => {
                     if meet && self.waiting[to as usize].is_none_or(|w| w.channel != pair) {
                         // It sends when its reader has come to wait for it.
-                        self.world.threads[t as usize].pc -= 1;
+                        self.next_step[t as usize] -= 1;
                         self.meeting[pair as usize] = Some(t);
                         self.block(c, t, false);
                         return;
@@ -143,14 +145,14 @@ impl Engine<'_> {
                     }
                 }
                 Step::Repeat { to, times, counter } => {
-                    let at = self.counter_base[t as usize] as usize + counter as usize;
-                    let done = &mut self.counters[at];
+                    let number = self.counter_base[t as usize] as usize + counter as usize;
+                    let done = &mut self.counters[number];
                     match times {
                         Some(n) if *done >= n => *done = 0,
                         _ => {
                             // An endless loop may go round more often than u32 counts.
                             *done = done.saturating_add(u32::from(times.is_some()));
-                            th.pc = self.load.threads[t as usize].first + to;
+                            *at = th.first + to;
                         }
                     }
                 }

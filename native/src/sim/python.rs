@@ -195,7 +195,6 @@ pub fn simulate<'py>(
     let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
     let load = input.workload(machine.ncpu())?;
     drop(input);
-    load.check(machine.ncpu())?;
     let (maker, about_policy) = maker(py, &policy, &options, &machine, load.threads.len())?;
     let (target, about, series) = py.detach(|| {
         run(

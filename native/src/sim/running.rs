@@ -12,7 +12,6 @@ impl Engine<'_> {
         let elapsed = now - cpu.settled_at;
         cpu.settled_at = now;
         let th = &mut self.world.threads[t as usize];
-        th.ran += elapsed;
         let paid = elapsed.min(th.owed);
         th.owed -= paid;
         th.work = (th.work - (elapsed - paid) * cpu.rate).max(0);

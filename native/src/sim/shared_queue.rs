@@ -7,6 +7,7 @@ use super::machine::Cpu;
 use super::queue::{Levels, Links};
 use super::workload::Tid;
 use super::world::World;
+use crate::touch::touch;
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -94,6 +95,11 @@ impl SharedQueue {
         let found = self.front(c)?;
         self.remove(found.1);
         Some(found)
+    }
+
+    /// `t` will be queued before long: brings its place near.
+    pub fn expect(&self, t: Tid) {
+        touch(self.entries[t as usize].mask);
     }
 
     /// Take `t`, which is queued, out.

@@ -31,7 +31,6 @@ pub struct Series {
 #[derive(Debug, Clone, Copy, Default)]
 struct Life {
     start: Option<i64>,
-    last: Option<i64>,
     parent: Option<Tid>,
     exit: Option<i64>,
 }
@@ -83,10 +82,6 @@ impl<S: Store> TraceSink<S> {
 
     fn utid(&self, cpu: Cpu, t: Option<Tid>) -> u32 {
         t.map_or(u32::from(cpu), |t| t + self.ncpu)
-    }
-
-    fn seen(&mut self, ts: i64, t: Tid) {
-        self.lives[t as usize].last = Some(ts);
     }
 
     fn flush(&mut self, at_least: usize) {
@@ -190,6 +185,7 @@ impl<S: Store> TraceSink<S> {
         }
         for (t, spec) in load.threads.iter().enumerate() {
             let life = &self.lives[t];
+            let utid = self.ncpu + t as u32;
             let made_up = FIRST_TID + t as u32;
             let tid = spec
                 .tid
@@ -202,10 +198,10 @@ impl<S: Store> TraceSink<S> {
                 prio: prios.get(t).copied(),
                 affinity: Some(list(&load.masks[spec.mask as usize])),
                 start_ts: life.start,
-                end_ts: life.exit.or(life.last),
+                end_ts: life.exit.or(self.reconstruction.last_event(utid)),
                 parent_utid: life.parent.map(|p| p + self.ncpu),
                 exit_ts: life.exit,
-                ..row(self.ncpu + t as u32, spec.name.clone())
+                ..row(utid, spec.name.clone())
             });
         }
         table.take()
@@ -268,6 +264,10 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         self.failure.take()
     }
 
+    fn expect(&self, thread: Tid) {
+        self.reconstruction.expect(thread + self.ncpu);
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -291,9 +291,6 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
             next_utid: self.utid(s.cpu, s.next),
             next_prio: Some(s.next_prio),
         };
-        for t in [s.prev, s.next].into_iter().flatten() {
-            self.seen(s.ts, t);
-        }
         if s.left_as == LeftAs::Yielded {
             self.reconstruction.yielded(row.prev_utid, s.ts);
             self.yields.push(tables::Yield {
@@ -311,7 +308,6 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
     }
 
     fn wakeup(&mut self, w: Wakeup) {
-        self.seen(w.ts, w.thread);
         let kind = match w.step {
             WakeStep::Waking => WakeKind::Waking,
             WakeStep::Enqueued => WakeKind::Enqueued,
@@ -336,7 +332,6 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
     }
 
     fn migrate(&mut self, ts: i64, cpu: Cpu, thread: Tid, from: Cpu, to: Cpu) {
-        self.seen(ts, thread);
         let row = tables::Migration {
             ts,
             cpu,

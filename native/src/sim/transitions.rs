@@ -31,7 +31,7 @@ impl Engine<'_> {
                     count: u64::from(*count),
                 };
                 if self.receive(wait) {
-                    self.world.threads[t as usize].pc += 1;
+                    self.next_step[t as usize] += 1;
                     return false;
                 }
                 after = *cost;
@@ -44,12 +44,12 @@ impl Engine<'_> {
         self.world.sink.start(now, t, None);
         self.policy.on_fork(&mut self.world, None, t);
         let th = &mut self.world.threads[t as usize];
-        th.pc += 1;
         th.state = State::Sleeping;
         th.since = now;
         if disk {
             th.sleep_kind = SleepKind::Disk;
         }
+        self.next_step[t as usize] += 1;
         self.waiting[t as usize] = wait;
         if let Some(at) = until {
             self.live += 1;
@@ -64,8 +64,8 @@ impl Engine<'_> {
         self.live += 1;
         let now = self.world.now;
         self.world.sink.start(now, t, parent);
+        self.world.parents[t as usize] = parent;
         let th = &mut self.world.threads[t as usize];
-        th.parent = parent;
         th.since = now;
         // A child begins where its parent is, if it may.
         let home = th.cpu;

@@ -178,7 +178,7 @@ impl Workload {
             ));
         }
         for (t, spec) in self.threads.iter().enumerate() {
-            let who = || format!("thread {t} ({:?})", spec.name);
+            let who = || self.who(t as Tid);
             let mask = self.masks.get(spec.mask as usize);
             if mask.is_none_or(CpuSet::is_empty) {
                 return Err(Error::usage(
@@ -205,18 +205,22 @@ impl Workload {
                 return Err(bad_time(&who(), None));
             }
             for (i, step) in self.program(t as Tid).iter().enumerate() {
-                self.check_step(t as Tid, &who(), i, step)?;
+                self.check_step(t as Tid, i, step)?;
             }
         }
         Ok(())
     }
 
-    fn check_step(&self, t: Tid, who: &str, at: usize, step: &Step) -> Result<()> {
+    fn who(&self, t: Tid) -> String {
+        format!("thread {t} ({:?})", self.threads[t as usize].name)
+    }
+
+    fn check_step(&self, t: Tid, at: usize, step: &Step) -> Result<()> {
         let n = self.threads.len() as u32;
         let good = match *step {
             Step::Run(ns) | Step::Sleep { ns, .. } | Step::WaitUntil(ns) => {
                 if !(0..MAX_TIME).contains(&ns) {
-                    return Err(bad_time(who, Some(at)));
+                    return Err(bad_time(&self.who(t), Some(at)));
                 }
                 true
             }
@@ -256,7 +260,7 @@ impl Workload {
         }
         let (found, expected) = fault_of(step, n);
         Err(Error::usage(
-            format!("{who}, step {at}: {found}"),
+            format!("{}, step {at}: {found}", self.who(t)),
             expected,
             "correct the step",
         ))

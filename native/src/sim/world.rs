@@ -36,8 +36,10 @@ pub enum Why {
     Yielded,
 }
 
-/// A thread as the policies see it.
+/// A thread as the policies see it: one cache line, since nearly every event is a
+/// thread's that has not run for long.
 #[derive(Debug, Clone)]
+#[repr(align(64))]
 pub struct Thread {
     pub state: State,
     pub class: Class,
@@ -54,19 +56,18 @@ pub struct Thread {
     /// How long its last sleep was; set when it wakes.
     pub slept: i64,
     pub sleep_kind: SleepKind,
-    pub parent: Option<Tid>,
-    /// Wall time it has been on a CPU, up to the last settling.
-    pub ran: i64,
     pub(super) mask: u32,
     /// Work left of the present `run` step, in units of 1/1024 ns at full speed.
     pub(super) work: i64,
     /// Wall ns of costs to pay before work goes on.
     pub(super) owed: i64,
-    /// The next step of its program, and the end of that: places in the workload's steps.
-    pub(super) pc: u32,
+    /// Begin and end of its program: places in the workload's steps.
+    pub(super) first: u32,
     pub(super) end: u32,
     pub(super) yielding: bool,
 }
+
+const _: () = assert!(size_of::<Thread>() == 64);
 
 #[derive(Debug, Clone)]
 pub struct CpuState {
@@ -109,6 +110,7 @@ pub(super) fn tie(rank: Rank, order: u64) -> u64 {
 pub struct World {
     pub(super) now: i64,
     pub(super) threads: Vec<Thread>,
+    pub(super) parents: Vec<Option<Tid>>,
     pub(super) cpus: Vec<CpuState>,
     pub(super) masks: Vec<CpuSet>,
     pub(super) whole: Vec<bool>,
@@ -146,6 +148,11 @@ impl World {
 
     pub fn thread(&self, t: Tid) -> &Thread {
         &self.threads[t as usize]
+    }
+
+    /// Who forked `t`; `None` if nobody did, or not yet.
+    pub fn parent(&self, t: Tid) -> Option<Tid> {
+        self.parents[t as usize]
     }
 
     pub fn cpu(&self, c: Cpu) -> &CpuState {
@@ -312,6 +319,7 @@ impl World {
         Self {
             now: 0,
             threads: Vec::new(),
+            parents: Vec::new(),
             cpus: Vec::new(),
             masks: Vec::new(),
             whole: Vec::new(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from schedscope import units
 
 
 class Progress:
-    """Callable `(done, total)`; draws at most ten times a second.
+    """Callable `(done, total)`, in bytes; draws at most ten times a second.
 
     A context manager: the line is wiped on every way out, so that results
     and errors start on an empty line.
@@ -26,16 +27,23 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Note that `done` of `total` bytes are behind us."""
+        rate = done / max(1e-9, time.monotonic() - self._start)
+        self.note(done, total, lambda: f"{units.size(rate)}/s")
+
+    def note(self, done: int, total: int, words: Callable[[], str]) -> None:
+        """The same for what is not bytes: `words` says how far it is; no bar if `total` is 0."""
         now = time.monotonic()
         if not self._watched or now < self._next:
             return
         self._next = now + 0.1
-        share = min(1.0, done / total) if total else 0.0
-        bar = ("#" * round(24 * share)).ljust(24, ".")
-        rate = units.size(done / (now - self._start))
-        sys.stderr.write(f"\r\x1b[K{self._label} [{bar}] {100 * share:3.0f} %  {rate}/s")
+        parts = [self._label]
+        if total:
+            share = min(1.0, done / total)
+            bar = ("#" * round(24 * share)).ljust(24, ".")
+            parts.append(f"[{bar}] {100 * share:3.0f} % ")
+        self._drawn = True  # before: Ctrl-C may come as soon as it is seen
+        sys.stderr.write(f"\r\x1b[K{' '.join([*parts, words()])}")
         sys.stderr.flush()
-        self._drawn = True
 
     def __enter__(self) -> Progress:
         """Start."""

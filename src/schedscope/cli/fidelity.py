@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 
+from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.cli._output import Column
 from schedscope.cli._progress import Progress
@@ -89,7 +90,9 @@ def run(args: argparse.Namespace) -> int:
             others=args.others,
             external=args.external,
             seed=args.seed,
-            progress=lambda now, events: progress(now, trace.duration),
+            progress=lambda now, events: progress.note(
+                now, trace.duration, lambda: f"{units.count(events)} events"
+            ),
         )
     _output.emit(
         frame,

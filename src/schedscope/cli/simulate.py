@@ -230,7 +230,11 @@ def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
     until = units.nanoseconds(args.stop_at) if args.stop_at else 0
-    return lambda now, events: progress(now, until)
+
+    def share(now: int, events: int) -> None:
+        progress.note(now, until, lambda: f"{units.duration(now)}, {units.count(events)} events")
+
+    return share
 
 
 def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[str]) -> None:

@@ -382,7 +382,7 @@ impl Policy for Bfs {
             }
             Left::Exited => {
                 if self.first_slice[t as usize]
-                    && let Some(p) = w.thread(t).parent
+                    && let Some(p) = w.parent(t)
                 {
                     let rest = self.slice[t as usize].max(0);
                     let parents = &mut self.slice[p as usize];

@@ -423,7 +423,7 @@ impl Policy for Bsd4 {
             Left::Preempted => self.queue(w, cpu, t, true),
             Left::SliceEnd | Left::Yielded => self.queue(w, cpu, t, false),
             Left::Exited => {
-                if let Some(p) = w.thread(t).parent {
+                if let Some(p) = w.parent(t) {
                     let sum = self.threads[p as usize].estcpu + self.threads[t as usize].estcpu;
                     self.td(p).estcpu = self.limit(sum);
                     w.record(ESTCPU, p, self.threads[p as usize].estcpu as f64);

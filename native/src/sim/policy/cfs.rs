@@ -561,7 +561,7 @@ impl Cfs {
     /// Down the domains to the idlest group and CPU.
     fn fork_cpu(&self, w: &World, t: Tid, parent: Cpu) -> Cpu {
         // Threads that are there from the start are not placed by stale loads.
-        let forked = w.thread(t).parent.is_some();
+        let forked = w.parent(t).is_some();
         let idx = if forked { self.k.forkexec_idx } else { 0 };
         let mut here = parent;
         for d in self.balancer.domains.iter().rev() {
@@ -709,7 +709,7 @@ impl Policy for Cfs {
         if !w.thread(t).class.is_realtime() {
             self.q.se[t as usize].weight = weight_of(w, t);
             self.q.rebase(cpu, t);
-            let parent = w.thread(t).parent;
+            let parent = w.parent(t);
             if how != How::Moved {
                 self.place(cpu, t, how, parent.is_some());
             }

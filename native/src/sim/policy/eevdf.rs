@@ -25,6 +25,7 @@ use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_wake::{Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
     family: "eevdf",
@@ -633,7 +634,7 @@ impl Policy for Eevdf {
             self.reinstate(w, cpu, t);
             return;
         }
-        let born = how == How::New && w.thread(t).parent.is_some();
+        let born = how == How::New && w.parent(t).is_some();
         self.join(w, cpu, t, born);
     }
 
@@ -741,6 +742,10 @@ impl Policy for Eevdf {
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
+    }
+
+    fn expect(&self, t: Tid) {
+        touch((self.q.se[t as usize].home, self.q.nodes.key(t)));
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {

@@ -142,6 +142,10 @@ impl Policy for FifoPolicy {
         }
     }
 
+    fn expect(&self, t: Tid) {
+        self.queue.expect(t);
+    }
+
     fn set_priority(&mut self, w: &mut World, t: Tid) {
         requeue(w, &mut self.queue, &mut self.running, t);
     }

@@ -49,6 +49,8 @@
 //! * `set_priority(t)`: class, nice or rt_prio of `t` have changed; it may be
 //!   running, queued (requeue it) or asleep.
 //! * `affinity_changed(t)`: the mask changed and `t` stays where it is.
+//! * `expect(t)`: `t` will wake before long. Nothing is to be changed: `touch` what
+//!   you keep of `t`, so that it is near by then. Worth it for records of many threads.
 //! * `prio(t)`: the number shown in the output. Default: Linux's (120 + nice,
 //!   99 - rt_prio).
 //!
@@ -215,6 +217,7 @@ pub trait Policy: Send {
     fn timer(&mut self, _w: &mut World, _id: u32) {}
     fn set_priority(&mut self, w: &mut World, t: Tid);
     fn affinity_changed(&mut self, _w: &mut World, _t: Tid) {}
+    fn expect(&self, _t: Tid) {}
     fn prio(&self, w: &World, t: Tid) -> i16 {
         let th = w.thread(t);
         match th.class {

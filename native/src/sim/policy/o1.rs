@@ -323,7 +323,7 @@ impl Policy for O1 {
             How::New => {
                 if self.child_first
                     && let Some(p) = w.cpu(cpu).curr
-                    && w.thread(t).parent == Some(p)
+                    && w.parent(t) == Some(p)
                     && realtime_level(w, t).is_none()
                     && realtime_level(w, p).is_none()
                 {
@@ -400,7 +400,7 @@ impl Policy for O1 {
                 self.q.push(cpu, t, prio, expired, false);
             }
             Left::Exited => {
-                if let Some(p) = w.thread(t).parent {
+                if let Some(p) = w.parent(t) {
                     let full = self.full_slice(w, p);
                     let task = &self.threads[t as usize];
                     let rest = if task.first_slice { task.slice } else { 0 };

@@ -12,6 +12,7 @@ use super::super::world::{Why, World};
 use super::fifo::{LEVELS, Running, level_of, requeue};
 use super::tunables::{POSITIVE, time};
 use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous, kick_idle};
+use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
     family: "rr",
@@ -129,6 +130,11 @@ impl Policy for RoundRobin {
             self.left[t as usize] = self.quantum;
             w.arm_timer(id, w.now() + self.quantum);
         }
+    }
+
+    fn expect(&self, t: Tid) {
+        self.queue.expect(t);
+        touch(self.left[t as usize]);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {

@@ -23,6 +23,7 @@ use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO, choice, int, 
 use super::ule_place::{Placer, Seen};
 use super::ule_score::{History, INTERACT, SLP_RUN_FORK, SLP_RUN_MAX, Scale};
 use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
     family: "ule",
@@ -601,7 +602,7 @@ impl Policy for Ule {
             Left::Preempted => self.queue(w, cpu, t, kernel),
             Left::SliceEnd | Left::Yielded => self.queue(w, cpu, t, false),
             Left::Exited => {
-                if let Some(p) = w.thread(t).parent
+                if let Some(p) = w.parent(t)
                     && w.thread(p).state != State::Dead
                 {
                     let run = self.threads[t as usize].history.run;
@@ -681,6 +682,10 @@ impl Policy for Ule {
         self.balance_once(w);
         let next = w.rng.between(self.interval / 2, self.interval * 3 / 2);
         w.arm_timer(BALANCE, w.now() + next);
+    }
+
+    fn expect(&self, t: Tid) {
+        touch(self.threads[t as usize].prio);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {

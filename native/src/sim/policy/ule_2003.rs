@@ -422,7 +422,7 @@ impl Policy for Ule2003 {
         if !left.stays_queued() {
             self.count(w, cpu, t, false);
             if left == Left::Exited
-                && let Some(p) = w.thread(t).parent
+                && let Some(p) = w.parent(t)
             {
                 let run = self.threads[t as usize].past.run;
                 self.scale.add_run(&mut self.threads[p as usize].past, run);
