@@ -10,8 +10,8 @@
 //! Slices end at ticks, as HRTICK is off by default. All threads have the same
 //! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
 //! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
-//! and bandwidth, the deadline class and its server, core scheduling, PELT.
-//! CPU choice: `linux_wake`; load balancing: `linux_domains`.
+//! and bandwidth, the deadline class and its server, core scheduling, PELT loads.
+//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
@@ -22,6 +22,7 @@ use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, St
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::linux_util::Utilisation;
 use super::linux_wake::{Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
@@ -30,7 +31,7 @@ use crate::touch::touch;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17 and 6.18 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT, HRTICK.",
+    models: "Linux 6.6, 6.12, 6.17 and 6.18 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads, HRTICK.",
     tunables: &[
         time(
             "base_slice",
@@ -70,6 +71,11 @@ pub const SPEC: Spec = Spec {
             "such a sleeper never leaves with positive lag (6.12)",
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
+        switch(
+            "sis_util",
+            "on",
+            "wakes look less far for an idle CPU the busier all are, and not at all above 92 %",
+        ),
         time(
             "migration_cost",
             "500us",
@@ -209,6 +215,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             nodes: Nodes::new(nthreads),
         },
         rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        utilisation: s
+            .is_on("sis_util")
+            .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
         placer: Placer::new(nthreads, IMBALANCE_PCT),
         balancer: Balancer::new(machine, knobs, hz),
     }))
@@ -498,6 +507,8 @@ impl Rqs {
 struct Eevdf {
     q: Rqs,
     rt: RtQueues,
+    /// Where wakes go by it.
+    utilisation: Option<Utilisation>,
     placer: Placer,
     balancer: Balancer,
 }
@@ -523,6 +534,9 @@ impl Eevdf {
         let rq = self.q.rq(c);
         rq.curr = Some(t);
         rq.prev = None;
+        if let Some(utilisation) = &mut self.utilisation {
+            utilisation.runs(w.now(), c, true);
+        }
         w.take_run(c);
         Some(t)
     }
@@ -612,7 +626,8 @@ impl Policy for Eevdf {
             Place::Wake(wake) => {
                 let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
                 let weights = (self.q.se[t as usize].weight, wakers);
-                self.placer.wake(w, &self.q, weights, t, wake)
+                let utilisation = self.utilisation.as_mut();
+                self.placer.wake(w, &self.q, utilisation, weights, t, wake)
             }
             Place::Fork(wake) => fork_cpu(
                 w,
@@ -691,6 +706,9 @@ impl Policy for Eevdf {
             return;
         }
         self.q.update(w, cpu);
+        if let Some(utilisation) = &mut self.utilisation {
+            utilisation.runs(w.now(), cpu, false);
+        }
         match left {
             Left::Preempted | Left::SliceEnd | Left::Yielded => {
                 if left == Left::Yielded {

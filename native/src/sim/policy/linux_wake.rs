@@ -1,8 +1,9 @@
 //! Where Linux 6.x puts a thread that wakes or is born.
 //!
 //! Modelled on select_task_rq_fair of 6.6 to 6.17: wake_affine between the
-//! waker's CPU and the old one, then an idle CPU that shares its cache; for a
-//! new thread the idlest CPU down the domains. Loads are the weights runnable
+//! waker's CPU and the old one, then an idle CPU that shares its cache, as far as
+//! utilisation lets it look (`linux_util`); for a new thread the idlest CPU down the
+//! domains. Loads are the weights runnable
 //! now, not the kernel's decaying averages. Left out: energy awareness,
 //! asymmetric capacity, per-CPU kernel threads, NUMA's tolerated imbalance.
 use super::super::machine::Cpu;
@@ -10,6 +11,7 @@ use super::super::workload::Tid;
 use super::super::world::World;
 use super::Wake;
 use super::linux_domains::{Domain, Queues};
+use super::linux_util::Utilisation;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -62,6 +64,7 @@ impl Placer {
         &mut self,
         w: &World,
         q: &impl Queues,
+        utilisation: Option<&mut Utilisation>,
         weights: (i64, i64),
         t: Tid,
         wake: Wake,
@@ -77,7 +80,7 @@ impl Placer {
         if !w.allowed(t, target) {
             return super::idle_or_previous(w, t);
         }
-        self.idle_sibling(w, t, prev, target)
+        self.idle_sibling(w, utilisation, t, prev, target)
     }
 
     fn affine(
@@ -116,7 +119,14 @@ impl Placer {
         }
     }
 
-    fn idle_sibling(&mut self, w: &World, t: Tid, prev: Cpu, target: Cpu) -> Cpu {
+    fn idle_sibling(
+        &mut self,
+        w: &World,
+        utilisation: Option<&mut Utilisation>,
+        t: Tid,
+        prev: Cpu,
+        target: Cpu,
+    ) -> Cpu {
         let recent = self.habits[t as usize].recent.replace(prev);
         if w.n_idle() == 0 || w.is_idle(target) {
             return target;
@@ -131,19 +141,25 @@ impl Placer {
         {
             return r;
         }
+        let reach = utilisation.map_or(usize::MAX, |u| u.reach(w, target));
+        if reach == 0 {
+            return target;
+        }
         let cache = w.machine.llc(target);
-        let at = cache.iter().position(|c| *c == target).unwrap_or(0);
+        let next = cache.iter().position(|c| *c == target).map_or(0, |c| c + 1);
         let around = || {
-            cache[at..]
-                .iter()
-                .chain(&cache[..at])
-                .copied()
-                .filter(|c| good(*c))
+            let after = cache[next..].iter().chain(&cache[..next]);
+            after.copied().filter(|c| w.allowed(t, *c))
         };
         let whole = |c: &Cpu| w.machine.smt(*c).iter().all(|s| w.is_idle(*s));
+        if w.machine.smt(target).len() > 1
+            && let Some(c) = around().find(whole)
+        {
+            return c;
+        }
         around()
-            .find(whole)
-            .or_else(|| around().next())
+            .take(reach)
+            .find(|c| w.is_idle(*c))
             .unwrap_or(target)
     }
 }

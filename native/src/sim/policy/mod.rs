@@ -119,6 +119,7 @@ pub(crate) mod linux_fair;
 mod linux_newidle;
 mod linux_prio;
 mod linux_rt;
+mod linux_util;
 mod linux_wake;
 mod o1;
 pub(crate) mod o1_bonus;
