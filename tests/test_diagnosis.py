@@ -59,7 +59,6 @@ def test_in_order_of_level_then_of_cost() -> None:
         ("linux-ftrace-mixed.capture", "starvation"),
         ("linux-ftrace-placement.capture", "crowding"),
         ("linux-bpftrace.capture", "starvation"),
-        ("linux-ftrace-lossy.capture", "trust"),
         ("linux-dtrace.capture", "recorder"),
         ("perfetto-compact.pftrace", "trust"),
     ],
