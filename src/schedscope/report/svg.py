@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from schedscope.plot.style import COLORS, FAINT, INK
@@ -25,11 +26,14 @@ def inline_svg(axes: Axes, title: str) -> str:
     assert isinstance(figure, Figure)
     text = io.StringIO()
     with mpl.rc_context(_RC):
-        # With a layout engine savefig draws twice, the first time for the layout alone.
         if layout := figure.get_layout_engine():
             layout.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+            patch.set(facecolor="none", edgecolor="none")
+        # savefig would draw twice, the first time for the layout.
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(text, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     # The page scales it: width and height would fix it to points.
