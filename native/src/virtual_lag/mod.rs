@@ -11,6 +11,7 @@ mod queue;
 mod replay;
 mod rules;
 mod states;
+mod told;
 
 pub mod python;
 
@@ -46,17 +47,6 @@ pub enum Doing {
     /// Stopped, parked, or not born yet.
     Off,
     Unknown,
-}
-
-/// One row of `states`.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    pub utid: u32,
-    pub ts: i64,
-    pub end: i64,
-    pub doing: Doing,
-    /// The window closed it, nothing that happened.
-    pub open: bool,
 }
 
 /// What happened to a thread at an instant at which its lag is told.

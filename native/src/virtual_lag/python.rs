@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::replay::Replay;
 use super::rules::Rules;
-use super::states::States;
+use super::states::{States, Table};
 use super::{Known, output};
 use crate::arrow_ffi::ArrowTable;
 use crate::columns::{column, full};
@@ -68,7 +68,7 @@ pub fn virtual_lag(
         Some(table) => Source::of(table),
         None => Ok(Source::Held(Vec::new())),
     };
-    let (intervals, table) = (read("states")?, read("threads")?);
+    let (intervals, listed) = (read("states")?, read("threads")?);
     let (weights, fair) = (told_weights(sharing.0)?, sharing.1);
     let found = py.detach(|| -> Result<_> {
         let (spec, preset) = registry::find(scheduler)?;
@@ -80,34 +80,17 @@ pub fn virtual_lag(
                 "",
             )
         })?;
-        let known = threads(&table)?;
-        let idle = u32::try_from(ncpu).unwrap_or(u32::MAX);
-        let mut states = States::read(&intervals, &known, weights, &fair, idle)?;
-        let starts = states.chain();
+        let known = threads(&listed)?;
+        let table = Table {
+            rows: &intervals,
+            known: &known,
+            weights: &weights,
+            fair: &fair,
+            idle: u32::try_from(ncpu).unwrap_or(u32::MAX),
+        };
+        let states = States::read(&table, window)?;
         let mut replay = Replay::new(rules, &known, &states, series);
-        let mut starts = starts.into_iter().peekable();
-        for i in 0..states.len() {
-            let row = states.row(i);
-            // A thread is created by one that still runs; of others, that are only seen for the
-            // first time, what ends at that instant comes first.
-            while let Some((ts, first)) = starts.next_if(|(ts, at)| {
-                *ts < row.end
-                    || *ts == row.end && known[states.row(*at).utid as usize].start == Some(*ts)
-            }) {
-                let row = states.row(first);
-                replay.enter(row.utid, first);
-                replay.turn(ts, row.utid, row.doing, true);
-            }
-            replay.count(&row, window);
-            if row.open {
-                continue;
-            }
-            let (following, then) = states.next(i);
-            if let Some(following) = following {
-                replay.enter(row.utid, following);
-            }
-            replay.turn(row.end, row.utid, then, false);
-        }
+        replay.run();
         let (tallies, points) = replay.finish(window.1);
         Ok((
             output::summary(&known, &tallies)?,

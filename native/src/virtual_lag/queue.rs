@@ -33,6 +33,8 @@ pub struct Entity {
     pub home: Option<u16>,
     /// Its lag while away rests on nothing from before the trace.
     pub settled: bool,
+    /// The most CPU time that it was owed so far.
+    pub most: i64,
     /// Where it stands in `Queue::members`, and since which insertion.
     slot: usize,
     order: u64,
@@ -48,7 +50,8 @@ pub struct Queue {
     /// Put back, and nobody picked since.
     pub prev: Option<u32>,
     pub sum: Average,
-    pub delayed: usize,
+    /// The delayed sleepers among the members.
+    pub delayed: Vec<u32>,
     /// The running one's request is done: the CPU chooses anew, as soon as time passes.
     pub chooses: bool,
     /// CFS: virtual time of the queue, which never falls.
@@ -57,15 +60,34 @@ pub struct Queue {
     pub at: i64,
     /// Nothing on it rests on what was before the trace.
     pub clean: bool,
+    /// While the average, from its origin on, is not above this, nobody is owed more than ever
+    /// before. Virtual times and records only grow, so it holds until somebody is inserted.
+    quiet: f64,
+    /// The member with the least virtual time, as long as that is known.
+    first: Option<u32>,
 }
 
 /// CPU time owed to a thread of the queue, where the numbers on the way fit.
-fn small_lag(q: &Queue, e: &Entity) -> Option<i64> {
+fn small_owed(q: &Queue, e: &Entity) -> Option<i64> {
     let ahead = (e.v - q.sum.origin).checked_mul(q.sum.weight)?;
     let behind = i64::try_from(q.sum.moment).ok()?.checked_sub(ahead)?;
     let scale = q.sum.weight.max(1).checked_mul(NICE_0)?;
     let owed = e.weight.checked_mul(behind)?.checked_add(scale / 2)?;
     Some(owed.div_euclid(scale))
+}
+
+/// Out of line, or it would be computed always.
+#[cold]
+#[inline(never)]
+fn wide(moment: i128) -> f64 {
+    moment as f64
+}
+
+/// See `Queue::quiet`: up to which average this thread is owed no more than ever before, less
+/// 1 ns for what floats round off.
+fn quiet_until(e: &Entity, origin: i64) -> f64 {
+    let lag = (e.most as f64 + 0.5) * NICE_0 as f64 / e.weight as f64;
+    (e.v - origin) as f64 + lag - 1.0
 }
 
 /// All queues and threads, and the sums that go with them.
@@ -80,7 +102,13 @@ impl Queues {
     pub fn new(nthreads: usize) -> Self {
         Self {
             queues: Vec::new(),
-            entities: vec![Entity::default(); nthreads],
+            entities: vec![
+                Entity {
+                    most: i64::MIN,
+                    ..Entity::default()
+                };
+                nthreads
+            ],
             inserted: 0,
         }
     }
@@ -98,6 +126,7 @@ impl Queues {
     fn grow(&mut self, len: usize) {
         let empty = Queue {
             clean: true,
+            quiet: f64::INFINITY,
             ..Queue::default()
         };
         self.queues.resize(len, empty);
@@ -113,15 +142,18 @@ impl Queues {
 
     pub fn insert(&mut self, c: u16, t: u32) {
         self.inserted += 1;
-        let order = self.inserted;
-        let slot = self.queue(c).members.len();
-        let e = self.entity(t);
-        (e.slot, e.order, e.home) = (slot, order, Some(c));
-        let (v, weight) = (e.v, e.weight);
-        let q = self.queue(c);
+        let first = self.queue(c).first;
+        let q = &mut self.queues[usize::from(c)];
+        let least = first.map(|first| self.entities[first as usize].v);
+        let e = &mut self.entities[t as usize];
+        (e.slot, e.order, e.home) = (q.members.len(), self.inserted, Some(c));
+        if q.members.is_empty() || least.is_some_and(|least| e.v < least) {
+            q.first = Some(t);
+        }
         q.members.push(t);
-        q.sum.weight += weight;
-        q.sum.moment += i128::from(weight) * i128::from(v - q.sum.origin);
+        q.sum.weight += e.weight;
+        q.sum.moment += i128::from(e.weight) * i128::from(e.v - q.sum.origin);
+        q.quiet = q.quiet.min(quiet_until(e, q.sum.origin));
     }
 
     pub fn take_out(&mut self, c: u16, t: u32) {
@@ -133,11 +165,10 @@ impl Queues {
         q.sum.weight -= weight;
         q.sum.moment -= i128::from(weight) * i128::from(v - q.sum.origin);
         q.members.swap_remove(slot);
-        if q.prev == Some(t) {
-            q.prev = None;
-        }
-        if q.next == Some(t) {
-            q.next = None;
+        for kept in [&mut q.prev, &mut q.next, &mut q.first] {
+            if *kept == Some(t) {
+                *kept = None;
+            }
         }
         if q.members.is_empty() {
             q.sum = Average {
@@ -146,6 +177,7 @@ impl Queues {
                 origin: v,
             };
             q.clean = true;
+            q.quiet = f64::INFINITY;
         } else if let Some(other) = q.members.get(slot).copied() {
             self.entity(other).slot = slot;
         }
@@ -163,64 +195,178 @@ impl Queues {
         let dv = virtual_ns(ran.min(LONGEST), e.weight);
         e.v += dv;
         let weight = e.weight;
-        self.queue(c).sum.moment += i128::from(weight) * i128::from(dv);
+        let q = self.queue(c);
+        q.sum.moment += i128::from(weight) * i128::from(dv);
+        if q.first == Some(t) {
+            q.first = None;
+        }
     }
 
-    /// The thread takes another place in virtual time, on its queue.
+    /// The thread takes a later place in virtual time, on its queue.
     pub fn shift(&mut self, c: u16, t: u32, v: i64) {
         let e = self.entity(t);
         let by = v - e.v;
         e.v = v;
         let weight = e.weight;
-        self.queue(c).sum.moment += i128::from(weight) * i128::from(by);
+        let q = self.queue(c);
+        q.sum.moment += i128::from(weight) * i128::from(by);
+        if q.first == Some(t) {
+            q.first = None;
+        }
     }
 
-    /// Lag of a thread that is counted on `c`: CPU time, and virtual time (ns).
-    pub fn lag(&self, c: u16, t: u32) -> (i64, i64) {
+    /// Lag of a thread that is counted on `c`, as CPU time (ns).
+    pub fn owed(&self, c: u16, t: u32) -> i64 {
         let (q, e) = (&self.queues[usize::from(c)], self.of(t));
         // Almost always small enough, and then several times as fast.
-        let owed = small_lag(q, e).unwrap_or_else(|| {
+        small_owed(q, e).unwrap_or_else(|| {
             let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
             let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
             (i128::from(e.weight) * behind + scale / 2).div_euclid(scale) as i64
-        });
-        (owed, q.sum.vruntime() - e.v)
+        })
+    }
+
+    /// The same in virtual time (ns).
+    pub fn behind(&self, c: u16, t: u32) -> i64 {
+        self.queues[usize::from(c)].sum.vruntime() - self.of(t).v
     }
 
     pub fn is_eligible(&self, c: u16, t: u32) -> bool {
         self.queues[usize::from(c)].sum.is_eligible(self.of(t).v)
     }
 
-    /// The least virtual time on the queue.
-    pub fn least(&self, c: u16) -> Option<i64> {
-        self.queues[usize::from(c)]
-            .members
-            .iter()
-            .map(|t| self.of(*t).v)
-            .min()
+    /// Who waits on `c` and is owed more than ever before goes to `told`, with how much; `but` aside.
+    pub fn records(&mut self, c: u16, but: u32, mut told: impl FnMut(u32, i64)) {
+        let Some(q) = self.queues.get(usize::from(c)) else {
+            return;
+        };
+        // Almost always small enough, and then several times as fast.
+        let moment = match i64::try_from(q.sum.moment) {
+            Ok(small) => small as f64,
+            Err(_) => wide(q.sum.moment),
+        };
+        let average = moment / q.sum.weight.max(1) as f64;
+        if average <= q.quiet {
+            return;
+        }
+        let mut quiet = f64::INFINITY;
+        for at in 0..q.members.len() {
+            let q = &self.queues[usize::from(c)];
+            let (m, origin) = (q.members[at], q.sum.origin);
+            let e = self.of(m);
+            // Exactly only where it matters.
+            let about = (average - (e.v - origin) as f64) * e.weight as f64 / NICE_0 as f64;
+            let waits = e.place == Place::Queued && m != but && Some(m) != q.curr;
+            if waits && about > e.most as f64 + 0.5 {
+                let lag = self.owed(c, m);
+                self.entity(m).most = lag;
+                told(m, lag);
+            }
+            quiet = quiet.min(quiet_until(self.of(m), origin));
+        }
+        self.queue(c).quiet = quiet;
     }
 
-    /// EEVDF's choice: the thread put back if it is eligible and its request not done,
-    /// else of the eligible the one with the earliest deadline.
-    pub fn best(&self, c: u16, parity: bool) -> Option<u32> {
+    /// The least virtual time on the queue.
+    pub fn least(&mut self, c: u16) -> Option<i64> {
         let q = &self.queues[usize::from(c)];
+        let first = match q.first {
+            Some(first) => first,
+            None => q.members.iter().copied().min_by_key(|t| self.of(*t).v)?,
+        };
+        self.queue(c).first = Some(first);
+        Some(self.of(first).v)
+    }
+
+    /// The delayed sleeper that EEVDF would choose: not if the thread put back is eligible and
+    /// its request not done, else if of the eligible it has the earliest deadline.
+    pub fn chosen_sleeper(&self, c: u16, parity: bool) -> Option<u32> {
+        let q = &self.queues[usize::from(c)];
+        let key = |t: &u32| (self.of(*t).deadline, self.of(*t).order);
+        let eligible = |t: &u32| self.is_eligible(c, *t);
+        let sleeper = q.delayed.iter().copied().filter(eligible).min_by_key(key)?;
         if let Some(t) = q.prev
             && parity
             && self.of(t).protected == Some(self.of(t).deadline)
-            && self.is_eligible(c, t)
+            && eligible(&t)
         {
-            return Some(t);
+            return None;
         }
-        let key = |t: &u32| (self.of(*t).deadline, self.of(*t).order);
-        // At or before the average is at or before the average rounded down.
-        let average = q.sum.vruntime();
-        let eligible = q
-            .members
-            .iter()
-            .copied()
-            .filter(|t| self.of(*t).v <= average);
-        eligible
-            .min_by_key(key)
-            .or_else(|| q.members.iter().copied().min_by_key(key))
+        let due = key(&sleeper);
+        let sooner = |t: &u32| key(t) < due && eligible(t);
+        (!q.members.iter().any(sooner)).then_some(sleeper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What happens to one thread; and then who is owed more than ever, the least virtual time,
+    /// and the sleeper that is chosen.
+    fn step(
+        all: &mut Queues,
+        t: u32,
+        turn: u64,
+        ns: i64,
+        weight: i64,
+    ) -> (Vec<(u32, i64)>, Option<i64>, Option<u32>) {
+        let mut told = Vec::new();
+        let average = all.queue(0).sum.vruntime();
+        match (all.of(t).place, turn) {
+            (Place::Away, _) => {
+                all.records(0, t, |m, lag| told.push((m, lag)));
+                let e = all.entity(t);
+                (e.v, e.weight) = (average + ns - 200_000, weight);
+                e.deadline = e.v + ns;
+                e.place = if turn == 0 {
+                    Place::Delayed
+                } else {
+                    Place::Queued
+                };
+                all.insert(0, t);
+                if turn == 0 {
+                    all.queue(0).delayed.push(t);
+                }
+            }
+            (_, 0) => {
+                all.records(0, t, |m, lag| told.push((m, lag)));
+                all.take_out(0, t);
+                all.entity(t).place = Place::Away;
+                all.queue(0).delayed.retain(|other| *other != t);
+            }
+            (_, 1) => all.put_back(t),
+            _ => all.charge(0, t, ns),
+        }
+        (told, all.least(0), all.chosen_sleeper(0, false))
+    }
+
+    #[test]
+    fn what_a_queue_keeps_is_what_its_members_say() {
+        let (mut kept, mut plain) = (Queues::new(9), Queues::new(9));
+        let (mut seed, mut records, mut sleepers) = (1u64, 0, 0);
+        let mut any = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % n
+        };
+        for _ in 0..20_000 {
+            let (t, turn, ns) = (any(9) as u32, any(5), any(500_000) as i64);
+            let weight = [1024, 335, 3906][any(3) as usize];
+            // Knows nothing from before, so it looks at all.
+            let q = plain.queue(0);
+            (q.quiet, q.first) = (f64::NEG_INFINITY, None);
+            let found = step(&mut kept, t, turn, ns, weight);
+            assert_eq!(found, step(&mut plain, t, turn, ns, weight));
+            let members = kept.queues[0].members.iter().copied();
+            let eligible = members.filter(|m| kept.is_eligible(0, *m));
+            let best = eligible.min_by_key(|m| (kept.of(*m).deadline, kept.of(*m).order));
+            assert_eq!(
+                found.2,
+                best.filter(|m| kept.of(*m).place == Place::Delayed)
+            );
+            records += found.0.len();
+            sleepers += usize::from(found.2.is_some());
+        }
+        assert!(records > 20 && sleepers > 1000, "{records} {sleepers}");
     }
 }

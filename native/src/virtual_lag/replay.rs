@@ -2,7 +2,7 @@
 use super::queue::{Place, Queue, Queues};
 use super::rules::{Eevdf, Rules};
 use super::states::States;
-use super::{Doing, Known, Point, Row, Tally, Turn};
+use super::{Doing, Known, Point, Tally, Turn};
 use crate::sim::policy::eevdf_lag::lag_limit;
 use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
 
@@ -12,16 +12,14 @@ const LONG_RUN: i64 = 100_000_000_000;
 
 pub struct Replay<'a> {
     rules: Rules,
-    known: &'a [Known],
-    all: Queues,
-    tallies: Vec<Tally>,
-    /// The most that each thread was owed so far: `Tally::most`, near to one another.
-    most: Vec<i64>,
-    points: Option<Vec<Point>>,
-    now: i64,
+    pub(super) known: &'a [Known],
+    pub(super) all: Queues,
+    pub(super) tallies: Vec<Tally>,
+    pub(super) points: Option<Vec<Point>>,
+    pub(super) now: i64,
     states: &'a States,
-    /// The row that each thread is in; none before its first.
-    rows: Vec<Option<u32>>,
+    /// The first of the turns that has not been taken.
+    ahead: usize,
 }
 
 impl<'a> Replay<'a> {
@@ -30,16 +28,35 @@ impl<'a> Replay<'a> {
             rules,
             known,
             all: Queues::new(known.len()),
-            tallies: vec![Tally::default(); known.len()],
-            most: vec![i64::MIN; known.len()],
+            tallies: states.tallies.clone(),
             points: series.then(Vec::new),
             now: i64::MIN,
             states,
-            rows: vec![None; known.len()],
+            ahead: 0,
         }
     }
 
-    fn tally(&mut self, t: u32) -> &mut Tally {
+    /// Takes every turn that the states tell of.
+    pub fn run(&mut self) {
+        let (states, known) = (self.states, self.known);
+        let mut starts = states.starts.iter().peekable();
+        for (i, row) in states.ends.iter().enumerate() {
+            // A thread is created by one that still runs; of others, that are only seen for the
+            // first time, what ends at that instant comes first.
+            while let Some(start) = starts.next_if(|start| {
+                start.ts < row.end
+                    || start.ts == row.end && known[start.utid as usize].start == Some(start.ts)
+            }) {
+                self.turn(start.ts, start.utid, states.doing(start.does), true);
+            }
+            self.ahead = i + 1;
+            if !row.is_open() {
+                self.turn(row.end, row.utid, states.doing(row.then), false);
+            }
+        }
+    }
+
+    pub(super) fn tally(&mut self, t: u32) -> &mut Tally {
         &mut self.tallies[t as usize]
     }
 
@@ -50,32 +67,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Time that a row is about, for the thread's account.
-    pub fn count(&mut self, row: &Row, window: (i64, i64)) {
-        let dur = (row.end.min(window.1) - row.ts.max(window.0)).max(0);
-        let tally = self.tally(row.utid);
-        tally.seen = true;
-        match row.doing {
-            Doing::Running { weight, .. } | Doing::Waiting { weight, .. } => {
-                tally.competed += dur;
-                tally.weight = Some(weight);
-            }
-            Doing::Unplaced => {
-                tally.unplaced += dur;
-                tally.n_excluded += 1;
-            }
-            Doing::Unknown => tally.n_excluded += 1,
-            _ => {}
-        }
-    }
-
-    /// Thread `t` begins a row of the states.
-    pub fn enter(&mut self, t: u32, row: u32) {
-        self.rows[t as usize] = Some(row);
-    }
-
     /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before.
-    pub fn turn(&mut self, at: i64, t: u32, to: Doing, first: bool) {
+    fn turn(&mut self, at: i64, t: u32, to: Doing, first: bool) {
         self.now = self.now.max(at);
         match to {
             Doing::Waiting { cpu, weight } => {
@@ -125,7 +118,7 @@ impl<'a> Replay<'a> {
     // -- time passes ---------------------------------------------------------------------
 
     /// Charge whoever runs on `c` up to `to`.
-    fn update(&mut self, c: u16, to: i64) {
+    pub(super) fn update(&mut self, c: u16, to: i64) {
         let rules = self.rules;
         let q = self.all.queue(c);
         let from = q.at;
@@ -135,7 +128,7 @@ impl<'a> Replay<'a> {
         q.at = to;
         let Some(t) = q.curr else {
             // It looked for work before it idled.
-            if q.delayed > 0 && q.delayed == q.members.len() {
+            if !q.delayed.is_empty() && q.delayed.len() == q.members.len() {
                 self.drop_delayed(c);
             }
             return;
@@ -183,7 +176,7 @@ impl<'a> Replay<'a> {
     fn choose_again(&mut self, c: u16, t: u32) {
         let q = self.all.queue(c);
         q.chooses = false;
-        if q.delayed > 0 {
+        if !q.delayed.is_empty() {
             q.prev = Some(t);
             self.all.put_back(t);
             self.drop_delayed(c);
@@ -357,7 +350,7 @@ impl<'a> Replay<'a> {
     /// The lag with which `t` would leave `c` now.
     fn keep_lag(&mut self, c: u16, t: u32) {
         if let Some(k) = self.eevdf() {
-            let (_, behind) = self.all.lag(c, t);
+            let behind = self.all.behind(c, t);
             let e = self.all.entity(t);
             let most = lag_limit(k.slice, k.clock.jiffy(), e.weight);
             e.lag = behind.clamp(-most, most);
@@ -391,7 +384,7 @@ impl<'a> Replay<'a> {
         if asleep && running && delay && !self.all.is_eligible(c, t) {
             self.all.put_back(t);
             self.all.entity(t).place = Place::Delayed;
-            self.all.queue(c).delayed += 1;
+            self.all.queue(c).delayed.push(t);
         } else {
             self.uncounted(c, t);
         }
@@ -407,14 +400,12 @@ impl<'a> Replay<'a> {
         // with the switch, which comes after.
         if let Some(p) = self.all.queue(to).curr
             && p != t
-            && let Some(row) = self.rows[p as usize]
-            && let (end, Some(asleep)) = self.states.end(row)
-            && end == self.now
+            && let Some(asleep) = self.states.leaves(p, self.now, self.ahead)
         {
             self.leave(p, asleep);
         }
         let q = self.all.queue(to);
-        if q.curr.is_none() && q.delayed == q.members.len() {
+        if q.curr.is_none() && q.delayed.len() == q.members.len() {
             self.drop_delayed(to);
         }
         self.update(from, self.now);
@@ -479,7 +470,7 @@ impl<'a> Replay<'a> {
             let e = self.all.entity(t);
             e.lag = e.lag.min(0);
         }
-        self.all.queue(c).delayed -= 1;
+        self.all.queue(c).delayed.retain(|other| *other != t);
         self.uncounted(c, t);
     }
 
@@ -492,7 +483,7 @@ impl<'a> Replay<'a> {
             self.join(c, t, weight, false);
             return;
         }
-        self.all.queue(c).delayed -= 1;
+        self.all.queue(c).delayed.retain(|other| *other != t);
         self.all.entity(t).place = Place::Queued;
         if let Some(k) = self.eevdf()
             && k.zero
@@ -514,10 +505,7 @@ impl<'a> Replay<'a> {
     /// The CPU chooses: delayed sleepers that would be chosen go away instead.
     fn drop_delayed(&mut self, c: u16) {
         let Some(k) = self.eevdf() else { return };
-        while self.all.queue(c).delayed > 0
-            && let Some(t) = self.all.best(c, k.parity)
-            && self.all.of(t).place == Place::Delayed
-        {
+        while let Some(t) = self.all.chosen_sleeper(c, k.parity) {
             self.finish_delayed(t);
         }
     }
@@ -566,87 +554,6 @@ impl<'a> Replay<'a> {
         {
             self.begin(c, next);
         }
-    }
-
-    // -- what is told --------------------------------------------------------------------------
-
-    /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
-    fn look_around(&mut self, c: u16, t: u32) {
-        let now = self.now;
-        let Some(q) = self.all.queues.get(usize::from(c)) else {
-            return;
-        };
-        // Almost always small enough, and then several times as fast.
-        let moment = i64::try_from(q.sum.moment).map_or(q.sum.moment as f64, |small| small as f64);
-        let average = moment / q.sum.weight.max(1) as f64;
-        for m in q
-            .members
-            .iter()
-            .copied()
-            .filter(|m| *m != t && Some(*m) != q.curr)
-        {
-            let e = self.all.of(m);
-            // Exactly only where it matters.
-            let about = (average - (e.v - q.sum.origin) as f64) * e.weight as f64 / NICE_0 as f64;
-            if about > self.most[m as usize] as f64 + 0.5 && e.place == Place::Queued {
-                let lag = self.all.lag(c, m).0;
-                self.most[m as usize] = lag;
-                self.tallies[m as usize].most = Some((now, lag));
-            }
-        }
-    }
-
-    fn note(&mut self, c: u16, t: u32, turn: Turn) {
-        let (lag, vlag) = self.all.lag(c, t);
-        let clean = self.all.queue(c).clean;
-        let now = self.now;
-        let most = &mut self.most[t as usize];
-        let more = lag > *most;
-        *most = lag.max(*most);
-        let tally = self.tally(t);
-        tally.last = Some((now, lag));
-        if more {
-            tally.most = Some((now, lag));
-        }
-        if tally.least.is_none_or(|(_, least)| lag < least) {
-            tally.least = Some((now, lag));
-        }
-        if !clean {
-            tally.settled = None;
-        } else if tally.settled.is_none() {
-            tally.settled = Some(now);
-        }
-        if let Some(points) = &mut self.points
-            && self.known[t as usize].wanted
-        {
-            points.push(Point {
-                ts: now,
-                utid: t,
-                cpu: c,
-                turn,
-                weight: self.all.of(t).weight,
-                lag,
-                vlag,
-                eligible: self.all.is_eligible(c, t),
-                settled: clean,
-            });
-        }
-    }
-
-    /// The window ends: what is owed to those who are still there.
-    pub fn finish(mut self, end: i64) -> (Vec<Tally>, Vec<Point>) {
-        self.now = self.now.max(end);
-        for c in 0..self.all.queues.len() {
-            let c = c as u16;
-            self.update(c, self.now);
-            for t in self.all.queue(c).members.clone() {
-                if self.all.of(t).place != Place::Delayed {
-                    self.note(c, t, Turn::End);
-                    self.tally(t).n_censored += 1;
-                }
-            }
-        }
-        (self.tallies, self.points.unwrap_or_default())
     }
 }
 

@@ -1,15 +1,13 @@
-//! The table of states, row by row, each with what its thread does next.
-use arrow_array::Array;
-use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+//! The table of states as turns: the end of each row, with what its thread does next.
+use arrow_array::types::UInt8Type;
 
-use super::{Doing, Known, Row};
-use crate::columns::{column, full};
+use super::{Doing, Known, Tally};
+use crate::columns::full;
 use crate::error::{Error, Result};
 use crate::model::event::End;
 use crate::store::python::Source;
-use crate::sweep::pulse;
-use crate::sweep::rows::NOWHERE;
-use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
+use crate::sweep::rows::{NOWHERE, each};
+use crate::sweep::weights::{EQUAL, LEVELS, Weights, class_of, level_of};
 
 /// No row.
 const NONE: u32 = u32::MAX;
@@ -45,169 +43,219 @@ impl What {
 
 /// What a thread does, on whose queue, and the level of its weight.
 #[derive(Debug, Clone, Copy)]
-struct Does {
+pub struct Does {
     cpu: u16,
     level: u8,
     what: What,
 }
 
-/// Where nothing adjoins.
-const NOTHING: Does = Does {
-    cpu: NOWHERE,
-    level: 0,
-    what: What::Off,
-};
+/// The table of states, and what is needed to read it.
+pub struct Table<'a> {
+    pub rows: &'a Source<'a>,
+    pub known: &'a [Known],
+    pub weights: &'a Weights,
+    /// By the number of a class, whether it shares by weight as the fair one does.
+    pub fair: &'a [bool],
+    /// Threads below are left out.
+    pub idle: u32,
+}
 
-/// A row of `states`, and the next one of its thread if that adjoins: its place, and
-/// what is in it, for rows that lie far apart are slow to reach.
-#[derive(Debug, Clone, Copy)]
+/// One row of it.
 struct Interval {
     ts: i64,
     end: i64,
     utid: u32,
-    next: u32,
     does: Does,
-    then: Does,
+    /// The window closed it, nothing that happened.
+    open: bool,
+    /// Its weight is an assumption.
+    assumed: bool,
 }
 
-impl Interval {
-    fn is_open(&self) -> bool {
+impl Table<'_> {
+    fn each(&self, mut take: impl FnMut(Interval)) -> Result<()> {
+        for batch in self.rows.batches() {
+            let batch = batch?;
+            let mut ended = full::<UInt8Type>(&batch, "end")?.iter();
+            let mut stranger = None;
+            each(&batch, 0, true, |row| {
+                let open = ended.next() == Some(&(End::Window as u8));
+                if row.utid < self.idle {
+                    return;
+                }
+                let known = self.known.get(row.utid as usize);
+                if !known.is_some_and(|known| known.listed) {
+                    stranger = stranger.or(Some(row.utid));
+                    return;
+                }
+                let tag = self.weights.tag(row.utid, row.prio);
+                let level = level_of(tag);
+                let fair = self.fair.get(class_of(tag)).copied().unwrap_or(false);
+                take(Interval {
+                    ts: row.ts,
+                    end: row.until,
+                    utid: row.utid,
+                    does: Does {
+                        cpu: row.cpu,
+                        level: level as u8,
+                        what: What::new(row.state, fair, row.cpu),
+                    },
+                    open,
+                    assumed: level == usize::from(EQUAL),
+                });
+            })?;
+            if let Some(who) = stranger {
+                return Err(Error::format(
+                    format!("a state of thread {who}, which the table of threads does not have"),
+                    "every thread in that table",
+                    "convert the trace again",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The end of a row, and what its thread does then.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    pub end: i64,
+    pub utid: u32,
+    pub then: Does,
+}
+
+impl Ended {
+    /// The window closed the row, nothing that happened.
+    pub fn is_open(&self) -> bool {
         self.then.what == What::Closed
     }
 }
 
-/// Rows in order of their end; of threads whose rows are told.
+/// The begin of a row that adjoins no other of its thread before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    pub ts: i64,
+    pub utid: u32,
+    pub does: Does,
+}
+
+/// What the table tells, of all its threads.
 pub struct States {
-    rows: Vec<Interval>,
+    /// In the order of the table, which is that of time.
+    pub ends: Vec<Ended>,
+    /// By time.
+    pub starts: Vec<Start>,
+    /// By utid: what time its rows are about.
+    pub tallies: Vec<Tally>,
     /// By utid, where it has rows: whether its weight was an assumption in any.
     equal: Vec<Option<bool>>,
-    weights: Weights,
+    /// By utid: the last of its `ends`.
+    last: Vec<u32>,
+    /// Weights by level.
+    weights: [i64; LEVELS],
+    window: (i64, i64),
 }
 
 impl States {
-    /// `fair`: by the number of a class, whether it shares by weight as the fair one does.
-    /// Threads below `idle` are left out.
-    pub fn read(
-        table: &Source<'_>,
-        known: &[Known],
-        weights: Weights,
-        fair: &[bool],
-        idle: u32,
-    ) -> Result<Self> {
-        let (mut rows, mut equal) = (Vec::new(), vec![None; known.len()]);
-        for batch in table.batches() {
-            pulse()?;
-            let batch = batch?;
-            let (ts, dur) = (
-                full::<Int64Type>(&batch, "ts")?,
-                full::<Int64Type>(&batch, "dur")?,
-            );
-            let utid = full::<UInt32Type>(&batch, "utid")?;
-            let (state, ended) = (
-                full::<UInt8Type>(&batch, "state")?,
-                full::<UInt8Type>(&batch, "end")?,
-            );
-            let (cpu, prio) = (
-                column::<UInt16Type>(&batch, "cpu")?,
-                column::<Int16Type>(&batch, "prio")?,
-            );
-            for i in (0..batch.num_rows()).filter(|i| utid[*i] >= idle) {
-                let end = ts[i].checked_add(dur[i]).filter(|_| dur[i] >= 0);
-                let Some(end) = end else {
-                    return Err(Error::format(
-                        format!("a state of {} ns from {} ns on", dur[i], ts[i]),
-                        "a length of 0 ns or more, within 2^62 ns",
-                        "convert the trace again",
-                    ));
-                };
-                let who = utid[i] as usize;
-                if !known.get(who).is_some_and(|known| known.listed) {
-                    return Err(Error::format(
-                        format!(
-                            "a state of thread {who}, which the table of threads does not have"
-                        ),
-                        "every thread in that table",
-                        "convert the trace again",
-                    ));
-                }
-                let tag = weights.tag(utid[i], prio.is_valid(i).then(|| prio.value(i)));
-                let level = level_of(tag);
-                *equal[who].get_or_insert(false) |= level == usize::from(EQUAL);
-                let cpu = if cpu.is_valid(i) {
-                    cpu.value(i)
-                } else {
-                    NOWHERE
-                };
-                let fair = fair.get(class_of(tag)).copied().unwrap_or(false);
-                rows.push(Interval {
-                    ts: ts[i],
-                    end,
-                    utid: utid[i],
-                    next: NONE,
-                    does: Does {
-                        cpu,
-                        level: level as u8,
-                        what: What::new(state[i], fair, cpu),
-                    },
-                    then: Does {
-                        what: if ended[i] == End::Window as u8 {
-                            What::Closed
-                        } else {
-                            What::Off
-                        },
-                        ..NOTHING
-                    },
-                });
-            }
+    pub fn read(table: &Table<'_>, window: (i64, i64)) -> Result<Self> {
+        let mut states = Self::new(table, window);
+        let (mut latest, mut in_order) = (i64::MIN, true);
+        table.each(|row| {
+            in_order &= row.end >= latest;
+            latest = row.end;
+            states.add(&row);
+        })?;
+        // In order they are, unless a break in a chain made an interval known late.
+        if !in_order {
+            let mut rows = Vec::new();
+            table.each(|row| rows.push(row))?;
+            rows.sort_by_key(|row| row.end);
+            states = Self::new(table, window);
+            rows.iter().for_each(|row| states.add(row));
         }
-        if rows.len() >= NONE as usize {
+        if states.ends.len() >= NONE as usize {
             return Err(Error::usage(
-                format!("{} intervals", rows.len()),
+                format!("{} intervals", states.ends.len()),
                 "fewer than 2^32",
                 "cut the trace with --since and --until",
             ));
         }
-        // In order they are, unless a break in a chain made an interval known late.
-        if !rows.is_sorted_by_key(|row| row.end) {
-            rows.sort_by_key(|row| row.end);
+        states.starts.sort_by_key(|start| start.ts);
+        Ok(states)
+    }
+
+    fn new(table: &Table<'_>, window: (i64, i64)) -> Self {
+        let n = table.known.len();
+        Self {
+            ends: Vec::new(),
+            starts: Vec::new(),
+            tallies: vec![Tally::default(); n],
+            equal: vec![None; n],
+            last: vec![NONE; n],
+            weights: table.weights.table,
+            window,
         }
-        Ok(Self {
-            rows,
-            equal,
-            weights,
-        })
     }
 
-    pub fn len(&self) -> u32 {
-        self.rows.len() as u32
-    }
-
-    pub fn row(&self, i: u32) -> Row {
-        let row = &self.rows[i as usize];
-        Row {
-            utid: row.utid,
-            ts: row.ts,
+    fn add(&mut self, row: &Interval) {
+        let who = row.utid as usize;
+        *self.equal[who].get_or_insert(false) |= row.assumed;
+        self.count(row);
+        let last = std::mem::replace(&mut self.last[who], self.ends.len() as u32);
+        match self.ends.get_mut(last as usize) {
+            Some(before) if before.end == row.ts => {
+                if !before.is_open() {
+                    before.then = row.does;
+                }
+            }
+            _ => self.starts.push(Start {
+                ts: row.ts,
+                utid: row.utid,
+                does: row.does,
+            }),
+        }
+        self.ends.push(Ended {
             end: row.end,
-            doing: self.doing(row.does),
-            open: row.is_open(),
+            utid: row.utid,
+            // Unless another row adjoins.
+            then: Does {
+                cpu: NOWHERE,
+                level: 0,
+                what: if row.open { What::Closed } else { What::Off },
+            },
+        });
+    }
+
+    /// Time that a row is about, for the thread's account.
+    fn count(&mut self, row: &Interval) {
+        let (begin, end) = self.window;
+        let dur = (row.end.min(end) - row.ts.max(begin)).max(0);
+        let tally = &mut self.tallies[row.utid as usize];
+        tally.seen = true;
+        match row.does.what {
+            What::Running | What::Waiting => {
+                tally.competed += dur;
+                tally.weight = Some(self.weights[usize::from(row.does.level)]);
+            }
+            What::Unplaced => {
+                tally.unplaced += dur;
+                tally.n_excluded += 1;
+            }
+            What::Unknown => tally.n_excluded += 1,
+            What::Elsewhere | What::Asleep | What::Off | What::Closed => {}
         }
     }
 
-    /// The next row of the thread, if it adjoins row `i`; and what the thread does then.
-    pub fn next(&self, i: u32) -> (Option<u32>, Doing) {
-        let row = &self.rows[i as usize];
-        ((row.next != NONE).then_some(row.next), self.doing(row.then))
-    }
-
-    /// When row `i` ends; and if the thread leaves its queue then, whether to sleep.
-    pub fn end(&self, i: u32) -> (i64, Option<bool>) {
-        let row = &self.rows[i as usize];
-        let leaves = match self.doing(row.then) {
+    /// If thread `t` leaves its queue at the instant `now`, of which the rows from `ahead` on are
+    /// yet to come: whether to sleep.
+    pub fn leaves(&self, t: u32, now: i64, ahead: usize) -> Option<bool> {
+        let mut yet = self.ends[ahead..].iter().take_while(|row| row.end == now);
+        let row = yet.find(|row| row.utid == t)?;
+        match self.doing(row.then) {
             _ if row.is_open() => None,
             Doing::Running { .. } | Doing::Waiting { .. } => None,
             then => Some(then == Doing::Asleep),
-        };
-        (row.end, leaves)
+        }
     }
 
     /// By utid, where it has rows: whether its weight was an assumption in any.
@@ -218,8 +266,8 @@ impl States {
             .collect()
     }
 
-    fn doing(&self, Does { cpu, level, what }: Does) -> Doing {
-        let weight = self.weights.table[usize::from(level)];
+    pub fn doing(&self, Does { cpu, level, what }: Does) -> Doing {
+        let weight = self.weights[usize::from(level)];
         match what {
             What::Running => Doing::Running { cpu, weight },
             What::Waiting => Doing::Waiting { cpu, weight },
@@ -229,24 +277,5 @@ impl States {
             What::Off | What::Closed => Doing::Off,
             What::Unknown => Doing::Unknown,
         }
-    }
-
-    /// Tells each row of the next one; the rows that adjoin no other, by time.
-    pub fn chain(&mut self) -> Vec<(i64, u32)> {
-        let mut last = vec![NONE; self.equal.len()];
-        let mut starts = Vec::new();
-        for i in 0..self.rows.len() {
-            let Interval { utid, ts, does, .. } = self.rows[i];
-            let previous = std::mem::replace(&mut last[utid as usize], i as u32);
-            match self.rows.get_mut(previous as usize) {
-                Some(previous) if previous.is_open() && previous.end == ts => {}
-                Some(previous) if previous.end == ts => {
-                    (previous.next, previous.then) = (i as u32, does);
-                }
-                _ => starts.push((ts, i as u32)),
-            }
-        }
-        starts.sort_unstable();
-        starts
     }
 }
