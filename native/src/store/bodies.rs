@@ -244,7 +244,7 @@ mod tests {
         for bits in 1..=64 {
             for len in [0, 1, 2, 33, 129, 1000] {
                 let (values, mut body) = (&numbers(bits)[..len], Vec::new());
-                pages::deltas(&mut body, values);
+                pages::deltas_64(&mut body, values);
                 let found = deltas::<Int64Type>(&body, len);
                 assert_eq!(found.as_deref(), Some(values), "{bits} {len}");
                 let short = body.len() - 1;
@@ -253,7 +253,7 @@ mod tests {
             }
         }
         let (unsigned, mut body) = ([7u32, u32::MAX, 1 << 31], Vec::new());
-        pages::deltas(
+        pages::deltas_64(
             &mut body,
             &unsigned.map(|value| i64::from(value.cast_signed())),
         );
@@ -269,7 +269,7 @@ mod tests {
                     .collect();
                 for values in [values, vec![1; len]] {
                     let mut body = Vec::new();
-                    pages::codes(&mut body, &values, width);
+                    pages::codes(&mut body, &values);
                     assert_eq!(codes(&body, len), Some(values), "{width} {len}");
                     assert_eq!(codes(&body, len + 9), None);
                 }
