@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis.occupancy import at_hand, coded_states
 from schedscope.analysis.topology import cpu_list, recorded_cpus
 from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
 from schedscope.errors import UsageError
@@ -90,7 +90,7 @@ class Account:
 
 
 def account(trace: Trace, episodes: pl.DataFrame) -> Account:
-    """Read `states` once and account for every ns of waiting in `episodes`."""
+    """Account for every ns of waiting in `episodes`, by a reading at hand or else by `states`."""
     missing = [name for name in EPISODE_COLUMNS if name not in episodes.columns]
     if missing:
         raise UsageError(
@@ -107,7 +107,7 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
         for utid, ts, dur in episodes.select("utid", "ts", "dur").iter_rows()
     ]
     strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
-    states = coded_states(trace, prio=True)
+    states = at_hand(trace) or coded_states(trace, prio=True)
     parts, shares, idle = (
         _numbered(pl.DataFrame(table), episodes)
         for table in _native.culprits_of(states, (begin, end), trace.ncpu, strict_to, asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ from schedscope.analysis.competition import Per, competitors, sharing
 from schedscope.analysis.culprits import Account, account
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.ledger import waits
+from schedscope.analysis.occupancy import reading_once
 from schedscope.analysis.stories import stories
 from schedscope.analysis.weights import Levels
 from schedscope.errors import UsageError
@@ -97,12 +99,15 @@ def starvation(
     limits = Limits.of(threshold, share, lag, turn)
     if top is not None and top < 1:
         raise UsageError(f"top={top}", "a number of episodes, 1 or more")
-    core = _found(trace, limits, where)
-    core = core.sort("wait", "ts", "utid", descending=[True, False, False])
-    if top is not None:
-        core = core.head(top)
-    episodes = core.with_row_index("episode")
-    return _told(trace, episodes, account(trace, episodes), limits)
+    # Both what was due and who ran meanwhile are asked of `states`.
+    with reading_once(trace) if limits.asks_what_was_due else nullcontext():
+        core = _found(trace, limits, where)
+        core = core.sort("wait", "ts", "utid", descending=[True, False, False])
+        if top is not None:
+            core = core.head(top)
+        episodes = core.with_row_index("episode")
+        found = account(trace, episodes)
+    return _told(trace, episodes, found, limits)
 
 
 def starvation_summary(
@@ -202,6 +207,11 @@ class Limits:
             if value is not None and not value > 0:
                 raise UsageError(f"{name}={value}", "more than 0")
         return cls(wait, share, bound, length)
+
+    @property
+    def asks_what_was_due(self) -> bool:
+        """Whether a wait alone does not tell."""
+        return self.share is not None or self.lag is not None
 
 
 def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:

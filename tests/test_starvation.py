@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
 from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis.culprits import account
+from schedscope.analysis.occupancy import reading_once
 from schedscope.simulator.builder import Builder
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -410,6 +413,36 @@ def test_culprits_and_idle_and_unknown_add_up(
         slack = 0.5 * len(halves) if key[0] == "unknown" else 0.5
         exact = want.get(key, 0) + halves.get(key, 0) / 2
         assert abs(got.get(key, 0) - exact) <= (slack if halves else 0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
+def test_a_reading_at_hand_tells_what_the_table_tells(
+    stretches: list[Any], data: st.DataObject
+) -> None:
+    """Whatever the priorities, and whichever stretch is asked about."""
+    text, _, total = lines_of(stretches)
+    every = "\n".join(f"{name} sleeping 0..0" for name in "abcd")
+    trace = scene(every + "\n" + text, until=total, unit=1, ledger=False)
+    states = trace.states.collect()
+    prio = st.sampled_from([None, 49, 110, 120, 130])
+    drawn = pl.Series(
+        data.draw(st.lists(prio, min_size=states.height, max_size=states.height)), dtype=pl.Int16
+    )
+    states = states.with_columns(prio=pl.when(pl.col("utid") >= trace.ncpu).then(drawn))
+    tables = {"states": states, "threads": trace.threads.collect()}
+    trace = ss.Trace.from_tables(tables, trace.info)
+    begins = data.draw(st.lists(st.integers(0, total - 1), min_size=4, max_size=4))
+    episodes = pl.DataFrame(
+        {"utid": range(2, 6), "ts": begins}, schema_overrides={"utid": pl.UInt32}
+    ).with_row_index("episode")
+    dur = data.draw(st.integers(1, total))
+    episodes = episodes.with_columns(dur=pl.lit(dur, pl.Int64), wait=pl.lit(dur, pl.Int64))
+    table = account(trace, episodes)
+    with reading_once(trace):
+        reading = account(trace, episodes)
+    for frame in ("culprits", "pieces", "idle"):
+        assert_frame_equal(getattr(reading, frame), getattr(table, frame))
 
 
 CAPTURES = [

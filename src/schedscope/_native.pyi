@@ -198,7 +198,7 @@ def tiling(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def culprits_of(
-    states: _ArrowStream,
+    states: _ArrowStream | Occupancy,
     window: tuple[int, int],
     idle: int,
     strict_to: int,

@@ -86,11 +86,22 @@ pub trait Sweep {
     fn instant(&mut self, t: i64);
 }
 
+/// From `t` on a thread runs and waits at this priority.
+#[derive(Debug, Clone, Copy)]
+pub struct Reprio {
+    pub t: i64,
+    pub utid: u32,
+    pub prio: Option<i16>,
+}
+
 /// All changes of a table.
 pub struct Changes {
     list: Vec<Change>,
     /// Begins that no end adjoins.
     begins: Vec<Change>,
+    /// Where a thread's priority is another than before, in order of time; none is known before
+    /// the first. Threads seldom change it, so it is no part of a `Change`.
+    pub prios: Vec<Reprio>,
     /// One more than the highest utid.
     pub threads: usize,
     /// CPUs on which anybody ran or waited.
@@ -132,6 +143,8 @@ const UNUSED: Cpu = Cpu {
 pub struct Reader {
     all: Changes,
     lives: Vec<Last>,
+    /// By utid, the last priority.
+    prios: Vec<Option<i16>>,
     /// By number.
     cpus: Vec<Cpu>,
     begin: i64,
@@ -151,6 +164,7 @@ impl Reader {
             all: Changes {
                 list: Vec::new(),
                 begins: Vec::new(),
+                prios: Vec::new(),
                 threads: 0,
                 cpus: Vec::new(),
                 length,
@@ -159,6 +173,7 @@ impl Reader {
                 unplaced: 0,
             },
             lives: Vec::new(),
+            prios: Vec::new(),
             cpus: vec![UNUSED; 1 << 16],
             begin: window.0,
             latest: i64::MIN,
@@ -166,7 +181,8 @@ impl Reader {
         })
     }
 
-    /// More rows; with `weights`, threads' classes and levels are their tags.
+    /// More rows; with `weights`, threads' classes and levels are their tags, and priorities are
+    /// noted.
     pub fn read(&mut self, batch: &RecordBatch, weights: Option<&Weights>) -> Result<()> {
         self.all.list.reserve(batch.num_rows());
         let begin = self.begin;
@@ -185,7 +201,24 @@ impl Reader {
         if ts < until {
             self.ordered &= self.latest <= until;
             self.latest = until;
-            self.add(Row { ts, until, ..row }, tag);
+            let row = Row { ts, until, ..row };
+            self.note(row);
+            self.add(row, tag);
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, row: Row) {
+        let Row {
+            ts: t, utid, prio, ..
+        } = row;
+        if self.prios.len() <= utid as usize {
+            self.prios.resize(utid as usize + 1, None);
+        }
+        let last = &mut self.prios[utid as usize];
+        if row.competes() && *last != prio {
+            *last = prio;
+            self.all.prios.push(Reprio { t, utid, prio });
         }
     }
 
@@ -258,6 +291,7 @@ impl Reader {
             all.list.sort_by_key(|change| change.t);
         }
         all.begins.sort_by_key(|change| change.t);
+        all.prios.sort_by_key(|change| change.t);
         all.threads = lives.len();
         all.cpus = (0..NOWHERE)
             .zip(cpus.iter())

@@ -3,6 +3,7 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
+use super::changes::{Changes, Doing, Place, Sweep};
 use super::pulse;
 use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
 use crate::error::Result;
@@ -92,6 +93,8 @@ pub struct Near {
     /// The number of idle threads.
     idle_threads: u32,
     spans: Vec<(i64, i64)>,
+    /// How many of them begin before the last row ends.
+    begun: usize,
     /// By utid.
     asked: Vec<bool>,
     /// By CPU, in order of time.
@@ -115,6 +118,7 @@ impl Near {
         }
         Self {
             spans: union(&episodes),
+            begun: 0,
             episodes,
             window,
             idle_threads,
@@ -127,52 +131,69 @@ impl Near {
 
     /// More rows of `states`: ts, dur, utid, state, cpu and prio.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
-        let Self {
-            window,
-            spans,
-            asked,
-            runs: all,
-            threads,
-            waits,
-            ..
-        } = self;
-        let length = window.1 - window.0;
-        rows::each(batch, window.0, true, |row| {
-            let Row {
+        rows::each(batch, self.window.0, true, |row| self.take(row))
+    }
+
+    /// The rows of all `changes`, which know priorities.
+    pub fn replay(&mut self, changes: &Changes) -> Result<()> {
+        let mut rows = Replay {
+            near: self,
+            changes,
+            noted: 0,
+            prios: vec![None; changes.threads],
+            since: vec![(0, None); changes.threads],
+            idle: vec![0; changes.cpus.last().map_or(0, |cpu| usize::from(*cpu) + 1)],
+        };
+        changes.tell(&mut rows)
+    }
+
+    #[inline]
+    fn take(&mut self, row: Row) {
+        let Row {
+            ts,
+            until,
+            utid,
+            state,
+            cpu,
+            prio,
+        } = row;
+        if state == RUNNABLE && self.asked.get(utid as usize) == Some(&true) {
+            let (ts, until) = (ts.max(0), until.min(self.window.1 - self.window.0));
+            if ts < until {
+                self.waits[utid as usize].push(Wait {
+                    ts,
+                    until,
+                    cpu,
+                    prio,
+                });
+            }
+        } else if state == RUNNING && cpu != NOWHERE && self.in_a_span(ts, until) {
+            let runs = &mut self.runs;
+            if runs.len() <= usize::from(cpu) {
+                runs.resize_with(usize::from(cpu) + 1, Vec::new);
+            }
+            self.threads = (utid as usize + 1).max(self.threads);
+            runs[usize::from(cpu)].push(Run {
                 ts,
                 until,
                 utid,
-                state,
-                cpu,
                 prio,
-            } = row;
-            if state == RUNNABLE && asked.get(utid as usize) == Some(&true) {
-                let (ts, until) = (ts.max(0), until.min(length));
-                if ts < until {
-                    waits[utid as usize].push(Wait {
-                        ts,
-                        until,
-                        cpu,
-                        prio,
-                    });
-                }
-            } else if state == RUNNING && cpu != NOWHERE {
-                // The first stretch that ends after the row begins: does it begin before that ends?
-                let span = spans.partition_point(|span| span.1 <= ts);
-                if spans.get(span).is_some_and(|span| span.0 < until) {
-                    if all.len() <= usize::from(cpu) {
-                        all.resize_with(usize::from(cpu) + 1, Vec::new);
-                    }
-                    *threads = (utid as usize + 1).max(*threads);
-                    all[usize::from(cpu)].push(Run {
-                        ts,
-                        until,
-                        utid,
-                        prio,
-                    });
-                }
-            }
-        })
+            });
+        }
+    }
+
+    /// Whether this has time in common with an episode. Rows come in about the order of their
+    /// ends, so that the stretch to look at is near the last one.
+    #[inline]
+    fn in_a_span(&mut self, ts: i64, until: i64) -> bool {
+        let (spans, begun) = (&self.spans, &mut self.begun);
+        while *begun < spans.len() && spans[*begun].0 < until {
+            *begun += 1;
+        }
+        while *begun > 0 && spans[*begun - 1].0 >= until {
+            *begun -= 1;
+        }
+        *begun > 0 && ts < spans[*begun - 1].1
     }
 
     fn in_order(&mut self) {
@@ -204,6 +225,61 @@ impl Near {
             prio: wait.prio,
         })
     }
+}
+
+/// Makes rows of changes.
+struct Replay<'a> {
+    near: &'a mut Near,
+    changes: &'a Changes,
+    /// How many of the changes of priority are in `prios`.
+    noted: usize,
+    /// By utid, from now on.
+    prios: Vec<Option<i16>>,
+    /// By utid, when what it does began, and the priority since then.
+    since: Vec<(i64, Option<i16>)>,
+    /// By CPU, when it last began to idle.
+    idle: Vec<i64>,
+}
+
+impl Sweep for Replay<'_> {
+    fn change(&mut self, t: i64, utid: u32, from: Place, _: Place) {
+        while let Some(now) = self.changes.prios.get(self.noted).filter(|now| now.t <= t) {
+            self.prios[now.utid as usize] = now.prio;
+            self.noted += 1;
+        }
+        let now = (t, self.prios[utid as usize]);
+        let (ts, prio) = std::mem::replace(&mut self.since[utid as usize], now);
+        let state = match from.doing {
+            Doing::Running => RUNNING,
+            Doing::Waiting => RUNNABLE,
+            Doing::Away => return,
+        };
+        self.near.take(Row {
+            ts,
+            until: t,
+            utid,
+            state,
+            cpu: from.cpu,
+            prio,
+        });
+    }
+
+    /// All idle threads are one here, and that has no priority.
+    fn idle(&mut self, t: i64, cpu: u16, begins: bool) {
+        let ts = std::mem::replace(&mut self.idle[usize::from(cpu)], t);
+        if !begins {
+            self.near.take(Row {
+                ts,
+                until: t,
+                utid: 0,
+                state: RUNNING,
+                cpu,
+                prio: None,
+            });
+        }
+    }
+
+    fn instant(&mut self, _: i64) {}
 }
 
 /// Where in a list in order of time an instant lies: the window is cut into about as many
@@ -280,6 +356,8 @@ impl Cpu {
         let near = self.ends.near(piece.ts);
         let first = near.start + self.runs[near].partition_point(|run| run.until <= piece.ts);
         let strict = piece.prio.is_some_and(|own| own < strict_to);
+        // Of both systems a larger number is worse; one not known is neither.
+        let own = piece.prio.map_or(i32::MAX, i32::from);
         let within = self.runs[first..].iter();
         for run in within.take_while(|run| run.ts < piece.until) {
             let time = run.until.min(piece.until) - run.ts.max(piece.ts);
@@ -288,11 +366,11 @@ impl Cpu {
             if sum.at <= run.ts {
                 (sum.at, sum.prio) = (run.ts, run.prio);
             }
-            // Of both systems a larger number is worse; one not known is neither.
-            if piece.prio.is_some() && run.prio > piece.prio {
-                sum.worse += time;
-                sum.strict += if strict { time } else { 0 };
-            }
+            // Whose priority is worse is as good as random from run to run: no branch on it.
+            let worse = run.prio.map_or(i32::MIN, i32::from) > own;
+            let worse = if worse { time } else { 0 };
+            sum.worse += worse;
+            sum.strict += if strict { worse } else { 0 };
         }
     }
 }

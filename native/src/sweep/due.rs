@@ -114,6 +114,11 @@ impl Set {
         }
     }
 
+    /// A member that waited runs, or the other way round, or neither.
+    pub fn turn(&mut self, ran: bool, runs: bool) {
+        self.serving += i64::from(runs) - i64::from(ran);
+    }
+
     fn heaviest(&mut self, table: &[i64; LEVELS]) -> i64 {
         let levels = (0..LEVELS).filter(|level| self.present[*level] > 0);
         *self
@@ -285,7 +290,11 @@ impl Sweep for Due<'_> {
         let who = utid as usize;
         let (before, after) = (self.set(from), self.set(to));
         let (old, new) = (level_of(from.tag), level_of(to.tag));
-        for set in [before, after].into_iter().flatten() {
+        let stays = before == after && old == new;
+        if let Some(set) = before {
+            self.sets[set].advance(t, self.question);
+        }
+        if let Some(set) = after.filter(|_| !stays) {
             self.sets[set].advance(t, self.question);
         }
         let (mut due, mut dur) = (0.0, 0);
@@ -305,11 +314,16 @@ impl Sweep for Due<'_> {
                 _ => sum.waiting += dur,
             }
         }
-        if let Some(set) = before {
-            self.sets[set].remove(old, from.doing == Doing::Running, &self.question.table);
+        let (ran, runs) = (from.doing == Doing::Running, to.doing == Doing::Running);
+        if let Some(set) = before.filter(|_| !stays) {
+            self.sets[set].remove(old, ran, &self.question.table);
         }
         if let Some(set) = after {
-            self.sets[set].add(new, to.doing == Doing::Running, &self.question.table);
+            if stays {
+                self.sets[set].turn(ran, runs);
+            } else {
+                self.sets[set].add(new, runs, &self.question.table);
+            }
             let same = class_of(from.tag) == class_of(to.tag)
                 && (!self.question.by_cpu || from.cpu == to.cpu);
             let sum = match sum {

@@ -61,19 +61,28 @@ impl Accounts<'_> {
     fn place(&mut self, utid: u32, t: i64, there: Place) {
         let table = &self.question.table;
         let thread = &mut self.threads[utid as usize];
-        if let Some(set) = thread.set {
+        let (level, runs) = (level_of(there.tag), there.doing == Doing::Running);
+        let (before, after) = (thread.set, self.question.set(there));
+        if before == after && thread.level == level {
+            if let Some(set) = after {
+                self.sets[set].turn(thread.runs, runs);
+                thread.runs = runs;
+            }
+            return;
+        }
+        if let Some(set) = before {
             self.sets[set].remove(thread.level, thread.runs, table);
         }
-        thread.set = self.question.set(there);
-        if let Some(number) = thread.set {
+        thread.set = after;
+        if let Some(number) = after {
             while self.sets.len() <= number {
                 self.sets.push(Set::new());
             }
             let set = &mut self.sets[number];
             set.advance(t, self.question);
-            (thread.level, thread.runs) = (level_of(there.tag), there.doing == Doing::Running);
-            set.add(thread.level, thread.runs, table);
-            thread.given = set.due(thread.level, table);
+            (thread.level, thread.runs) = (level, runs);
+            set.add(level, runs, table);
+            thread.given = set.due(level, table);
         }
     }
 }

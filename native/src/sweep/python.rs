@@ -577,10 +577,13 @@ impl Occupancy {
 }
 
 impl Occupancy {
+    fn weights(&self) -> Result<&Weights> {
+        let given = self.weights.as_ref();
+        given.ok_or_else(|| Error::usage("weights that were not given", "weights", ""))
+    }
+
     fn question(&self, sharing: Sharing) -> Result<due::Question> {
-        let Some(weights) = &self.weights else {
-            return Err(Error::usage("weights that were not given", "weights", ""));
-        };
+        let weights = self.weights()?;
         let classes = weights.class.iter().max().copied().unwrap_or(0);
         Ok(due::Question {
             table: weights.table,
@@ -650,6 +653,7 @@ pub fn tiling(
 /// Where the time of some episodes went: the stretches of waiting in each, who ran on the
 /// queues meanwhile, and how long other CPUs idled that the thread may run on.
 ///
+/// `states`: the table, or the `Occupancy` that was read of it with `weights`.
 /// `episodes`: utid, begin, end, and the CPUs that the thread may run on.
 #[pyfunction]
 pub fn culprits_of(
@@ -671,7 +675,14 @@ pub fn culprits_of(
         })
         .collect();
     let mut near = culprits::Near::new(asked, window, idle);
-    each_batch(states, |batch| near.read(&batch))?;
+    match states.cast::<Occupancy>() {
+        Ok(read) => {
+            let read = read.get();
+            read.weights()?;
+            py.detach(|| near.replay(&read.changes))?;
+        }
+        Err(_) => each_batch(states, |batch| near.read(&batch))?,
+    }
     let found = py.detach(|| culprits::culprits(near, strict_to))?;
     let (pieces, shares) = (&found.pieces, &found.shares);
     let prio = |values: Vec<Option<i16>>| -> ArrayRef { Arc::new(Int16Array::from(values)) };
