@@ -52,8 +52,12 @@ mod _native {
     use crate::virtual_lag::python::virtual_lag;
 
     #[pymodule_export]
-    use crate::sweep::python::{
-        Occupancy, critical_path, culprits_of, run_lengths, sleeps_before, tiling,
+    use crate::sweep::doors::{
+        culprits::culprits_of,
+        lengths::run_lengths,
+        occupancy::Occupancy,
+        path::{critical_path, sleeps_before},
+        tiles::tiling,
     };
 
     #[pymodule_export]

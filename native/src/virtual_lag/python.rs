@@ -14,7 +14,7 @@ use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
 use crate::store::python::Source;
-use crate::sweep::python::{ToldWeights, told_weights};
+use crate::sweep::doors::weights::{ToldWeights, told_weights};
 
 fn threads(table: &Source<'_>) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();

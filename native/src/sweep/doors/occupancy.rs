@@ -1,0 +1,154 @@
+//! The class that holds one reading of `states`, and answers from it: what is asked and told
+//! stands here, how in the file of each question.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+
+use super::each_batch;
+use super::idle::Allowed;
+use super::sharing::Sharing;
+use super::weights::{ToldWeights, told_weights};
+use super::{blame, idle, queues, sharing};
+use crate::arrow_ffi::ArrowTable;
+use crate::error::{Error, Result};
+use crate::sweep::changes::{Changes, Reader};
+use crate::sweep::weights::Weights;
+
+/// Who ran on each CPU and who waited for it: `states`, read once, for any number of
+/// sweeps.
+///
+/// `states` has the columns ts, dur, utid, state (codes) and cpu in
+/// the order of the table, and prio if `weights` is given.
+#[pyclass(frozen, module = "schedscope._native")]
+pub struct Occupancy {
+    pub changes: Changes,
+    pub begin: i64,
+    weights: Option<Weights>,
+}
+
+#[pymethods]
+impl Occupancy {
+    #[new]
+    #[pyo3(signature = (states, window, idle, weights=None))]
+    fn new(
+        states: &Bound<'_, PyAny>,
+        window: (i64, i64),
+        idle: u32,
+        weights: Option<ToldWeights<'_>>,
+    ) -> PyResult<Self> {
+        let weights = weights.map(told_weights).transpose()?;
+        let mut reader = Reader::new(window, idle)?;
+        each_batch(states, |batch| reader.read(&batch, weights.as_ref()))?;
+        Ok(Self {
+            changes: reader.finish(),
+            begin: window.0,
+            weights,
+        })
+    }
+
+    /// CPUs on which anybody ran or waited.
+    #[getter]
+    fn cpus(&self) -> Vec<u16> {
+        self.changes.cpus.clone()
+    }
+
+    /// One more than the highest utid.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.changes.threads
+    }
+
+    /// Threads' time runnable on a queue, and on no known one, ns.
+    #[getter]
+    fn waiting(&self) -> (i64, i64) {
+        (self.changes.placed, self.changes.unplaced)
+    }
+
+    /// For how long how many threads wanted each CPU, or the machine.
+    fn levels(&self, py: Python<'_>, numbers: Vec<u16>, machine: bool) -> PyResult<ArrowTable> {
+        queues::levels(self, py, numbers, machine)
+    }
+
+    /// The same over so many equal parts of the window: sums of time, and the most.
+    fn parts(&self, py: Python<'_>, numbers: Vec<u16>, parts: usize) -> PyResult<ArrowTable> {
+        queues::parts(self, py, numbers, parts)
+    }
+
+    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
+    fn idle(
+        &self,
+        py: Python<'_>,
+        allowed: Allowed,
+    ) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
+        idle::idle(self, py, allowed)
+    }
+
+    /// Stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
+    /// with the most wasted; who waited in them, with the cause of the wait in `waits` (utid,
+    /// ts_ready, cause) and whether a CPU was to be had when it began; and which CPUs were spare.
+    #[pyo3(signature = (allowed, least, top, waits))]
+    fn episodes(
+        &self,
+        py: Python<'_>,
+        allowed: Allowed,
+        least: i64,
+        top: Option<usize>,
+        waits: &Bound<'_, PyAny>,
+    ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
+        idle::episodes(self, py, allowed, least, top, waits)
+    }
+
+    /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
+    /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
+    /// A row per victim, and a row per victim and group with the time by each cause.
+    fn blame(
+        &self,
+        py: Python<'_>,
+        asked: &Bound<'_, PyAny>,
+        group: Vec<u32>,
+        ngroups: u32,
+        numbers: Vec<u16>,
+        waits: &Bound<'_, PyAny>,
+    ) -> PyResult<(ArrowTable, ArrowTable)> {
+        blame::blame(self, py, asked, group, ngroups, numbers, waits)
+    }
+
+    /// Service due to each thread and received, by class (and CPU); and the windows in
+    /// which it fell short.
+    fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<(ArrowTable, ArrowTable)> {
+        sharing::due(self, py, sharing)
+    }
+
+    /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
+    /// every of its turns or at the `instants`, in order of time; and how many threads that
+    /// is of: of more than `most` accounts there are none.
+    #[pyo3(signature = (sharing, chosen, instants=None, most=usize::MAX))]
+    fn lag(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        instants: Option<Vec<i64>>,
+        most: usize,
+    ) -> PyResult<(usize, ArrowTable)> {
+        sharing::lag(self, py, sharing, chosen, instants, most)
+    }
+
+    /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
+    fn due_in(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        stretches: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<f64>> {
+        sharing::due_in(self, py, sharing, stretches)
+    }
+}
+
+impl Occupancy {
+    pub fn weights(&self) -> Result<&Weights> {
+        let given = self.weights.as_ref();
+        given.ok_or_else(|| Error::usage("weights that were not given", "weights", ""))
+    }
+}

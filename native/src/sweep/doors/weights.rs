@@ -1,0 +1,53 @@
+//! What Python says of the weights of threads.
+
+use arrow_array::types::{Int16Type, UInt8Type};
+use pyo3::prelude::*;
+
+use crate::arrow_ffi::read_stream;
+use crate::columns::{column, full};
+use crate::error::{Error, Result};
+use crate::sweep::weights::{CLASSES, LEVELS, Weights};
+
+/// What Python says of weights: threads, the table, whether priorities are Linux's, and the
+/// numbers of the classes fair and realtime.
+pub type ToldWeights<'py> = (Bound<'py, PyAny>, Vec<i64>, bool, u8, u8);
+
+pub fn told_weights((threads, table, linux, fair, realtime): ToldWeights<'_>) -> Result<Weights> {
+    let threads = read_stream(&threads)?.1;
+    let table: [i64; LEVELS] = table
+        .try_into()
+        .map_err(|_| Error::usage("a table of weights of another length", "42 levels", ""))?;
+    let (mut class, mut prio, mut is_idle) = (Vec::new(), Vec::new(), Vec::new());
+    for batch in &threads {
+        class.extend_from_slice(full::<UInt8Type>(batch, "class")?);
+        prio.extend(column::<Int16Type>(batch, "prio")?.iter());
+        is_idle.extend(
+            full::<UInt8Type>(batch, "idle")?
+                .iter()
+                .map(|flag| *flag != 0),
+        );
+    }
+    let most = class
+        .iter()
+        .max()
+        .copied()
+        .unwrap_or(0)
+        .max(fair)
+        .max(realtime);
+    if class.is_empty() || usize::from(most) >= CLASSES {
+        return Err(Error::usage(
+            format!("{most} scheduling classes"),
+            "1 to 127",
+            "",
+        ));
+    }
+    Ok(Weights {
+        table,
+        linux,
+        class,
+        prio,
+        is_idle,
+        fair,
+        realtime,
+    })
+}
