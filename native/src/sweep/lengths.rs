@@ -1,11 +1,11 @@
 //! How long did threads run before they left the CPU, group by group?
-use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::types::UInt8Type;
 use arrow_array::{Array, RecordBatch};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::pulse;
-use super::rows::RUNNING;
-use crate::columns::{column, full};
+use super::rows::{Columns, RUNNING};
+use crate::columns::full;
 use crate::error::Result;
 
 /// Ends of a run that were not seen: a loss, and the window's.
@@ -110,14 +110,14 @@ impl Lengths {
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let (begin, end) = self.question.window;
         pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        let state = full::<UInt8Type>(batch, "state")?;
+        let Columns {
+            ts,
+            dur,
+            utid,
+            state,
+            cpu,
+        } = Columns::of(batch)?;
         let ended = full::<UInt8Type>(batch, "end")?;
-        let cpu = column::<UInt16Type>(batch, "cpu")?;
         for i in 0..ts.len() {
             if state[i] != RUNNING || utid[i] < self.question.idle {
                 continue;

@@ -2,10 +2,10 @@
 //! has the definition.
 use std::collections::BTreeSet;
 
-use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, Int64Array, PrimitiveArray, RecordBatch, UInt16Array};
+use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
+use arrow_array::{Array, Int64Array, PrimitiveArray, RecordBatch};
 
-use super::rows::{RUNNABLE, RUNNING};
+use super::rows::{Columns, RUNNABLE, RUNNING};
 use super::{PULSE, pulse};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
@@ -166,11 +166,8 @@ impl Index {
 }
 
 struct StateColumns<'a> {
-    ts: &'a [i64],
-    dur: &'a [i64],
-    state: &'a [u8],
+    of: Columns<'a>,
     end: &'a [u8],
-    cpu: &'a UInt16Array,
 }
 
 struct WaitColumns<'a> {
@@ -207,11 +204,8 @@ impl<'a> Lives<'a> {
             .iter()
             .map(|batch| {
                 Ok(StateColumns {
-                    ts: full::<Int64Type>(batch, "ts")?,
-                    dur: full::<Int64Type>(batch, "dur")?,
-                    state: full::<UInt8Type>(batch, "state")?,
+                    of: Columns::of(batch)?,
                     end: full::<UInt8Type>(batch, "end")?,
-                    cpu: column::<UInt16Type>(batch, "cpu")?,
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -227,7 +221,7 @@ impl<'a> Lives<'a> {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let of_state = Index::new(&utids(states)?, |batch, at| Some(lives[batch].ts[at]))?;
+        let of_state = Index::new(&utids(states)?, |batch, at| Some(lives[batch].of.ts[at]))?;
         // Those that may concern the interval.
         let of_wait = Index::new(&utids(waits)?, |batch, at| {
             let WaitColumns { ready, run, .. } = &ledger[batch];
@@ -248,19 +242,19 @@ impl<'a> Lives<'a> {
         let place = |row: u32| self.of_state.place(row).unwrap_or((0, 0));
         let begins = |row: &u32| {
             let (batch, at) = place(*row);
-            self.states[batch].ts[at]
+            self.states[batch].of.ts[at]
         };
         let last = rows.partition_point(|row| begins(row) < t).checked_sub(1)?;
         let (batch, at) = place(rows[last]);
-        let columns = &self.states[batch];
-        let ts = columns.ts[at];
-        let until = ts.wrapping_add(columns.dur[at]);
+        let StateColumns { of, end } = &self.states[batch];
+        let ts = of.ts[at];
+        let until = ts.wrapping_add(of.dur[at]);
         (until >= t).then(|| Life {
             ts,
             until,
-            state: columns.state[at],
-            cpu: columns.cpu.is_valid(at).then(|| columns.cpu.value(at)),
-            lost: columns.end[at] == LOST,
+            state: of.state[at],
+            cpu: of.cpu.is_valid(at).then(|| of.cpu.value(at)),
+            lost: end[at] == LOST,
         })
     }
 

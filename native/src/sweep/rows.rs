@@ -1,6 +1,6 @@
 //! Rows of `states`, from Arrow batches, cut to the window.
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, RecordBatch, UInt16Array};
 
 use super::pulse;
 use crate::columns::{column, full};
@@ -32,19 +32,38 @@ impl Row {
     }
 }
 
+/// What every sweep reads of a batch of `states`.
+pub struct Columns<'a> {
+    pub ts: &'a [i64],
+    pub dur: &'a [i64],
+    pub utid: &'a [u32],
+    pub state: &'a [u8],
+    pub cpu: &'a UInt16Array,
+}
+
+impl<'a> Columns<'a> {
+    pub fn of(batch: &'a RecordBatch) -> Result<Self> {
+        Ok(Self {
+            ts: full::<Int64Type>(batch, "ts")?,
+            dur: full::<Int64Type>(batch, "dur")?,
+            utid: full::<UInt32Type>(batch, "utid")?,
+            state: full::<UInt8Type>(batch, "state")?,
+            cpu: column::<UInt16Type>(batch, "cpu")?,
+        })
+    }
+}
+
 /// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
 #[inline]
 pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Row)) -> Result<()> {
     pulse()?;
-    let (ts, dur) = (
-        full::<Int64Type>(batch, "ts")?,
-        full::<Int64Type>(batch, "dur")?,
-    );
-    let (utid, state) = (
-        full::<UInt32Type>(batch, "utid")?,
-        full::<UInt8Type>(batch, "state")?,
-    );
-    let cpu = column::<UInt16Type>(batch, "cpu")?;
+    let Columns {
+        ts,
+        dur,
+        utid,
+        state,
+        cpu,
+    } = Columns::of(batch)?;
     let (cpus, placed) = (cpu.values(), cpu.nulls());
     let prios = if prio {
         Some(column::<Int16Type>(batch, "prio")?)

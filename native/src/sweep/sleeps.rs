@@ -3,6 +3,7 @@ use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
 use super::pulse;
+use super::rows::Columns;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 
@@ -60,12 +61,13 @@ impl Sleeps {
     /// More rows of `states`: ts, dur, utid, state and end.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        let state = full::<UInt8Type>(batch, "state")?;
+        let Columns {
+            ts,
+            dur,
+            utid,
+            state,
+            ..
+        } = Columns::of(batch)?;
         let end = full::<UInt8Type>(batch, "end")?;
         for i in 0..ts.len() {
             if end[i] == WOKEN {

@@ -3,11 +3,9 @@
 //! Nothing is taken for granted here: this is what `check` asks of a table.
 use std::collections::BTreeMap;
 
-use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::rows::RUNNING;
-use crate::columns::{column, full};
+use super::rows::{Columns, RUNNING};
 use crate::error::Result;
 
 /// An end that the thread's next interval does not adjoin; none follows its last one.
@@ -86,13 +84,13 @@ impl Tiler {
             nowhere,
         } = self;
         super::pulse()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        let state = full::<UInt8Type>(batch, "state")?;
-        let cpu = column::<UInt16Type>(batch, "cpu")?;
+        let Columns {
+            ts,
+            dur,
+            utid,
+            state,
+            cpu,
+        } = Columns::of(batch)?;
         let (numbers, placed) = (cpu.values(), cpu.nulls());
         for i in 0..batch.num_rows() {
             let (who, since) = (utid[i], ts[i]);
