@@ -81,6 +81,11 @@ def _counter(trace: Trace, name: str) -> int | None:
     return None if value is None else int(value)
 
 
+def _recorders(trace: Trace) -> pl.LazyFrame:
+    """The recorder's own threads."""
+    return trace.threads.filter("recorder").select("utid")
+
+
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of which nobody knows who ran."""
     total = trace.duration * trace.ncpu
@@ -203,9 +208,8 @@ def missing_wakeups(trace: Trace) -> tuple[int, int] | None:
     found = _counter(trace, "missing_wakeups")
     if not found:
         return None if found is None else (0, 0)
-    recorders = trace.threads.filter("recorder").select("utid")
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
-    own = min(_number(unseen.join(recorders, on="utid", how="semi")), found)
+    own = min(_number(unseen.join(_recorders(trace), on="utid", how="semi")), found)
     return found - own, own
 
 
@@ -292,10 +296,9 @@ def _start_skew(trace: Trace) -> CheckRow:
 def _open_waits(trace: Trace) -> CheckRow:
     """Waits of which one side was not seen; the recorder's own are no one's result."""
     total = _number(trace.waits)
-    recorders = trace.threads.filter("recorder").select("utid")
     sides = dict(
         trace.waits.filter(pl.col("censored") != "none")
-        .join(recorders, on="utid", how="anti")
+        .join(_recorders(trace), on="utid", how="anti")
         .group_by(pl.col("censored").cast(pl.String))
         .len()
         .collect()

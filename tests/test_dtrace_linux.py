@@ -16,12 +16,11 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import pytest
 from freebsd.reading import Decoded
+from together import in_breaks
 from tools import tool
 
 COLLECTORS = Path(__file__).parent.parent / "collectors"
 YIELDS = 300
-NEAR = 100_000
-"""The two stamps of one switch are at most this many ns apart, mostly."""
 WORKLOAD = (
     "import os\n"
     "r, w = os.pipe()\n"
@@ -74,10 +73,13 @@ class Both:
         begin, end = dtrace.about["window"]
         # Without the first and last milliseconds, in which they start and stop.
         window = pl.col("ts").is_between(begin + 20_000_000, end - 20_000_000)
-        gaps = [breaks(got) for got in (dtrace, ftrace)]
-        self.switches = [
-            outside(tids(got, "switches").filter(window), gaps) for got in (dtrace, ftrace)
-        ]
+        self.switches = []
+        for got in (dtrace, ftrace):
+            rows = tids(got, "switches").filter(window)
+            # The kernel may leave switches out of trace events (docs/formats/together.md).
+            for side in (dtrace, ftrace):
+                rows = rows.filter(~in_breaks(rows, side.tables["losses"]))
+            self.switches.append(rows)
         # Rows of the one and of the other that are the same switch.
         self.matched: list[tuple[int, int]] = []
         for cpu in self.switches[0]["cpu"].unique():
@@ -103,25 +105,6 @@ def tids(got: Decoded, table: str) -> pl.DataFrame:
     names = [name for name in frame.columns if name.endswith("utid")]
     known = {utid: max(got.tid(utid) or 0, 0) for utid in got.tids}
     return frame.with_columns(pl.col(names).replace_strict(known, return_dtype=pl.Int64))
-
-
-def breaks(got: Decoded) -> pl.DataFrame:
-    """Where a trace's own records show that the kernel did not hand it a switch.
-
-    ftrace misses every switch from a CPU's idle thread for a while, at times
-    (docs/formats/together.md).
-    """
-    losses = got.tables["losses"].filter(pl.col("reason") == "chain_break")
-    return losses.select("cpu", begin=pl.col("ts_begin") - NEAR, end=pl.col("ts_end") + NEAR)
-
-
-def outside(switches: pl.DataFrame, gaps: list[pl.DataFrame]) -> pl.DataFrame:
-    """The switches that lie in no gap of either trace."""
-    rows = switches.with_row_index("row")
-    for gap in gaps:
-        inside = rows.join(gap, on="cpu").filter(pl.col("ts").is_between("begin", "end"))
-        rows = rows.join(inside.select("row").unique(), on="row", how="anti")
-    return rows.sort("row").drop("row")
 
 
 def in_order(mine: list[object], theirs: list[object], ahead: int = 200) -> list[tuple[int, int]]:

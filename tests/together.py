@@ -123,17 +123,26 @@ def matched(a: pl.DataFrame, b: pl.DataFrame) -> list[tuple[int, int]]:
 
 def rest(view: pl.DataFrame, rows: list[int]) -> pl.DataFrame:
     """What is left of `view` without `rows`."""
-    return view.with_row_index("row").filter(~pl.col("row").is_in(rows))
+    return view.with_row_index("row").filter(~pl.col("row").is_in(rows)).drop("row")
 
 
-def in_breaks(view: pl.DataFrame, other: ss.Trace) -> int:
-    """Switches where `other` tells a chain break: its records show that it missed one there."""
-    shift = int(other.fact("clock", "from_mono") or 0)
-    breaks = other.losses.filter(pl.col("reason") == "chain_break").select(
+def in_breaks(view: pl.DataFrame, losses: pl.DataFrame, shift: int = 0) -> pl.Series:
+    """Which switches lie where a trace's own records show that it missed one there.
+
+    `shift` is what that trace's times are ahead of the view's.
+    """
+    breaks = losses.filter(pl.col("reason") == "chain_break").select(
         "cpu", begin=pl.col("ts_begin") - shift - NEAR, end=pl.col("ts_end") - shift + NEAR
     )
-    inside = view.lazy().join(breaks, on="cpu").filter(pl.col("ts").is_between("begin", "end"))
-    return inside.select("row").unique().collect().height
+    rows = view.select("cpu", "ts").with_row_index("row")
+    inside = rows.join(breaks, on="cpu").filter(pl.col("ts").is_between("begin", "end"))
+    return rows["row"].is_in(inside["row"].implode())
+
+
+def _missed(view: pl.DataFrame, other: ss.Trace) -> int:
+    """How many of the switches the other trace shows that it missed."""
+    shift = int(other.fact("clock", "from_mono") or 0)
+    return int(in_breaks(view, other.losses.collect(), shift).sum())
 
 
 def readers(traces: dict[str, ss.Trace]) -> set[int]:
@@ -171,8 +180,7 @@ def compare(traces: dict[str, ss.Trace]) -> pl.DataFrame:
                 "common": len(pairs),
                 f"only {reference}": len(alone[0]),
                 "only here": len(alone[1]),
-                "in breaks": in_breaks(alone[0], traces[name])
-                + in_breaks(alone[1], traces[reference]),
+                "in breaks": _missed(alone[0], traces[name]) + _missed(alone[1], traces[reference]),
                 "stamps apart p50": int(apart.median() or 0),
                 "stamps apart p99": int(apart.quantile(0.99) or 0),
                 "waits in both": len(off),

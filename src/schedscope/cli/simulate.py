@@ -260,12 +260,9 @@ def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[s
 def _extraction(report: dict[str, Any]) -> list[str]:
     """What the extraction kept, cut and guessed; all of it stands in the JSON form."""
 
-    def n(key: str, words: str) -> str | None:
-        """`(s)` in the words is there for more than one."""
+    def n(key: str, what: str, which: str = "", plural: str = "") -> str | None:
         found = report[key]
-        words = words.replace("(es)", "" if found == 1 else "es")
-        words = words.replace("(s)", "" if found == 1 else "s")
-        return f"{units.count(found)} {words}" if found else None
+        return f"{units.several(found, what, plural)} {which}".rstrip() if found else None
 
     def t(key: str, words: str) -> str | None:
         return f"{units.duration(report[key])} {words}" if report[key] else None
@@ -274,29 +271,29 @@ def _extraction(report: dict[str, Any]) -> list[str]:
     lines = {
         "kept": [
             t("cpu_time", "of CPU time"),
-            n("wakes_by_threads", "wake(s) by threads"),
-            n("meetings", "signal(s) held for their reader"),
-            n("waits_for_anyone", "wait(s) for whoever comes"),
-            n("wakes_external", "sleep(s) ended from outside"),
-            n("yields", "yield(s)"),
-            n("forks", "fork(s)"),
-            n("exits", "exit(s)"),
-            n("priority_changes", "change(s) of priority"),
+            n("wakes_by_threads", "wake", "by threads"),
+            n("meetings", "signal", "held for their reader"),
+            n("waits_for_anyone", "wait", "for whoever comes"),
+            n("wakes_external", "sleep", "ended from outside"),
+            n("yields", "yield"),
+            n("forks", "fork"),
+            n("exits", "exit"),
+            n("priority_changes", "change", "of priority"),
         ],
         "cut": [
-            n("involuntary_dropped", "involuntary switch(es)"),
-            n("wakes_spurious", "wake(s) of threads awake"),
-            n("running_at_begin", "thread(s) running at the begin"),
-            n("cut_at_end", "thread(s) alive at the end"),
+            n("involuntary_dropped", "involuntary switch", plural="involuntary switches"),
+            n("wakes_spurious", "wake", "of threads awake"),
+            n("running_at_begin", "thread", "running at the begin"),
+            n("cut_at_end", "thread", "alive at the end"),
             t("cpu_time_lost", "of running time at breaks"),
         ],
         "guessed": [
-            n("wakes_missing", "wake(s) not in the trace"),
-            n("wakes_unknown_waker", "waker(s) unknown"),
-            n("wakes_before_sleep", "sleep(s) that a wake overtook"),
-            n("gaps", "gap(s) slept through"),
-            n("bound_by_name", "kernel thread(s) bound by name"),
-            n("bound_by_waiting", "thread(s) bound to where they waited"),
+            n("wakes_missing", "wake", "not in the trace"),
+            n("wakes_unknown_waker", "waker", "unknown"),
+            n("wakes_before_sleep", "sleep", "that a wake overtook"),
+            n("gaps", "gap", "slept through"),
+            n("bound_by_name", "kernel thread", "bound by name"),
+            n("bound_by_waiting", "thread", "bound to where they waited"),
             t("sleep_cost", "for a sleep"),
             f"a clock of {hz} Hz" if hz else "no clock",
         ],
