@@ -572,6 +572,30 @@ def test_the_figure(trace: ss.Trace) -> None:
         ss.plot_starvation(ss.starvation(trace))
 
 
+def test_long_names_take_fewer_columns_of_the_legend() -> None:
+    """Fifteen letters are the longest name; the legend stays above its lanes."""
+    rows = [
+        {
+            "lane": lane,
+            "cpu": 0,
+            "ts": 10 * i * MS,
+            "dur": 10 * MS,
+            "state": "running",
+            "kind": "thread",
+            "comm": f"a-long-name-{i:03}",
+            "waited": True,
+        }
+        for lane in ("thread", "queue")
+        for i in range(6)
+    ]
+    axes = ss.plot_starvation(pl.DataFrame(rows))
+    figure, legend = axes.figure, axes.get_legend()
+    assert isinstance(figure, Figure)
+    assert legend is not None
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
 # -- the command --------------------------------------------------------------------------
 
 

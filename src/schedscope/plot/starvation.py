@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -17,6 +18,8 @@ _CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
 _OTHERS = "#7d7d7d"
 # Intervals narrower than a pixel of their lane are drawn as one.
 _PIXELS = 4000
+# Characters in a line of the legend, and those that a patch of colour takes.
+_LINE, _SYMBOL = 84, 6
 
 
 def plot_starvation(
@@ -104,7 +107,7 @@ def _legend(axes: Axes, colors: dict[str, str], others: int, idle: bool, unknown
         handles.append(
             Patch(facecolor="white", edgecolor=FAINT, hatch="/////", linewidth=0, label="not known")
         )
-    columns = 6
+    columns = _columns([str(handle.get_label()) for handle in handles])
     axes.legend(
         handles=handles,
         loc="lower left",
@@ -114,6 +117,15 @@ def _legend(axes: Axes, colors: dict[str, str], others: int, idle: bool, unknown
         handlelength=1.2,
     )
     return -(-len(handles) // columns)
+
+
+def _columns(labels: list[str]) -> int:
+    """How many columns of a legend fit beside each other; they are filled one after the other."""
+    for columns in range(min(6, len(labels)), 1, -1):
+        widths = [max(map(len, part)) + _SYMBOL for part in np.array_split(labels, columns)]
+        if sum(widths) <= _LINE:
+            return columns
+    return 1
 
 
 def _bars(
