@@ -80,8 +80,9 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
       placed without a report, or the report was lost;
     * `n_events`: rows of `trace.migrations`: `n_reported`; `n_repeated`, second and
       further moves before a run; `n_returned`, moves after which the thread ran on
-      the CPU it came from; `n_open`, moves after which it was not seen to run;
-      `n_early`, before a run whose predecessor is not known; `n_idle`, of idle threads;
+      the CPU it came from; `n_open`, moves after which it was not seen to run; `n_early`,
+      before a run whose predecessor is not known, or is one of `n_unseen`; `n_idle`, of idle
+      threads;
     * `n_elsewhere`: runs that began on another CPU than the last report before them
       says: 0, unless reports are missing;
     * `n_unseen`: threads seen to leave a CPU on which they were not seen to begin, and which is not
@@ -103,7 +104,10 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     )
     before = pl.when("new").then("waker_cpu").otherwise("prev_cpu")
     moved = (before != pl.col("cpu")).fill_null(False)
-    begun = begun.with_columns(moved=moved, early=before.is_null()).with_row_index("run")
+    # Left on another CPU than it was last seen to run on: in between it ran unseen.
+    gap = (pl.col("prev_cpu") != pl.col("cpu").shift().over("utid")).fill_null(False)
+    begun = begun.with_columns(moved=moved, gap=gap).with_row_index("run")
+    begun = begun.with_columns(early=before.is_null() | (pl.col("gap") & ~pl.col("moved")))
     reports = trace.migrations.filter(pl.col("utid") >= trace.ncpu).sort("ts")
     numbers = trace.migrations.select(
         n_events=pl.len(), n_idle=(pl.col("utid") < trace.ncpu).sum()
@@ -128,8 +132,7 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     ours = begun.select(
         n=pl.col("moved").sum(), forks=(pl.col("moved") & pl.col("new")).sum()
     ).collect()
-    gaps = pl.col("prev_cpu") != pl.col("cpu").shift().over("utid")
-    unseen = int(begun.select(gaps.sum()).collect().item())
+    unseen = int(begun.select(pl.col("gap").sum()).collect().item())
     run_new = begun.filter("moved", "new").select("run").collect()["run"]
     told = per_run.filter("moved")
     told_forks = told["run"].is_in(run_new.implode()).sum()

@@ -526,6 +526,19 @@ def test_what_the_kernel_did_not_report_was_out_of_sight(name: str, tmp_path: Pa
     assert row["n_elsewhere"] == 0
 
 
+def test_moves_of_unseen_runs_are_not_called_undone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of the three have a report before the next run seen; that one is where it says."""
+    path = FIXTURES / "linux-ftrace-placement.capture"
+    row = ss.migration_agreement(ss.open(path, cache=tmp_path)).row(0, named=True)
+    assert (row["n_unseen"], row["n_early"], row["n_returned"]) == (3, 2, 0)
+    assert cli.main(["migrations", str(path), "--cache", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "3 migrations of which only the end of the run was recorded" in out
+    assert "undone" not in out
+
+
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:
     """`mover` changes its mask; `stay-N` and `reserved` may not move, and do not."""
     trace = ss.open(FIXTURES / "linux-ftrace-placement.capture", cache=tmp_path)
@@ -650,6 +663,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--by", "colour"],
         ["--top", "0"],
         ["--every", "10ns", "--matrix"],
+        ["--by", "comm", "--list"],
         ["--every", "0"],
         ["--comm", "nobody"],
         ["--ping-pong", "soon"],

@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         metavar="COLUMN,...",
-        default="comm",
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
     parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
@@ -82,10 +81,12 @@ def run(args: argparse.Namespace) -> int:
     )
     from schedscope.analysis.migration_cause import migration_agreement
 
-    by = _options.groups(args.by, GROUPS)
+    by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
-    if args.every and (args.matrix or args.list or args.ping_pong):
-        raise UsageError("--every with --matrix, --list or --ping-pong", "one of them")
+    instead = args.matrix or args.list or args.ping_pong
+    for option, given in (("--every", args.every), ("--by", args.by)):
+        if given and instead:
+            raise UsageError(f"{option} with --matrix, --list or --ping-pong", "one of them")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     foot: list[str] = []
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     rows = shown.height
     shown = shown.head(args.top) if args.top else shown
     if shown.height < rows:
-        foot.insert(0, f"({rows - shown.height} more rows; give a larger --top)")
+        foot.insert(0, f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
     columns = _columns(shown, by, trace, args)
     _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
     return 0
@@ -158,7 +159,7 @@ def _agreement(row: dict[str, int]) -> str:
         "n_repeated": "moved a thread again before it ran",
         "n_returned": "were undone before it ran",
         "n_open": "were not followed by a run",
-        "n_early": "came before a first run",
+        "n_early": "came where the run before was not seen",
         "n_idle": "were of idle threads",
     }
     told = [f"{units.count(row[name])} {word}" for name, word in words.items() if row[name]]
@@ -168,7 +169,13 @@ def _agreement(row: dict[str, int]) -> str:
         for name, word in (("n_fork", "placed at fork"), ("n_silent", "others"))
         if row[name]
     ]
-    return text + (f"; it did not report {', '.join(silent)}" if silent else "")
+    text += f"; it did not report {', '.join(silent)}" if silent else ""
+    if row["n_unseen"]:
+        text += (
+            f"; not in these: {units.several(row['n_unseen'], 'migration')} of which only"
+            " the end of the run was recorded"
+        )
+    return text
 
 
 def _columns(
