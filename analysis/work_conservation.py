@@ -137,6 +137,10 @@ def idle_episodes(
       use; `preempted`: it left its CPU still wanting it, and one was spare; `not_pulled`: no CPU
       was spare when its wait began, one became so and did not take it; `unknown`: begin not seen.
 
+    Where all were on queues of CPUs that idled, too, each about to pick up one of its own, it is
+    not known which threads could have run elsewhere: the episode has one row, from `comm` to
+    `cause` null.
+
     `where`: expression over the columns of `threads`, and `cpu`: whose rows are shown; it
     changes no episode. Raises `UsageError` for a `longer_than` below 0 or no duration, or a `top`
     below 1.
@@ -158,8 +162,12 @@ def idle_episodes(
         frame.sort("begin")
         .group_by("episode", "utid", "cpu", "cause", maintain_order=True)
         .agg(pl.col("waited").sum(), pl.col("idle_cpus", "idle").first())
-        .join(found, on="episode")
+        .join(found, on="episode", how="right")
         .join(trace.threads.drop("prio").collect(), on="utid", how="left")
+        .join(_all_idle(spare), on="episode", how="left")
+        .with_columns(
+            pl.coalesce(name, f"any_{name}").alias(name) for name in ("idle_cpus", "idle")
+        )
     )
     if where is not None:
         frame = frame.filter(where)
@@ -256,6 +264,13 @@ def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | No
         .select(*keys, "waiting", "avoidable", "avoidable_frac", "n")
         .sort(["avoidable", "waiting"], descending=True, maintain_order=True)
     )
+
+
+def _all_idle(spare: pl.DataFrame) -> pl.DataFrame:
+    """By episode, all CPUs that were spare, and how long."""
+    grouped = spare.group_by("episode").agg("cpu", any_idle=pl.col("idle").sum())
+    texts = [cpu_text(numbers) for numbers in grouped["cpu"].to_list()]
+    return grouped.select("episode", "any_idle", any_idle_cpus=pl.Series(texts, dtype=pl.String))
 
 
 def _idle_cpus(spare: pl.DataFrame, allowed: Masks) -> pl.DataFrame:

@@ -10,11 +10,12 @@ from schedscope import units
 from schedscope.errors import UsageError
 from schedscope.plot.style import COLORS, FAINT, canvas, require, time_axis
 
-_REASONS = {
+_REASONS: dict[str | None, tuple[str, str]] = {
     "placed": ("placed on a busy CPU", COLORS[0]),
     "preempted": ("preempted beside an idle CPU", COLORS[1]),
     "not_pulled": ("not pulled by a CPU that went idle", COLORS[4]),
     "unknown": ("begin not seen", COLORS[6]),
+    None: ("several on the queue of an idle CPU", COLORS[2]),
 }
 _CPU = ("cpu", "idle", "unknown", "dispatch", "available")
 _THREAD = ("waiting", "avoidable", "avoidable_frac")
@@ -112,8 +113,13 @@ def plot_idle_episodes(
                 axes.plot(begin, y, "|", color=color, markersize=9, markeredgewidth=1.4)
             more = several[row["episode"]] - 1
             where = "no known queue" if row["cpu"] is None else f"CPU {row['cpu']}"
-            text = (
+            who = (
                 f"{units.printable(row['comm'])} on {where}"
+                if row["utid"] is not None
+                else "several"
+            )
+            text = (
+                who
                 + (f" and {more} more" if more else "")
                 + f"; CPU {row['idle_cpus']} idle {units.duration(row['wasted'])}"
             )
