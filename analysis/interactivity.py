@@ -118,21 +118,21 @@ def interactivity_series(
     where: pl.Expr | None = None,
     tick_phase: int | None = None,
 ) -> pl.DataFrame:
-    """One row per change of a thread's score: `ts, utid, comm, score, interactive`.
+    """One row per change of a thread's score: `ts, utid, tid, comm, score, interactive`.
 
     In order of `utid` and `ts` (ns). A score holds until the thread's next row;
     it is null from where on the trace does not tell what the thread did, and from its exit on.
     Arguments and what is raised: see `interactivity`.
     """
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
-    threads = trace.threads.select("utid", "comm").collect()
+    threads = trace.threads.select("utid", "tid", "comm").collect()
     return (
         # Of the scores of one instant only the last ever held; an end comes after it.
         points.group_by("utid", "ts", pl.col("score").is_null().alias("ends"), maintain_order=True)
         .last()
         .join(threads, on="utid", how="left", maintain_order="left")
         .sort("utid", "ts", maintain_order=True)
-        .select("ts", "utid", "comm", "score", "interactive")
+        .select("ts", "utid", "tid", "comm", "score", "interactive")
     )
 
 
@@ -161,10 +161,12 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     if row["is_interactive"] and row["transitions"] <= 1:
         return f"{scheduler} would call {who} interactive from {since} on ({score})"
     share = units.percent(row["interactive_frac"])
+    changes = row["transitions"]
+    times = "once" if changes == 1 else f"{units.count(changes)} times"
     end = "is" if row["is_interactive"] else "is not"
     return (
         f"{scheduler} would call {who} interactive {share} of the time, first at {since},"
-        f" changing its mind {units.count(row['transitions'])} times; it {end} at the end ({score})"
+        f" changing its mind {times}; it {end} at the end ({score})"
     )
 
 

@@ -397,6 +397,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--isolated", "one"],
         ["--isolated", "9"],
         ["--isolated"],
+        ["--by", "comm", "--returns"],
         ["--comm", "nobody"],
     ],
 )

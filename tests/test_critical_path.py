@@ -245,7 +245,7 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
         "at time kind thread tid CPU ended",
         "0.000001 s 3 ns wait client 103 0 got the CPU",
         "0.000001 s 95 ns run client 103 0 end of the path",
-        "(11 earlier steps)",
+        "(11 earlier steps; give a larger --top)",
     ]
     assert cli.main([*words, "--by", "kind", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "kind,n,dur,share"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -117,6 +118,25 @@ def test_each_format_parses_and_says_the_same(
         assert len(document["rows"]) == len(table) - 1
         if document["rows"]:
             assert list(document["rows"][0]) == table[0]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["blame --victims 1", "fairness", "idle --by tid", "starvation --threshold 50ms", "wakers"],
+)
+def test_programs_get_all_rows_of_what_is_cut_for_people(
+    question: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table ends where a screen does and says so; a program is not told less in silence."""
+    command, *options = question.split()
+    words = [command, str(SOURCES["linux"]), *options]
+    _, out, _ = answer(words, cache, capsys)
+    [left_out] = re.findall(r"^\(([\d,]+) .*give a larger --top\)$", out, re.MULTILINE)
+    _, out, _ = answer([*words, "--format", "csv"], cache, capsys)
+    rows = len(list(csv.reader(io.StringIO(out)))) - 1
+    assert rows == (10 if command in ("blame", "starvation") else 20) + int(left_out)
+    _, out, _ = answer([*words, "--top", "5", "--format", "csv"], cache, capsys)
+    assert len(list(csv.reader(io.StringIO(out)))) - 1 == 5
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

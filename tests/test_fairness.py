@@ -404,11 +404,25 @@ def test_the_table(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--top", "2") == 0
     out = capsys.readouterr().out
     assert "fair: Jain's index 0.840" in out
-    assert "1 more rows, closer to their due" in out
+    assert "(1 more row, closer to their due; give a larger --top)" in out
     assert "weights: groups are not known" in out
     assert run(folder, "--by", "process", "--per", "machine") == 0
     assert "pid" in capsys.readouterr().out
     assert run(folder, "--cpu", "0") == 0
+
+
+def test_top_over_time_is_of_threads(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their whole lines, the one that was ever furthest off first; for programs, all."""
+    assert run(folder, "--every", "50ms", "--format", "csv") == 0
+    frame = pl.read_csv(io.StringIO(capsys.readouterr().out))
+    furthest = frame.sort(pl.col("lag").abs(), descending=True)["tid"][0]
+    assert frame["tid"].n_unique() == 3
+    assert run(folder, "--every", "50ms", "--top", "1", "--format", "csv") == 0
+    one = pl.read_csv(io.StringIO(capsys.readouterr().out))
+    assert one["tid"].unique().to_list() == [furthest]
+    assert one.height == 3
+    assert run(folder, "--every", "50ms", "--top", "1") == 0
+    assert "(2 more threads, never as far off; give a larger --top)" in capsys.readouterr().out
 
 
 def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -426,6 +440,7 @@ def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--top", "0"], "--top 0"),
         (["--every", "never"], "'never' is not a duration"),
         (["--every", "1ms", "--cpu", "0"], "--every with --cpu"),
+        (["--every", "1ms", "--by", "process"], "--every with --by process"),
         (["--comm", "nobody"], "nobody"),
     ],
 )

@@ -164,11 +164,12 @@ def test_children_inherit_and_parents_pay() -> None:
     trace = of_states(lives, threads=family)
     series = ss.interactivity_series(trace, set=ROUND)
     # 100 + 5 ms against 400, which is at most 500 ms together but for 5: ratio 1.
-    assert series.filter(pl.col("utid") == 2).row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
+    told = series.drop("tid").filter(pl.col("utid") == 2)
+    assert told.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
     frame = ss.interactivity(trace, set=ROUND)
     child, parent = frame.filter(utid=2).row(0, named=True), frame.filter(utid=1).row(0, named=True)
     assert child["score"] == 50 * 165 // 400
-    assert series.filter(pl.col("utid") == 2).row(-1) == (570 * MS, 2, "", None, None)
+    assert told.row(-1) == (570 * MS, 2, "", None, None)
     # The fork costs a tick; 10 ms of its own; at 570 comes all that the child ran.
     assert parent["score"] == 50 * (100 + 1 + 10 + 165) // 400
     assert series.filter(pl.col("utid") == 1).row(-1)[0] == 570 * MS
@@ -450,7 +451,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(document["sentences"]) == 1
     assert cli.main(["interactivity", sched, "--series", "--format", "csv", "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["ts,utid,comm,score,interactive", "0,1,periodic-0,50,false"]
+    assert lines[:2] == ["ts,utid,tid,comm,score,interactive", "0,1,1000,periodic-0,50,false"]
     assert len(lines) == 3
 
 
@@ -461,6 +462,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["--set", "interact"],
         ["--cpu", "9"],
         ["--sort", "picks"],
+        ["--sort", "score", "--series"],
         ["--top", "0"],
         ["--tid", "9"],
     ],

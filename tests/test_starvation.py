@@ -644,12 +644,21 @@ def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["time"].sum() == 300 * MS
 
 
+def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--culprits"]):
+        assert run(folder, "--threshold", "100s", *words) == 0
+        lines = capsys.readouterr().out.rstrip().splitlines()
+        assert len(lines) == 3
+        assert lines[-1].startswith("0 episodes of 100s or more")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--threshold", "soon"], "'soon' is not a duration"),
         (["--share", "0"], "share=0"),
         (["--top", "0"], "--top 0"),
+        (["--turn", "5ms"], "--turn 5ms"),
         (["--comm", "nobody"], "nobody"),
         (["--cpu", "9"], "--cpu 9"),
     ],

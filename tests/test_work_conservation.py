@@ -177,6 +177,28 @@ def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
     assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "c").height == 0
 
 
+def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
+    """b and d are put on CPU 0, which idles as CPU 1 does; either may be the one it picks up."""
+    trace = played(
+        """
+        0   cpu0: x S -> idle
+        0   cpu1: y S -> idle
+        100 cpu0: enqueued b on 0 by idle
+        100 cpu0: enqueued d on 0 by idle
+        300 cpu0: idle -> b
+        300 cpu1: idle -> d
+        400 cpu0: b S -> x
+        """,
+        window=(0, 400),
+    )
+    assert machine(trace)["wasted"] == 200
+    frame = ss.idle_episodes(trace, longer_than=0)
+    assert frame.rows() == [(1, 100, 200, 200, "1", 200, None, None, None, None, None, None)]
+    assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "b").height == 0
+    axes = ss.plot_idle_episodes(frame)
+    assert axes.texts[0].get_text() == "several; CPU 1 idle 200 ns"
+
+
 def test_preempted_beside_an_idle_cpu_and_not_pulled() -> None:
     """b is preempted at 100 while CPU 1 idles; d waits since 20 when CPU 1 becomes idle at 50."""
     frame = ss.idle_episodes(
@@ -339,6 +361,11 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert last == "2 0.000001 s 200 ns 200 ns 1 b 104 0 200 ns placed"
 
 
+def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["idle", sched, "--top", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "(1 more row; give a larger --top)"
+
+
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["idle", sched, "--by", "comm", "--comm", "b", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -356,6 +383,8 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--by", "cpu", "--comm", "b"],
         ["--cpu", "0", "--by", "tid"],
         ["--episodes", "--top", "0"],
+        ["--episodes", "--by", "comm"],
+        ["--longer-than", "1ms"],
         ["--episodes", "--longer-than", "soon"],
         ["--by", "tid", "--comm", "nobody"],
     ],

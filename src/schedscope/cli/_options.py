@@ -55,6 +55,18 @@ def groups(text: str, known: Collection[str]) -> list[str]:
     return by
 
 
+def add_top(parser: argparse.ArgumentParser, rows: int, *, what: str) -> None:
+    """`--top` of a table that is long as a rule: `rows` for people, everything for programs."""
+    parser.add_argument(
+        "--top", type=int, metavar="N", help=f"only {what} (default: {rows} in a table, else all)"
+    )
+
+
+def top(args: argparse.Namespace, rows: int) -> int | None:
+    """How many rows of such a table to show; None for all."""
+    return args.top or (rows if args.format == "table" else None)
+
+
 def check_top(args: argparse.Namespace, what: str = "rows") -> None:
     """Raises `UsageError` for a `--top` that leaves nothing."""
     if args.top is not None and args.top < 1:

@@ -69,9 +69,9 @@ def emit(
         document = {**(about or {}), "rows": frame.to_dicts()}
         _write(json.dumps(document, ensure_ascii=False, indent=1, default=str) + "\n")
     else:
-        parts = [*head]
-        parts += [*table(frame, columns or columns_of(frame), width=width())]
-        parts += [*foot]
+        columns = columns_of(frame) if columns is None else columns
+        # No columns: the lines around say it all.
+        parts = [*head, *(table(frame, columns, width=width()) if columns else []), *foot]
         _write("\n".join(parts) + "\n")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
+from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         metavar="COLUMN,...",
-        default="comm",
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
@@ -78,8 +78,10 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.residency import residency
     from schedscope.analysis.topology import cpu_text
 
-    by = _options.groups(args.by, GROUPS)
+    by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
+    if args.by and (args.returns or args.outside or args.isolated is not None):
+        raise UsageError("--by with --returns, --outside or --isolated", "one of them")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     head = [*_headline.headline(trace)]
@@ -115,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "table" and args.returns:
         shown = _labelled(shown)
     if shown.height < rows and not args.returns:
-        foot.append(f"({rows - shown.height} more rows; give a larger --top)")
+        foot.append(f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
     _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
     return 0
 
@@ -157,8 +159,8 @@ def _leaked(frame: pl.DataFrame, cpus: str) -> str:
     leaks = frame.filter("leak")
     unknown = frame.filter(pl.col("leak").is_null())
     text = (
-        f"isolated: {cpus}; {units.count(leaks['utid'].n_unique())} threads that could have run"
-        f" elsewhere ran there for {units.duration(int(leaks['running'].sum()))}"
+        f"isolated: {cpus}; {units.several(leaks['utid'].n_unique(), 'thread')} that could have"
+        f" run elsewhere ran there for {units.duration(int(leaks['running'].sum()))}"
     )
     if unknown.height:
         count = units.count(unknown["utid"].n_unique())
@@ -172,8 +174,9 @@ def _outside(trace: Trace, frame: pl.DataFrame) -> str:
     if not trace.threads.select(has=(_mask().is_not_null()).any()).collect().item():
         return "the trace has no masks"
     return (
-        f"{units.count(int(frame['runs'].sum()))} runs of {units.count(frame['utid'].n_unique())}"
-        " threads on CPUs outside of their masks; a mask may have changed since"
+        f"{units.several(int(frame['runs'].sum()), 'run')} of"
+        f" {units.several(frame['utid'].n_unique(), 'thread')} on CPUs outside of recorded masks;"
+        " a mask may have changed since"
     )
 
 

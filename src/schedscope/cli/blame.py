@@ -46,13 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--together", action="store_true", help="all selected threads as one victim"
     )
-    parser.add_argument(
-        "--top",
-        type=int,
-        metavar="N",
-        default=10,
-        help="only the N antagonists that ran longest, for each victim (default: 10)",
-    )
+    _options.add_top(parser, 10, what="the N antagonists that ran longest, for each victim")
     _options.add_selection(parser, what="victims")
     _options.add_format(parser)
 
@@ -69,13 +63,14 @@ def run(args: argparse.Namespace) -> int:
     victims = None if args.together else args.victims or 3
     frame = antagonists(trace, where=where, by=args.by, victims=victims, together=args.together)
     keys = [name for name in frame.columns if name.startswith("victim_")]
-    shown = frame.head(args.top)
-    if keys:
-        shown = frame.group_by(keys, maintain_order=True).head(args.top).select(frame.columns)
+    top = _options.top(args, 10)
+    shown = frame[:top]
+    if keys and top:
+        shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
     foot = []
     if len(shown) < len(frame):
         rest = len(frame) - len(shown)
-        foot.append(f"({units.count(rest)} antagonists who ran less; give a larger --top)")
+        foot.append(f"({units.several(rest, 'antagonist')} who ran less; give a larger --top)")
     if not len(frame):
         foot.append("nobody selected waited for a CPU")
     if "no_queue" in shown["kind"]:

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
     if args.by == "step":
         frame = path if args.top is None else path.tail(args.top)
         if len(frame) < len(path):
-            foot.append(f"({units.count(len(path) - len(frame))} earlier steps)")
+            foot.append(
+                f"({units.several(len(path) - len(frame), 'earlier step')}; give a larger --top)"
+            )
         columns = _step_columns(trace.origin)
     else:
         keys = ["kind"] if args.by == "kind" else ["comm", "tid", "utid", "kind"]
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         rows = len(frame)
         frame = frame.head(args.top) if args.top else frame
         if len(frame) < rows:
-            foot.append(f"({rows - len(frame)} more rows; give a larger --top)")
+            foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
         columns = [
             *([] if args.by == "kind" else [Column("comm"), Column("tid", kind="id")]),
             Column("kind", kind="text"),

@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     shown = frame.head(args.top) if args.top else frame
     foot = []
     if shown.height < rows:
-        foot.append(f"{units.count(rows - shown.height)} more rows; --top {rows} shows all")
+        foot.append(f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
     if not of_threads:
         foot += _notes(frame)
     _output.emit(

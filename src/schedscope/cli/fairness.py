@@ -47,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every", metavar="TIME", help="the lag of each thread over time, a row for each so often"
     )
-    parser.add_argument(
-        "--top", type=int, default=20, metavar="N", help="only the N furthest off (default: 20)"
-    )
+    _options.add_top(parser, 20, what="the N furthest off")
     _options.add_selection(parser)
     _options.add_format(parser)
 
@@ -63,8 +61,11 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.weights import weight_notes
 
     _options.check_top(args)
+    top = _options.top(args, 20)
     if args.every and args.cpu:
         raise UsageError("--every with --cpu", "one of them", "the lag over time is over all CPUs")
+    if args.every and args.by not in (None, "thread"):
+        raise UsageError(f"--every with --by {args.by}", "one of them", "it has rows of threads")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     notes = weight_notes(trace)
@@ -72,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
     head = [*_headline.headline(trace)]
     if args.every:
         frame = lag(trace, every=args.every, per=args.per, where=where)
+        farthest = pl.col("lag").abs().max()
+        threads = frame.group_by("utid", maintain_order=True).agg(farthest)
+        order = threads.sort("lag", descending=True, maintain_order=True)["utid"][:top]
+        shown = order.to_frame().join(frame, on="utid", how="left", maintain_order="left_right")
+        foot = _more(threads.height - order.len(), "more thread", "never as far off")
         columns = [
             Column("ts", "at", "at", origin=trace.window[0]),
             Column("comm"),
@@ -80,14 +86,9 @@ def run(args: argparse.Namespace) -> int:
             Column("due", kind="time"),
             Column("received", kind="time"),
         ]
-        _output.emit(
-            frame,
-            args.format,
-            columns=columns,
-            about=about,
-            head=[*head, ""],
-            foot=[f"weights: {note}" for note in notes],
-        )
+        about["rows_in_all"] = frame.height
+        foot += [f"weights: {note}" for note in notes]
+        _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
         return 0
     threads = fairness(trace, per=args.per, where=where)
     index = jain_of(threads)
@@ -95,13 +96,9 @@ def run(args: argparse.Namespace) -> int:
     head += [*_jain(index), ""]
     everyone = summed(threads, args.by)
     furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
-    frame = furthest.head(args.top).sort("lag", descending=True, maintain_order=True)
-    foot = []
-    if everyone.height > frame.height:
-        foot.append(
-            f"({units.count(everyone.height - frame.height)} more rows, closer to their due;"
-            " give a larger --top)"
-        )
+    frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
+    about["rows_in_all"] = everyone.height
+    foot = _more(everyone.height - frame.height, "more row", "closer to their due")
     if unplaced := int(threads["unplaced"].sum()):
         foot.append(f"not in it: {units.duration(unplaced)} of waiting on no known queue")
     foot += [f"weights: {note}" for note in notes]
@@ -109,6 +106,10 @@ def run(args: argparse.Namespace) -> int:
         frame, args.format, columns=_columns(frame, args.by), about=about, head=head, foot=foot
     )
     return 0
+
+
+def _more(rest: int, what: str, why: str) -> list[str]:
+    return [f"({units.several(rest, what)}, {why}; give a larger --top)"] if rest else []
 
 
 def _jain(index: pl.DataFrame) -> list[str]:

@@ -43,12 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--longer-than",
         metavar="TIME",
-        default="1ms",
         help="only episodes of this length or longer (default: 1ms)",
     )
-    parser.add_argument(
-        "--top", type=int, metavar="N", help="only the first N rows, or episodes (default: 20)"
-    )
+    _options.add_top(parser, 20, what="the first N rows, or episodes")
     _options.add_selection(parser)
     _options.add_format(parser)
 
@@ -60,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.work_conservation import idle_episodes, wasted_time
 
     _options.check_top(args)
+    if args.longer_than and not args.episodes:
+        raise UsageError("--longer-than", "--episodes with it: those are what it chooses from")
+    if args.by and args.episodes:
+        raise UsageError(f"--by {args.by} with --episodes", "one of them")
     args.by = args.by or ("tid" if args.comm or args.pid or args.tid else "cpu")
     about_threads = args.episodes or args.by != "cpu"
     if not about_threads and (args.comm or args.pid or args.tid):
@@ -73,20 +74,20 @@ def run(args: argparse.Namespace) -> int:
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     machine = wasted_time(trace).row(0, named=True)
-    top = args.top or 20
-    foot = []
+    top = _options.top(args, 20)
+    about: dict[str, Any] = {**_headline.about(trace), "machine": machine}
+    foot: list[str] = []
     if args.episodes:
-        frame = idle_episodes(trace, longer_than=args.longer_than, top=top, where=where)
+        frame = idle_episodes(trace, longer_than=args.longer_than or "1ms", top=top, where=where)
         columns = _episode_columns(trace.origin)
     else:
         frame = wasted_time(trace, by=args.by, where=where if about_threads else None)
         if where is not None and not about_threads:
             frame = frame.filter(where)
-        rows = len(frame)
-        if about_threads:
-            frame = frame.head(top)
+        about["rows_in_all"] = rows = len(frame)
+        frame = frame[: top if about_threads else args.top]
         if len(frame) < rows:
-            foot.append(f"({rows - len(frame)} more rows; give a larger --top)")
+            foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
         columns = _cpu_columns(frame) if args.by == "cpu" else _thread_columns(frame)
         if args.by == "cpu" and args.format == "table":
             frame = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         frame,
         args.format,
         columns=columns,
-        about={**_headline.about(trace), "machine": machine},
+        about=about,
         head=[*_headline.headline(trace), *_totals(machine), ""],
         foot=foot,
     )
@@ -153,7 +154,7 @@ def _episode_columns(origin: int) -> list[Column]:
         Column("wasted", kind="time"),
         Column("idle_cpus", "idle CPUs", "right"),
         Column("comm", "waiting"),
-        Column("tid", kind="id"),
+        Column("tid", kind="id", rank=1),
         Column("cpu", "on CPU", "id"),
         Column("waited", kind="time"),
         Column("cause", kind="text"),

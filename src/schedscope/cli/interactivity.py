@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
 from schedscope.errors import UsageError
@@ -73,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     sorts = LAG_SORTS if owes else SORTS
     if args.sort and args.sort not in sorts:
         raise UsageError(f"--sort {args.sort} with --model {args.model}", f"one of {sorts}")
+    if args.sort and args.series:
+        raise UsageError(f"--sort {args.sort} with --series", "one of them: a series is over time")
     args.sort = args.sort or sorts[0]
     given = dict(_setting(text) for text in args.set)
     trace = _options.open_input(args)
@@ -84,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
     rows = frame.height
     frame = frame.head(args.top) if args.top else frame
     origin = trace.window[0]
-    foot = (
-        [f"({rows - frame.height} more rows; give a larger --top)"] if frame.height < rows else []
-    )
+    foot: list[str] = []
+    if frame.height < rows:
+        foot.append(f"({units.several(rows - frame.height, 'more row')}; give a larger --top)")
     about = {**_headline.about(trace), "scheduler": args.model, "rows_in_all": rows}
     if owes:
         about["weights"] = notes
@@ -176,7 +179,7 @@ def _columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]:
         return [
             Column("ts", "at", "at", origin=origin),
             Column("comm"),
-            Column("utid", kind="id"),
+            Column("tid", kind="id"),
             Column("score", kind="right"),
             Column("interactive"),
         ]
@@ -207,7 +210,7 @@ def _lag_columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]
             Column("ts", "at", "at", origin=origin),
             Column("comm"),
             Column("tid", kind="id"),
-            Column("cpu", kind="id"),
+            Column("cpu", "CPU", "id"),
             Column("turn"),
             Column("lag", "owed", "time"),
             Column("eligible"),

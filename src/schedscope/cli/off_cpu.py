@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="reason",
         help="of all threads together, or of each name, thread or process (default: reason)",
     )
-    parser.add_argument(
-        "--top", type=int, metavar="N", default=20, help="only the first N rows (default: 20)"
-    )
+    _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="threads")
     _options.add_format(parser)
 
@@ -52,12 +50,11 @@ def run(args: argparse.Namespace) -> int:
     trace = _options.open_input(args)
     by = {"reason": [], "tid": ["comm", "tid"]}.get(args.by, [args.by])
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
-    shown = frame.head(args.top)
+    shown = frame[: _options.top(args, 20)]
     foot = []
     if len(shown) < len(frame):
-        foot.append(
-            f"({units.count(len(frame) - len(shown))} more rows, of less time; give a larger --top)"
-        )
+        rest = units.several(len(frame) - len(shown), "more row")
+        foot.append(f"({rest}, of less time; give a larger --top)")
     if not len(frame):
         foot.append("nobody selected left a CPU without wanting it")
     elif not frame["kind"].count():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
+from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,15 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="waits K times as long as a fair scheduler would make the thread wait for its turn",
     )
-    parser.add_argument(
-        "--turn", metavar="TIME", default="3ms", help="of this length (default: 3ms)"
-    )
+    parser.add_argument("--turn", metavar="TIME", help="of this length (default: 3ms)")
     parser.add_argument(
         "--lag", metavar="TIME", help="windows in which service fell short of the due by this much"
     )
-    parser.add_argument(
-        "--top", type=int, default=10, metavar="N", help="only the N longest (default: 10)"
-    )
+    _options.add_top(parser, 10, what="the N longest")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--culprits", action="store_true", help="a row for whoever had the CPU in each episode"
@@ -73,12 +70,15 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.weights import weight_notes
 
     _options.check_top(args)
+    top = _options.top(args, 10)
     alone = args.share is None and args.lag is None
+    if args.turn and args.share is None:
+        raise UsageError(f"--turn {args.turn}", "--share K with it: K such turns")
     limits: dict[str, Any] = {
         "threshold": args.threshold or (DEFAULT if alone else None),
         "share": args.share,
         "lag": args.lag,
-        "turn": args.turn,
+        "turn": args.turn or "3ms",
     }
     trace = _options.open_input(args)
     where = _options.where(args, trace)
@@ -92,12 +92,12 @@ def run(args: argparse.Namespace) -> int:
             trace, by="comm" if args.by == "comm" else "thread", where=where, **limits
         )
         by = by.filter(by["n"] > 0)
-        shown = by.head(args.top)
+        shown = by[:top]
         foot = [*_more(by.height - shown.height), *foot]
         columns = _summary_columns(shown, trace.window[0])
         _output.emit(shown, args.format, columns=columns, about=about, head=head, foot=foot)
         return 0
-    frame = starvation(trace, where=where, top=args.top, **limits)
+    frame = starvation(trace, where=where, top=top, **limits)
     head += [*frame["story"].to_list(), ""] if frame.height else []
     foot = [*_more(total["n"] - frame.height), *_foot(frame), *foot]
     if args.culprits:
@@ -136,7 +136,7 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
 
 
 def _more(n: int) -> list[str]:
-    return [f"({units.count(n)} more rows; give a larger --top)"] if n > 0 else []
+    return [f"({units.several(n, 'more row')}; give a larger --top)"] if n > 0 else []
 
 
 def _foot(frame: pl.DataFrame) -> list[str]:

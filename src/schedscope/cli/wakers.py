@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="comm",
         help="wakers and woken by name, thread or process (default: comm)",
     )
-    parser.add_argument(
-        "--top", type=int, metavar="N", default=20, help="only the first N rows (default: 20)"
-    )
+    _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="woken threads")
     _options.add_format(parser)
 
@@ -47,10 +45,12 @@ def run(args: argparse.Namespace) -> int:
     _options.check_top(args)
     trace = _options.open_input(args)
     frame = wakers(trace, by=args.by, where=_options.where(args, trace))
-    shown = frame.head(args.top)
+    shown = frame[: _options.top(args, 20)]
     foot = []
     if len(shown) < len(frame):
-        foot.append(f"({units.count(len(frame) - len(shown))} rarer pairs; give a larger --top)")
+        foot.append(
+            f"({units.several(len(frame) - len(shown), 'rarer pair')}; give a larger --top)"
+        )
     if not len(frame):
         foot.append("nobody selected was woken")
     about = {**_headline.about(trace), "rows_in_all": len(frame)}
