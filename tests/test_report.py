@@ -18,6 +18,7 @@ from ledgers import ledger, played
 import schedscope as ss
 from schedscope import cli
 from schedscope.errors import UsageError
+from schedscope.report.figures import write_figures
 from schedscope.report.focus import focus
 from schedscope.report.page import page
 from schedscope.report.summary import summary
@@ -195,6 +196,27 @@ def test_the_page_says_the_numbers() -> None:
         assert section in words
 
 
+def test_figures_as_files_are_those_of_the_page(
+    starved: ss.Trace, whole: str, tmp_path: Path
+) -> None:
+    assert len(write_figures(starved, tmp_path)) == whole.count("<figure")
+    assert len(list(tmp_path.glob("*.png"))) == whole.count("<figure")
+
+
+def test_the_worst_stretches_are_in_the_page_with_cpus_threads_and_causes(whole: str) -> None:
+    section = whole.partition('<section id="idle">')[2].partition("</section>")[0]
+    assert "The stretches in which most was wasted" in section
+    assert "<th>why" in section
+    assert re.search(r"<td[^>]*>(placed|preempted|not_pulled)", section)
+
+
+def test_what_weights_rest_on_is_said_in_the_page(whole: str) -> None:
+    """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
+    assert "Weights are those of Linux's nice levels" in html.unescape(whole)
+    text = page(ss.open(FIXTURES / "freebsd-ule-synthetic.capture"))
+    assert "None are known for FreeBSD" in text
+
+
 def test_a_hostile_name_stays_text() -> None:
     """A thread may call itself anything; fifteen bytes of markup among it."""
     trace = ledger("<script>x wake 100 -> 200 cpu0", window=WINDOW)
@@ -267,6 +289,9 @@ def test_the_command_writes_page_and_figures(
     assert cli.main(words) == 0
     assert "- Threads waited" in capsys.readouterr().out
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert len(list((tmp_path / "figures").glob("*.png"))) == 4
+    assert {path.stem for path in (tmp_path / "figures").glob("*.png")} == {
+        *("latency-by-comm", "latency-over-time", "latency-survival", "worst-waits"),
+        *("cpu-time", "queue-depth", "residency"),
+    }
     assert cli.main(words) == 2  # it exists
     assert cli.main([*words, "--force"]) == 0

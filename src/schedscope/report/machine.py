@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 import polars as pl
+from matplotlib.axes import Axes
 
 from schedscope import units
 from schedscope.analysis.check import check, verdict
@@ -35,7 +36,7 @@ def time(trace: Trace) -> Section:
         Column("busy", kind="time"),
         Column("idle", kind="time"),
         Column("unknown", "not known", "time"),
-        Column("busy_frac", "busy", "share"),
+        Column("busy_frac", "of known", "share"),
         Column("switches", kind="count"),
         Column("switches_hz", "per second", "fixed"),
         Column("n_voluntary", "voluntary", "count"),
@@ -58,10 +59,6 @@ def time(trace: Trace) -> Section:
 
 def cpus(trace: Trace) -> Section:
     """How many wanted each CPU, and how long they waited for it."""
-    # Of more steps than there are pixels only means and maxima can be seen.
-    many = trace.states.select(pl.len()).collect().item() > _MANY
-    steps = queue_depth_parts(trace) if many else queue_depth(trace)
-    depth = plot_queue_depth(steps, origin=trace.origin)
     frame = runqueue_latency(trace, by="cpu").sort("cpu")
     columns = [Column("cpu", kind="id"), *latency_columns("cpu", trace)[1:]]
     return Section(
@@ -70,9 +67,18 @@ def cpus(trace: Trace) -> Section:
         "Above: how many threads wanted each CPU over time, the mean of each pixel dark and the"
         " most of it light. Below, a wait counts where it ended: on the CPU that the thread then"
         " ran on.",
-        figure(depth, "threads that wanted each CPU", "cpus") + table(frame, columns, "cpus"),
+        figure(depth(trace), "threads that wanted each CPU", "cpus")
+        + table(frame, columns, "cpus"),
         ("queue", "latency --by cpu"),
     )
+
+
+def depth(trace: Trace) -> Axes:
+    """The queues over time."""
+    # Of more steps than there are pixels only means and maxima can be seen.
+    many = trace.states.select(pl.len()).collect().item() > _MANY
+    steps = queue_depth_parts(trace) if many else queue_depth(trace)
+    return plot_queue_depth(steps, origin=trace.origin)
 
 
 def idle(trace: Trace) -> Section:
@@ -102,6 +108,8 @@ def idle(trace: Trace) -> Section:
         body += figure(drawn, "avoidable waiting by thread name", "idle") + table(
             names, columns, "idle"
         )
+    if machine["wasted"]:
+        body += _episodes(trace)
     return Section(
         "idle",
         "Did CPUs idle while threads waited?",
@@ -129,7 +137,8 @@ def _episodes(trace: Trace) -> str:
     return (
         "<p>The stretches in which most was wasted, and who waited longest in each: put on a busy"
         " CPU (<em>placed</em>), pushed off one (<em>preempted</em>) or left where it was by a CPU"
-        " that became idle (<em>not_pulled</em>).</p>" + table(rows, columns)
+        " that became idle (<em>not_pulled</em>). Without a name: several did, on the queue of a"
+        " CPU that idled, too.</p>" + table(rows, columns)
     )
 
 

@@ -10,11 +10,12 @@ from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.once import once
 from schedscope.analysis.residency import residency
+from schedscope.analysis.weights import weight_notes
 from schedscope.cli._output import Column
 from schedscope.plot.affinity import plot_residency
 from schedscope.plot.fairness import plot_fairness
 from schedscope.plot.migration import plot_migration_matrix
-from schedscope.report.section import Section, figure
+from schedscope.report.section import Section, figure, prose
 from schedscope.report.table import table
 from schedscope.trace import Trace
 
@@ -148,11 +149,13 @@ def fair(trace: Trace) -> Section:
         Column("ratio", "got of its due", "share"),
     ]
     drawn = plot_fairness(frame, top=12)
+    notes = ". ".join(note[0].upper() + note[1:] for note in weight_notes(trace))
     return Section(
         "fair",
         title,
         intro,
-        table(classes, columns)
+        f"<p>{prose(notes)}.</p>"
+        + table(classes, columns)
         + figure(drawn, "shares due and received", "fair")
         + table(behind, rows, "fair"),
         ("fairness",),
