@@ -58,6 +58,29 @@ def utid(trace: ss.Trace, comm: str) -> int:
     return int(trace.threads.filter(comm=comm).collect()["utid"][0])
 
 
+def test_who_gets_a_cpu_at_once_was_woken_all_the_same() -> None:
+    """In no time: a timer wakes `work`, which makes `child`; a simulation may have that."""
+    trace = played(
+        """
+        0   cpu0: work S -> idle
+        0   cpu1: x S -> idle
+        100 cpu0: waking work on 0 during idle0
+        100 cpu0: enqueued work on 0 during idle0
+        100 cpu0: idle -> work
+        300 cpu0: new child on 1 by work
+        300 cpu1: idle -> child
+        400 cpu0: work S -> idle
+        """,
+        window=(0, 500),
+    )
+    path = ss.critical_path(trace, utid=utid(trace, "child"))
+    assert path.select("ts", "dur", "kind", "comm", "ended").rows() == [
+        (0, 100, "sleep", "work", "woken"),
+        (100, 200, "run", "work", "woke"),
+        (300, 200, "run", "child", "end"),
+    ]
+
+
 def steps(trace: ss.Trace, begin: int | None, end: int | None, comm: str) -> list[str]:
     """`50..60 run a@0 woke b`."""
     return [

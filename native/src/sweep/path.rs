@@ -300,13 +300,26 @@ pub fn walk(
     let mut met = BTreeSet::from([at]);
     // The path may begin in a sleep; later only an interrupt's wakeup makes it.
     let mut external = true;
+    let parent = |utid: u32| parents.get(utid as usize).copied().flatten();
     let mut turns = 0usize;
     while t > begin {
         turns += 1;
         if turns.is_multiple_of(PULSE) {
             pulse()?;
         }
-        let Some(life) = lives.at(at, t) else { break };
+        let Some(life) = lives.at(at, t) else {
+            // It is new, and got a CPU at once: nothing of it was before.
+            let made = lives
+                .wait(at, t)
+                .filter(|wait| wait.ready == t && wait.cause == NEW);
+            let by = made.and_then(|wait| wait.waker.or_else(|| parent(at)));
+            let Some(by) = by.filter(|by| *by >= idle && !met.contains(by)) else {
+                break;
+            };
+            (ended, other, at) = (Ended::Woke, Some(at), by);
+            met.insert(at);
+            continue;
+        };
         let ts = life.ts.max(begin);
         if life.state == RUNNING {
             steps.push(Step {
@@ -326,17 +339,17 @@ pub fn walk(
                 let wait = if life.lost || life.until > t {
                     None
                 } else {
-                    lives.wait(at, t)
+                    lives.wait(at, t).filter(|wait| wait.ready == t)
                 };
-                let waker = wait
-                    .filter(|wait| wait.ready == t)
-                    .and_then(|wait| wait.waker);
-                let Some(waker) = waker.filter(|waker| *waker >= idle && !met.contains(waker))
-                else {
-                    break;
-                };
-                (ended, other, at) = (Ended::Woke, Some(at), waker);
-                met.insert(at);
+                match wait.map(|wait| (wait.cause, wait.waker.filter(|waker| *waker >= idle))) {
+                    Some((_, Some(waker))) if !met.contains(&waker) => {
+                        (ended, other, at) = (Ended::Woke, Some(at), waker);
+                        met.insert(at);
+                    }
+                    // An interrupt did, and it got a CPU at once.
+                    Some((WAKE, None)) => (ended, other, external) = (Ended::Woken, None, true),
+                    _ => break,
+                }
                 continue;
             }
             steps.push(Step {
@@ -395,7 +408,7 @@ pub fn walk(
                 Some(wait) if ts == life.ts => {
                     let mut waker = wait.waker;
                     if waker.is_none() && wait.cause == NEW {
-                        waker = parents.get(at as usize).copied().flatten();
+                        waker = parent(at);
                     }
                     if lives
                         .at(at, ts)
