@@ -118,7 +118,9 @@ def interactivity_series(
     where: pl.Expr | None = None,
     tick_phase: int | None = None,
 ) -> pl.DataFrame:
-    """One row per change of a thread's score: `ts, utid, tid, comm, score, interactive`.
+    """One row per change of a thread's score.
+
+    Columns: `ts, utid, tid, comm, score, interactive`, and `scheduler`, as it was asked for.
 
     In order of `utid` and `ts` (ns). A score holds until the thread's next row;
     it is null from where on the trace does not tell what the thread did, and from its exit on.
@@ -132,7 +134,7 @@ def interactivity_series(
         .last()
         .join(threads, on="utid", how="left", maintain_order="left")
         .sort("utid", "ts", maintain_order=True)
-        .select("ts", "utid", "tid", "comm", "score", "interactive")
+        .select(*("ts", "utid", "tid", "comm", "score", "interactive"), scheduler=pl.lit(scheduler))
     )
 
 

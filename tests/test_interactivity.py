@@ -164,7 +164,7 @@ def test_children_inherit_and_parents_pay() -> None:
     trace = of_states(lives, threads=family)
     series = ss.interactivity_series(trace, set=ROUND)
     # 100 + 5 ms against 400, which is at most 500 ms together but for 5: ratio 1.
-    told = series.drop("tid").filter(pl.col("utid") == 2)
+    told = series.drop("tid", "scheduler").filter(pl.col("utid") == 2)
     assert told.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
     frame = ss.interactivity(trace, set=ROUND)
     child, parent = frame.filter(utid=2).row(0, named=True), frame.filter(utid=1).row(0, named=True)
@@ -451,7 +451,10 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(document["sentences"]) == 1
     assert cli.main(["interactivity", sched, "--series", "--format", "csv", "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["ts,utid,tid,comm,score,interactive", "0,1,1000,periodic-0,50,false"]
+    assert lines[:2] == [
+        "ts,utid,tid,comm,score,interactive,scheduler",
+        "0,1,1000,periodic-0,50,false,ule",
+    ]
     assert len(lines) == 3
 
 
@@ -480,9 +483,15 @@ def test_the_command_refuses(
 def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     frame = ss.interactivity_series(trace)
     axes = ss.plot_interactivity(frame)
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["periodic-1", "periodic-0"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        "periodic-1 1001",
+        "periodic-0 1000",
+    ]
     assert isinstance(axes.figure, Figure)
     axes.figure.savefig(io.BytesIO(), format="png")
+    assert axes.get_title(loc="left") == "Interactivity by ule; a full lane is 100"
+    bonus = ss.plot_interactivity(ss.interactivity_series(trace, "o1"))
+    assert bonus.get_title(loc="left") == "Interactivity by o1; a full lane is 10"
     one = ss.plot_interactivity(frame, top=1)
     assert "1 steadier" in one.get_title(loc="left")
     assert ss.plot_interactivity(frame.clear()) is not None

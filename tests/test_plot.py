@@ -120,6 +120,38 @@ def test_an_empty_trace_can_be_drawn() -> None:
     rendered(ss.plot_worst_waits(ss.worst_waits(trace)))
 
 
+@pytest.mark.parametrize("waits", [(12_000, 12_001), (12_000, 17_000), (12_000, 700_000)])
+def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> None:
+    """Between powers of ten there was none, and next to each other all said the same."""
+    rows = "".join(
+        f"    a wake {i}000000 -> {i}{wait:06} cpu0\n" for i, wait in enumerate(waits, 1)
+    )
+    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(rows), by="comm"))
+    rendered(axes)
+    low, high = axes.get_xlim()
+    labels = [
+        label.get_text()
+        for tick, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= tick <= high
+    ]
+    assert len(labels) >= 2
+    assert len(set(labels)) == len(labels)
+
+
+def test_nothing_to_draw_is_said_without_a_scale() -> None:
+    trace = ledger(WORLD)
+    for axes, said in (
+        (ss.plot_off_cpu(ss.off_cpu(trace)), "nobody was"),
+        (
+            ss.plot_migration_rates(ss.migration_summary(trace, "cause", every="1us").clear()),
+            "there were none",
+        ),
+    ):
+        rendered(axes)
+        assert [text.get_text() for text in axes.texts] == [said]
+        assert not len(axes.get_xticks())
+
+
 def test_panels_share_their_scale() -> None:
     from schedscope.plot.style import panels
 

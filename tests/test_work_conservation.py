@@ -406,6 +406,7 @@ def test_the_figures(trace: ss.Trace) -> None:
     axes = ss.plot_wasted_time(ss.wasted_time(trace, by="comm"), top=1)
     assert "1 more not drawn" in axes.get_title(loc="left")
     axes = ss.plot_idle_episodes(ss.idle_episodes(trace, longer_than=0))
+    assert max(axes.get_xticks()) < 950e-9 < axes.get_xlim()[1]  # the last one ends at 900
     assert "b on CPU 0; CPU 1 idle 200 ns" in [text.get_text() for text in axes.texts]
     figure = axes.figure
     assert isinstance(figure, Figure)

@@ -7,9 +7,12 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from schedscope import units
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
 
-_COLUMNS = ("ts", "utid", "comm", "score", "interactive")
+_COLUMNS = ("ts", "utid", "tid", "comm", "score", "interactive", "scheduler")
+# The highest score there is: ULE's, unless the scheduler is named here.
+_HIGHEST = {"o1": 10}
 _INTERACTIVE, _BATCH = COLORS[2], COLORS[1]
 # Above this many changes a lane shows the last one of each of as many columns.
 _PIXELS = 2000
@@ -36,18 +39,22 @@ def plot_interactivity(
     flips = (pl.col("interactive") != pl.col("interactive").shift()).fill_null(False).sum()
     ranked = (
         frame.group_by("utid", maintain_order=True)
-        .agg(comm=pl.col("comm").last(), flips=flips, changes=pl.len(), best=pl.col("score").max())
+        .agg(
+            pl.col("comm", "tid").last(), flips=flips, changes=pl.len(), best=pl.col("score").max()
+        )
         .filter(pl.col("best").is_not_null())
         .sort("flips", "changes", "utid", descending=[True, True, False])
     )
     chosen = ranked.head(top).sort("utid")
-    highest = max([100, *ranked["best"].to_list()])
+    schedulers = frame["scheduler"].unique().to_list()
+    least = max((_HIGHEST.get(name, 100) for name in schedulers), default=100)
+    highest = max([least, *ranked["best"].to_list()])
     last: int = until if until is not None else max(frame["ts"].to_list(), default=origin)
     with canvas(ax, height=1.8 + 0.55 * max(chosen.height, 1)) as axes:
         for lane, utid in enumerate(chosen["utid"]):
             rows = frame.filter(pl.col("utid") == utid).sort("ts", maintain_order=True)
             _lane(axes, rows, chosen.height - 1 - lane, 0.85 / highest, origin, last)
-        names = [comm or f"thread {utid}" for utid, comm in chosen.select("utid", "comm").rows()]
+        names = [_name(*row) for row in chosen.select("utid", "comm", "tid").rows()]
         axes.set_yticks([y + 0.42 for y in range(len(names))], names[::-1])
         axes.set_ylim(-0.05, max(len(names), 1))
         axes.tick_params(axis="y", length=0)
@@ -56,7 +63,8 @@ def plot_interactivity(
         axes.set_xlabel("time in s")
         hidden = ranked.height - chosen.height
         more = f" ({hidden} steadier threads not drawn)" if hidden else ""
-        axes.set_title(f"Interactivity score; a full lane is {highest}{more}", pad=28)
+        by = f" by {', '.join(schedulers)}" if schedulers else ""
+        axes.set_title(f"Interactivity{by}; a full lane is {highest}{more}", pad=28)
         axes.legend(
             handles=[
                 Patch(color=_INTERACTIVE, alpha=0.6, label="interactive"),
@@ -68,6 +76,13 @@ def plot_interactivity(
             ncols=3,
         )
     return axes
+
+
+def _name(utid: int, comm: str | None, tid: int | None) -> str:
+    parts = [units.printable(comm)] if comm else []
+    if tid is not None:
+        parts.append(str(tid))
+    return " ".join(parts) or f"thread {utid}"
 
 
 def _lane(

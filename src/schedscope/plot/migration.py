@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, nothing, require, short
 
 # White is nothing at all; dark enough at the end that white digits can be read.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#eef5fa", COLORS[5], COLORS[0], "#00355a"])
@@ -137,6 +137,8 @@ def plot_migration_rates(
         if groups:
             # From top to bottom, as the bars are stacked.
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), reverse=True)
+        else:
+            nothing(axes, "there were none")
     return axes
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.plot.style import COLORS, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, INK, canvas, nothing, require, time_axis
 
 _STATES = ("sleeping", "blocked", "stopped", "parked")
 
@@ -44,8 +44,11 @@ def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) 
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
-        time_axis(axes.xaxis)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        if rows:
+            time_axis(axes.xaxis)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        else:
+            nothing(axes, "nobody was")
         axes.set_xlabel("off the CPU, all threads together")
         more = f" ({hidden} more not drawn)" if hidden else ""
         axes.set_title(f"Off the CPU, and what for{more}", pad=28)

@@ -105,11 +105,23 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def nothing(axes: Axes, text: str) -> None:
+    """Say that there is nothing to draw, instead of scales of nothing."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+
+
 def time_axis(axis: Axis, *, log: bool = False) -> None:
     """Label an axis of nanoseconds in ns, µs, ms and s."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     if log:
-        axis.set_major_locator(LogLocator(numticks=12))
+        low, high = sorted(axis.get_data_interval())
+        # Within a decade or two its powers alone would be one label, or none.
+        few = low > 0 and high < 100 * low
+        if few and high < 2 * low:
+            axis.axes.set(**{f"{axis.axis_name}lim": (low / 2, high * 2)})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
         axis.set_minor_formatter(NullFormatter())
 
 

@@ -136,7 +136,11 @@ def plot_idle_episodes(
             axes.text(0.5, 0, "none did", ha="center", va="center")
         else:
             # Room for the words beside the bars.
-            axes.set_xlim(min(begins) - 0.02 * span, max(ends) + 0.75 * span)
+            limits = (min(begins) - 0.02 * span, max(ends) + 0.75 * span)
+            axes.set_xlim(limits)
+            # There is no time beyond the last episode, only words.
+            last = max(ends) + 0.02 * span
+            axes.set_xticks([tick for tick in axes.get_xticks() if limits[0] <= tick <= last])
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
