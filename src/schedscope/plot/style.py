@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -120,7 +120,8 @@ def time_axis(axis: Axis, *, log: bool = False) -> None:
         # Within a decade or two its powers alone would be one label, or none.
         few = low > 0 and high < 100 * low
         if few and high < 2 * low:
-            axis.axes.set(**{f"{axis.axis_name}lim": (low / 2, high * 2)})
+            set_limits = axis.axes.set_xlim if isinstance(axis, XAxis) else axis.axes.set_ylim
+            set_limits(low / 2, high * 2)
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
         axis.set_minor_formatter(NullFormatter())
 
