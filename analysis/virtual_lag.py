@@ -160,7 +160,7 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     # CFS has no such rule: it picks who has the least virtual time, and its buddies.
     if early and name.startswith("EEVDF"):
         parts.append(
-            f"of its {units.count(row['picks'])} runs {units.count(early)} began when it was"
+            f"of its {units.several(row['picks'], 'run')} {units.count(early)} began when it was"
             " not eligible"
         )
     if row["lag"]:

@@ -361,7 +361,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == (
         "4 threads ran 210 ns; 50.0 % of 2 returns to the same CPU;"
-        " 1 runs outside of masks (--outside); 4 runs left out: where before, not seen"
+        " 1 run outside of masks (--outside); 4 runs left out: where before, not seen"
     )
     assert [" ".join(line.split()) for line in lines[4:6]] == [
         "comm threads running effective most on share returns same CPU used may use outside",

@@ -242,6 +242,12 @@ def test_a_damaged_sched_folder_is_refused(
 # -- tables ---------------------------------------------------------------------------
 
 
+def test_a_large_number_is_written_out() -> None:
+    frame = pl.DataFrame({"x": [0.25, 9999.4, 34540.26, None]})
+    lines = _output.table(frame, [Column("x", kind="number")], width=None)
+    assert [line.strip() for line in lines[1:]] == ["0.25", "9999", "34,540", "-"]
+
+
 def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
     frame = pl.DataFrame({"comm": ["a" * 15], "n": [1], "mean": [1_000], "max": [2_000]})
     columns = [

@@ -631,8 +631,8 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
     assert [" ".join(line.split()) for line in lines[5:]] == [
         "comm migrations per s runs of runs waited for unseen",
-        "a 2 2e+07 3 66.7 % 1 28 ns 1",
-        "c 1 1e+07 2 50.0 % 0 0 ns 0",
+        "a 2 20,000,000 3 66.7 % 1 28 ns 1",
+        "c 1 10,000,000 2 50.0 % 0 0 ns 0",
         "(1 more ran and never migrated)",
     ]
 

@@ -644,6 +644,29 @@ def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["time"].sum() == 300 * MS
 
 
+def test_a_wait_for_a_cpu_that_idled_is_doubted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """b waits 400 ms on the queue of CPU 0, which idles for 300 of them; 2 ms may be its waking."""
+    trace = scene(
+        """
+        a     running@0  0..100
+        idle0 running@0  100..400
+        b     runnable@0 0..400
+        b     running@0  400..410
+        idle0 running@0  410..412
+        b     runnable@0 410..412
+        b     running@0  412..500
+        """,
+        until=500,
+    )
+    folder = str(trace.to_sched(tmp_path / "hole.sched").path)
+    assert run(folder) == 0
+    assert "in 1 episode the CPU waited for idled most" in capsys.readouterr().out
+    assert run(folder, "--threshold", "1ms") == 0
+    assert "in 1 episode the CPU waited for idled most" in capsys.readouterr().out
+
+
 def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--culprits"]):
         assert run(folder, "--threshold", "100s", *words) == 0

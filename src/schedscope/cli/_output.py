@@ -182,11 +182,16 @@ def cells(frame: pl.DataFrame, column: Column) -> list[str]:
         case "share":
             return [units.percent(value) for value in values]
         case "number":
-            return ["-" if value is None else f"{value:.4g}" for value in values]
+            return ["-" if value is None else _number(value) for value in values]
         case "fixed":
             return ["-" if value is None else f"{value:,.2f}" for value in values]
         case _:
             return ["-" if value is None else units.printable(str(value)) for value in values]
+
+
+def _number(value: float) -> str:
+    """Four digits; all of a large one: nobody reads powers of ten in a table."""
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
 def _bold(text: str) -> str:

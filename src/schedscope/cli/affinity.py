@@ -127,23 +127,24 @@ def _totals(totals: pl.DataFrame) -> str:
         return "no thread ran"
     row = totals.row(0, named=True)
     parts = [
-        f"{units.count(row['threads'])} threads ran {units.duration(row['running'])}",
-        f"{units.percent(row['same_cpu_frac'])} of {units.count(row['n'])} returns to the same CPU",
+        f"{units.several(row['threads'], 'thread')} ran {units.duration(row['running'])}",
+        f"{units.percent(row['same_cpu_frac'])} of {units.several(row['n'], 'return')}"
+        " to the same CPU",
     ]
     if row["same_llc_frac"] is not None:
         parts.append(f"{units.percent(row['same_llc_frac'])} to the same last-level cache")
     if row["outside_runs"]:
-        parts.append(f"{units.count(row['outside_runs'])} runs outside of masks (--outside)")
+        parts.append(f"{units.several(row['outside_runs'], 'run')} outside of masks (--outside)")
     if row["n_censored"]:
         parts.append(f"{units.count(row['n_censored'])} still waiting at the end of sight")
     if row["n_excluded"]:
-        parts.append(f"{units.count(row['n_excluded'])} runs left out: where before, not seen")
+        parts.append(f"{units.several(row['n_excluded'], 'run')} left out: where before, not seen")
     return "; ".join(parts)
 
 
 def _returned(frame: pl.DataFrame) -> str:
     last = frame.row(-1, named=True)
-    parts = [f"{units.count(int(frame['n'].sum()))} runs with a known last one"]
+    parts = [f"{units.several(int(frame['n'].sum()), 'run')} with a known last one"]
     if last["n_excluded"]:
         parts.append(f"{units.count(last['n_excluded'])} left out: the last run's end not seen")
     if last["n_censored"]:

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         about={**_headline.about(trace), "utid": utid, "total": total, "sums": sums.to_dicts()},
         head=[
             *_headline.headline(trace),
-            f"{begin} to {end_at}: {units.duration(total)} in {units.count(len(path))} steps",
+            f"{begin} to {end_at}: {units.duration(total)} in {units.several(len(path), 'step')}",
             text,
             "",
         ],

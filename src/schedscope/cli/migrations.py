@@ -134,7 +134,7 @@ def _totals(
     totals: dict[str, int], causes: pl.DataFrame, distances: pl.DataFrame, waited: str
 ) -> str:
     n, runs = totals["n"], totals["runs"]
-    parts = [f"{units.count(n)} migrations in {units.count(runs)} runs"]
+    parts = [f"{units.several(n, 'migration')} in {units.several(runs, 'run')}"]
     if n:
         parts[0] += f" ({units.percent(n / runs)})" if runs else ""
         words = [f"{units.count(k)} {word}" for word, k in causes.select("cause", "n").iter_rows()]
@@ -146,7 +146,9 @@ def _totals(
     if totals["n_censored"]:
         parts.append(f"{units.count(totals['n_censored'])} moved and not yet running")
     if totals["n_excluded"]:
-        parts.append(f"{units.count(totals['n_excluded'])} runs left out: where before, not seen")
+        parts.append(
+            f"{units.several(totals['n_excluded'], 'run')} left out: where before, not seen"
+        )
     return "; ".join(parts)
 
 
@@ -163,7 +165,7 @@ def _agreement(row: dict[str, int]) -> str:
         "n_idle": "were of idle threads",
     }
     told = [f"{units.count(row[name])} {word}" for name, word in words.items() if row[name]]
-    text = f"the kernel reported {units.count(row['n_events'])} moves: " + ", ".join(told)
+    text = f"the kernel reported {units.several(row['n_events'], 'move')}: " + ", ".join(told)
     silent = [
         f"{units.count(row[name])} {word}"
         for name, word in (("n_fork", "placed at fork"), ("n_silent", "others"))

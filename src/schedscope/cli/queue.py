@@ -128,7 +128,7 @@ def _foot(frame: pl.DataFrame, agreement: pl.DataFrame, machine: bool) -> list[s
             continue
         lines.append(
             f"the kernel's own length of {queue}: {units.percent(row['agree_frac'])} of"
-            f" {units.count(row['n'])} reports agree at their instant,"
+            f" {units.several(row['n'], 'report')} agree at their instant,"
             f" {units.percent(row['near_frac'])} within 10 µs"
         )
     return lines

@@ -31,6 +31,8 @@ EXAMPLE = """\
 """
 
 DEFAULT = "100ms"
+# A CPU may take this long, at the very most, from idling to the thread on its queue.
+_DISPATCH = 10_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +133,7 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if total["n_censored"]:
         parts.append(f"{units.count(total['n_censored'])} still open when they went out of sight")
     if total["n_excluded"]:
-        parts.append(f"{units.count(total['n_excluded'])} waits left out: begin not seen")
+        parts.append(f"{units.several(total['n_excluded'], 'wait')} left out: begin not seen")
     return "; ".join(parts)
 
 
@@ -143,6 +145,12 @@ def _foot(frame: pl.DataFrame) -> list[str]:
     lines = []
     if frame["affinity"].null_count():
         lines.append("affinity was not recorded for all: a CPU that idled may be barred to them")
+    own = int(((frame["idle"] > frame["wait"] // 2) & (frame["idle"] > _DISPATCH)).sum())
+    if own:
+        lines.append(
+            f"in {units.several(own, 'episode')} the CPU waited for idled most of the time: no"
+            " scheduler does that for long, so events are missing (schedscope check)"
+        )
     if frame["inversion"].sum():
         lines.append("inversion: waited behind a worse priority where priority decides")
     return lines

@@ -69,8 +69,8 @@ def _totals(frame: pl.DataFrame) -> str:
     n, open_, unseen, new = (
         int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded", "n_new")
     )
-    parts = [f"{units.count(n + open_ + unseen)} waits began with a wakeup, {units.count(new)} of"]
-    parts[0] += " them of a new thread"
+    parts = [f"{units.several(n + open_ + unseen, 'wait')} began with a wakeup"]
+    parts[0] += f", {units.count(new)} of them of a new thread"
     if open_:
         parts.append(f"{units.count(open_)} still open at the end of sight")
     if unseen:
