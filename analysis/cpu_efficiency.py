@@ -31,7 +31,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
     * `involuntary_frac_min`, `involuntary_frac_max`: the share of involuntary ones among all
       three, if none and if all of the untold are; equal where the source tells;
     * `irq_hard`, `irq_soft`: time in handlers of interrupts and in softirqs (ns), part of the
-      times above, whoever was interrupted; null where no interrupts were recorded.
+      times above, whoever was interrupted; null where the trace has no interrupts.
 
     `by="machine"`: one row for the sum over all CPUs with a null `cpu`; `switches_hz` is
     then that of all CPUs together.

@@ -134,7 +134,7 @@ def _notes(frame: pl.DataFrame) -> list[str]:
             " not say; record yields, too"
         )
     if frame["irq_hard"].is_null().all():
-        notes.append("no interrupts were recorded: the time in their handlers is not known")
+        notes.append("the trace has no interrupts: the time in their handlers is not known")
     return notes
 
 
