@@ -122,7 +122,13 @@ def test_each_format_parses_and_says_the_same(
 
 @pytest.mark.parametrize(
     "question",
-    ["blame --victims 1", "fairness", "idle --by tid", "starvation --threshold 50ms", "wakers"],
+    [
+        "blame --victims 1",
+        "fairness",
+        "idle --by tid",
+        "starvation --threshold 5ms --by tid",
+        "wakers",
+    ],
 )
 def test_programs_get_all_rows_of_what_is_cut_for_people(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]

@@ -45,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only episodes of this length or longer (default: 1ms)",
     )
-    _options.add_top(parser, 20, what="the first N rows, or episodes")
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help="only the first N rows (default: 20 in a table, else all), or episodes (20)",
+    )
     _options.add_selection(parser)
     _options.add_format(parser)
 
@@ -78,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
     about: dict[str, Any] = {**_headline.about(trace), "machine": machine}
     foot: list[str] = []
     if args.episodes:
-        frame = idle_episodes(trace, longer_than=args.longer_than or "1ms", top=top, where=where)
+        frame = idle_episodes(
+            trace, longer_than=args.longer_than or "1ms", top=args.top or 20, where=where
+        )
         columns = _episode_columns(trace.origin)
     else:
         frame = wasted_time(trace, by=args.by, where=where if about_threads else None)

@@ -53,7 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lag", metavar="TIME", help="windows in which service fell short of the due by this much"
     )
-    _options.add_top(parser, 10, what="the N longest")
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help="only the N longest (default: 10), or rows of --by (10 in a table, else all)",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--culprits", action="store_true", help="a row for whoever had the CPU in each episode"
@@ -72,7 +77,6 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.weights import weight_notes
 
     _options.check_top(args)
-    top = _options.top(args, 10)
     alone = args.share is None and args.lag is None
     if args.turn and args.share is None:
         raise UsageError(f"--turn {args.turn}", "--share K with it: K such turns")
@@ -94,12 +98,12 @@ def run(args: argparse.Namespace) -> int:
             trace, by="comm" if args.by == "comm" else "thread", where=where, **limits
         )
         by = by.filter(by["n"] > 0)
-        shown = by[:top]
+        shown = by[: _options.top(args, 10)]
         foot = [*_more(by.height - shown.height), *foot]
         columns = _summary_columns(shown, trace.window[0])
         _output.emit(shown, args.format, columns=columns, about=about, head=head, foot=foot)
         return 0
-    frame = starvation(trace, where=where, top=top, **limits)
+    frame = starvation(trace, where=where, top=args.top or 10, **limits)
     head += [*frame["story"].to_list(), ""] if frame.height else []
     foot = [*_more(total["n"] - frame.height), *_foot(frame), *foot]
     if args.culprits:
