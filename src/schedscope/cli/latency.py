@@ -131,7 +131,7 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def _totals(row: dict[str, int]) -> str:
-    parts = [f"{row['n']:,} waits, {units.duration(row['total'])} in all"]
+    parts = [f"{units.several(row['n'], 'wait')}, {units.duration(row['total'])} in all"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} still open at the end of sight")
     if row["n_excluded"]:
