@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import at_hand, coded_states
+from schedscope.analysis.occupancy import occupancy
 from schedscope.analysis.topology import cpu_list, recorded_cpus
-from schedscope.analysis.weights import FAIR_PRIOS, linux_priorities
+from schedscope.analysis.weights import FAIR_PRIOS, Levels, linux_priorities
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,27 +79,25 @@ class Account:
     """Where the time of some episodes went.
 
     `culprits` as returned by the function of that name, with `strict`: the part of `worse` in
-    which the priority should have decided. `pieces`: one row per stretch of waiting in an
-    episode, `episode, utid, ts, until, cpu, prio, due`. `idle`: `episode, cpu, time`: how
-    long each other CPU idled that the thread may run on.
+    which the priority should have decided. `waited`: `episode, cpu, time`: how long the thread
+    waited on each queue (null: no known one). `idle`: the same columns: how long each other CPU
+    idled that it may run on. `prios`: `episode, prio`: the last known one while it waited.
     """
 
     culprits: pl.DataFrame
-    pieces: pl.DataFrame
+    waited: pl.DataFrame
     idle: pl.DataFrame
+    prios: pl.DataFrame
 
 
 def account(trace: Trace, episodes: pl.DataFrame) -> Account:
-    """Account for every ns of waiting in `episodes`, by a reading at hand or else by `states`."""
+    """Account for every ns of waiting in `episodes`."""
     missing = [name for name in EPISODE_COLUMNS if name not in episodes.columns]
     if missing:
         raise UsageError(
             f"the episodes have no column {', '.join(missing)}",
             "what schedscope.starvation returns",
         )
-    from schedscope import _native
-
-    begin, end = trace.window
     cpus = recorded_cpus(trace)
     masks = dict(trace.threads.select("utid", "affinity").collect().iter_rows())
     asked = [
@@ -107,11 +105,9 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
         for utid, ts, dur in episodes.select("utid", "ts", "dur").iter_rows()
     ]
     strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
-    states = at_hand(trace) or coded_states(trace, prio=True)
-    parts, shares, idle = (
-        _numbered(pl.DataFrame(table), episodes)
-        for table in _native.culprits_of(states, (begin, end), trace.ncpu, strict_to, asked)
-    )
+    read = occupancy(trace, weights=Levels(trace))
+    *tables, prios = read.culprits(strict_to, asked)
+    waited, shares, idle = (_numbered(pl.DataFrame(table), episodes) for table in tables)
     is_idle = pl.col("utid") < trace.ncpu
     found = shares.with_columns(
         kind=pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("thread")).cast(KIND),
@@ -119,7 +115,10 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
     )
     rows = _rest(_divided(_known(found)), episodes)
     idle = idle.sort("episode", "time", "cpu", descending=[False, True, False])
-    return Account(_named(trace, rows, episodes), parts, idle)
+    known = episodes.select(
+        pl.col("episode").cast(pl.UInt32), prio=pl.Series(prios, dtype=pl.Int16)
+    )
+    return Account(_named(trace, rows, episodes), waited, idle, known)
 
 
 def _numbered(rows: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:

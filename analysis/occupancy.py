@@ -35,11 +35,6 @@ def reading_once(trace: Trace) -> Iterator[None]:
         del _readings[trace]
 
 
-def at_hand(trace: Trace) -> Occupancy | None:
-    """The reading that questions share just now, if they do; it knows weights and priorities."""
-    return _readings.get(trace)
-
-
 def occupancy(trace: Trace, *, weights: Levels | None = None) -> Occupancy:
     """The changes of what threads do on CPUs, in order of time, within the window.
 

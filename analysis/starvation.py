@@ -309,19 +309,11 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", "sched_class", "affinity", own="prio"
     ).collect()
-    length = pl.col("until") - pl.col("ts")
     queues = (
-        found.pieces.drop_nulls("cpu")
-        .group_by("episode", "cpu")
-        .agg(time=length.sum())
+        found.waited.drop_nulls("cpu")
         .sort("episode", "time", "cpu", descending=[False, True, False])
         .group_by("episode", maintain_order=True)
         .agg(pl.col("cpu").first(), cpus=pl.col("cpu").sort().cast(pl.String).str.join(","))
-    )
-    prios = (
-        found.pieces.sort("episode", "ts")
-        .group_by("episode")
-        .agg(pl.col("prio").drop_nulls().last())
     )
     culprits = found.culprits
     of_thread = pl.col("kind") == "thread"
@@ -350,7 +342,7 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
         idle_cpu_time=time.first(),
     )
     frame = episodes
-    for part in (queues, prios, by_name, sums, elsewhere):
+    for part in (queues, found.prios, by_name, sums, elsewhere):
         frame = frame.join(part, on="episode", how="left", maintain_order="left")
     zero = (
         "culprit_time",

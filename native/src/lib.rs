@@ -53,7 +53,6 @@ mod _native {
 
     #[pymodule_export]
     use crate::sweep::doors::{
-        culprits::culprits_of,
         lengths::run_lengths,
         occupancy::Occupancy,
         path::{critical_path, sleeps_before},

@@ -184,6 +184,9 @@ class Occupancy:
         numbers: list[int],
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
+    def culprits(
+        self, strict_to: int, episodes: list[tuple[int, int, int, list[int]]]
+    ) -> tuple[ArrowTable, ArrowTable, ArrowTable, list[int | None]]: ...
     def due(self, sharing: Mapping[str, object]) -> tuple[ArrowTable, ArrowTable]: ...
     def lag(
         self,
@@ -197,13 +200,6 @@ class Occupancy:
 def tiling(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
-def culprits_of(
-    states: _ArrowStream | Occupancy,
-    window: tuple[int, int],
-    idle: int,
-    strict_to: int,
-    episodes: list[tuple[int, int, int, list[int]]],
-) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
 def critical_path(
     states: _ArrowStream,
     waits: _ArrowStream,

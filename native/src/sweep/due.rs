@@ -196,23 +196,24 @@ fn filled(
     }
 }
 
-/// A thread in a set: since when, and what the set had then.
+/// What is known of a thread.
 #[derive(Clone, Copy, Default)]
-struct Stint {
+struct Thread {
+    since: i64,
+    /// It is in this set, at this level.
     set: usize,
     level: usize,
+    /// What the set had by then.
     due: (f64, f64),
     served: i64,
-    /// The row of its sums.
-    sum: usize,
-    here: bool,
+    /// The row of its sums that was last in use.
+    sum: Option<usize>,
 }
 
 struct Due<'a> {
     question: &'a Question,
     sets: Vec<Set>,
-    stints: Vec<Stint>,
-    since: Vec<i64>,
+    threads: Vec<Thread>,
     sums: Vec<Sum>,
     of: FxHashMap<(u32, u8, u16), usize>,
     paths: Option<Vec<Path>>,
@@ -228,6 +229,8 @@ impl Due<'_> {
         Some(number)
     }
 
+    /// The row of a thread's sums for this place.
+    #[inline]
     fn sum(&mut self, utid: u32, place: Place) -> usize {
         let cpu = if self.question.by_cpu {
             place.cpu
@@ -235,8 +238,15 @@ impl Due<'_> {
             NOWHERE
         };
         let class = class_of(place.tag);
+        match self.threads[utid as usize].sum {
+            Some(row) if self.sums[row].class == class && self.sums[row].cpu == cpu => row,
+            _ => self.other_sum(utid, class, cpu),
+        }
+    }
+
+    fn other_sum(&mut self, utid: u32, class: usize, cpu: u16) -> usize {
         let Self { of, sums, .. } = self;
-        *of.entry((utid, class as u8, cpu)).or_insert_with(|| {
+        let row = *of.entry((utid, class as u8, cpu)).or_insert_with(|| {
             sums.push(Sum {
                 utid,
                 class,
@@ -252,32 +262,34 @@ impl Due<'_> {
                 equal: false,
             });
             sums.len() - 1
-        })
+        });
+        self.threads[utid as usize].sum = Some(row);
+        row
     }
 
-    fn leave(&mut self, utid: usize) -> f64 {
-        let stint = self.stints[utid];
-        let (set, table) = (&mut self.sets[stint.set], &self.question.table);
-        let now = set.due(stint.level, table);
-        let due = (now.0 - stint.due.0) + (now.1 - stint.due.1);
-        let sum = &mut self.sums[stint.sum];
-        sum.due += due;
-        sum.served += set.served - stint.served;
-        due
+    /// What its set had for the thread since it was last asked.
+    #[inline]
+    fn share(&mut self, t: i64, utid: u32) -> (f64, i64) {
+        let thread = &mut self.threads[utid as usize];
+        let set = &mut self.sets[thread.set];
+        set.advance(t, self.question);
+        let now = set.due(thread.level, &self.question.table);
+        let due = (now.0 - thread.due.0) + (now.1 - thread.due.1);
+        let served = set.served - thread.served;
+        (thread.due, thread.served) = (now, set.served);
+        (due, served)
     }
 
-    fn enter(&mut self, utid: usize, set: usize, level: usize, sum: usize) {
-        let table = &self.question.table;
-        let place = &self.sets[set];
-        self.stints[utid] = Stint {
-            set,
-            level,
-            due: place.due(level, table),
-            served: place.served,
-            sum,
-            here: true,
-        };
-        let sum = &mut self.sums[sum];
+    fn enter(&mut self, t: i64, utid: u32, number: usize, to: Place) {
+        let row = self.sum(utid, to);
+        let (level, table) = (level_of(to.tag), &self.question.table);
+        let set = &mut self.sets[number];
+        set.advance(t, self.question);
+        set.add(level, to.doing == Doing::Running, table);
+        let thread = &mut self.threads[utid as usize];
+        (thread.set, thread.level) = (number, level);
+        (thread.due, thread.served) = (set.due(level, table), set.served);
+        let sum = &mut self.sums[row];
         sum.competed = true;
         sum.heaviest = sum.heaviest.max(table[level]);
         sum.lightest = sum.lightest.min(table[level]);
@@ -289,25 +301,16 @@ impl Sweep for Due<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
         let who = utid as usize;
         let (before, after) = (self.set(from), self.set(to));
-        let (old, new) = (level_of(from.tag), level_of(to.tag));
-        let stays = before == after && old == new;
-        if let Some(set) = before {
-            self.sets[set].advance(t, self.question);
-        }
-        if let Some(set) = after.filter(|_| !stays) {
-            self.sets[set].advance(t, self.question);
-        }
-        let (mut due, mut dur) = (0.0, 0);
-        let mut sum = None;
-        if self.stints[who].here {
-            due = self.leave(who);
-            self.stints[who].here = false;
-            sum = Some(self.stints[who].sum);
-        }
+        let (due, served) = match before {
+            Some(_) => self.share(t, utid),
+            None => (0.0, 0),
+        };
+        let dur = t - std::mem::replace(&mut self.threads[who].since, t);
         if from.doing != Doing::Away {
-            let sum = *sum.get_or_insert_with(|| self.sum(utid, from));
-            dur = t - self.since[who];
-            let sum = &mut self.sums[sum];
+            let row = self.sum(utid, from);
+            let sum = &mut self.sums[row];
+            sum.due += due;
+            sum.served += served;
             match from.doing {
                 Doing::Running => sum.running += dur,
                 _ if from.cpu == NOWHERE => sum.unplaced += dur,
@@ -315,29 +318,24 @@ impl Sweep for Due<'_> {
             }
         }
         let (ran, runs) = (from.doing == Doing::Running, to.doing == Doing::Running);
-        if let Some(set) = before.filter(|_| !stays) {
-            self.sets[set].remove(old, ran, &self.question.table);
-        }
-        if let Some(set) = after {
-            if stays {
-                self.sets[set].turn(ran, runs);
-            } else {
-                self.sets[set].add(new, runs, &self.question.table);
+        let (old, new) = (level_of(from.tag), level_of(to.tag));
+        match (before, after) {
+            (Some(set), Some(same)) if set == same && old == new => self.sets[set].turn(ran, runs),
+            _ => {
+                if let Some(set) = before {
+                    self.sets[set].remove(old, ran, &self.question.table);
+                }
+                if let Some(set) = after {
+                    self.enter(t, utid, set, to);
+                }
             }
-            let same = class_of(from.tag) == class_of(to.tag)
-                && (!self.question.by_cpu || from.cpu == to.cpu);
-            let sum = match sum {
-                Some(sum) if same => sum,
-                _ => self.sum(utid, to),
-            };
-            self.enter(who, set, new, sum);
         }
-        self.since[who] = t;
         if let (Some(paths), Some((bound, chosen))) = (&mut self.paths, &self.question.shortfall)
             && chosen.get(who).copied().unwrap_or(false)
         {
             let path = &mut paths[who];
-            path.pass(from.doing == Doing::Running, dur, due);
+            let dur = if from.doing == Doing::Away { 0 } else { dur };
+            path.pass(ran, dur, due);
             if before.is_some() || after.is_some() {
                 let found = path.point(t, *bound);
                 self.found
@@ -355,8 +353,7 @@ impl Sweep for Due<'_> {
 pub fn due(changes: &Changes, question: &Question) -> Result<(Vec<Sum>, Vec<Shortfall>)> {
     let mut sweep = Due {
         sets: Vec::new(),
-        stints: vec![Stint::default(); changes.threads],
-        since: vec![0; changes.threads],
+        threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),
         paths: question

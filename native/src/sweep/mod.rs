@@ -5,6 +5,7 @@
 
 mod blame;
 mod changes;
+mod charges;
 mod clock;
 mod culprits;
 pub mod doors;

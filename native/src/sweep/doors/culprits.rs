@@ -2,91 +2,65 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int16Array};
+use arrow_array::Int16Array;
 use pyo3::prelude::*;
 
 use super::occupancy::Occupancy;
-use super::{counts, cpus, each_batch, ints};
+use super::{counts, cpus, ints};
 use crate::arrow_ffi::ArrowTable;
 use crate::columns::table;
-use crate::sweep::culprits;
-use crate::sweep::rows::NOWHERE;
+use crate::error::Result;
+use crate::sweep::culprits::{self, Episode};
 
-/// Where the time of some episodes went: the stretches of waiting in each, who ran on the
-/// queues meanwhile, and how long other CPUs idled that the thread may run on.
-///
-/// `states`: the table, or the `Occupancy` that was read of it with `weights`.
-/// `episodes`: utid, begin, end, and the CPUs that the thread may run on.
-#[pyfunction]
-pub fn culprits_of(
+/// utid, begin, end, and the CPUs that the thread may run on.
+pub type ToldEpisode = (u32, i64, i64, Vec<u16>);
+
+pub fn culprits(
+    read: &Occupancy,
     py: Python<'_>,
-    states: &Bound<'_, PyAny>,
-    window: (i64, i64),
-    idle: u32,
     strict_to: i16,
-    episodes: Vec<(u32, i64, i64, Vec<u16>)>,
-) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
-    let begin = window.0;
-    let asked: Vec<culprits::Episode> = episodes
+    episodes: Vec<ToldEpisode>,
+) -> PyResult<(ArrowTable, ArrowTable, ArrowTable, Vec<Option<i16>>)> {
+    read.weights()?;
+    let begin = read.begin;
+    let asked: Vec<Episode> = episodes
         .into_iter()
-        .map(|(utid, ts, until, allowed)| culprits::Episode {
+        .map(|(utid, ts, until, allowed)| Episode {
             utid,
             ts: ts.saturating_sub(begin),
             until: until.saturating_sub(begin),
             allowed,
         })
         .collect();
-    let mut near = culprits::Near::new(asked, window, idle);
-    match states.cast::<Occupancy>() {
-        Ok(read) => {
-            let read = read.get();
-            read.weights()?;
-            py.detach(|| near.replay(&read.changes))?;
+    let found = py.detach(|| culprits::culprits(&read.changes, &asked, strict_to))?;
+    let prios = found.iter().map(|found| found.prio).collect();
+    let (mut waited, mut ran, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+    for ((episode, found), asked) in (0..).zip(found).zip(&asked) {
+        waited.extend(found.waited.into_iter().map(|row| (episode, row)));
+        for (shares, n) in found.ran.into_iter().zip([1, asked.allowed.len() as i64]) {
+            ran.extend(shares.into_iter().map(|share| (episode, n, share)));
         }
-        Err(_) => each_batch(states, |batch| near.read(&batch))?,
+        let known = found.idle.into_iter();
+        idle.extend(known.map(|(cpu, time)| (episode, (Some(cpu), time))));
     }
-    let found = py.detach(|| culprits::culprits(near, strict_to))?;
-    let (pieces, shares) = (&found.pieces, &found.shares);
-    let prio = |values: Vec<Option<i16>>| -> ArrayRef { Arc::new(Int16Array::from(values)) };
-    let stretches = table(vec![
-        ("episode", counts(pieces.iter().map(|piece| piece.episode))),
-        ("ts", ints(pieces.iter().map(|piece| piece.ts + begin))),
-        (
-            "until",
-            ints(pieces.iter().map(|piece| piece.until + begin)),
-        ),
-        (
-            "cpu",
-            cpus(
-                pieces
-                    .iter()
-                    .map(|piece| (piece.cpu != NOWHERE).then_some(piece.cpu)),
-            ),
-        ),
-        (
-            "prio",
-            prio(pieces.iter().map(|piece| piece.prio).collect()),
-        ),
-    ])?;
+    let prio: Int16Array = ran.iter().map(|(_, _, share)| share.prio).collect();
     let ran = table(vec![
-        ("episode", counts(shares.iter().map(|share| share.episode))),
-        ("utid", counts(shares.iter().map(|share| share.utid))),
-        ("n", ints(shares.iter().map(|share| i64::from(share.n)))),
-        ("time", ints(shares.iter().map(|share| share.sum.time))),
-        ("worse", ints(shares.iter().map(|share| share.sum.worse))),
-        ("strict", ints(shares.iter().map(|share| share.sum.strict))),
-        (
-            "prio",
-            prio(shares.iter().map(|share| share.sum.prio).collect()),
-        ),
+        ("episode", counts(ran.iter().map(|(episode, ..)| *episode))),
+        ("utid", counts(ran.iter().map(|(_, _, share)| share.utid))),
+        ("n", ints(ran.iter().map(|(_, n, _)| *n))),
+        ("time", ints(ran.iter().map(|(_, _, share)| share.time))),
+        ("worse", ints(ran.iter().map(|(_, _, share)| share.worse))),
+        ("strict", ints(ran.iter().map(|(_, _, share)| share.strict))),
+        ("prio", Arc::new(prio)),
     ])?;
-    let idled = table(vec![
-        (
-            "episode",
-            counts(found.idle.iter().map(|(episode, _, _)| *episode)),
-        ),
-        ("cpu", cpus(found.idle.iter().map(|(_, cpu, _)| Some(*cpu)))),
-        ("time", ints(found.idle.iter().map(|(_, _, time)| *time))),
-    ])?;
-    Ok((stretches, ran, idled))
+    Ok((on_cpus(&waited)?, ran, on_cpus(&idle)?, prios))
+}
+
+/// Rows of an episode, a CPU, and a time.
+fn on_cpus(rows: &[(u32, (Option<u16>, i64))]) -> Result<ArrowTable> {
+    table(vec![
+        ("episode", counts(rows.iter().map(|(episode, _)| *episode))),
+        ("cpu", cpus(rows.iter().map(|(_, (cpu, _))| *cpu))),
+        ("time", ints(rows.iter().map(|(_, (_, time))| *time))),
+    ])
 }

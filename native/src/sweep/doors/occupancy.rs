@@ -5,11 +5,12 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
+use super::culprits::ToldEpisode;
 use super::each_batch;
 use super::idle::Allowed;
 use super::sharing::Sharing;
 use super::weights::{ToldWeights, told_weights};
-use super::{blame, idle, queues, sharing};
+use super::{blame, culprits, idle, queues, sharing};
 use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
 use crate::sweep::changes::{Changes, Reader};
@@ -112,6 +113,19 @@ impl Occupancy {
         waits: &Bound<'_, PyAny>,
     ) -> PyResult<(ArrowTable, ArrowTable)> {
         blame::blame(self, py, asked, group, ngroups, numbers, waits)
+    }
+
+    /// Where the time of some `episodes` (utid, begin, end, and the CPUs that the thread may run
+    /// on) went: how long each thread waited on which queue, who ran there meanwhile, how long
+    /// other CPUs idled that it may run on; and of each the priority at which it waited last.
+    /// The priority decides below `strict_to`.
+    fn culprits(
+        &self,
+        py: Python<'_>,
+        strict_to: i16,
+        episodes: Vec<ToldEpisode>,
+    ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable, Vec<Option<i16>>)> {
+        culprits::culprits(self, py, strict_to, episodes)
     }
 
     /// Service due to each thread and received, by class (and CPU); and the windows in
