@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
 
 LINUX_WEIGHTS = (
@@ -35,79 +32,45 @@ BASIS = pl.Enum(["kernel table", "equal"])
 _STATIC_PRIO = ("cfs", "eevdf", "scx", "ps", "rr", "fifo", "srtf")
 
 FAIR_PRIOS = (100, 139)
-# Positions in `table`: 0 to 39 are prio 100 to 139.
-_IDLE_LEVEL, EQUAL_LEVEL = 40, 41
-TABLE = np.array([*LINUX_WEIGHTS, LINUX_IDLE_WEIGHT, EQUAL_WEIGHT], dtype=np.int64)
-"""Weight by level: what `Levels.of` answers with."""
-
-_WEIGHTED = ("fair", "batch", "idle")
-_NO_PRIO = -1000
+TABLE = [*LINUX_WEIGHTS, LINUX_IDLE_WEIGHT, EQUAL_WEIGHT]
+"""Weight by level: 0 to 39 are prio 100 to 139."""
+EQUAL_LEVEL = 41
 
 
 class Levels:
-    """Finds class and weight of each row of `states`, from its priority and its thread."""
+    """What is known of the threads' classes and priorities, for native code to find weights by."""
 
     def __init__(self, trace: Trace) -> None:
         """Read the table of threads."""
-        threads = trace.threads.select("utid", "sched_class", "prio").collect()
-        size = int(threads["utid"].max() or 0) + 2  # type: ignore[arg-type]
+        threads = trace.threads.select(
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("prio").cast(pl.Int16),
+            sched_class=pl.col("sched_class").cast(pl.String).fill_null("unknown"),
+        ).collect()
         self.linux = linux_priorities(trace)
-        names = threads["sched_class"].cast(pl.String).fill_null("unknown")
+        names = threads["sched_class"]
         if self.linux:
             # One run queue, one sum of weights: SCHED_BATCH and SCHED_IDLE share with the rest.
             names = names.replace(["batch", "idle"], ["fair", "fair"])
         self.classes: list[str] = sorted({*names, "fair", "realtime", "unknown"})
-        utid = threads["utid"].to_numpy()
         code = {name: number for number, name in enumerate(self.classes)}
-        self._class = np.full(size, code["unknown"], dtype=np.int16)
-        self._class[utid] = [code[name] for name in names]
-        self._prio = np.full(size, _NO_PRIO, dtype=np.int16)
-        self._prio[utid] = threads["prio"].fill_null(_NO_PRIO).to_numpy()
-        self._idle = np.zeros(size, dtype=bool)
-        raw = threads["sched_class"].cast(pl.String)
-        self._idle[utid] = (raw == "idle").fill_null(False).to_numpy()
         self.fair, self.realtime = code["fair"], code["realtime"]
-
-    def known(self) -> pl.DataFrame:
-        """By utid, and in a last row for all others: `class` (its number), `prio`, `idle`."""
-        prio = pl.Series(self._prio)
-        return pl.DataFrame(
-            {
-                "class": pl.Series(self._class).cast(pl.UInt8),
-                "prio": prio.set(prio == _NO_PRIO, None),
-                "idle": pl.Series(self._idle).cast(pl.UInt8),
-            }
+        size = int(threads["utid"].max() or 0) + 2  # type: ignore[arg-type]
+        known = threads.select(
+            "utid",
+            "prio",
+            names.replace_strict(code, return_dtype=pl.UInt8).alias("class"),
+            idle=(pl.col("sched_class") == "idle").cast(pl.UInt8),
         )
+        every = pl.int_range(0, size, dtype=pl.UInt32, eager=True).alias("utid").to_frame()
+        self.known = every.join(known, on="utid", how="left", maintain_order="left").select(
+            pl.col("class").fill_null(code["unknown"]), "prio", pl.col("idle").fill_null(0)
+        )
+        """By utid, and in a last row for all others: `class` (its number), `prio`, `idle`."""
 
     def told(self) -> tuple[pl.DataFrame, list[int], bool, int, int]:
         """All that native code needs to find class and level itself."""
-        return self.known(), TABLE.tolist(), self.linux, self.fair, self.realtime
-
-    def of(
-        self, utid: npt.NDArray[np.uint32], prio: pl.Series
-    ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-        """Number of the class (in `classes`) and level (in `TABLE`) of each row."""
-        utid = np.minimum(utid, len(self._class) - 1)
-        if not self.linux:
-            return self._class[utid], np.full(len(utid), EQUAL_LEVEL, dtype=np.int16)
-        if prio.null_count():
-            level = np.where(
-                prio.is_null().to_numpy(), self._prio[utid], prio.fill_null(0).to_numpy()
-            )
-        else:
-            level = prio.to_numpy()
-        level = level - np.int16(FAIR_PRIOS[0])
-        fair = (level >= 0) & (level < len(LINUX_WEIGHTS))
-        if fair.all() and not self._idle.any():
-            return np.full(len(utid), self.fair, dtype=np.int16), level
-        cls = self._class[utid]
-        # A thread may be lent a real-time priority for a while, or change its class.
-        strict = np.where(cls == self.fair, np.int16(self.realtime), cls)
-        known = fair | (level > -900)
-        cls = np.where(fair, np.int16(self.fair), np.where(known, strict, cls))
-        level = np.where(fair, level, np.int16(EQUAL_LEVEL))
-        level = np.where(fair & self._idle[utid], np.int16(_IDLE_LEVEL), level)
-        return cls.astype(np.int16), level.astype(np.int16)
+        return self.known, TABLE, self.linux, self.fair, self.realtime
 
 
 def linux_priorities(trace: Trace) -> bool:
@@ -153,14 +116,19 @@ def weights(trace: Trace) -> pl.DataFrame:
         .select("utid", "comm", "tid", "sched_class", "prio")
         .collect()
     )
+    from schedscope import _native
+
     levels = Levels(trace)
-    cls, level = levels.of(threads["utid"].to_numpy(), threads["prio"].cast(pl.Int16))
-    return threads.with_columns(
-        sharing=pl.Series([levels.classes[c] for c in cls], dtype=pl.String),
-        weight=pl.Series(TABLE[level]),
-        basis=pl.Series(
-            ["equal" if n == EQUAL_LEVEL else "kernel table" for n in level], dtype=BASIS
+    asked = threads.select(pl.col("utid").cast(pl.UInt32), pl.col("prio").cast(pl.Int16))
+    found = pl.DataFrame(_native.levels_of(levels.told(), asked))
+    basis = pl.when(pl.col("level") == EQUAL_LEVEL).then(pl.lit("equal"))
+    return pl.concat([threads, found], how="horizontal").select(
+        *threads.columns,
+        sharing=pl.col("class").replace_strict(
+            range(len(levels.classes)), levels.classes, return_dtype=pl.String
         ),
+        weight=pl.col("level").replace_strict(range(len(TABLE)), TABLE, return_dtype=pl.Int64),
+        basis=basis.otherwise(pl.lit("kernel table")).cast(BASIS),
     )
 
 

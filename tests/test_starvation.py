@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from polars.testing import assert_frame_equal
 from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.culprits import account
-from schedscope.analysis.occupancy import reading_once
+from schedscope.analysis.occupancy import occupancy
+from schedscope.analysis.weights import Levels
 from schedscope.simulator.builder import Builder
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -415,12 +414,50 @@ def test_culprits_and_idle_and_unknown_add_up(
         assert abs(got.get(key, 0) - exact) <= (slack if halves else 0)
 
 
-@settings(max_examples=80, deadline=None)
+def overlap(row: dict[str, Any], begin: int, end: int) -> int:
+    return max(0, min(row["ts"] + row["dur"], end) - max(row["ts"], begin))
+
+
+def row_by_row(
+    states: list[dict[str, Any]], episode: tuple[int, int, int, list[int]], strict_to: int
+) -> tuple[Any, ...]:
+    """What `Occupancy.culprits` tells of one episode: every wait against every other row."""
+    utid, begin, end, allowed = episode
+    ran: dict[tuple[int, int], list[Any]] = {}
+    waited: dict[int | None, int] = {}
+    idle: dict[int, int] = {}
+    own = None
+    for wait in states:
+        if wait["utid"] != utid or wait["state"] != "runnable" or not overlap(wait, begin, end):
+            continue
+        cut = max(wait["ts"], begin), min(wait["ts"] + wait["dur"], end)
+        prio, queue = wait["prio"], wait["cpu"]
+        own = prio if prio is not None else own
+        waited[queue] = waited.get(queue, 0) + cut[1] - cut[0]
+        for run in states:
+            time = overlap(run, *cut) if run["state"] == "running" else 0
+            if not time:
+                continue
+            cpu, who = run["cpu"], 0 if run["utid"] < 2 else run["utid"]
+            if cpu == queue or (queue is None and cpu in allowed):
+                known = prio is not None and run["prio"] is not None
+                worse = time if known and run["prio"] > prio else 0
+                key = (who, 1 if queue is not None else len(allowed))
+                sums = ran.setdefault(key, [0, 0, 0, (-1, None)])
+                sums[0] += time
+                sums[1] += worse
+                sums[2] += worse if worse and prio < strict_to else 0
+                sums[3] = max(sums[3], (run["ts"], run["prio"]), key=lambda last: last[0])
+            elif who == 0 and cpu in allowed:
+                idle[cpu] = idle.get(cpu, 0) + (time if queue is not None else 0)
+    told = {key: (*sums[:3], sums[3][1]) for key, sums in ran.items()}
+    return told, waited, {cpu: time for cpu, time in idle.items() if time}, own
+
+
+@settings(max_examples=120, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
-def test_a_reading_at_hand_tells_what_the_table_tells(
-    stretches: list[Any], data: st.DataObject
-) -> None:
-    """Whatever the priorities, and whichever stretch is asked about."""
+def test_every_sum_is_that_of_a_look_at_every_row(stretches: list[Any], data: st.DataObject) -> None:
+    """Whatever the priorities, and whichever stretches of whom are asked about."""
     text, _, total = lines_of(stretches)
     every = "\n".join(f"{name} sleeping 0..0" for name in "abcd")
     trace = scene(every + "\n" + text, until=total, unit=1, ledger=False)
@@ -432,17 +469,23 @@ def test_a_reading_at_hand_tells_what_the_table_tells(
     states = states.with_columns(prio=pl.when(pl.col("utid") >= trace.ncpu).then(drawn))
     tables = {"states": states, "threads": trace.threads.collect()}
     trace = ss.Trace.from_tables(tables, trace.info)
-    begins = data.draw(st.lists(st.integers(0, total - 1), min_size=4, max_size=4))
-    episodes = pl.DataFrame(
-        {"utid": range(2, 6), "ts": begins}, schema_overrides={"utid": pl.UInt32}
-    ).with_row_index("episode")
-    dur = data.draw(st.integers(1, total))
-    episodes = episodes.with_columns(dur=pl.lit(dur, pl.Int64), wait=pl.lit(dur, pl.Int64))
-    table = account(trace, episodes)
-    with reading_once(trace):
-        reading = account(trace, episodes)
-    for frame in ("culprits", "pieces", "idle"):
-        assert_frame_equal(getattr(reading, frame), getattr(table, frame))
+    instant = st.integers(0, total)
+    # On CPU 7 nobody ever runs.
+    allowed = st.sampled_from([[0, 1], [0, 1, 7], [1, 7]])
+    episode = st.tuples(st.integers(2, 5), instant, instant, allowed)
+    asked = data.draw(st.lists(episode, max_size=5))
+    read = occupancy(trace, weights=Levels(trace))
+    *tables, prios = read.culprits(100, asked)
+    waited, ran, idle = (pl.DataFrame(table) for table in tables)
+    rows = states.to_dicts()
+    for number, one in enumerate(asked):
+        mine = pl.col("episode") == number
+        want = row_by_row(rows, one, 100)
+        told = ran.filter(mine).select("utid", "n", "time", "worse", "strict", "prio")
+        assert {row[:2]: row[2:] for row in told.iter_rows()} == want[0]
+        for table, expected in ((waited, want[1]), (idle, want[2])):
+            assert dict(table.filter(mine).select("cpu", "time").iter_rows()) == expected
+        assert prios[number] == want[3]
 
 
 CAPTURES = [

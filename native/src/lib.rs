@@ -57,6 +57,7 @@ mod _native {
         occupancy::Occupancy,
         path::{critical_path, sleeps_before},
         tiles::tiling,
+        weights::levels_of,
     };
 
     #[pymodule_export]

@@ -200,6 +200,7 @@ class Occupancy:
 def tiling(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
+def levels_of(weights: _Weights, asked: _ArrowStream) -> ArrowTable: ...
 def critical_path(
     states: _ArrowStream,
     waits: _ArrowStream,

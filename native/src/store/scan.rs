@@ -143,9 +143,10 @@ impl Batches<'_> {
             };
             self.group += 1;
             self.left = usize::try_from(group.num_rows()).unwrap_or(0);
-            self.chunks.clear();
+            let mut before = std::mem::take(&mut self.chunks).into_iter();
             for column in &scan.wanted {
-                let chunk = Chunk::read(&scan.file, group.column(column.place));
+                let memory = before.next().map_or_else(Memory::default, Chunk::let_go);
+                let chunk = Chunk::read(&scan.file, group.column(column.place), memory);
                 self.chunks
                     .push(chunk.map_err(|error| scan.broken(column, &error))?);
             }
@@ -244,16 +245,37 @@ impl ChunkReader for Part {
     }
 }
 
+/// What a column needs, kept from one to the next: the system takes its time for new memory.
+#[derive(Default)]
+struct Memory {
+    /// What lies in the file.
+    bytes: Vec<u8>,
+    /// A body, decompressed.
+    body: Vec<u8>,
+}
+
 /// One column in a row group, being read.
 struct Chunk {
     pages: SerializedPageReader<Part>,
+    part: Arc<Part>,
     compressed: bool,
-    /// A body, decompressed. Kept from page to page for its memory.
     body: Vec<u8>,
 }
 
 impl Chunk {
-    fn read(file: &File, column: &ColumnChunkMetaData) -> std::result::Result<Self, ParquetError> {
+    fn let_go(self) -> Memory {
+        drop(self.pages);
+        Memory {
+            bytes: Arc::into_inner(self.part).map_or_else(Vec::new, |part| part.bytes.into()),
+            body: self.body,
+        }
+    }
+
+    fn read(
+        file: &File,
+        column: &ColumnChunkMetaData,
+        memory: Memory,
+    ) -> std::result::Result<Self, ParquetError> {
         let (begin, length) = column.byte_range();
         if begin
             .checked_add(length)
@@ -261,7 +283,8 @@ impl Chunk {
         {
             return Err(ParquetError::EOF("it ends beyond the file".into()));
         }
-        let mut bytes = vec![0; usize::try_from(length)?];
+        let Memory { mut bytes, body } = memory;
+        bytes.resize(usize::try_from(length)?, 0);
         file.read_exact_at(&mut bytes, begin)?;
         let compressed = match column.compression() {
             Compression::UNCOMPRESSED => false,
@@ -275,14 +298,15 @@ impl Chunk {
             .into_builder()
             .set_compression(Compression::UNCOMPRESSED)
             .build()?;
-        let bytes = Arc::new(Part {
+        let part = Arc::new(Part {
             begin,
             bytes: bytes.into(),
         });
         Ok(Self {
-            pages: SerializedPageReader::new(bytes, &plain, 0, None)?,
+            pages: SerializedPageReader::new(Arc::clone(&part), &plain, 0, None)?,
+            part,
             compressed,
-            body: Vec::new(),
+            body,
         })
     }
 

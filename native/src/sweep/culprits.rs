@@ -398,3 +398,57 @@ fn within(
     }
     Ok(sweep.found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::changes::Reader;
+    use super::super::weights::{EQUAL, LEVELS, Weights};
+    use super::super::worlds::{LENGTH, THREADS, random, world};
+    use super::*;
+
+    fn equal_weights() -> Weights {
+        Weights {
+            table: [1024; LEVELS],
+            linux: false,
+            class: vec![0],
+            prio: vec![None],
+            is_idle: vec![false],
+            fair: 0,
+            realtime: 0,
+        }
+    }
+
+    #[test]
+    fn how_much_is_kept_changes_nothing() {
+        assert_eq!(equal_weights().tag(3, None), EQUAL);
+        for seed in 0..40 {
+            let mut reader = Reader::new((0, LENGTH), 1).expect("a window");
+            reader
+                .read(&world(seed).0, Some(&equal_weights()))
+                .expect("a table of states");
+            let changes = reader.finish();
+            let mut random = random(seed);
+            // Several of one thread overlap.
+            let episodes: Vec<Episode> = (0..12)
+                .map(|_| {
+                    let ts = i64::from(random(LENGTH as u32));
+                    Episode {
+                        utid: 1 + random(THREADS),
+                        ts,
+                        until: ts + i64::from(random(200)),
+                        allowed: (0..5).filter(|_| random(3) > 0).collect(),
+                    }
+                })
+                .collect();
+            let mut told = Vec::new();
+            for log in [1, 2, 5, 40, 1 << 12] {
+                for sums in [0, 2 * THREADS as usize + 2, 1 << 21] {
+                    let found = within(&changes, &episodes, 100, Limits { log, sums });
+                    told.push(found.expect("an answer"));
+                }
+            }
+            assert!(told[0].iter().any(|found| !found.ran[0].is_empty()));
+            assert!(told.iter().all(|found| *found == told[0]), "{seed}");
+        }
+    }
+}

@@ -24,6 +24,8 @@ mod shortfall;
 mod sleeps;
 mod tiles;
 pub mod weights;
+#[cfg(test)]
+mod worlds;
 
 use crate::error::{Error, Result};
 

@@ -1,12 +1,15 @@
 //! What Python says of the weights of threads.
 
-use arrow_array::types::{Int16Type, UInt8Type};
+use std::sync::Arc;
+
+use arrow_array::UInt8Array;
+use arrow_array::types::{Int16Type, UInt8Type, UInt32Type};
 use pyo3::prelude::*;
 
-use crate::arrow_ffi::read_stream;
-use crate::columns::{column, full};
+use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::columns::{column, full, table};
 use crate::error::{Error, Result};
-use crate::sweep::weights::{CLASSES, LEVELS, Weights};
+use crate::sweep::weights::{CLASSES, LEVELS, Weights, class_of, level_of};
 
 /// What Python says of weights: threads, the table, whether priorities are Linux's, and the
 /// numbers of the classes fair and realtime.
@@ -50,4 +53,26 @@ pub fn told_weights((threads, table, linux, fair, realtime): ToldWeights<'_>) ->
         fair,
         realtime,
     })
+}
+
+/// Class and level of threads (utid) at their priorities (prio).
+#[pyfunction]
+pub fn levels_of(weights: ToldWeights<'_>, asked: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
+    let weights = told_weights(weights)?;
+    let (mut class, mut level) = (Vec::new(), Vec::new());
+    for batch in &read_stream(asked)?.1 {
+        let (utid, prio) = (
+            full::<UInt32Type>(batch, "utid")?,
+            column::<Int16Type>(batch, "prio")?,
+        );
+        for (utid, prio) in utid.iter().zip(prio) {
+            let tag = weights.tag(*utid, prio);
+            class.push(class_of(tag) as u8);
+            level.push(level_of(tag) as u8);
+        }
+    }
+    Ok(table(vec![
+        ("class", Arc::new(UInt8Array::from(class))),
+        ("level", Arc::new(UInt8Array::from(level))),
+    ])?)
 }

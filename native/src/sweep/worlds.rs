@@ -1,0 +1,81 @@
+//! Worlds at random, for tests: threads that wait in parts, on several queues, or on none, and
+//! CPUs that run several at once, or nobody knows whom.
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, Int16Array, Int64Array, RecordBatch, UInt8Array, UInt16Array, UInt32Array,
+};
+
+/// Threads have the utids from 1 on; that of CPU 0's idle thread is 0.
+pub const THREADS: u32 = 7;
+/// The window, ns.
+pub const LENGTH: i64 = 400;
+
+/// Numbers below n, the same ones for the same seed.
+pub fn random(seed: u32) -> impl FnMut(u32) -> u32 {
+    let mut seed = seed;
+    move |n| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) % n
+    }
+}
+
+/// Some `states`, and some of the waits in them (utid, ts_ready, cause).
+pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
+    let mut random = random(seed);
+    let mut rows = Vec::new();
+    let mut waits = Vec::new();
+    for utid in 0..=THREADS {
+        let mut t = i64::from(random(9));
+        while t < LENGTH {
+            let (dur, state) = (i64::from(1 + random(12)), random(3) as u8);
+            let idles = utid == 0;
+            let cpu = Some(random(4) as u16).filter(|cpu| *cpu < 3 || state == 0);
+            let cpu = if idles { Some(0) } else { cpu };
+            let prio = [None, Some(49), Some(110), Some(120)][random(4) as usize];
+            if state == 1 && !idles && random(3) > 0 {
+                waits.push((utid, t, random(5) as u8));
+            }
+            if state != 1 || !idles {
+                rows.push((t + dur, t, dur, utid, state, cpu, prio));
+            }
+            t += dur;
+        }
+    }
+    rows.sort_unstable();
+    let states: [(&str, ArrayRef); 6] = [
+        ("ts", ints(rows.iter().map(|row| row.1))),
+        ("dur", ints(rows.iter().map(|row| row.2))),
+        ("utid", numbers(rows.iter().map(|row| row.3))),
+        ("state", codes(rows.iter().map(|row| row.4))),
+        (
+            "cpu",
+            Arc::new(rows.iter().map(|row| row.5).collect::<UInt16Array>()),
+        ),
+        (
+            "prio",
+            Arc::new(rows.iter().map(|row| row.6).collect::<Int16Array>()),
+        ),
+    ];
+    let waits: [(&str, ArrayRef); 3] = [
+        ("utid", numbers(waits.iter().map(|wait| wait.0))),
+        ("ts_ready", ints(waits.iter().map(|wait| wait.1))),
+        ("cause", codes(waits.iter().map(|wait| wait.2))),
+    ];
+    (
+        RecordBatch::try_from_iter(states).expect("columns of one length"),
+        RecordBatch::try_from_iter(waits).expect("columns of one length"),
+    )
+}
+
+fn ints(values: impl Iterator<Item = i64>) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values(values))
+}
+
+fn numbers(values: impl Iterator<Item = u32>) -> ArrayRef {
+    Arc::new(UInt32Array::from_iter_values(values))
+}
+
+fn codes(values: impl Iterator<Item = u8>) -> ArrayRef {
+    Arc::new(UInt8Array::from_iter_values(values))
+}
