@@ -174,6 +174,8 @@ struct Culprits<'a> {
     noted: usize,
     /// By utid, from now on.
     prios: Vec<Option<i16>>,
+    /// Until then, nothing of all that happens but what the sweep tells.
+    until: i64,
     charging: Charging,
     found: Vec<Found>,
 }
@@ -203,6 +205,7 @@ impl<'a> Culprits<'a> {
             waits: vec![None; threads],
             noted: 0,
             prios: vec![None; threads],
+            until: i64::MIN,
             charging: Charging {
                 threads,
                 strict_to,
@@ -213,19 +216,30 @@ impl<'a> Culprits<'a> {
         }
     }
 
-    /// What begins, ends and changes before the changes at `t`.
+    /// What begins, ends and is noted before the changes at `t`.
     #[inline]
     fn proceed(&mut self, t: i64) {
-        while self.edges.last().is_some_and(|edge| edge.0 < t) {
-            self.edge();
-        }
-        while let Some(now) = self.changes.prios.get(self.noted).filter(|now| now.t <= t) {
-            self.prios[now.utid as usize] = now.prio;
-            self.noted += 1;
+        if t >= self.until {
+            self.catch_up(t);
         }
     }
 
     #[cold]
+    fn catch_up(&mut self, t: i64) {
+        while self.edges.last().is_some_and(|edge| edge.0 < t) {
+            self.edge();
+        }
+        let prios = &self.changes.prios[self.noted..];
+        let noted = prios.partition_point(|now| now.t <= t);
+        for now in &prios[..noted] {
+            self.prios[now.utid as usize] = now.prio;
+        }
+        self.noted += noted;
+        let edge = self.edges.last().map_or(i64::MAX, |edge| edge.0 + 1);
+        let prio = prios.get(noted).map_or(i64::MAX, |now| now.t);
+        self.until = edge.min(prio);
+    }
+
     fn edge(&mut self) {
         let Some((t, begins, number)) = self.edges.pop() else {
             return;
@@ -306,38 +320,48 @@ impl<'a> Culprits<'a> {
         }
     }
 
-    fn waits(&mut self, t: i64, utid: u32, lane: usize, begins: bool) {
+    #[inline]
+    fn waits(&mut self, ts: i64, utid: u32, lane: usize) {
         let who = utid as usize;
         let prio = self.prios[who];
-        self.waits[who] = begins.then_some((lane, prio));
+        self.waits[who] = Some((lane, prio));
         for at in 0..self.of[who].len() {
-            let number = self.of[who][at];
-            if begins {
-                self.begin(number, lane, Wait { ts: t, prio });
-            } else {
-                self.end(number, t);
-            }
+            self.begin(self.of[who][at], lane, Wait { ts, prio });
         }
     }
 
-    fn runs(&mut self, t: i64, utid: u32, lane: usize, begins: bool) {
-        let prio = self.prios[utid as usize];
-        let Some(cpu) = self.cpus.get_mut(lane) else {
-            return;
-        };
-        if begins {
+    #[inline]
+    fn stops_waiting(&mut self, t: i64, utid: u32) {
+        let who = utid as usize;
+        self.waits[who] = None;
+        for at in 0..self.of[who].len() {
+            self.end(self.of[who][at], t);
+        }
+    }
+
+    #[inline]
+    fn runs(&mut self, t: i64, utid: u32, lane: usize) {
+        if let Some(cpu) = self.cpus.get_mut(lane) {
             cpu.on.push(Run {
                 since: t,
                 until: t,
                 utid,
-                prio,
+                prio: self.prios[utid as usize],
             });
-        } else {
-            cpu.settle(t);
-            cpu.on.retain(|run| run.utid != utid);
-            if cpu.log.len() >= self.log {
-                self.empty(lane);
-            }
+        }
+    }
+
+    #[inline]
+    fn stops_running(&mut self, t: i64, utid: u32, lane: usize) {
+        let Some(cpu) = self.cpus.get_mut(lane) else {
+            return;
+        };
+        cpu.settle(t);
+        if let Some(at) = cpu.on.iter().position(|run| run.utid == utid) {
+            cpu.on.swap_remove(at);
+        }
+        if cpu.log.len() >= self.log {
+            self.empty(lane);
         }
     }
 
@@ -357,13 +381,15 @@ impl<'a> Culprits<'a> {
 impl Sweep for Culprits<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
         self.proceed(t);
-        for (place, begins) in [(from, false), (to, true)] {
-            let lane = self.lanes.of(place.cpu);
-            match place.doing {
-                Doing::Away => {}
-                Doing::Waiting => self.waits(t, utid, lane, begins),
-                Doing::Running => self.runs(t, utid, lane, begins),
-            }
+        match from.doing {
+            Doing::Away => {}
+            Doing::Waiting => self.stops_waiting(t, utid),
+            Doing::Running => self.stops_running(t, utid, self.lanes.of(from.cpu)),
+        }
+        match to.doing {
+            Doing::Away => {}
+            Doing::Waiting => self.waits(t, utid, self.lanes.of(to.cpu)),
+            Doing::Running => self.runs(t, utid, self.lanes.of(to.cpu)),
         }
     }
 
@@ -371,7 +397,11 @@ impl Sweep for Culprits<'_> {
     fn idle(&mut self, t: i64, cpu: u16, begins: bool) {
         self.proceed(t);
         let lane = self.lanes.of(cpu);
-        self.runs(t, 0, lane, begins);
+        if begins {
+            self.runs(t, 0, lane);
+        } else {
+            self.stops_running(t, 0, lane);
+        }
         if let Some(clock) = self.idled.get_mut(lane) {
             clock.set(t, begins);
         }

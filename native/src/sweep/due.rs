@@ -30,6 +30,12 @@ pub struct Question {
 }
 
 impl Question {
+    /// How many competing sets there are.
+    pub fn sets(&self, changes: &Changes) -> usize {
+        let cpus = changes.cpus.last().map_or(0, |cpu| usize::from(*cpu) + 1);
+        self.classes * if self.machine { 1 } else { cpus }
+    }
+
     /// The number of the competing set of who is there; none of those who do not compete.
     pub fn set(&self, place: Place) -> Option<usize> {
         let class = class_of(place.tag);
@@ -221,14 +227,6 @@ struct Due<'a> {
 }
 
 impl Due<'_> {
-    fn set(&mut self, place: Place) -> Option<usize> {
-        let number = self.question.set(place)?;
-        while self.sets.len() <= number {
-            self.sets.push(Set::new());
-        }
-        Some(number)
-    }
-
     /// The row of a thread's sums for this place.
     #[inline]
     fn sum(&mut self, utid: u32, place: Place) -> usize {
@@ -300,7 +298,7 @@ impl Due<'_> {
 impl Sweep for Due<'_> {
     fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
         let who = utid as usize;
-        let (before, after) = (self.set(from), self.set(to));
+        let (before, after) = (self.question.set(from), self.question.set(to));
         let (due, served) = match before {
             Some(_) => self.share(t, utid),
             None => (0.0, 0),
@@ -352,7 +350,7 @@ impl Sweep for Due<'_> {
 /// Sums of every thread that ran or waited, and the shortfalls asked for.
 pub fn due(changes: &Changes, question: &Question) -> Result<(Vec<Sum>, Vec<Shortfall>)> {
     let mut sweep = Due {
-        sets: Vec::new(),
+        sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),

@@ -75,9 +75,6 @@ impl Accounts<'_> {
         }
         thread.set = after;
         if let Some(number) = after {
-            while self.sets.len() <= number {
-                self.sets.push(Set::new());
-            }
             let set = &mut self.sets[number];
             set.advance(t, self.question);
             (thread.level, thread.runs) = (level, runs);
@@ -113,7 +110,7 @@ fn swept<R: Reader>(changes: &Changes, question: &Question, reader: R) -> Result
     let mut sweep = Lags {
         accounts: Accounts {
             question,
-            sets: Vec::new(),
+            sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
             threads: vec![Thread::default(); changes.threads],
         },
         reader,
