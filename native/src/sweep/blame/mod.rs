@@ -4,7 +4,13 @@
 //! charged what it has of them: all of one CPU at once, for their cells are few then and
 //! stay near. Whoever waits on is charged by the sums of how long each group ran: those of
 //! its end, less those of now.
-use rustc_hash::{FxHashMap, FxHashSet};
+mod cells;
+mod log;
+
+use rustc_hash::FxHashSet;
+
+use self::cells::{Blamed, CAUSES, Cells};
+use self::log::{Cpu, EARLIEST, Ended, Run, Waiter};
 
 use super::changes::{Changes, Doing, Place, Sweep};
 use super::lanes::Lanes;
@@ -12,8 +18,6 @@ use super::ledger::Ledger;
 use crate::error::Result;
 use crate::model::event::Cause;
 
-/// How a wait began.
-pub const CAUSES: usize = Cause::TEXTS.len();
 const UNKNOWN_CAUSE: u8 = Cause::Unknown as u8;
 
 /// Whose waits, and by which groups their time is told apart.
@@ -29,39 +33,11 @@ pub struct Question {
     pub ledger: Ledger,
 }
 
-/// Of a victim, one cause and a group: time (ns), and waits in which it ran.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    time: i64,
-    n: u32,
-}
-
-impl Cell {
-    #[inline]
-    fn add(&mut self, other: Self) {
-        self.time += other.time;
-        self.n += other.n;
-    }
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Total {
     pub wait: i64,
     pub n: u32,
 }
-
-/// A group's run on a CPU, or a part of one, that is over.
-#[derive(Clone, Copy)]
-struct Run {
-    group: u32,
-    since: i64,
-    until: i64,
-    /// When the group's run before this one ended.
-    before: i64,
-}
-
-/// Never yet.
-const EARLIEST: i64 = i64::MIN;
 
 /// What is kept at a time.
 #[derive(Clone, Copy)]
@@ -79,82 +55,6 @@ const LIMITS: Limits = Limits {
     table: 1 << 22,
 };
 
-#[derive(Default)]
-struct Cpu {
-    /// Groups that run here, and since when they are not in the log: one, unless the trace
-    /// contradicts itself.
-    on: Vec<(u32, i64)>,
-    /// The same while nobody is known to.
-    unknown: i64,
-    log: Vec<Run>,
-    /// By group: when the last run ended that was in the log, and how long all took.
-    last: Vec<i64>,
-    sums: Vec<i64>,
-    /// Those who began to wait here and may be charged by the log, by utid.
-    young: Vec<u32>,
-    /// Those who are yet to be charged by it.
-    ended: Vec<Ended>,
-}
-
-impl Cpu {
-    /// What runs is in the log up to `t`; `unknown` is the group of what is not known.
-    #[inline]
-    fn settle(&mut self, t: i64, unknown: u32) {
-        let Self {
-            on,
-            log,
-            last,
-            sums,
-            unknown: blind,
-            ..
-        } = self;
-        let mut ran = |group: u32, since: &mut i64| {
-            if t > *since {
-                log.push(Run {
-                    group,
-                    since: *since,
-                    until: t,
-                    before: last[group as usize],
-                });
-                last[group as usize] = t;
-                sums[group as usize] += t - *since;
-            }
-            *since = t;
-        };
-        if on.is_empty() {
-            ran(unknown, blind);
-        }
-        for (group, since) in on {
-            ran(*group, since);
-        }
-    }
-
-    /// Groups that ran after `t`, as far as they are in the log.
-    fn after(&self, t: i64) -> impl Iterator<Item = u32> {
-        let ran = (0..).zip(&self.last).filter(move |(_, last)| **last > t);
-        ran.map(|(group, _)| group)
-    }
-}
-
-/// A stretch of waiting on one queue.
-#[derive(Clone, Copy)]
-struct Waiter {
-    begin: i64,
-    lane: usize,
-    /// Victim and cause as one number: a row of the table of cells.
-    row: u32,
-    /// Where in the log it began.
-    from: usize,
-    /// It goes by sums.
-    summed: bool,
-}
-
-/// A wait that is over, and where in the log it ended.
-struct Ended {
-    waiter: Waiter,
-    to: usize,
-}
-
 /// The wait that a thread is in, as far as it is told.
 #[derive(Default, Clone)]
 struct Life {
@@ -164,108 +64,6 @@ struct Life {
     /// `seen` is complete.
     kept: bool,
     waiter: Option<Waiter>,
-}
-
-/// A row for each victim and cause, a column for each group; or, where that were too many,
-/// those that are needed.
-struct Cells {
-    groups: usize,
-    table: Vec<Cell>,
-    sparse: FxHashMap<(u32, u32), Cell>,
-}
-
-impl Cells {
-    fn new(rows: usize, groups: usize, most: usize) -> Self {
-        let size = Some(rows.saturating_mul(groups)).filter(|size| *size <= most);
-        Self {
-            groups,
-            table: vec![Cell::default(); size.unwrap_or(0)],
-            sparse: FxHashMap::default(),
-        }
-    }
-
-    /// Of one victim and cause; none where there is no table.
-    fn row(&mut self, row: u32) -> Option<&mut [Cell]> {
-        let begin = row as usize * self.groups;
-        self.table.get_mut(begin..begin + self.groups)
-    }
-
-    /// Charges a wait with its part of `runs`, and counts those groups that ran in it for the
-    /// first time; `seen` are others.
-    fn charge(&mut self, waiter: &Waiter, seen: &[u32], runs: &[Run]) {
-        let parts = runs.iter().map(|run| {
-            let time = run.until - run.since.max(waiter.begin);
-            let fresh = time > 0
-                && run.before <= waiter.begin
-                && (seen.is_empty() || !seen.contains(&run.group));
-            let n = u32::from(fresh);
-            (run.group, Cell { time, n })
-        });
-        if let Some(row) = self.row(waiter.row) {
-            for (group, part) in parts {
-                row[group as usize].add(part);
-            }
-        } else {
-            for (group, part) in parts {
-                let cell = self.sparse.entry((waiter.row, group)).or_default();
-                cell.add(part);
-            }
-        }
-    }
-
-    /// From now on the wait goes by sums: it had its part of `runs`, and of what the `sums`
-    /// will be at its end, the sums of now are not its own. Whether there is a table for it.
-    fn begin(&mut self, waiter: &Waiter, runs: &[Run], sums: &[i64]) -> bool {
-        let Some(row) = self.row(waiter.row) else {
-            return false;
-        };
-        for run in runs {
-            row[run.group as usize].time += run.until - run.since.max(waiter.begin);
-        }
-        for (cell, sum) in row.iter_mut().zip(sums) {
-            cell.time -= sum;
-        }
-        true
-    }
-
-    fn end(&mut self, waiter: &Waiter, seen: &[u32], cpu: &Cpu) {
-        let Some(row) = self.row(waiter.row) else {
-            return;
-        };
-        for ((cell, sum), last) in row.iter_mut().zip(&cpu.sums).zip(&cpu.last) {
-            cell.time += sum;
-            cell.n += u32::from(*last > waiter.begin);
-        }
-        for group in seen {
-            row[*group as usize].n -= u32::from(cpu.last[*group as usize] > waiter.begin);
-        }
-    }
-
-    /// By victim and group.
-    fn blamed(self) -> Vec<(u32, u32, Blamed)> {
-        let mut found = Vec::new();
-        for (victim, rows) in (0..).zip(self.table.chunks(self.groups * CAUSES)) {
-            let mut all = vec![Blamed::default(); self.groups];
-            for (cause, row) in rows.chunks(self.groups).enumerate() {
-                for (blamed, cell) in all.iter_mut().zip(row) {
-                    blamed.time[cause] = cell.time;
-                    blamed.n += cell.n;
-                }
-            }
-            let some = (0..).zip(all).filter(|(_, blamed)| blamed.any());
-            found.extend(some.map(|(group, blamed)| (victim, group, blamed)));
-        }
-        let mut few: FxHashMap<(u32, u32), Blamed> = FxHashMap::default();
-        for ((row, group), cell) in self.sparse {
-            let (victim, cause) = (row / CAUSES as u32, row as usize % CAUSES);
-            let blamed = few.entry((victim, group)).or_default();
-            blamed.time[cause] = cell.time;
-            blamed.n += cell.n;
-        }
-        let some = few.into_iter().filter(|(_, blamed)| blamed.any());
-        found.extend(some.map(|((victim, group), blamed)| (victim, group, blamed)));
-        found
-    }
 }
 
 struct Blame<'a> {
@@ -459,19 +257,6 @@ impl Sweep for Blame<'_> {
     }
 
     fn instant(&mut self, _: i64) {}
-}
-
-/// Time that a victim waited for a group (ns), by cause, and waits in which it ran.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Blamed {
-    pub time: [i64; CAUSES],
-    pub n: u32,
-}
-
-impl Blamed {
-    fn any(&self) -> bool {
-        self.time.iter().any(|time| *time > 0)
-    }
 }
 
 /// What was found: of each victim its waiting; and by victim and group who had the CPU
