@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -91,8 +91,9 @@ def antagonists(
     asked = _asked(trace, threads, where, together)
     totals, found = _charged(trace, asked, threads)
     if victims is not None:
-        totals = totals.sort(["wait", "victim"], descending=[True, False]).head(victims)
-    return _named(found.join(totals, on="victim"), threads, by, together)
+        totals = totals.head(victims)
+    found = found.join(totals, on="victim", maintain_order="left")
+    return _named(found, threads, by, together)
 
 
 def _threads(trace: Trace, by: By) -> pl.DataFrame:
@@ -134,7 +135,11 @@ def _most_cpus(trace: Trace) -> int:
 def _charged(
     trace: Trace, asked: pl.DataFrame, threads: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One row per victim; one row per victim and group that ran: time by cause, number of waits."""
+    """One row per victim, the longest wait first; one row per victim and group that ran.
+
+    The latter with the time by cause and the number of waits, in the order of victims, and the
+    longest time first in each.
+    """
     group = [0] * (int(threads["utid"].max() or 0) + 1)  # type: ignore[arg-type]
     for utid, number in threads.select("utid", "group").iter_rows():
         group[utid] = number
@@ -161,15 +166,13 @@ def _named(found: pl.DataFrame, threads: pl.DataFrame, by: By, together: bool) -
     if not together:
         of_victim = [f"victim_{name}" for name in keys]
         victim = names.rename({name: f"victim_{name}" for name in keys} | {"group": "victim"})
-        found = found.join(victim, on="victim", how="left")
+        found = found.join(victim, on="victim", how="left", maintain_order="left")
     kind = pl.Series("kind", ["thread", "idle", "unknown", "no_queue"], KIND)
-    order: dict[str, Any] = {"wait": True, "victim": False, "time": True, "group": False}
     return (
-        found.join(names, on="group", how="left")
+        found.join(names, on="group", how="left", maintain_order="left")
         .with_columns(
             kind=pl.lit(kind).gather((pl.col("group").cast(pl.Int64) - ngroups + 1).clip(0)),
             share=pl.col("time") / pl.col("wait"),
         )
-        .sort(list(order), descending=list(order.values()))
         .select(*of_victim, "wait", "kind", *keys, "time", "share", "n", "n_waits", *_CAUSES)
     )

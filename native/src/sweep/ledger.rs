@@ -57,15 +57,20 @@ struct Place {
 
 impl Ledger {
     /// Those whose begin was seen; of threads that are `wanted`.
-    pub fn read(batches: &[RecordBatch], begin: i64, wanted: impl Fn(u32) -> bool) -> Result<Self> {
+    pub fn read(
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+        begin: i64,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Self> {
         let mut of: Vec<Vec<Packed>> = Vec::new();
         for batch in batches {
             super::pulse()?;
+            let batch = batch?;
             let (utid, cause) = (
-                full::<UInt32Type>(batch, "utid")?,
-                full::<UInt8Type>(batch, "cause")?,
+                full::<UInt32Type>(&batch, "utid")?,
+                full::<UInt8Type>(&batch, "cause")?,
             );
-            let ready = column::<Int64Type>(batch, "ts_ready")?;
+            let ready = column::<Int64Type>(&batch, "ts_ready")?;
             for i in 0..batch.num_rows() {
                 if ready.is_valid(i) && wanted(utid[i]) {
                     let who = utid[i] as usize;

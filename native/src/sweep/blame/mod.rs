@@ -1,16 +1,18 @@
 //! Who ran on the CPU on whose queue a thread waited?
 //!
-//! Each CPU keeps a log of its last runs. When that is full, the waits that ended meanwhile are
-//! charged what it has of them: all of one CPU at once, for their cells are few then and
-//! stay near. Whoever waits on is charged by the sums of how long each group ran: those of
-//! its end, less those of now.
+//! Each CPU keeps a log of its last runs. When that is full, all who waited meanwhile are
+//! charged what it has of their waits: one CPU at a time, for their cells are few then and
+//! stay near. Whoever waited through a whole log and waits on is charged by the sums of how
+//! long each group ran from then on: those of its end, less those of now.
 mod cells;
 mod log;
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashSet;
 
-use self::cells::{Blamed, CAUSES, Cells};
-use self::log::{Cpu, EARLIEST, Ended, Run, Waiter};
+use self::cells::{Blamed, CAUSES, Cells, MOST_SMALL, Most};
+use self::log::{Cpu, EARLIEST, Ended, Log, Run, Stretch, Waiter};
 
 use super::changes::{Changes, Doing, Place, Sweep};
 use super::lanes::Lanes;
@@ -43,16 +45,18 @@ pub struct Total {
 #[derive(Clone, Copy)]
 struct Limits {
     /// Runs in a log. Fewer, and more waits go by sums, which costs some passes over all
-    /// groups; more, and the log leaves the processor's cache.
+    /// groups; more, and the cells of all who waited meanwhile leave the processor's cache.
     log: usize,
-    /// Cells of a table, up to which there is one.
-    table: usize,
+    cells: Most,
 }
 
 const LIMITS: Limits = Limits {
-    log: 1 << 12,
-    // 64 MB.
-    table: 1 << 22,
+    log: 1 << 9,
+    cells: Most {
+        // 96 MB at the very most.
+        cells: 1 << 22,
+        small: MOST_SMALL,
+    },
 };
 
 /// The wait that a thread is in, as far as it is told.
@@ -73,6 +77,8 @@ struct Blame<'a> {
     cells: Cells,
     /// By victim.
     totals: Vec<Total>,
+    /// Waits so far, each part of one by itself.
+    begun: u64,
     /// Runs that a log holds.
     log: usize,
     /// Keep what was seen of every wait, for one may be told in parts; else of those only
@@ -87,7 +93,7 @@ impl Blame<'_> {
     #[inline]
     fn settle(&mut self, t: i64, lane: usize) {
         self.cpus[lane].settle(t, self.question.ngroups + 1);
-        if self.cpus[lane].log.len() >= self.log {
+        if self.cpus[lane].log.runs.len() >= self.log {
             self.empty(lane);
         }
     }
@@ -101,31 +107,25 @@ impl Blame<'_> {
             young,
             ended,
             log,
-            sums,
+            at_once,
             ..
         } = &mut cpus[lane];
-        for Ended { waiter, to } in ended.drain(..) {
-            cells.charge(&waiter, &[], &log[waiter.from..to]);
+        for Ended { stretch, from, to } in ended.drain(..) {
+            let runs = &log.runs[from as usize..to as usize];
+            cells.charge(stretch, &[], runs, *at_once);
         }
-        // Some waited several times.
-        young.sort_unstable();
-        young.dedup();
-        young.retain(|utid| {
+        young.retain(|(utid, number)| {
             let Life { waiter, seen, .. } = &mut lives[*utid as usize];
-            let Some(waiter) = waiter.as_mut().filter(|waiter| waiter.lane == lane) else {
+            let Some(waiter) = waiter.as_mut().filter(|waiter| waiter.number == *number) else {
                 return false;
             };
-            if !waiter.summed {
-                let runs = &log[waiter.from..];
-                waiter.summed = cells.begin(waiter, runs, sums);
-                if !waiter.summed {
-                    cells.charge(waiter, seen, runs);
-                }
-                waiter.from = 0;
-            }
+            let runs = &log.runs[waiter.from as usize..];
+            cells.charge(waiter.stretch, seen, runs, *at_once);
+            waiter.summed = waiter.from == 0 && cells.begin(waiter.stretch, seen, log);
+            waiter.from = 0;
             !waiter.summed
         });
-        log.clear();
+        log.runs.clear();
     }
 
     fn runs(&mut self, t: i64, lane: usize, group: u32, begins: bool) {
@@ -133,13 +133,7 @@ impl Blame<'_> {
             return;
         }
         self.settle(t, lane);
-        let Cpu { on, unknown, .. } = &mut self.cpus[lane];
-        if begins {
-            on.push((group, t));
-        } else if let Some(at) = on.iter().position(|(running, _)| *running == group) {
-            on.swap_remove(at);
-            *unknown = t;
-        }
+        self.cpus[lane].runs(t, group, begins);
     }
 
     fn begins(&mut self, t: i64, utid: u32, victim: u32, lane: usize) {
@@ -163,15 +157,18 @@ impl Blame<'_> {
         life.kept = false;
         let cause = wait.map_or(UNKNOWN_CAUSE, |wait| wait.cause.min(UNKNOWN_CAUSE));
         let Cpu { log, young, .. } = &mut self.cpus[lane];
+        self.begun += 1;
         life.waiter = Some(Waiter {
-            begin: t,
-            lane,
-            row: victim * CAUSES as u32 + u32::from(cause),
-            from: log.len(),
+            stretch: Stretch {
+                begin: t,
+                row: victim * CAUSES as u32 + u32::from(cause),
+            },
+            from: log.runs.len() as u32,
+            number: self.begun,
             summed: false,
         });
         if lane != self.question.lanes.nowhere() {
-            young.push(utid);
+            young.push((utid, self.begun));
         }
     }
 
@@ -187,29 +184,31 @@ impl Blame<'_> {
         let Some(waiter) = life.waiter.take() else {
             return;
         };
-        self.totals[victim as usize].wait += t - waiter.begin;
+        let Waiter { stretch, from, .. } = waiter;
+        self.totals[victim as usize].wait += t - stretch.begin;
         let no_queue = Run {
             group: self.question.ngroups + 2,
-            since: waiter.begin,
+            since: stretch.begin,
             until: t,
             before: EARLIEST,
         };
+        let Log { runs, .. } = &cpu.log;
         if nowhere {
-            cells.charge(&waiter, &life.seen, &[no_queue]);
+            cells.charge(stretch, &life.seen, &[no_queue], 1);
         } else if waiter.summed {
-            cells.end(&waiter, &life.seen, cpu);
+            cells.end(stretch, &life.seen, &cpu.log);
         } else if life.seen.is_empty() {
-            let to = cpu.log.len();
-            cpu.ended.push(Ended { waiter, to });
+            let to = runs.len() as u32;
+            cpu.ended.push(Ended { stretch, from, to });
         } else {
-            cells.charge(&waiter, &life.seen, &cpu.log[waiter.from..]);
+            cells.charge(stretch, &life.seen, &runs[from as usize..], cpu.at_once);
         }
         if self.careful || to != Doing::Running {
             life.kept = true;
             if nowhere {
                 life.seen.push(no_queue.group);
             } else {
-                life.seen.extend(cpu.after(waiter.begin));
+                life.seen.extend(cpu.log.after(stretch.begin));
             }
             life.seen.sort_unstable();
             life.seen.dedup();
@@ -259,19 +258,20 @@ impl Sweep for Blame<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found: of each victim its waiting; and by victim and group who had the CPU
-/// meanwhile: `ngroups` stands for idle, and the next two for not known, and for no known
-/// queue.
+/// What was found of a victim: its waiting, and by group who had the CPU meanwhile, the longest
+/// time first. `ngroups` stands for idle, and the next two for not known, and for no known queue.
 pub struct Found {
-    pub totals: Vec<(u32, Total)>,
-    pub blamed: Vec<(u32, u32, Blamed)>,
+    pub victim: u32,
+    pub total: Total,
+    pub blamed: Vec<(u32, Blamed)>,
 }
 
-pub fn blame(changes: &Changes, question: &mut Question) -> Result<Found> {
+/// Victims with the longest wait first.
+pub fn blame(changes: &Changes, question: &mut Question) -> Result<Vec<Found>> {
     within(changes, question, LIMITS)
 }
 
-fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<Found> {
+fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<Vec<Found>> {
     let victims = question
         .victim
         .iter()
@@ -281,15 +281,13 @@ fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<
     let groups = question.ngroups as usize + 3;
     let mut careful = false;
     let (cells, totals) = loop {
-        let cpu = || Cpu {
-            last: vec![EARLIEST; groups],
-            sums: vec![0; groups],
-            ..Cpu::default()
-        };
         let mut sweep = Blame {
-            cpus: (0..question.lanes.len()).map(|_| cpu()).collect(),
+            cpus: (0..question.lanes.len())
+                .map(|_| Cpu::new(groups))
+                .collect(),
             lives: vec![Life::default(); changes.threads],
-            cells: Cells::new(victims * CAUSES, groups, limits.table),
+            cells: Cells::new(victims * CAUSES, groups, limits.cells),
+            begun: 0,
             log: limits.log,
             totals: vec![Total::default(); victims],
             careful,
@@ -306,11 +304,17 @@ fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<
         careful = true;
         question.ledger.rewind();
     };
-    let totals = (0u32..).zip(totals).filter(|(_, total)| total.n > 0);
-    Ok(Found {
-        totals: totals.collect(),
-        blamed: cells.blamed(),
-    })
+    let mut blamed = cells.blamed();
+    let totals = (0..).zip(totals).filter(|(_, total)| total.n > 0);
+    let mut found: Vec<Found> = totals
+        .map(|(victim, total)| Found {
+            victim,
+            total,
+            blamed: blamed.remove(&victim).unwrap_or_default(),
+        })
+        .collect();
+    found.sort_by_key(|found| (Reverse(found.total.wait), found.victim));
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -320,6 +324,7 @@ mod tests {
     use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt8Array, UInt16Array, UInt32Array};
 
     use super::super::changes::Reader;
+    use super::cells::Cell;
     use super::*;
 
     const THREADS: u32 = 7;
@@ -398,34 +403,47 @@ mod tests {
 
     #[test]
     fn how_much_is_kept_changes_nothing() {
+        // One wait is too much for a small cell, some are, or none.
+        let small = [(3, 9), (30, 2), (300, 1), (1000, 1000)];
+        let mut limits = Vec::new();
+        for log in [1, 2, 5, 40, 1 << 12] {
+            for (time, n) in small {
+                limits.push((log, 1 << 22, Cell { time, n }));
+            }
+            limits.push((log, 0, MOST_SMALL));
+        }
         for seed in 0..40 {
             let (states, waits) = world(seed);
             let mut reader = Reader::new((0, 400), 1).expect("a window");
             reader.read(&states, None).expect("a table of states");
             let changes = reader.finish();
             let mut told = Vec::new();
-            for log in [1, 2, 5, 40, 1 << 12] {
-                for table in [0, 1 << 22] {
-                    let mut question = Question {
-                        victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
-                        only: None,
-                        group: (0..=THREADS).map(|utid| utid / 2).collect(),
-                        ngroups: 1 + THREADS / 2,
-                        lanes: Lanes::new(changes.cpus.clone()),
-                        ledger: Ledger::read(std::slice::from_ref(&waits), 0, |_| true)
-                            .expect("waits"),
-                    };
-                    let found = within(&changes, &mut question, Limits { log, table });
-                    let Found { totals, mut blamed } = found.expect("an answer");
-                    let waited: Vec<_> = totals
-                        .iter()
-                        .map(|(victim, total)| (*victim, total.wait, total.n))
-                        .collect();
-                    blamed.sort_unstable_by_key(|(victim, group, _)| (*victim, *group));
-                    told.push((waited, blamed));
-                }
+            for (log, cells, small) in &limits {
+                let mut question = Question {
+                    victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
+                    only: None,
+                    group: (0..=THREADS).map(|utid| utid / 2).collect(),
+                    ngroups: 1 + THREADS / 2,
+                    lanes: Lanes::new(changes.cpus.clone()),
+                    ledger: Ledger::read(std::iter::once(Ok(waits.clone())), 0, |_| true)
+                        .expect("waits"),
+                };
+                let limits = Limits {
+                    log: *log,
+                    cells: Most {
+                        cells: *cells,
+                        small: *small,
+                    },
+                };
+                let found = within(&changes, &mut question, limits);
+                let told_of: Vec<_> = found
+                    .expect("an answer")
+                    .into_iter()
+                    .map(|of| (of.victim, of.total.wait, of.total.n, of.blamed))
+                    .collect();
+                told.push(told_of);
             }
-            assert!(!told[0].1.is_empty());
+            assert!(told[0].iter().any(|(.., blamed)| !blamed.is_empty()));
             assert!(told.iter().all(|found| *found == told[0]), "{seed}");
         }
     }

@@ -11,6 +11,7 @@ use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::columns::{column, full, table};
 use crate::error::Result;
 use crate::model::event::Cause;
+use crate::store::python::Source;
 use crate::sweep::blame;
 use crate::sweep::lanes::Lanes;
 use crate::sweep::ledger::Ledger;
@@ -24,7 +25,7 @@ pub fn blame(
     numbers: Vec<u16>,
     waits: &Bound<'_, PyAny>,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
-    let (asked, waits) = (read_stream(asked)?.1, read_stream(waits)?.1);
+    let (asked, waits) = (read_stream(asked)?.1, Source::of(waits)?);
     let mut victim: Vec<Option<u32>> = vec![None; read.changes.threads];
     let by_cpu = asked
         .iter()
@@ -51,7 +52,7 @@ pub fn blame(
     }
     let lanes = Lanes::new([numbers, read.changes.cpus.clone()].concat());
     let found = py.detach(|| -> Result<_> {
-        let ledger = Ledger::read(&waits, read.begin, |utid| {
+        let ledger = Ledger::read(waits.batches(), read.begin, |utid| {
             victim.get(utid as usize).copied().flatten().is_some()
         })?;
         let mut question = blame::Question {
@@ -65,30 +66,25 @@ pub fn blame(
         blame::blame(&read.changes, &mut question)
     })?;
     let totals = table(vec![
-        (
-            "victim",
-            counts(found.totals.iter().map(|(victim, _)| *victim)),
-        ),
-        (
-            "wait",
-            ints(found.totals.iter().map(|(_, total)| total.wait)),
-        ),
-        (
-            "n_waits",
-            counts(found.totals.iter().map(|(_, total)| total.n)),
-        ),
+        ("victim", counts(found.iter().map(|of| of.victim))),
+        ("wait", ints(found.iter().map(|of| of.total.wait))),
+        ("n_waits", counts(found.iter().map(|of| of.total.n))),
     ])?;
-    let blamed = &found.blamed;
+    let blamed: Vec<_> = found
+        .iter()
+        .flat_map(|of| {
+            of.blamed
+                .iter()
+                .map(|(group, blamed)| (of.victim, *group, blamed))
+        })
+        .collect();
     let mut columns = vec![
-        (
-            "victim",
-            counts(blamed.iter().map(|(victim, _, _)| *victim)),
-        ),
+        ("victim", counts(blamed.iter().map(|(victim, ..)| *victim))),
         ("group", counts(blamed.iter().map(|(_, group, _)| *group))),
-        ("n", counts(blamed.iter().map(|(_, _, blamed)| blamed.n))),
+        ("n", counts(blamed.iter().map(|(.., blamed)| blamed.n))),
     ];
     for (cause, name) in Cause::TEXTS.iter().enumerate() {
-        let time = blamed.iter().map(|(_, _, blamed)| blamed.time[cause]);
+        let time = blamed.iter().map(|(.., blamed)| blamed.time[cause]);
         columns.push((name, ints(time)));
     }
     Ok((totals, table(columns)?))

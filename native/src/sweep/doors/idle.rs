@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 
 use super::occupancy::Occupancy;
 use super::{counts, cpus, ints};
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::arrow_ffi::ArrowTable;
 use crate::columns::table;
 use crate::error::{Error, Result};
+use crate::store::python::Source;
 use crate::sweep::episodes::Watch;
 use crate::sweep::idle::{self, IdleSweep};
 use crate::sweep::lanes::Lanes;
@@ -120,7 +121,7 @@ pub fn episodes(
 ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
     let nclasses = allowed.atoms.len();
     let question = allowed.question(nclasses)?;
-    let waits = read_stream(waits)?.1;
+    let waits = Source::of(waits)?;
     let changes = &read.changes;
     let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
     let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
@@ -135,7 +136,7 @@ pub fn episodes(
             for participant in told.iter().flat_map(|told| &told.participants) {
                 wanted[participant.utid as usize] = true;
             }
-            let ledger = Ledger::read(&waits, read.begin, |utid| {
+            let ledger = Ledger::read(waits.batches(), read.begin, |utid| {
                 wanted.get(utid as usize).copied().unwrap_or(false)
             })?;
             Ok(Some((told, watch, ledger)))
