@@ -35,14 +35,14 @@ pub struct Found {
 /// What is kept at a time.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Runs in a log.
+    /// Runs in a log: as many as stay in the processor's cache.
     log: usize,
     /// Sums in tables of all threads.
     sums: usize,
 }
 
 const LIMITS: Limits = Limits {
-    log: 1 << 12,
+    log: 1 << 9,
     // 64 MB.
     sums: 1 << 21,
 };

@@ -319,87 +319,10 @@ fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt8Array, UInt16Array, UInt32Array};
-
     use super::super::changes::Reader;
+    use super::super::worlds::{LENGTH, THREADS, world};
     use super::cells::Cell;
     use super::*;
-
-    const THREADS: u32 = 7;
-
-    /// Threads at random: some wait in parts, on several queues, or on none; CPUs run several
-    /// at once, or nobody knows whom.
-    fn world(seed: u32) -> (RecordBatch, RecordBatch) {
-        let mut seed = seed;
-        let mut random = |n: u32| {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (seed >> 16) % n
-        };
-        let mut rows = Vec::new();
-        let mut waits = Vec::new();
-        for utid in 1..=THREADS {
-            let mut t = i64::from(random(9));
-            while t < 400 {
-                let (dur, state) = (i64::from(1 + random(12)), random(3) as u8);
-                let cpu = Some(random(4) as u16).filter(|cpu| *cpu < 3 || state == 0);
-                if state == 1 && random(3) > 0 {
-                    waits.push((utid, t, random(5) as u8));
-                }
-                rows.push((t + dur, t, dur, utid, state, cpu));
-                t += dur;
-            }
-        }
-        rows.sort_unstable();
-        let columns: [(&str, ArrayRef); 5] = [
-            (
-                "ts",
-                Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.1))),
-            ),
-            (
-                "dur",
-                Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.2))),
-            ),
-            (
-                "utid",
-                Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.3))),
-            ),
-            (
-                "state",
-                Arc::new(UInt8Array::from_iter_values(rows.iter().map(|row| row.4))),
-            ),
-            (
-                "cpu",
-                Arc::new(rows.iter().map(|row| row.5).collect::<UInt16Array>()),
-            ),
-        ];
-        let states = RecordBatch::try_from_iter(columns).expect("columns of one length");
-        let columns: [(&str, ArrayRef); 3] = [
-            (
-                "utid",
-                Arc::new(UInt32Array::from_iter_values(
-                    waits.iter().map(|wait| wait.0),
-                )),
-            ),
-            (
-                "ts_ready",
-                Arc::new(Int64Array::from_iter_values(
-                    waits.iter().map(|wait| wait.1),
-                )),
-            ),
-            (
-                "cause",
-                Arc::new(UInt8Array::from_iter_values(
-                    waits.iter().map(|wait| wait.2),
-                )),
-            ),
-        ];
-        (
-            states,
-            RecordBatch::try_from_iter(columns).expect("columns of one length"),
-        )
-    }
 
     #[test]
     fn how_much_is_kept_changes_nothing() {
@@ -414,7 +337,7 @@ mod tests {
         }
         for seed in 0..40 {
             let (states, waits) = world(seed);
-            let mut reader = Reader::new((0, 400), 1).expect("a window");
+            let mut reader = Reader::new((0, LENGTH), 1).expect("a window");
             reader.read(&states, None).expect("a table of states");
             let changes = reader.finish();
             let mut told = Vec::new();
