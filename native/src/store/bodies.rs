@@ -122,7 +122,8 @@ pub fn deltas<T: Narrow>(body: &[u8], len: usize) -> Option<Vec<T::Native>> {
             let bits = usize::from(bits);
             UNPACKERS.get(bits)?(body.take(MINIBLOCK / 8 * bits)?, &mut above);
             out.extend(above[..count].iter().map(|above| {
-                value = value.wrapping_add(least).wrapping_add(above.cast_signed());
+                // Each value waits for the one before: for one addition, not for two.
+                value = value.wrapping_add(least.wrapping_add(above.cast_signed()));
                 T::narrow(value)
             }));
         }

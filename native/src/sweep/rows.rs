@@ -64,13 +64,15 @@ pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Ro
         state,
         cpu,
     } = Columns::of(batch)?;
-    let (cpus, placed) = (cpu.values(), cpu.nulls());
+    let len = batch.num_rows();
+    let (ts, dur, utid, state) = (&ts[..len], &dur[..len], &utid[..len], &state[..len]);
+    let (cpus, placed) = (&cpu.values()[..len], cpu.nulls());
     let prios = if prio {
         Some(column::<Int16Type>(batch, "prio")?)
     } else {
         None
     };
-    for i in 0..batch.num_rows() {
+    for i in 0..len {
         let since = ts[i].checked_sub(begin);
         let until = since.and_then(|since| since.checked_add(dur[i]));
         let (Some(since), Some(until), 0..) = (since, until, dur[i]) else {
