@@ -6,6 +6,7 @@
 //! simulator's own arithmetic (`sim::policy::eevdf_lag`, `cfs_place`). Whom to run
 //! is never decided here. One pass in table order: rows stand in order of their end, each
 //! end is one event, and what a thread does next is in its next row.
+mod intervals;
 mod output;
 mod queue;
 mod replay;

@@ -5,9 +5,10 @@ use arrow_array::Array;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use pyo3::prelude::*;
 
+use super::intervals::Table;
 use super::replay::Replay;
 use super::rules::Rules;
-use super::states::{States, Table};
+use super::states::States;
 use super::{Known, output};
 use crate::arrow_ffi::ArrowTable;
 use crate::columns::{column, full};

@@ -1,6 +1,7 @@
 //! One CPU's queue of the fair class, and the threads on it.
 use crate::sim::policy::eevdf_lag::Average;
 use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
+use crate::sweep::rows::NOWHERE;
 
 // Longer runs are of no trace; what is cut off keeps sums in their range.
 const LONGEST: i64 = 1 << 50;
@@ -16,28 +17,58 @@ pub enum Place {
     Running,
 }
 
-/// A thread's scheduling entity.
-#[derive(Debug, Clone, Default)]
+/// No deadline.
+const NEVER: i64 = i64::MIN;
+
+/// A thread's scheduling entity. Those of all threads are looked at in turn: each is one line
+/// of the cache, for which it has no `Option` inside.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
 pub struct Entity {
     pub v: i64,
     pub deadline: i64,
     pub weight: i64,
     /// What it left its queue with: EEVDF's lag, in virtual time.
     pub lag: i64,
-    /// The rest of a request, kept over a move.
-    pub rest: Option<i64>,
-    /// The deadline it was picked with.
-    pub protected: Option<i64>,
-    pub place: Place,
-    /// The queue it is on, or was on last.
-    pub home: Option<u16>,
-    /// Its lag while away rests on nothing from before the trace.
-    pub settled: bool,
+    /// The deadline it was picked with, or `NEVER`.
+    protected: i64,
     /// The most CPU time that it was owed so far.
     pub most: i64,
-    /// Where it stands in `Queue::members`, and since which insertion.
-    slot: usize,
+    /// Since which insertion it stands where it does, and where in `Queue::members` that is.
     order: u64,
+    slot: u32,
+    /// See `Entity::home`.
+    home: u16,
+    pub place: Place,
+    /// Its lag while away rests on nothing from before the trace.
+    pub settled: bool,
+}
+
+const NEW: Entity = Entity {
+    v: 0,
+    deadline: 0,
+    weight: 0,
+    lag: 0,
+    protected: NEVER,
+    most: i64::MIN,
+    order: 0,
+    slot: 0,
+    home: NOWHERE,
+    place: Place::Away,
+    settled: false,
+};
+
+impl Entity {
+    /// The queue it is on, or was on last.
+    #[inline]
+    pub fn home(&self) -> Option<u16> {
+        (self.home != NOWHERE).then_some(self.home)
+    }
+
+    /// It runs, by its own request.
+    pub fn protect(&mut self) {
+        self.protected = self.deadline;
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -68,12 +99,21 @@ pub struct Queue {
 }
 
 /// CPU time owed to a thread of the queue, where the numbers on the way fit.
+#[inline]
 fn small_owed(q: &Queue, e: &Entity) -> Option<i64> {
     let ahead = (e.v - q.sum.origin).checked_mul(q.sum.weight)?;
     let behind = i64::try_from(q.sum.moment).ok()?.checked_sub(ahead)?;
     let scale = q.sum.weight.max(1).checked_mul(NICE_0)?;
     let owed = e.weight.checked_mul(behind)?.checked_add(scale / 2)?;
     Some(owed.div_euclid(scale))
+}
+
+#[cold]
+#[inline(never)]
+fn large_owed(q: &Queue, e: &Entity) -> i64 {
+    let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
+    let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
+    (i128::from(e.weight) * behind + scale / 2).div_euclid(scale) as i64
 }
 
 /// Out of line, or it would be computed always.
@@ -99,37 +139,23 @@ pub struct Queues {
 }
 
 impl Queues {
-    pub fn new(nthreads: usize) -> Self {
+    /// Of threads and CPUs by their numbers.
+    pub fn new(nthreads: usize, ncpus: usize) -> Self {
+        let empty = Queue {
+            clean: true,
+            quiet: f64::INFINITY,
+            ..Queue::default()
+        };
         Self {
-            queues: Vec::new(),
-            entities: vec![
-                Entity {
-                    most: i64::MIN,
-                    ..Entity::default()
-                };
-                nthreads
-            ],
+            queues: vec![empty; ncpus],
+            entities: vec![NEW; nthreads],
             inserted: 0,
         }
     }
 
     #[inline]
     pub fn queue(&mut self, c: u16) -> &mut Queue {
-        let at = usize::from(c);
-        if self.queues.len() <= at {
-            self.grow(at + 1);
-        }
-        &mut self.queues[at]
-    }
-
-    #[cold]
-    fn grow(&mut self, len: usize) {
-        let empty = Queue {
-            clean: true,
-            quiet: f64::INFINITY,
-            ..Queue::default()
-        };
-        self.queues.resize(len, empty);
+        &mut self.queues[usize::from(c)]
     }
 
     pub fn of(&self, t: u32) -> &Entity {
@@ -140,13 +166,13 @@ impl Queues {
         &mut self.entities[t as usize]
     }
 
+    #[inline]
     pub fn insert(&mut self, c: u16, t: u32) {
         self.inserted += 1;
-        let first = self.queue(c).first;
         let q = &mut self.queues[usize::from(c)];
-        let least = first.map(|first| self.entities[first as usize].v);
+        let least = q.first.map(|first| self.entities[first as usize].v);
         let e = &mut self.entities[t as usize];
-        (e.slot, e.order, e.home) = (q.members.len(), self.inserted, Some(c));
+        (e.slot, e.order, e.home) = (q.members.len() as u32, self.inserted, c);
         if q.members.is_empty() || least.is_some_and(|least| e.v < least) {
             q.first = Some(t);
         }
@@ -156,6 +182,7 @@ impl Queues {
         q.quiet = q.quiet.min(quiet_until(e, q.sum.origin));
     }
 
+    #[inline]
     pub fn take_out(&mut self, c: u16, t: u32) {
         let (v, weight, slot) = {
             let e = self.of(t);
@@ -164,7 +191,7 @@ impl Queues {
         let q = self.queue(c);
         q.sum.weight -= weight;
         q.sum.moment -= i128::from(weight) * i128::from(v - q.sum.origin);
-        q.members.swap_remove(slot);
+        q.members.swap_remove(slot as usize);
         for kept in [&mut q.prev, &mut q.next, &mut q.first] {
             if *kept == Some(t) {
                 *kept = None;
@@ -178,7 +205,7 @@ impl Queues {
             };
             q.clean = true;
             q.quiet = f64::INFINITY;
-        } else if let Some(other) = q.members.get(slot).copied() {
+        } else if let Some(other) = q.members.get(slot as usize).copied() {
             self.entity(other).slot = slot;
         }
     }
@@ -190,6 +217,7 @@ impl Queues {
     }
 
     /// The running thread of `c` has run for `ran`.
+    #[inline]
     pub fn charge(&mut self, c: u16, t: u32, ran: i64) {
         let e = &mut self.entities[t as usize];
         let dv = virtual_ns(ran.min(LONGEST), e.weight);
@@ -216,17 +244,15 @@ impl Queues {
     }
 
     /// Lag of a thread that is counted on `c`, as CPU time (ns).
+    #[inline]
     pub fn owed(&self, c: u16, t: u32) -> i64 {
         let (q, e) = (&self.queues[usize::from(c)], self.of(t));
         // Almost always small enough, and then several times as fast.
-        small_owed(q, e).unwrap_or_else(|| {
-            let behind = q.sum.moment - i128::from(e.v - q.sum.origin) * i128::from(q.sum.weight);
-            let scale = i128::from(q.sum.weight.max(1)) * i128::from(NICE_0);
-            (i128::from(e.weight) * behind + scale / 2).div_euclid(scale) as i64
-        })
+        small_owed(q, e).unwrap_or_else(|| large_owed(q, e))
     }
 
     /// The same in virtual time (ns).
+    #[inline]
     pub fn behind(&self, c: u16, t: u32) -> i64 {
         self.queues[usize::from(c)].sum.vruntime() - self.of(t).v
     }
@@ -237,18 +263,18 @@ impl Queues {
 
     /// Who waits on `c` and is owed more than ever before goes to `told`, with how much; `but` aside.
     pub fn records(&mut self, c: u16, but: u32, mut told: impl FnMut(u32, i64)) {
-        let Some(q) = self.queues.get(usize::from(c)) else {
-            return;
-        };
+        let q = &self.queues[usize::from(c)];
         // Almost always small enough, and then several times as fast.
         let moment = match i64::try_from(q.sum.moment) {
             Ok(small) => small as f64,
             Err(_) => wide(q.sum.moment),
         };
-        let average = moment / q.sum.weight.max(1) as f64;
-        if average <= q.quiet {
+        let weight = q.sum.weight.max(1) as f64;
+        // That is, average <= quiet: a division takes several times as long.
+        if moment <= q.quiet * weight {
             return;
         }
+        let average = moment / weight;
         let mut quiet = f64::INFINITY;
         for at in 0..q.members.len() {
             let q = &self.queues[usize::from(c)];
@@ -282,12 +308,17 @@ impl Queues {
     /// its request not done, else if of the eligible it has the earliest deadline.
     pub fn chosen_sleeper(&self, c: u16, parity: bool) -> Option<u32> {
         let q = &self.queues[usize::from(c)];
+        if q.delayed.is_empty() {
+            return None;
+        }
+        // As `is_eligible`, for many: virtual times are whole.
+        let average = q.sum.vruntime();
         let key = |t: &u32| (self.of(*t).deadline, self.of(*t).order);
-        let eligible = |t: &u32| self.is_eligible(c, *t);
+        let eligible = |t: &u32| self.of(*t).v <= average;
         let sleeper = q.delayed.iter().copied().filter(eligible).min_by_key(key)?;
         if let Some(t) = q.prev
             && parity
-            && self.of(t).protected == Some(self.of(t).deadline)
+            && self.of(t).protected == self.of(t).deadline
             && eligible(&t)
         {
             return None;
@@ -343,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_a_queue_keeps_is_what_its_members_say() {
-        let (mut kept, mut plain) = (Queues::new(9), Queues::new(9));
+        let (mut kept, mut plain) = (Queues::new(9, 1), Queues::new(9, 1));
         let (mut seed, mut records, mut sleepers) = (1u64, 0, 0);
         let mut any = |n: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

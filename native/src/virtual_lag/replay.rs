@@ -1,10 +1,11 @@
 //! Follows recorded threads from queue to queue.
 use super::queue::{Place, Queue, Queues};
 use super::rules::{Eevdf, Rules};
-use super::states::States;
-use super::{Doing, Known, Point, Tally, Turn};
+use super::states::{FIRST, States};
+use super::told::{Told, UNTOLD};
+use super::{Doing, Known, Point, Turn};
 use crate::sim::policy::eevdf_lag::lag_limit;
-use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
+use crate::sim::policy::linux_fair::NICE_0;
 
 // A run longer than this is charged at one blow: whose request ended when no
 // longer matters, and the loop over requests must end.
@@ -14,12 +15,13 @@ pub struct Replay<'a> {
     rules: Rules,
     pub(super) known: &'a [Known],
     pub(super) all: Queues,
-    pub(super) tallies: Vec<Tally>,
+    pub(super) told: Vec<Told>,
     pub(super) points: Option<Vec<Point>>,
     pub(super) now: i64,
-    states: &'a States,
-    /// The first of the turns that has not been taken.
+    pub(super) states: &'a States,
+    /// The first of the turns that has not been taken, and when the one before was.
     ahead: usize,
+    passed: i64,
 }
 
 impl<'a> Replay<'a> {
@@ -27,12 +29,13 @@ impl<'a> Replay<'a> {
         Self {
             rules,
             known,
-            all: Queues::new(known.len()),
-            tallies: states.tallies.clone(),
+            all: Queues::new(known.len(), states.ncpus),
+            told: vec![UNTOLD; known.len()],
             points: series.then(Vec::new),
             now: i64::MIN,
             states,
             ahead: 0,
+            passed: FIRST,
         }
     }
 
@@ -43,21 +46,22 @@ impl<'a> Replay<'a> {
         for (i, row) in states.ends.iter().enumerate() {
             // A thread is created by one that still runs; of others, that are only seen for the
             // first time, what ends at that instant comes first.
+            let end = self.passed.wrapping_add_unsigned(row.since());
             while let Some(start) = starts.next_if(|start| {
-                start.ts < row.end
-                    || start.ts == row.end && known[start.utid as usize].start == Some(start.ts)
+                start.ts < end
+                    || start.ts == end && known[start.utid as usize].start == Some(start.ts)
             }) {
                 self.turn(start.ts, start.utid, states.doing(start.does), true);
             }
-            self.ahead = i + 1;
-            if !row.is_open() {
-                self.turn(row.end, row.utid, states.doing(row.then), false);
+            (self.ahead, self.passed) = (i + 1, end);
+            if row.is_turn() {
+                self.turn(end, row.utid, states.doing(row.then), false);
             }
         }
     }
 
-    pub(super) fn tally(&mut self, t: u32) -> &mut Tally {
-        &mut self.tallies[t as usize]
+    pub(super) fn told(&mut self, t: u32) -> &mut Told {
+        &mut self.told[t as usize]
     }
 
     fn eevdf(&self) -> Option<Eevdf> {
@@ -96,7 +100,7 @@ impl<'a> Replay<'a> {
     /// Have `t` on the queue of `c`, with that weight.
     fn be_on(&mut self, t: u32, c: u16, weight: i64, first: bool) {
         let e = self.all.of(t);
-        match (e.place, e.home) {
+        match (e.place, e.home()) {
             (Place::Running | Place::Queued, Some(from)) if from == c => {
                 if e.weight != weight {
                     self.reweigh(c, t, weight);
@@ -118,13 +122,17 @@ impl<'a> Replay<'a> {
     // -- time passes ---------------------------------------------------------------------
 
     /// Charge whoever runs on `c` up to `to`.
+    #[inline]
     pub(super) fn update(&mut self, c: u16, to: i64) {
+        let from = self.all.queue(c).at;
+        if to > from {
+            self.pass(c, from, to);
+        }
+    }
+
+    fn pass(&mut self, c: u16, from: i64, to: i64) {
         let rules = self.rules;
         let q = self.all.queue(c);
-        let from = q.at;
-        if to <= from {
-            return;
-        }
         q.at = to;
         let Some(t) = q.curr else {
             // It looked for work before it idled.
@@ -152,18 +160,19 @@ impl<'a> Replay<'a> {
         let mut at = from;
         while at < to {
             let e = self.all.of(t);
-            let left = i128::from(e.deadline - e.v) * i128::from(e.weight);
-            let need = (left + i128::from(NICE_0) - 1).div_euclid(i128::from(NICE_0));
-            let done = i128::from(at) + need.max(1);
-            let until = match i64::try_from(done) {
-                Ok(done) if done <= to => k.clock.from(done).min(to),
-                _ => to,
+            // What is too much for the numbers is longer than any run.
+            let left = (e.deadline - e.v).saturating_mul(e.weight);
+            let need = left.saturating_add(NICE_0 - 1).div_euclid(NICE_0).max(1);
+            let until = if need <= to - at {
+                k.clock.from(at + need).min(to)
+            } else {
+                to
             };
             self.all.charge(c, t, until - at);
             at = until;
             let e = self.all.entity(t);
             if e.v >= e.deadline {
-                e.deadline = e.v + virtual_ns(k.slice, e.weight);
+                e.deadline = e.v + k.request(e.weight);
                 self.all.queue(c).chooses = true;
                 if at < to {
                     self.choose_again(c, t);
@@ -219,7 +228,7 @@ impl<'a> Replay<'a> {
 
     /// Carry the virtual time of `t` over to that of `c`.
     fn rebase(&mut self, c: u16, t: u32) {
-        let Some(home) = self.all.of(t).home else {
+        let Some(home) = self.all.of(t).home() else {
             return;
         };
         if home != c {
@@ -233,9 +242,10 @@ impl<'a> Replay<'a> {
 
     fn join(&mut self, c: u16, t: u32, weight: i64, first: bool) {
         self.update(c, self.now);
-        let first = first || self.all.of(t).home.is_none();
-        let born = first && self.known[t as usize].start == Some(self.now);
-        let parent = self.known[t as usize].parent.filter(|p| self.is_known(*p));
+        let first = first || self.all.of(t).home().is_none();
+        let known = &self.known[t as usize];
+        let born = first && known.start == Some(self.now);
+        let parent = known.parent.filter(|p| born && self.is_known(*p));
         let e = self.all.entity(t);
         if e.weight != weight && e.weight > 0 {
             e.lag = scaled(e.lag, e.weight, weight);
@@ -246,11 +256,13 @@ impl<'a> Replay<'a> {
                 if first {
                     (e.lag, e.settled) = (0, born);
                 }
-                self.place(c, t, k, born && parent.is_some());
+                let request = k.request(weight);
+                let half = parent.is_some() && k.initial;
+                self.place(c, t, k, if half { request / 2 } else { request });
             }
             Rules::Cfs(k) => {
                 if first {
-                    self.inherit(c, t, parent.filter(|_| born));
+                    self.inherit(c, t, parent);
                 } else {
                     self.rebase(c, t);
                 }
@@ -258,8 +270,7 @@ impl<'a> Replay<'a> {
                 let (min, others) = (q.min, (q.members.len() as i64, q.sum.weight));
                 let e = self.all.entity(t);
                 e.v = if first {
-                    k.placing
-                        .born(e.v, min, born && parent.is_some(), others, weight)
+                    k.placing.born(e.v, min, parent.is_some(), others, weight)
                 } else {
                     k.placing.woken(e.v, min)
                 };
@@ -270,20 +281,19 @@ impl<'a> Replay<'a> {
         }
         let open = !self.all.of(t).settled;
         self.counted(c, t);
-        let tally = self.tally(t);
-        tally.n += 1;
-        tally.n_censored += u32::from(open);
+        let told = self.told(t);
+        told.n += 1;
+        told.n_censored += u32::from(open);
         self.note(c, t, Turn::Joined);
     }
 
-    /// EEVDF: where `t`, which is counted nowhere, comes on `c`.
-    fn place(&mut self, c: u16, t: u32, k: Eevdf, new: bool) {
+    /// EEVDF: where `t`, which is counted nowhere, comes on `c`, with a request for so much
+    /// virtual time.
+    fn place(&mut self, c: u16, t: u32, k: Eevdf, request: i64) {
         let sum = self.all.queue(c).sum;
         let e = self.all.entity(t);
         e.v = sum.placed(if k.place_lag { e.lag } else { 0 }, e.weight);
-        let slice = virtual_ns(k.slice, e.weight);
-        let request = if new && k.initial { slice / 2 } else { slice };
-        e.deadline = e.v + e.rest.take().unwrap_or(request);
+        e.deadline = e.v + request;
     }
 
     /// CFS: a thread begins at its parent's distance from the parent's queue.
@@ -291,7 +301,7 @@ impl<'a> Replay<'a> {
         let mut ahead = 0;
         let mut settled = false;
         if let Some(p) = parent
-            && let Some(home) = self.all.of(p).home
+            && let Some(home) = self.all.of(p).home()
         {
             self.update(home, self.now);
             settled = self.is_settled(p);
@@ -320,7 +330,7 @@ impl<'a> Replay<'a> {
 
     fn is_settled(&self, t: u32) -> bool {
         let e = self.all.of(t);
-        match (e.place, e.home) {
+        match (e.place, e.home()) {
             (Place::Away, _) | (_, None) => e.settled,
             (_, Some(c)) => self.all.queues[usize::from(c)].clean,
         }
@@ -359,7 +369,7 @@ impl<'a> Replay<'a> {
 
     fn leave(&mut self, t: u32, asleep: bool) {
         let e = self.all.of(t);
-        let Some(c) = e.home else { return };
+        let Some(c) = e.home() else { return };
         match e.place {
             Place::Away => return,
             Place::Delayed => {
@@ -375,7 +385,6 @@ impl<'a> Replay<'a> {
         let running = self.all.queue(c).curr == Some(t);
         self.note(c, t, Turn::Left);
         self.keep_lag(c, t);
-        self.all.entity(t).rest = None;
         if running {
             let q = self.all.queue(c);
             (q.curr, q.chooses) = (None, false);
@@ -400,7 +409,7 @@ impl<'a> Replay<'a> {
         // with the switch, which comes after.
         if let Some(p) = self.all.queue(to).curr
             && p != t
-            && let Some(asleep) = self.states.leaves(p, self.now, self.ahead)
+            && let Some(asleep) = self.states.leaves(p, self.now, self.ahead, self.passed)
         {
             self.leave(p, asleep);
         }
@@ -415,9 +424,8 @@ impl<'a> Replay<'a> {
         if q.curr == Some(t) {
             (q.curr, q.chooses) = (None, false);
         }
-        let relative = self.eevdf().is_some_and(|k| k.relative);
-        let e = self.all.entity(t);
-        e.rest = relative.then_some(e.deadline - e.v);
+        let e = self.all.of(t);
+        let rest = e.deadline - e.v;
         self.uncounted(from, t);
         let e = self.all.entity(t);
         if e.weight != weight {
@@ -425,7 +433,8 @@ impl<'a> Replay<'a> {
             e.weight = weight;
         }
         match self.rules {
-            Rules::Eevdf(k) => self.place(to, t, k, false),
+            Rules::Eevdf(k) if k.relative => self.place(to, t, k, rest),
+            Rules::Eevdf(k) => self.place(to, t, k, k.request(weight)),
             Rules::Cfs(_) => self.rebase(to, t),
         }
         self.counted(to, t);
@@ -444,10 +453,10 @@ impl<'a> Replay<'a> {
         let e = self.all.entity(t);
         let old = e.weight;
         e.lag = scaled(e.lag, old, weight);
-        e.rest = Some(scaled(e.deadline - e.v, old, weight));
+        let rest = scaled(e.deadline - e.v, old, weight);
         e.weight = weight;
         if let Rules::Eevdf(k) = self.rules {
-            self.place(c, t, k, false);
+            self.place(c, t, k, rest);
         }
         self.all.insert(c, t);
         self.all.entity(t).place = place;
@@ -462,7 +471,7 @@ impl<'a> Replay<'a> {
 
     fn finish_delayed(&mut self, t: u32) {
         let e = self.all.of(t);
-        let (Place::Delayed, Some(c)) = (e.place, e.home) else {
+        let (Place::Delayed, Some(c)) = (e.place, e.home()) else {
             return;
         };
         self.keep_lag(c, t);
@@ -492,13 +501,15 @@ impl<'a> Replay<'a> {
             if self.all.of(t).lag > 0 {
                 let clean = self.all.queue(c).clean;
                 self.all.take_out(c, t);
-                self.all.entity(t).lag = 0;
-                self.place(c, t, k, false);
+                let e = self.all.entity(t);
+                e.lag = 0;
+                let request = k.request(e.weight);
+                self.place(c, t, k, request);
                 self.all.insert(c, t);
                 self.all.queue(c).clean = clean;
             }
         }
-        self.tally(t).n += 1;
+        self.told(t).n += 1;
         self.note(c, t, Turn::Joined);
     }
 
@@ -522,14 +533,14 @@ impl<'a> Replay<'a> {
         self.drop_delayed(c);
         let eligible = self.all.is_eligible(c, t);
         self.note(c, t, Turn::Began);
-        let tally = self.tally(t);
-        tally.picks += 1;
-        tally.eligible += u32::from(eligible);
+        let told = self.told(t);
+        told.picks += 1;
+        told.eligible += u32::from(eligible);
         let again = self.all.queue(c).prev == Some(t);
         let e = self.all.entity(t);
         e.place = Place::Running;
         if !again {
-            e.protected = Some(e.deadline);
+            e.protect();
         }
         let q: &mut Queue = self.all.queue(c);
         (q.curr, q.prev, q.next) = (Some(t), None, None);

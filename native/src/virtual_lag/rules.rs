@@ -1,7 +1,7 @@
 //! Which scheduler's arithmetic, and its constants.
 use crate::sim::policy::Settings;
 use crate::sim::policy::cfs_place::Placing;
-use crate::sim::policy::linux_fair::log2_factor;
+use crate::sim::policy::linux_fair::{log2_factor, virtual_ns};
 
 const SECOND: i128 = 1_000_000_000;
 
@@ -26,6 +26,13 @@ pub struct Eevdf {
     /// A thread that is eligible runs until its request is done.
     pub parity: bool,
     pub clock: Clock,
+}
+
+impl Eevdf {
+    /// What a thread of that weight asks for at a time, in virtual time.
+    pub fn request(&self, weight: i64) -> i64 {
+        virtual_ns(self.slice, weight)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -3,13 +3,56 @@ use super::queue::Place;
 use super::replay::Replay;
 use super::{Point, Tally, Turn};
 
+/// Nothing was told yet.
+const NEVER: i64 = i64::MIN;
+
+/// What was told of one thread so far, in one line of the cache. The most that it was owed
+/// is its entity's.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+pub struct Told {
+    /// When, or `NEVER`; and how much it was owed.
+    last: (i64, i64),
+    least: (i64, i64),
+    most: i64,
+    /// Since when its lag rests on nothing from before the trace, or `NEVER`.
+    settled: i64,
+    pub picks: u32,
+    pub eligible: u32,
+    pub n: u32,
+    pub n_censored: u32,
+}
+
+pub const UNTOLD: Told = Told {
+    last: (NEVER, 0),
+    least: (NEVER, i64::MAX),
+    most: NEVER,
+    settled: NEVER,
+    picks: 0,
+    eligible: 0,
+    n: 0,
+    n_censored: 0,
+};
+
+impl Told {
+    fn add_to(&self, tally: &mut Tally, most: i64) {
+        let known = |ts| (ts != NEVER).then_some(ts);
+        tally.last = known(self.last.0).map(|ts| (ts, self.last.1));
+        tally.least = known(self.least.0).map(|ts| (ts, self.least.1));
+        tally.most = known(self.most).map(|ts| (ts, most));
+        tally.settled = known(self.settled);
+        tally.picks = self.picks;
+        tally.eligible = self.eligible;
+        tally.n = self.n;
+        tally.n_censored = self.n_censored;
+    }
+}
+
 impl Replay<'_> {
     /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
     pub(super) fn look_around(&mut self, c: u16, t: u32) {
-        let (now, tallies) = (self.now, &mut self.tallies);
-        self.all.records(c, t, |m, lag| {
-            tallies[m as usize].most = Some((now, lag));
-        });
+        let (now, told) = (self.now, &mut self.told);
+        self.all.records(c, t, |m, _| told[m as usize].most = now);
     }
 
     pub(super) fn note(&mut self, c: u16, t: u32, turn: Turn) {
@@ -19,18 +62,18 @@ impl Replay<'_> {
         let e = self.all.entity(t);
         let more = lag > e.most;
         e.most = lag.max(e.most);
-        let tally = self.tally(t);
-        tally.last = Some((now, lag));
+        let told = self.told(t);
+        told.last = (now, lag);
         if more {
-            tally.most = Some((now, lag));
+            told.most = now;
         }
-        if tally.least.is_none_or(|(_, least)| lag < least) {
-            tally.least = Some((now, lag));
+        if lag < told.least.1 {
+            told.least = (now, lag);
         }
         if !clean {
-            tally.settled = None;
-        } else if tally.settled.is_none() {
-            tally.settled = Some(now);
+            told.settled = NEVER;
+        } else if told.settled == NEVER {
+            told.settled = now;
         }
         if let Some(points) = &mut self.points
             && self.known[t as usize].wanted
@@ -58,10 +101,15 @@ impl Replay<'_> {
             for t in self.all.queue(c).members.clone() {
                 if self.all.of(t).place != Place::Delayed {
                     self.note(c, t, Turn::End);
-                    self.tally(t).n_censored += 1;
+                    self.told(t).n_censored += 1;
                 }
             }
         }
-        (self.tallies, self.points.unwrap_or_default())
+        let mut tallies = self.states.tallies();
+        let told = self.told.iter().zip(&self.all.entities);
+        for (tally, (told, entity)) in tallies.iter_mut().zip(told) {
+            told.add_to(tally, entity.most);
+        }
+        (tallies, self.points.unwrap_or_default())
     }
 }

@@ -21,6 +21,7 @@ impl Average {
     }
 
     /// Rounded down; the origin if the queue is empty.
+    #[inline]
     pub(crate) fn vruntime(&self) -> i64 {
         if self.weight == 0 {
             return self.origin;

@@ -1,0 +1,167 @@
+//! The table of states, row by row: what each says that its thread does.
+use arrow_array::types::UInt8Type;
+
+use super::Known;
+use crate::columns::full;
+use crate::error::{Error, Result};
+use crate::model::event::End;
+use crate::store::python::Source;
+use crate::sweep::rows::{NOWHERE, RUNNABLE, each};
+use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
+
+/// Codes of what a row says that its thread does; `Doing` has the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Running,
+    Waiting,
+    Unplaced,
+    Elsewhere,
+    Asleep,
+    Off,
+    Unknown,
+    /// Nothing that is known: the window closed the row before.
+    Closed,
+    /// No end of a row, see `states::Ended`.
+    Gap,
+}
+
+impl What {
+    /// By the code of `State`, in the order of the trace model, of a fair thread whose CPU is known.
+    const FAIR: [Self; 8] = [
+        Self::Running,
+        Self::Waiting,
+        Self::Asleep,
+        Self::Asleep,
+        Self::Off,
+        Self::Off,
+        Self::Off,
+        Self::Unknown,
+    ];
+
+    /// A state is as good as random from row to row: no branch depends on it alone, which
+    /// would be foreseen badly.
+    #[inline]
+    pub fn new(state: u8, fair: bool, cpu: u16) -> Self {
+        let competes = state <= RUNNABLE;
+        if competes & !fair {
+            Self::Elsewhere
+        } else if competes & (cpu == NOWHERE) {
+            Self::Unplaced
+        } else {
+            Self::FAIR[usize::from(state.min(7))]
+        }
+    }
+}
+
+/// What a thread does, on whose queue, and the level of its weight.
+#[derive(Debug, Clone, Copy)]
+pub struct Does {
+    pub cpu: u16,
+    pub level: u8,
+    pub what: What,
+}
+
+impl Does {
+    pub fn nothing(what: What) -> Self {
+        Self {
+            cpu: NOWHERE,
+            level: 0,
+            what,
+        }
+    }
+
+    /// It is on a queue.
+    #[inline]
+    pub fn is_placed(self) -> bool {
+        matches!(self.what, What::Running | What::Waiting)
+    }
+}
+
+/// The table of states, and what is needed to read it.
+pub struct Table<'a> {
+    pub rows: &'a Source<'a>,
+    pub known: &'a [Known],
+    pub weights: &'a Weights,
+    /// By the number of a class, whether it shares by weight as the fair one does.
+    pub fair: &'a [bool],
+    /// Threads below are left out.
+    pub idle: u32,
+}
+
+/// One row of it.
+pub struct Interval {
+    pub ts: i64,
+    pub end: i64,
+    pub utid: u32,
+    pub does: Does,
+    /// The window closed it, nothing that happened.
+    pub open: bool,
+    /// Its weight is an assumption.
+    pub assumed: bool,
+}
+
+/// What its priority makes of a thread; few ever change it.
+#[derive(Debug, Clone, Copy)]
+struct Rank {
+    prio: Option<i16>,
+    level: u8,
+    fair: bool,
+}
+
+impl Table<'_> {
+    fn rank(&self, utid: u32, prio: Option<i16>) -> Rank {
+        let tag = self.weights.tag(utid, prio);
+        Rank {
+            prio,
+            level: level_of(tag) as u8,
+            fair: self.fair.get(class_of(tag)).copied().unwrap_or(false),
+        }
+    }
+
+    /// Calls `take` with every row but those of idle threads, in the order of the table.
+    #[inline]
+    pub fn each(&self, mut take: impl FnMut(Interval)) -> Result<()> {
+        let known = (0..).zip(self.known);
+        let mut ranks: Vec<Option<Rank>> = known
+            .map(|(utid, known)| known.listed.then(|| self.rank(utid, None)))
+            .collect();
+        for batch in self.rows.batches() {
+            let batch = batch?;
+            let mut ended = full::<UInt8Type>(&batch, "end")?.iter();
+            let mut stranger = None;
+            each(&batch, 0, true, |row| {
+                let open = ended.next() == Some(&(End::Window as u8));
+                if row.utid < self.idle {
+                    return;
+                }
+                let Some(Some(rank)) = ranks.get_mut(row.utid as usize) else {
+                    stranger = stranger.or(Some(row.utid));
+                    return;
+                };
+                if rank.prio != row.prio {
+                    *rank = self.rank(row.utid, row.prio);
+                }
+                take(Interval {
+                    ts: row.ts,
+                    end: row.until,
+                    utid: row.utid,
+                    does: Does {
+                        cpu: row.cpu,
+                        level: rank.level,
+                        what: What::new(row.state, rank.fair, row.cpu),
+                    },
+                    open,
+                    assumed: u16::from(rank.level) == EQUAL,
+                });
+            })?;
+            if let Some(who) = stranger {
+                return Err(Error::format(
+                    format!("a state of thread {who}, which the table of threads does not have"),
+                    "every thread in that table",
+                    "convert the trace again",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
