@@ -29,6 +29,19 @@ impl Question {
     }
 }
 
+/// Threads of one class on one CPU's queue.
+#[derive(Default, Clone)]
+struct OfClass {
+    waiting: u32,
+    /// Of them, as of the last instant, those that the CPU is not about to pick up; and the
+    /// reading of the class's clock from which on they are so many.
+    extra: u32,
+    waited_from: i64,
+    /// Time busy while another CPU was usable, and the reading at which that began.
+    behind: i64,
+    from: i64,
+}
+
 /// One CPU; the last one stands for no known queue.
 #[derive(Default)]
 pub struct Lane {
@@ -36,22 +49,17 @@ pub struct Lane {
     running: u32,
     pinned: u32,
     /// Threads waiting by class, and together.
-    waiting: Vec<u32>,
+    classes: Vec<OfClass>,
     all: u32,
     /// As of the last instant: the class of which it is about to pick up a thread.
     picks: Option<usize>,
     busy: bool,
-    extra: Vec<u32>,
     extra_pinned: u32,
     touched: bool,
     pub spare: Clock,
     pub idles: Clock,
     pub blind: Clock,
-    /// By class: time busy while another CPU was usable, and the reading at which that began.
-    behind: Vec<i64>,
-    from: Vec<i64>,
     waited: i64,
-    waited_from: Vec<i64>,
     available: i64,
     available_from: i64,
     waits: i64,
@@ -118,11 +126,7 @@ impl<'a> IdleSweep<'a> {
         let lanes = (0..question.lanes.len())
             .map(|number| {
                 let mut lane = Lane {
-                    waiting: vec![0; nclasses],
-                    extra: vec![0; nclasses],
-                    behind: vec![0; nclasses],
-                    from: vec![0; nclasses],
-                    waited_from: vec![0; nclasses],
+                    classes: vec![OfClass::default(); nclasses],
                     busy: true,
                     ..Lane::default()
                 };
@@ -168,12 +172,11 @@ impl<'a> IdleSweep<'a> {
     /// Time up to `t` in which this CPU was busy and another one usable by the class.
     #[inline]
     pub fn behind(&self, lane: usize, class: usize, t: i64) -> i64 {
-        let Lane {
-            busy, behind, from, ..
-        } = &self.lanes[lane];
-        behind[class]
+        let Lane { busy, classes, .. } = &self.lanes[lane];
+        let OfClass { behind, from, .. } = classes[class];
+        behind
             + if *busy {
-                self.usable[class].read(t) - from[class]
+                self.usable[class].read(t) - from
             } else {
                 0
             }
@@ -210,9 +213,10 @@ impl<'a> IdleSweep<'a> {
             self.sums.n_pinned += u32::from(!std::mem::replace(&mut thread.is_pinned, true));
         } else {
             let class = usize::from(class);
-            self.lanes[lane].waiting[class] =
-                self.lanes[lane].waiting[class].wrapping_add_signed(by);
-            self.lanes[lane].all = self.lanes[lane].all.wrapping_add_signed(by);
+            let queue = &mut self.lanes[lane];
+            let waiting = &mut queue.classes[class].waiting;
+            *waiting = waiting.wrapping_add_signed(by);
+            queue.all = queue.all.wrapping_add_signed(by);
             let reading = self.behind(lane, class, t);
             let thread = &mut self.threads[utid as usize];
             if begins {
@@ -259,7 +263,7 @@ impl<'a> IdleSweep<'a> {
         let spare = idle && lane.all == 0 && lane.pinned == 0;
         // The one that is picked up is taken from the masks in reverse order, all CPUs last.
         let picks = if free && lane.pinned == 0 && lane.all > 0 {
-            (0..nclasses).rev().find(|class| lane.waiting[*class] > 0)
+            lane.classes.iter().rposition(|of| of.waiting > 0)
         } else {
             None
         };
@@ -269,26 +273,26 @@ impl<'a> IdleSweep<'a> {
 
         let busy = !spare && picks.is_none();
         if busy != lane.busy {
-            for class in 0..nclasses {
-                let reading = self.usable[class].read(t);
+            for (of, usable) in lane.classes.iter_mut().zip(&self.usable) {
+                let reading = usable.read(t);
                 if lane.busy {
-                    lane.behind[class] += reading - lane.from[class];
+                    of.behind += reading - of.from;
                 } else {
-                    lane.from[class] = reading;
+                    of.from = reading;
                 }
             }
             lane.busy = busy;
         }
-        for class in 0..nclasses {
-            let extra = lane.waiting[class] - u32::from(picks == Some(class));
-            let before = lane.extra[class];
+        for (class, of) in lane.classes.iter_mut().enumerate() {
+            let extra = of.waiting - u32::from(picks == Some(class));
+            let before = of.extra;
             if extra == before {
                 continue;
             }
             let reading = self.usable[class].read(t);
-            lane.waited += i64::from(before) * (reading - lane.waited_from[class]);
-            lane.waited_from[class] = reading;
-            lane.extra[class] = extra;
+            lane.waited += i64::from(before) * (reading - of.waited_from);
+            of.waited_from = reading;
+            of.extra = extra;
             let was = self.placed[class] + self.nowhere[class] > 0;
             let sum = if atom.is_some() {
                 &mut self.placed[class]
@@ -366,9 +370,8 @@ impl<'a> IdleSweep<'a> {
             self.watch = Some(watch);
         }
         for lane in &mut self.lanes {
-            for class in 0..lane.extra.len() {
-                let reading = self.usable[class].read(t);
-                lane.waited += i64::from(lane.extra[class]) * (reading - lane.waited_from[class]);
+            for (of, usable) in lane.classes.iter().zip(&self.usable) {
+                lane.waited += i64::from(of.extra) * (usable.read(t) - of.waited_from);
             }
         }
         for (number, lane) in self.lanes.iter_mut().enumerate() {

@@ -1,14 +1,13 @@
-//! How did the wait begin that a thread is in?
+//! How did the wait begin that a thread is in, for a sweep that asks as it goes?
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
 use crate::columns::{column, full};
 use crate::error::Result;
 
-/// One wait: when its thread became ready, its number among the thread's, and the cause's.
+/// One wait: its number among the thread's, and its cause's.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
-    pub ready: i64,
     pub number: usize,
     pub cause: u8,
 }
@@ -31,7 +30,6 @@ impl Packed {
 
     fn wait(self, number: usize) -> Wait {
         Wait {
-            ready: self.ready(),
             number,
             cause: (self.0 & 7) as u8,
         }
@@ -95,14 +93,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The last wait of the thread to begin at `t` or before.
-    pub fn at(&self, utid: u32, t: i64) -> Option<Wait> {
-        let waits = self.of.get(utid as usize)?;
-        let after = waits.partition_point(|wait| wait.ready() <= t);
-        after.checked_sub(1).map(|last| waits[last].wait(last))
-    }
-
-    /// The same for instants that are asked for in order of time.
+    /// The last wait of the thread to begin at `t` or before; instants are asked for in order of
+    /// time.
     #[inline]
     pub fn next(&mut self, utid: u32, t: i64) -> Option<Wait> {
         let (waits, place) = (

@@ -3,6 +3,7 @@
 //! `rows` reads the table, `changes` brings it into one list in order of time, and
 //! each sweep goes over that list once and keeps what its question asks.
 
+mod begun;
 mod blame;
 mod changes;
 mod charges;

@@ -12,10 +12,10 @@ use crate::arrow_ffi::ArrowTable;
 use crate::columns::table;
 use crate::error::{Error, Result};
 use crate::store::python::Source;
+use crate::sweep::begun::Begun;
 use crate::sweep::episodes::Watch;
 use crate::sweep::idle::{self, IdleSweep};
 use crate::sweep::lanes::Lanes;
-use crate::sweep::ledger::Ledger;
 use crate::sweep::matching::Masks;
 
 fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
@@ -125,21 +125,21 @@ pub fn episodes(
     let changes = &read.changes;
     let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
     let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
-    let (told, watch, ledger) = py
+    let (told, watch, begun) = py
         .detach(|| -> Result<_> {
             sweep.run(changes)?;
             let Some(mut watch) = sweep.watch.take() else {
                 return Ok(None);
             };
             let told = watch.take();
-            let mut wanted = vec![false; changes.threads];
-            for participant in told.iter().flat_map(|told| &told.participants) {
-                wanted[participant.utid as usize] = true;
+            let participants = told.iter().flat_map(|told| &told.participants);
+            let asked = participants.map(|row| (row.utid, row.begin));
+            let mut begun = Begun::new(changes.threads, asked);
+            for batch in waits.batches() {
+                begun.read(&batch?, read.begin)?;
             }
-            let ledger = Ledger::read(waits.batches(), read.begin, |utid| {
-                wanted.get(utid as usize).copied().unwrap_or(false)
-            })?;
-            Ok(Some((told, watch, ledger)))
+            begun.finish();
+            Ok(Some((told, watch, begun)))
         })?
         .ok_or_else(|| Error::usage("a sweep that lost what it found", "", "report this"))?;
     let ranked = || (1u32..).zip(&told);
@@ -160,10 +160,10 @@ pub fn episodes(
         || ranked().flat_map(|(rank, told)| told.participants.iter().map(move |row| (rank, row)));
     let began: Vec<Option<(u8, bool)>> = rows()
         .map(|(_, row)| {
-            let wait = ledger
+            let (ready, cause) = begun
                 .at(row.utid, row.begin)
-                .filter(|wait| wait.ready >= 0)?;
-            Some((wait.cause, watch.was_usable(row.class, wait.ready)))
+                .filter(|(ready, _)| *ready >= 0)?;
+            Some((cause, watch.was_usable(row.class, ready)))
         })
         .collect();
     let number = |lane: usize| question.lanes.number(lane);
