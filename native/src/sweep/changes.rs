@@ -6,6 +6,7 @@
 //! interval, a gap) goes to a short list of its own.
 use arrow_array::RecordBatch;
 
+use super::list::{Change, List};
 use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
 use super::weights::Weights;
 use super::{PULSE, pulse};
@@ -68,14 +69,6 @@ impl Place {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Change {
-    t: i64,
-    utid: u32,
-    /// What it does from `t` on; of an idle thread, only whether its CPU begins to idle.
-    to: u32,
-}
-
 /// Hears of changes in order of time.
 pub trait Sweep {
     /// A thread stopped one thing and began another; never an idle one.
@@ -96,7 +89,7 @@ pub struct Reprio {
 
 /// All changes of a table.
 pub struct Changes {
-    list: Vec<Change>,
+    list: List,
     /// Begins that no end adjoins.
     begins: Vec<Change>,
     /// Where a thread's priority is another than before, in order of time; none is known before
@@ -148,8 +141,6 @@ pub struct Reader {
     /// By number.
     cpus: Vec<Cpu>,
     begin: i64,
-    latest: i64,
-    ordered: bool,
 }
 
 impl Reader {
@@ -162,7 +153,7 @@ impl Reader {
             .ok_or_else(|| Error::usage("a window that ends before it begins", "", ""))?;
         Ok(Self {
             all: Changes {
-                list: Vec::new(),
+                list: List::new(),
                 begins: Vec::new(),
                 prios: Vec::new(),
                 threads: 0,
@@ -176,8 +167,6 @@ impl Reader {
             prios: Vec::new(),
             cpus: vec![UNUSED; 1 << 16],
             begin: window.0,
-            latest: i64::MIN,
-            ordered: true,
         })
     }
 
@@ -199,8 +188,6 @@ impl Reader {
     fn cut(&mut self, row: Row, tag: u16) {
         let (ts, until) = (row.ts.max(0), row.until.min(self.all.length));
         if ts < until {
-            self.ordered &= self.latest <= until;
-            self.latest = until;
             let row = Row { ts, until, ..row };
             self.note(row);
             self.add(row, tag);
@@ -227,7 +214,7 @@ impl Reader {
     #[inline]
     fn add(&mut self, row: Row, tag: u16) {
         let Row { ts, until, .. } = row;
-        let (at, who) = (self.all.list.len(), row.utid as usize);
+        let who = row.utid as usize;
         let runs = row.state == RUNNING;
         let cpu = if row.competes() { row.cpu } else { NOWHERE };
         let doing = match row.state {
@@ -242,13 +229,12 @@ impl Reader {
         let here = &mut self.cpus[usize::from(cpu)];
         here.used = true;
         let all = &mut self.all;
-        let last = Last { until, at };
         let to = if row.utid < all.idle {
             if !runs || cpu == NOWHERE {
                 return;
             }
             if here.run.until == ts {
-                all.list[here.run.at].to |= IDLES;
+                *all.list.to(here.run.at) |= IDLES;
             } else {
                 all.begin(ts, row.utid, now);
             }
@@ -262,18 +248,19 @@ impl Reader {
             all.placed += if cpu == NOWHERE { 0 } else { waited };
             let before = self.lives[who];
             if before.until == ts {
-                let link = &mut all.list[before.at].to;
+                let link = all.list.to(before.at);
                 *link = *link & IDLES | now.pack();
             } else if row.competes() {
                 all.begin(ts, row.utid, now);
             }
             AWAY_PLACE
         };
-        all.list.push(Change {
+        let at = all.list.push(Change {
             t: until,
             utid: row.utid,
             to: to.pack(),
         });
+        let last = Last { until, at };
         self.lives[who] = last;
         // What is noted of NOWHERE nobody asks for.
         here.run = if runs { last } else { here.run };
@@ -284,12 +271,9 @@ impl Reader {
             mut all,
             lives,
             cpus,
-            ordered,
             ..
         } = self;
-        if !ordered {
-            all.list.sort_by_key(|change| change.t);
-        }
+        all.list.sort();
         all.begins.sort_by_key(|change| change.t);
         all.prios.sort_by_key(|change| change.t);
         all.threads = lives.len();
@@ -317,14 +301,14 @@ impl Changes {
             idle: self.idle,
         };
         let mut begins = self.begins.iter().peekable();
-        for part in self.list.chunks(PULSE) {
-            pulse()?;
-            for change in part {
-                while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
-                    told.one(begin, sweep);
-                }
-                told.one(change, sweep);
+        for (number, change) in self.list.iter().enumerate() {
+            if number % PULSE == 0 {
+                pulse()?;
             }
+            while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
+                told.one(begin, sweep);
+            }
+            told.one(&change, sweep);
         }
         for begin in begins {
             told.one(begin, sweep);

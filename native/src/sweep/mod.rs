@@ -18,6 +18,7 @@ mod lanes;
 mod ledger;
 mod lengths;
 mod levels;
+mod list;
 mod matching;
 mod path;
 pub mod rows;

@@ -1,0 +1,126 @@
+//! A list of changes in order of time, as short as it may be: it is by far the longest thing
+//! in a sweep, and memory that is written once takes the system's time, too.
+
+/// From `t` on a thread does something else.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    pub t: i64,
+    pub utid: u32,
+    /// What it does, in two bits that are never both set, and more.
+    pub to: u32,
+}
+
+/// One change in three words.
+#[derive(Debug, Clone, Copy)]
+struct Short {
+    /// ns since the one before.
+    after: u32,
+    utid: u32,
+    to: u32,
+}
+
+/// No change: `utid` times 2^32 ns, or less than none, to the next one.
+const GAP: u32 = 3;
+
+#[derive(Default)]
+pub struct List {
+    all: Vec<Short>,
+    latest: i64,
+    ordered: bool,
+}
+
+impl List {
+    pub fn new() -> Self {
+        Self {
+            all: Vec::new(),
+            latest: 0,
+            ordered: true,
+        }
+    }
+
+    pub fn reserve(&mut self, more: usize) {
+        self.all.reserve(more);
+    }
+
+    /// Adds one; where it is.
+    #[inline]
+    pub fn push(&mut self, Change { t, utid, to }: Change) -> usize {
+        let since = t.wrapping_sub(self.latest);
+        self.ordered &= since >= 0;
+        self.latest = t;
+        if since >> 32 != 0 {
+            self.all.push(Short {
+                after: 0,
+                utid: (since >> 32) as u32,
+                to: GAP,
+            });
+        }
+        self.all.push(Short {
+            after: since as u32,
+            utid,
+            to,
+        });
+        self.all.len() - 1
+    }
+
+    /// What is done from the change `at` on.
+    #[inline]
+    pub fn to(&mut self, at: usize) -> &mut u32 {
+        &mut self.all[at].to
+    }
+
+    /// In the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = Change> {
+        let mut t = 0i64;
+        self.all.iter().filter_map(move |short| {
+            if short.to & GAP == GAP {
+                t = t.wrapping_add(i64::from(short.utid.cast_signed()) << 32);
+                return None;
+            }
+            t = t.wrapping_add(i64::from(short.after));
+            Some(Change {
+                t,
+                utid: short.utid,
+                to: short.to,
+            })
+        })
+    }
+
+    /// By time, if they did not come so.
+    pub fn sort(&mut self) {
+        if !self.ordered {
+            let mut all: Vec<Change> = self.iter().collect();
+            all.sort_by_key(|change| change.t);
+            *self = Self::new();
+            for change in all {
+                self.push(change);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_keeps_what_it_was_given() {
+        let step = 1 << 32;
+        let times = [0, 5, 5, step - 1, step, 3 * step + 7, 2, -4, i64::MAX, 9];
+        let changes = times.map(|t| Change {
+            t,
+            utid: u32::MAX - t as u32,
+            to: 4 * (t as u32 % 8) + t as u32 % 3,
+        });
+        let mut list = List::new();
+        let places = changes.map(|change| list.push(change));
+        assert!(list.iter().eq(changes));
+        *list.to(places[4]) |= 1 << 31;
+        let mut want = changes;
+        want[4].to |= 1 << 31;
+        assert!(list.iter().eq(want));
+        list.sort();
+        want.sort_by_key(|change| change.t);
+        assert!(list.iter().eq(want));
+    }
+}
