@@ -23,7 +23,7 @@ _readings: WeakKeyDictionary[Trace, Occupancy] = WeakKeyDictionary()
 def reading_once(trace: Trace) -> Iterator[None]:
     """Within it all questions about this trace share one reading, which is let go at the end.
 
-    It takes 16 bytes for each row of `states`: not to be kept for long.
+    It takes 12 bytes for each row of `states`: not to be kept for long.
     """
     if trace in _readings:
         yield

@@ -456,7 +456,9 @@ def row_by_row(
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
-def test_every_sum_is_that_of_a_look_at_every_row(stretches: list[Any], data: st.DataObject) -> None:
+def test_every_sum_is_that_of_a_look_at_every_row(
+    stretches: list[Any], data: st.DataObject
+) -> None:
     """Whatever the priorities, and whichever stretches of whom are asked about."""
     text, _, total = lines_of(stretches)
     every = "\n".join(f"{name} sleeping 0..0" for name in "abcd")
