@@ -235,7 +235,7 @@ impl<'a> Culprits<'a> {
             self.prios[now.utid as usize] = now.prio;
         }
         self.noted += noted;
-        let edge = self.edges.last().map_or(i64::MAX, |edge| edge.0 + 1);
+        let edge = self.edges.last().map_or(i64::MAX, |edge| edge.0.saturating_add(1));
         let prio = prios.get(noted).map_or(i64::MAX, |now| now.t);
         self.until = edge.min(prio);
     }
