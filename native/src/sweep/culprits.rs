@@ -235,7 +235,10 @@ impl<'a> Culprits<'a> {
             self.prios[now.utid as usize] = now.prio;
         }
         self.noted += noted;
-        let edge = self.edges.last().map_or(i64::MAX, |edge| edge.0.saturating_add(1));
+        let edge = self
+            .edges
+            .last()
+            .map_or(i64::MAX, |edge| edge.0.saturating_add(1));
         let prio = prios.get(noted).map_or(i64::MAX, |now| now.t);
         self.until = edge.min(prio);
     }
@@ -432,29 +435,16 @@ fn within(
 #[cfg(test)]
 mod tests {
     use super::super::changes::Reader;
-    use super::super::weights::{EQUAL, LEVELS, Weights};
+    use super::super::weights::Weights;
     use super::super::worlds::{LENGTH, THREADS, random, world};
     use super::*;
 
-    fn equal_weights() -> Weights {
-        Weights {
-            table: [1024; LEVELS],
-            linux: false,
-            class: vec![0],
-            prio: vec![None],
-            is_idle: vec![false],
-            fair: 0,
-            realtime: 0,
-        }
-    }
-
     #[test]
     fn how_much_is_kept_changes_nothing() {
-        assert_eq!(equal_weights().tag(3, None), EQUAL);
         for seed in 0..40 {
             let mut reader = Reader::new((0, LENGTH), 1).expect("a window");
             reader
-                .read(&world(seed).0, Some(&equal_weights()))
+                .read(&world(seed).0, Some(&Weights::equal()))
                 .expect("a table of states");
             let changes = reader.finish();
             let mut random = random(seed);

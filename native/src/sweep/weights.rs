@@ -57,3 +57,19 @@ impl Weights {
         }
     }
 }
+
+#[cfg(test)]
+impl Weights {
+    /// All threads are of one class, and weigh the same.
+    pub fn equal() -> Self {
+        Self {
+            table: [1024; LEVELS],
+            linux: false,
+            class: vec![0],
+            prio: vec![None],
+            is_idle: vec![false],
+            fair: 0,
+            realtime: 0,
+        }
+    }
+}

@@ -302,19 +302,10 @@ mod tests {
             listed: true,
             ..Known::default()
         }; 4];
-        let weights = Weights {
-            table: [1024; LEVELS],
-            linux: false,
-            class: vec![0],
-            prio: vec![None],
-            is_idle: vec![false],
-            fair: 0,
-            realtime: 1,
-        };
         let table = Table {
             rows: &Source::Held(vec![batch(rows)]),
             known: &known,
-            weights: &weights,
+            weights: &Weights::equal(),
             fair: &[true],
             idle: 0,
         };
