@@ -8,7 +8,7 @@ from schedscope import units
 from schedscope.analysis.diagnosis import diagnosis
 from schedscope.analysis.once import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
-from schedscope.report.section import Section, prose
+from schedscope.report.section import Section, call, prose
 from schedscope.report.summary import summary
 from schedscope.trace import Trace
 
@@ -36,6 +36,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     `shown` is the topic of the finding that the timeline of the page is about.
     """
     items = []
+    name = units.printable(trace.name)
     for row in once(diagnosis, trace).iter_rows(named=True):
         topic, level = row["topic"], row["level"]
         table, figure = _ABOUT[topic]
@@ -52,7 +53,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
             f"<li class={level}><p class=what><b>{escape(topic)}</b> <i>{badge}</i>"
             f"<span class=cost>{cost}</span></p><p>{prose(row['text'])}</p>"
             f"<p class=where><span class=links>{where} · </span>"
-            f"<code>schedscope {escape(row['command'])}</code></p></li>"
+            f"{call(row['command'], name)}</p></li>"
         )
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"

@@ -50,12 +50,13 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     if focus is not None:
         sections.insert(0, _timeline(trace, focus))
     sections.insert(0, findings.short(trace))
-    body = "".join(section.html() for section in sections)
+    name = units.printable(trace.name)
+    body = "".join(section.html(name) for section in sections)
     anchors = set(re.findall(r' id="([^"]+)"', body))
     first = findings.wrong(trace, anchors, focus.topic if focus else None)
     sections.insert(0, first)
-    body = first.html() + body
-    name = escape(units.printable(trace.name))
+    body = first.html(name) + body
+    name = escape(name)
     contents = "".join(
         f'<li><a href="#{section.anchor}">{escape(section.title)}</a></li>' for section in sections
     )
@@ -73,7 +74,7 @@ def _page(trace: Trace, focus: Focus | None) -> str:
         f"{body}<nav><h2>On this page</h2><ol>{contents}</ol></nav>"
         f"<footer>Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
         " exact; quantiles are order statistics over the waits seen from begin to end."
-        " Each command is to be called with the trace behind it.</footer>"
+        " Commands are to be called where the trace lies.</footer>"
         "</main></body></html>\n"
     )
 

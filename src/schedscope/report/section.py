@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,7 +17,7 @@ from schedscope.report.svg import inline_svg
 class Section:
     """One question: its name in links, its heading, the introduction and the answer as HTML.
 
-    `commands` print its tables, to be called with the input behind.
+    `commands` print its tables: those of `schedscope`, without the input.
     """
 
     anchor: str
@@ -25,18 +26,21 @@ class Section:
     body: str
     commands: Sequence[str] = ()
 
-    def html(self) -> str:
-        """The section as it stands in the page."""
+    def html(self, name: str) -> str:
+        """The section as it stands in the page about the input of that name."""
         how = ""
         if self.commands:
-            listed = " · ".join(
-                f"<code>schedscope {escape(command)}</code>" for command in self.commands
-            )
+            listed = " · ".join(call(command, name) for command in self.commands)
             how = f"<p class=how>In a terminal: {listed}</p>"
         return (
             f'<section id="{self.anchor}"><h2>{escape(self.title)}</h2>'
             f"<p class=intro>{self.intro}</p>{self.body}{how}</section>\n"
         )
+
+
+def call(command: str, name: str) -> str:
+    """How to call a command of `schedscope` about the input of that name."""
+    return f"<code>schedscope {escape(command)} {escape(shlex.quote(name))}</code>"
 
 
 def prose(text: str) -> str:
