@@ -72,12 +72,26 @@ class Builder:
     def workload(self, machine: Machine | None = None, **info: Any) -> Workload:
         """The workload as it stands."""
         steps = [step for program in self._programs for step in program.steps]
-        return Workload(
-            pl.DataFrame(self._threads, schema=THREADS),
-            pl.DataFrame(steps, schema=STEPS),
-            machine,
-            info,
-        )
+        threads = _table("thread", self._threads, THREADS)
+        return Workload(threads, _table("step", steps, STEPS), machine, info)
+
+
+def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    """The rows as a frame; a value that its column cannot hold is named."""
+    try:
+        return pl.DataFrame(rows, schema=schema)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+        for i, row in enumerate(rows):
+            for column, value in row.items():
+                try:
+                    pl.Series([value], dtype=schema[column], strict=True)
+                except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+                    raise UsageError(
+                        f"{what} {i}: {column} {value!r}",
+                        f"a value of {schema[column]}",
+                        "docs/simulator.md lists the columns and what they mean",
+                    ) from error
+        raise
 
 
 class Program:

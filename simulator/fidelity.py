@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from schedscope.errors import UsageError
 from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs
 from schedscope.simulator.run import Progress, simulate
@@ -85,6 +86,8 @@ def fidelity(
     CPU time that they took. `cut` as in `extract`: by default a thread that
     wants a CPU when the window ends goes on wanting one. A tunable `hz` has the
     rate of the real trace's clock, where that shows. Columns: the module's docstring.
+
+    Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
     from schedscope.simulator.policy import policies as known
     from schedscope.simulator.policy import tunables
@@ -92,6 +95,16 @@ def fidelity(
     if policies is None:
         names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
         policies = [*names, *NULL_MODELS]
+    policies = list(dict.fromkeys(policies))
+    for name in set or {}:
+        if name not in policies:
+            raise UsageError(
+                f"a tunable of {name}, which is not replayed",
+                f"one of {', '.join(policies)}",
+                "name it among the policies, too",
+            )
+    for name in policies:
+        tunables(name)  # An unknown one is told before the first is replayed.
     workload = extract(
         trace,
         external=external,

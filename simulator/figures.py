@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
+from matplotlib.patches import Patch
 
 from schedscope.errors import UsageError
 from schedscope.plot import style
@@ -14,6 +15,7 @@ from schedscope.simulator.run import internals
 from schedscope.trace import Trace
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 
@@ -87,6 +89,11 @@ def _ranges(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
     ax.set_yticklabels(order)
     ax.grid(visible=False, axis="y")
     style.time_axis(ax.xaxis, log=True)
+    if any(value == SHORTEST for row in points.values() for value in row):
+        # A logarithmic axis has no place for the waits of 0.
+        ax.xaxis.set_major_formatter(
+            lambda value, _: ("≤ " if value <= SHORTEST else "") + style.short(value)
+        )
     ax.legend(loc="lower right", ncols=3, fontsize=8, bbox_to_anchor=(1, 1))
 
 
@@ -101,8 +108,9 @@ def plot_internals(
 
     On top a lane for each CPU shows who runs there; below, a panel for each of
     `series` (all that were recorded if None) has a step curve for each thread, in
-    the thread's colour of the lanes. `threads` picks names; without it the first
-    seven to have a point are drawn. With `ax` there are no lanes, and one series.
+    the thread's colour of the lanes. `threads` picks names; without it the seven
+    that ran longest are drawn. Threads of one name are told apart by their tid.
+    With `ax` there are no lanes, and one series.
 
     Raises `UsageError` for a series or a thread that the trace does not have.
     """
@@ -112,30 +120,35 @@ def plot_internals(
     for name in wanted:
         if name not in known:
             raise UsageError(f"series {name!r}", f"one of {', '.join(sorted(known))}")
-    if not wanted or (ax is not None and len(wanted) > 1):
+    if not wanted:
+        raise UsageError(
+            f"{trace.name} holds no point of any series",
+            "a policy that records some",
+            "`schedscope simulate --policies --format json` lists the series of each",
+        )
+    if ax is not None and len(wanted) > 1:
         raise UsageError(f"{len(wanted)} series on one `ax`", "one series", "leave `ax` out")
-    points = points.join(
-        trace.threads.select("utid", "comm").collect(), on="utid", how="left"
-    ).with_columns(who=pl.coalesce("comm", pl.format("CPU {}", "cpu")))
     shown = points.filter(pl.col("series").is_in(wanted))
+    names = _names(trace, shown)
+    shown = shown.join(names.select("utid", "who"), on="utid", how="left").with_columns(
+        who=pl.coalesce("who", pl.format("CPU {}", "cpu"))
+    )
     all_of_them = shown["who"].unique(maintain_order=True).to_list()
-    who = list(threads) if threads else all_of_them[: len(style.COLORS)]
-    for name in who:
-        if name not in all_of_them:
-            raise UsageError(f"thread {name!r}", "a thread with points in this series")
+    who = _chosen(names, all_of_them, threads)
     colors = dict(zip(who, style.COLORS * (1 + len(who) // len(style.COLORS)), strict=False))
     begin, end = trace.window
     policy = (trace.info.get("scheduler") or {}).get("name") or "a policy"
     units = _units(policy)
     with style.canvas(ax, height=1.4 + 0.25 * trace.ncpu + 2.1 * len(wanted)) as first:
         panels = [first]
+        others = False
         if ax is None:
             figure = first.get_figure(root=True)
             assert figure is not None
             figure.clear()
             ratios = [0.5 + 0.25 * trace.ncpu, *[2.1] * len(wanted)]
             panels = list(figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios))
-            _lanes(panels[0], trace, colors)
+            others = _lanes(panels[0], trace, names, colors)
         for panel, name in zip(panels[len(panels) - len(wanted) :], wanted, strict=True):
             rows = shown.filter(pl.col("series") == name)
             for label in who:
@@ -151,17 +164,68 @@ def plot_internals(
                 style.time_axis(panel.yaxis)
         panels[-1].set_xlabel("time")
         style.time_axis(panels[-1].xaxis)
-        curves = {line.get_label(): line for panel in panels for line in panel.lines}
-        panels[0].legend(
-            [curves[name] for name in who if name in curves],
-            [name for name in who if name in curves],
-            fontsize=8,
-            ncols=7,
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
-        )
-        panels[0].set_title(f"{policy}, its own view")
+        keys = {str(line.get_label()): line for panel in panels for line in panel.lines}
+        keys = {name: keys[name] for name in who if name in keys}
+        _head(panels[0], f"{policy}, its own view", keys, others=others)
     return panels[0]
+
+
+def _names(trace: Trace, points: pl.DataFrame) -> pl.DataFrame:
+    """`utid, comm, who, ran` of the threads with points: `who` is unique, `ran` in ns."""
+    ran = (
+        trace.states.filter(pl.col("state") == "running")
+        .group_by("utid")
+        .agg(ran=pl.col("dur").sum())
+    )
+    found = (
+        trace.threads.select("utid", "comm", "tid")
+        .join(ran, on="utid", how="left")
+        .collect()
+        .join(points.select("utid").unique(), on="utid", how="semi")
+    )
+    alone = pl.len().over("comm") == 1
+    return found.with_columns(
+        who=pl.when(alone).then("comm").otherwise(pl.format("{} {}", "comm", "tid")),
+        ran=pl.col("ran").fill_null(0),
+    )
+
+
+def _chosen(
+    names: pl.DataFrame, all_of_them: Sequence[str], threads: Sequence[str] | None
+) -> list[str]:
+    """Whom to draw, in the order in which they have points."""
+    if threads:
+        for name in threads:
+            if name not in all_of_them and name not in names["comm"]:
+                raise UsageError(f"thread {name!r}", "a thread with points in this series")
+        meant = names.filter(pl.col("comm").is_in(list(threads)))["who"].to_list()
+        return [name for name in all_of_them if name in threads or name in meant]
+    longest = names.sort("ran", descending=True, maintain_order=True)["who"].to_list()
+    known = set(longest)
+    first = [name for name in all_of_them if name not in known] + longest
+    most = set(first[: len(style.COLORS)])
+    return [name for name in all_of_them if name in most]
+
+
+def _head(ax: Axes, title: str, keys: Mapping[str, Artist], *, others: bool) -> None:
+    """The title, and below it the legend in as many columns as its names leave room for."""
+    labelled: dict[str, Artist] = dict(keys)
+    if others:
+        labelled["others"] = Patch(color=style.FAINT)
+    # Points: a letter, and what stands beside the name.
+    widest = 5 * max((len(name) for name in labelled), default=0) + 40
+    columns = max(1, int(500 / widest))
+    rows = -(-len(labelled) // columns)
+    if labelled:
+        ax.legend(
+            list(labelled.values()),
+            list(labelled),
+            fontsize=8,
+            ncols=columns,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+        )
+    ax.set_title(title, pad=10 + 14 * rows)
 
 
 def _units(policy: str) -> dict[str, str]:
@@ -172,18 +236,20 @@ def _units(policy: str) -> dict[str, str]:
         return {}
 
 
-def _lanes(ax: Axes, trace: Trace, colors: Mapping[str, str]) -> None:
-    """Who runs on each CPU: those with a colour in it, others grey."""
+def _lanes(ax: Axes, trace: Trace, names: pl.DataFrame, colors: Mapping[str, str]) -> bool:
+    """Who runs on each CPU: those with a colour in it, others grey; whether there are others."""
     runs = (
         trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))
-        .join(trace.threads.select("utid", "comm"), on="utid")
-        .select("comm", "cpu", ts=pl.col("ts") - trace.window[0], dur="dur")
+        .select("utid", "cpu", ts=pl.col("ts") - trace.window[0], dur="dur")
         .collect()
+        .join(names.select("utid", "who"), on="utid", how="left")
+        .with_columns(pl.when(pl.col("who").is_in(list(colors))).then("who"))
     )
-    for (comm, cpu), spans in runs.partition_by(["comm", "cpu"], as_dict=True).items():
+    for (who, cpu), spans in runs.partition_by(["who", "cpu"], as_dict=True).items():
         bars = list(spans.select("ts", "dur").iter_rows())
-        color = colors.get(str(comm), style.FAINT)
+        color = colors.get(str(who), style.FAINT) if who is not None else style.FAINT
         ax.broken_barh(bars, (cpu - 0.4, 0.8), color=color, lw=0)
     ax.set(ylim=(trace.ncpu - 0.5, -0.5), yticks=range(trace.ncpu))
     ax.set_yticklabels([f"CPU {cpu}" for cpu in range(trace.ncpu)])
     ax.grid(visible=False)
+    return bool(runs["who"].is_null().any())

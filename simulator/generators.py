@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 from collections.abc import Callable
 
 from schedscope.errors import UsageError
@@ -30,8 +31,11 @@ def hogs(n: int, *, time: Time = "1s", nice: int = 0, cpus: str | None = None) -
 
 def nice_hogs(nices: str = "0 5 10 19", *, time: Time = "1s") -> Workload:
     """One hog for each nice value in the blank-separated list `nices`."""
+    texts = str(nices).split()
+    if not texts or not all(re.fullmatch(r"[+-]?[0-9]{1,2}", text) for text in texts):
+        raise UsageError(f"nices {nices!r}", "nice values with blanks between", "as in '0 5 19'")
     b = Builder()
-    for text in nices.split():
+    for text in texts:
         b.thread(f"nice{text}", nice=int(text)).run(time)
     return b.workload(generator="nice_hogs", nices=nices)
 
@@ -239,7 +243,7 @@ def generate(text: str) -> Workload:
             raise UsageError(
                 f"{name} with {part!r}", f"one of {', '.join(parameters)}", "write NAME=VALUE"
             )
-        values[key] = int(value) if value.lstrip("-").isdigit() else value
+        values[key] = _value(name, key, value, parameters[key].annotation)
     missing = [
         p.name
         for p in parameters.values()
@@ -247,10 +251,16 @@ def generate(text: str) -> Workload:
     ]
     if missing:
         raise UsageError(f"{text} without {missing[0]}", "a value for it", f"as in {name}:4")
-    try:
-        return function(**values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{text}: {error}", "numbers, and times such as 10ms") from error
+    return function(**values)
+
+
+def _value(name: str, key: str, text: str, kind: str) -> int | str:
+    """What a parameter of that annotation takes: a number, or a text."""
+    if kind != "int":
+        return text
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise UsageError(f"{name} with {key}={text}", "a whole number", f"as in {name}:{key}=4")
+    return int(text)
 
 
 def _count(name: str, value: int) -> int:

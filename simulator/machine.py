@@ -67,8 +67,15 @@ class Costs:
         for name, value in (given or {}).items():
             if name not in names:
                 raise UsageError(f"cost {name!r}", f"one of {', '.join(sorted(names))}")
-            values[name] = float(value) if name == "smt_speed" else nanoseconds(value)
+            values[name] = _factor(value) if name == "smt_speed" else nanoseconds(value)
         return cls(**values)
+
+
+def _factor(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"smt_speed = {value!r}", "a factor from 0.001 to 1") from error
 
 
 @dataclass(frozen=True)
@@ -106,12 +113,17 @@ class Machine:
         try:
             cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
             phase = int(given.get("tick_phase") or 0)
-            return cls(cpus, Costs.of(given.get("costs") or {}), phase)
-        except (KeyError, TypeError, ValueError) as error:
+            costs = Costs.of(given.get("costs") or {})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"a machine without {error}",
+                f"a machine that cannot be read ({error})",
                 "cpus with core, llc, package, numa_node and capacity, and costs",
             ) from error
+        for i, cpu in enumerate(cpus):
+            for name, value in asdict(cpu).items():
+                if type(value) is not int or not 0 <= value < 2**16:
+                    raise UsageError(f"CPU {i}: {name} {value!r}", "a number from 0 to 65535")
+        return cls(cpus, costs, phase)
 
     def __str__(self) -> str:
         """Shape in words."""

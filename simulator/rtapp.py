@@ -25,6 +25,7 @@ program, disk sleeps (become plain ones). `to_rtapp` names what it left out.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,9 @@ import polars as pl
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.builder import Builder, Program
 from schedscope.simulator.workload import Workload, cpu_list
+
+MOST_INSTANCES = 1_000_000
+"""Threads of one task; more are a slip of the pen."""
 
 _POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "fair": "SCHED_OTHER", "idle": "SCHED_IDLE"}
 _CLASSES = {**{v: k for k, v in _POLICIES.items()}, "SCHED_BATCH": "batch"}
@@ -143,7 +147,8 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
     `delay` and the events `run`, `runtime`, `sleep`, `timer` (the rest of its
     period is slept, counted from the last release if all runs fit),
     `suspend`/`resume`, `yield`, `fork`, alone or in `phases` with `loop`.
-    Locks, barriers, memory and I/O events raise `UsageError`, naming the task.
+    Locks, barriers, memory and I/O events raise `UsageError`, naming the task, as do
+    values that are no numbers; `FormatError` if it is no rt-app document at all.
 
     >>> from_rtapp('{"tasks": {"t": {"loop": 3, "run": 1000, "sleep": 4000}}}').cpu_time
     1000000
@@ -162,13 +167,19 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
     made: dict[str, list[Program]] = {}
     channels: dict[str, list[Program]] = {}
     for name, task in tasks.items():
+        _check_shape(name, task)
         sched = _CLASSES.get(task.get("policy", "SCHED_OTHER"))
         if sched is None:
-            raise UsageError(f"task {name}: policy {task['policy']}", f"one of {list(_CLASSES)}")
+            known = ", ".join(_CLASSES)
+            raise UsageError(f"task {name}: policy {task['policy']}", f"one of {known}")
         realtime = sched in ("fifo", "rr")
-        number = int(task.get("priority", 10 if realtime else 0))
+        number = _number(name, "priority", task.get("priority", 10 if realtime else 0))
         cpus = task.get("cpus")
-        instances = int(task.get("instance", 1))
+        instances = _number(name, "instance", task.get("instance", 1))
+        if not 0 <= instances <= MOST_INSTANCES:
+            raise UsageError(
+                f"task {name}: instance {instances}", f"a number from 0 to {MOST_INSTANCES}"
+            )
         forked = instances == 0
         made[name] = [
             b.thread(
@@ -177,7 +188,7 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
                 nice=0 if realtime else number,
                 rt_prio=number if realtime else 0,
                 cpus=None if cpus is None else ",".join(str(c) for c in cpus),
-                start=None if forked else int(task.get("delay", 0)) * 1000,
+                start=None if forked else _number(name, "delay", task.get("delay", 0)) * 1000,
             )
             for i in range(max(1, instances))
         ]
@@ -192,6 +203,27 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
         for program in made[name]:
             _fill(program, name, task, made, channels, resumers)
     return b.workload(source="rt-app")
+
+
+def _check_shape(name: str, task: Any) -> None:
+    if not isinstance(task, Mapping):
+        raise FormatError(f"task {name}: {task!r}", "an object with the task's settings and events")
+    if not isinstance(task.get("policy", ""), str):
+        raise FormatError(f"task {name}: policy {task['policy']!r}", "a name")
+    phases = task.get("phases")
+    if phases is not None and not (
+        isinstance(phases, Mapping) and all(isinstance(p, Mapping) for p in phases.values())
+    ):
+        raise FormatError(f"task {name}: phases {phases!r}", "an object of objects")
+    cpus = task.get("cpus")
+    if cpus is not None and not (isinstance(cpus, list) and all(type(c) is int for c in cpus)):
+        raise FormatError(f"task {name}: cpus {cpus!r}", "a list of numbers", "as in [0, 1]")
+
+
+def _number(name: str, key: str, value: Any) -> int:
+    if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < 2**50:
+        return int(value)
+    raise UsageError(f"task {name}: {key} {value!r}", "a number", "times are microseconds")
 
 
 def _events(task: Mapping[str, Any], kind: str) -> list[str]:
@@ -231,7 +263,7 @@ def _fill(
     resumers: Mapping[str, list[Program]],
 ) -> None:
     phases = task.get("phases")
-    loop = int(task.get("loop", -1 if phases is None else 1))
+    loop = _number(name, "loop", task.get("loop", -1 if phases is None else 1))
     for phase in (phases or {"": {**task, "loop": 1}}).values():
         begin = len(program.steps)
         used = 0
@@ -241,12 +273,14 @@ def _fill(
                 continue
             match kind:
                 case "run" | "runtime":
-                    program.run(int(value) * 1000)
-                    used += int(value) * 1000
+                    us = _number(name, key, value)
+                    program.run(us * 1000)
+                    used += us * 1000
                 case "sleep":
-                    program.sleep(int(value) * 1000)
+                    program.sleep(_number(name, key, value) * 1000)
                 case "timer":
-                    period = int(value.get("period", 0)) * 1000
+                    given = value.get("period", 0) if isinstance(value, Mapping) else value
+                    period = _number(name, key, given) * 1000
                     program.sleep(max(0, period - used))
                     used = 0
                 case "suspend":
@@ -273,7 +307,7 @@ def _fill(
                         "run, runtime, sleep, timer, suspend, resume, yield or fork",
                         "leave the event out, or write the workload with schedscope.workload",
                     )
-        _repeat(program, int(phase.get("loop", 1)), begin)
+        _repeat(program, _number(name, "loop", phase.get("loop", 1)), begin)
     _repeat(program, loop, 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import cache
+from schedscope import cache, units
 from schedscope.errors import StorageError, UsageError
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.extract import extract
@@ -19,7 +19,6 @@ from schedscope.simulator.machine import Costs, Machine
 from schedscope.simulator.machine import machine as _machine
 from schedscope.simulator.workload import Workload, engine_tables
 from schedscope.trace import TABLES, Trace
-from schedscope.units import nanoseconds
 
 Progress = Callable[[int, int], object]
 """Called now and then with the simulated ns and the engine events so far."""
@@ -78,7 +77,7 @@ def simulate(
         shape = shape.with_costs(costs)
     options: dict[str, Any] = {
         "seed": seed,
-        "until": None if until is None else nanoseconds(until),
+        "until": None if until is None else units.nanoseconds(until),
         "max_events": max_events,
         "record": record,
         "set": [(name, _text(value)) for name, value in (set or {}).items()],
@@ -205,9 +204,11 @@ def _warnings(simulation: Mapping[str, Any]) -> list[str]:
     blocked = simulation["blocked"]
     if blocked:
         more = f" and {len(blocked) - 3} more" if len(blocked) > 3 else ""
-        found.append(
-            f"{len(blocked)} threads still wait for a signal: {'; '.join(blocked[:3])}{more}"
-        )
+        who = units.several(len(blocked), "thread still waits", "threads still wait")
+        found.append(f"{who} for a signal: {'; '.join(blocked[:3])}{more}")
     if simulation["never_started"]:
-        found.append(f"{simulation['never_started']} threads were never forked")
+        who = units.several(
+            simulation["never_started"], "thread has not started", "threads have not started"
+        )
+        found.append(f"{who}: not forked, or later than the end")
     return found

@@ -19,6 +19,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope import units
 from schedscope.analysis import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.simulator.machine import Machine
@@ -127,12 +128,14 @@ class Workload:
 
     def __repr__(self) -> str:
         """Size in one line."""
-        return f"Workload of {self.n_threads:,} threads, {self.steps.height:,} steps"
+        threads = units.several(self.n_threads, "thread")
+        return f"Workload of {threads}, {units.several(self.steps.height, 'step')}"
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write `NAME.workload/`: steps.parquet and workload.json.
 
-        Raises `UsageError` if the folder exists and `force` is not given.
+        Raises `UsageError` if the folder exists and `force` is not given,
+        `StorageError` if it cannot be written.
         """
         path = Path(folder)
         if path.exists():
@@ -140,6 +143,10 @@ class Workload:
                 raise UsageError(f"{path} exists", "a free name", "give --force to replace it")
             if not (path / _ABOUT_FILE).is_file():
                 raise UsageError(f"{path} is not a workload", "a free name, or a workload")
+        if not path.absolute().parent.is_dir():
+            raise StorageError(
+                f"cannot create {path}: no folder {path.parent}", hint="create that folder first"
+            )
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         about = {
             "format": "schedscope workload",
@@ -149,7 +156,7 @@ class Workload:
             "threads": self.threads.to_dicts(),
         }
         try:
-            partial.mkdir(parents=True)
+            partial.mkdir()
             self.steps.write_parquet(partial / _STEPS_FILE)
             (partial / _ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n")
             if path.exists():
@@ -198,10 +205,10 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         raise FormatError(
             f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
         ) from error
-    machine = about.get("machine")
-    return Workload(
-        threads, steps, Machine.from_dict(machine) if machine else None, about.get("info") or {}
-    )
+    machine, info = about.get("machine"), about.get("info") or {}
+    if not isinstance(info, dict):
+        raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
+    return Workload(threads, steps, Machine.from_dict(machine) if machine else None, info)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:

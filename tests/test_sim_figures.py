@@ -69,6 +69,41 @@ def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[
         plot_internals(trace, series[0], threads=["nobody"])
 
 
+def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn() -> None:
+    b = w.Builder()
+    for i in range(9):
+        b.thread("worker", tid=100 + i).run(f"{10 + i}ms")
+    b.thread("long and alone").run("90ms")
+    trace = simulate(b.workload(), policy="o1", machine=2, record=True)
+    lanes = plot_internals(trace)
+    figure = lanes.get_figure(root=True)
+    assert figure is not None
+    shown = [f"worker {100 + i}" for i in range(3, 9)] + ["long and alone"]
+    texts = lanes.get_legend().get_texts()  # type: ignore[union-attr]
+    assert [text.get_text() for text in texts] == [*shown, "others"]
+    for panel in figure.axes[1:]:
+        assert len(panel.lines) == len(shown)
+    # The legend stands inside the figure, between title and lanes.
+    figure.canvas.draw()
+    box = lanes.get_legend().get_window_extent()  # type: ignore[union-attr]
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    title = next(
+        t for t in lanes.get_children() if getattr(t, "get_text", str)() == "o1, its own view"
+    )
+    assert box.y1 <= title.get_window_extent().y0 + 1
+    some = plot_internals(trace, threads=["worker 104", "long and alone"])
+    assert len(some.get_figure(root=True).axes[1].lines) == 2  # type: ignore[union-attr]
+
+
+def test_waits_of_nothing_are_not_drawn_as_a_microsecond() -> None:
+    load = mixed_classes()
+    names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
+    ax = plot_policies({name: simulate(load, policy=name, machine=2) for name in names})
+    label = ax.xaxis.get_major_formatter()
+    assert [label(1_000, 0), label(10_000, 0)] == ["≤ 1 µs", "10 µs"]
+
+
 def test_one_table_has_each_policy_and_class(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
     saved = tmp_path / "m.workload"
     mixed_classes().save(saved)

@@ -124,9 +124,14 @@ def nanoseconds(text: str | int) -> int:
     """
     if isinstance(text, int):
         return text
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", text)
+    match = None
+    if isinstance(text, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", text)
     if match is None or match[2] not in _FACTORS:
         raise UsageError(
             f"{text!r} is not a duration", "a number and ns, us, ms, s, m or h", "as in 10ms"
         )
-    return round(Decimal(match[1]) * _FACTORS[match[2]])
+    ns = round(Decimal(match[1]) * _FACTORS[match[2]])
+    if ns >= 2**63:
+        raise UsageError(f"{text!r} is too long a duration", "less than 292 years", "as in 10ms")
+    return ns

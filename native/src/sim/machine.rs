@@ -129,6 +129,41 @@ impl Default for Costs {
     }
 }
 
+impl Costs {
+    const LONGEST_NS: i64 = 1_000_000_000;
+
+    fn check(&self) -> Result<()> {
+        let times = [
+            ("switch", self.switch_ns),
+            ("migration_smt", self.migration_ns[0]),
+            ("migration_llc", self.migration_ns[1]),
+            ("migration_package", self.migration_ns[2]),
+            ("migration_numa", self.migration_ns[3]),
+            ("ipi", self.ipi_ns),
+            ("idle_exit", self.idle_exit_ns),
+            ("preempt", self.preempt_ns),
+            ("tick", self.tick_ns),
+            ("tick_phase", self.tick_phase_ns),
+        ];
+        let bad = |(_, ns): &&(&str, i64)| !(0..=Self::LONGEST_NS).contains(ns);
+        if let Some((name, ns)) = times.iter().find(bad) {
+            return Err(Error::usage(
+                format!("a cost {name} of {ns} ns"),
+                "a time from 0 to 1 s",
+                "leave a cost out to have it 0",
+            ));
+        }
+        if !(1..=1000).contains(&self.smt_speed_permille) {
+            return Err(Error::usage(
+                format!("smt_speed = {}", self.smt_speed_permille as f64 / 1000.0),
+                "a factor from 0.001 to 1",
+                "leave it out for siblings that do not disturb each other",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The most CPUs a machine may have (the trace model's `cpu` is 16 bits; real
 /// machines stay below this).
 pub const MAX_CPUS: usize = 4096;
@@ -172,28 +207,7 @@ impl Machine {
                 "leave capacity out for a CPU of full speed",
             ));
         }
-        let (smt, times) = (
-            costs.smt_speed_permille,
-            [
-                costs.switch_ns,
-                costs.ipi_ns,
-                costs.idle_exit_ns,
-                costs.preempt_ns,
-                costs.tick_ns,
-                costs.tick_phase_ns,
-                costs.migration_ns[0],
-                costs.migration_ns[1],
-                costs.migration_ns[2],
-                costs.migration_ns[3],
-            ],
-        );
-        if !(1..=1000).contains(&smt) || times.iter().any(|t| !(0..=1_000_000_000).contains(t)) {
-            return Err(Error::usage(
-                format!("the costs {costs:?}"),
-                "costs between 0 and 1 s, and an SMT speed between 0.001 and 1",
-                "leave a cost out to have it 0",
-            ));
-        }
+        costs.check()?;
         Ok(Self {
             siblings: groups(&cpus, |i| i.core),
             llcs: groups(&cpus, |i| i.llc),

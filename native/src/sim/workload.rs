@@ -197,7 +197,7 @@ impl Workload {
                         spec.nice,
                         spec.rt_prio
                     ),
-                    "a nice value in -20..=19, a real-time priority in 1..=99",
+                    "nice from -20 to 19, and a real-time priority from 1 to 99 of `fifo` and `rr`",
                     "correct the thread's priority",
                 ));
             }
@@ -286,7 +286,7 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         ),
         Step::SetPriority { nice, rt_prio, .. } => (
             format!("it sets nice {nice} and real-time priority {rt_prio}"),
-            "a nice value in -20..=19, a real-time priority in 1..=99",
+            "nice from -20 to 19, and a real-time priority from 1 to 99 of `fifo` and `rr`",
         ),
         Step::SetAffinity { .. } => (
             "it sets a mask without any CPU of the machine".to_string(),

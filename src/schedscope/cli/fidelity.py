@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "drop"),
-        default="occupy",
         help="with --comm, the rest: they take the CPU time they took (default), or none",
     )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
@@ -78,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--set {text}", "POLICY:NAME=VALUE")
         name, value = _pair(rest, "--set")
         tunables.setdefault(policy, {})[name] = value
-    policies = [p.strip() for p in args.policy.split(",")] if args.policy else None
+    policies = None if args.policy is None else [p.strip() for p in args.policy.split(",")]
+    if args.others and not args.comm:
+        raise UsageError(f"--others {args.others}", "it with --comm", "else there are no others")
     with Progress("replaying") as progress:
         frame = fidelity(
             trace,
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             set=tunables,
             costs=costs,
             comm=args.comm,
-            others=args.others,
+            others=args.others or "occupy",
             external=args.external,
             seed=args.seed,
             progress=lambda now, events: progress.note(

@@ -9,6 +9,8 @@ out as a trace: give -o OUT.sched and use every other command on it. With
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.cli._output import Column
 from schedscope.cli._progress import Progress
-from schedscope.errors import UsageError
+from schedscope.errors import FormatError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from schedscope.simulator.workload import Workload
@@ -101,6 +103,14 @@ def run(args: argparse.Namespace) -> int:
         return _list_generators()
     if args.input is None:
         raise UsageError("no INPUT", "a trace, a workload or a generator", "see --help")
+    if args.figure:
+        _check_figure(args.figure)
+    if args.record and not args.output and not args.figure:
+        raise UsageError(
+            "--record without --output and --figure",
+            "a place for what the policy records",
+            "-o OUT.sched keeps it, --figure draws it",
+        )
     workload = load(args)
     _save(args, workload)
     if args.policy is None and (args.save_workload or args.save_rtapp) and args.output is None:
@@ -119,15 +129,43 @@ def load(args: argparse.Namespace) -> Workload:
 
     path = Path(args.input)
     if not path.exists() and args.input.partition(":")[0] in GENERATORS:
+        _refuse_options_of_traces(args, "a generator")
         return generate(args.input)
     if is_workload(path):
+        _refuse_options_of_traces(args, "a workload")
         return read_workload(path)
     if path.suffix == ".json" and path.is_file():
-        return from_rtapp(path.read_text())
+        _refuse_options_of_traces(args, "an rt-app file")
+        return from_rtapp(_text_of(path))
     from schedscope.simulator.extract import extract
 
     trace = _options.open_input(args)
     return extract(trace, external=args.external)
+
+
+def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
+    """What selects or decodes a trace says nothing about other inputs."""
+    given = {
+        "--since": args.since,
+        "--until": args.until,
+        "--external": args.external == "absolute",
+        "--option": args.option,
+    }
+    for option, value in given.items():
+        if value:
+            hint = "--stop-at ends a simulation" if option == "--until" else "leave it out"
+            raise UsageError(f"{option} with {what}", "a trace as INPUT", hint)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {error.strerror}", hint="check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is not UTF-8 at byte {error.start}", "rt-app's JSON") from error
 
 
 def _policies(text: str | None) -> list[str]:
@@ -137,11 +175,12 @@ def _policies(text: str | None) -> list[str]:
     known = policies()["name"].to_list()
     if text == "all":
         return [str(name) for name in known]
-    names = [name.strip() for name in (text or DEFAULT_POLICY).split(",") if name.strip()]
+    names = [name.strip() for name in (DEFAULT_POLICY if text is None else text).split(",")]
     for name in names:
         if name not in known:
-            raise UsageError(f"--policy {name}", f"one of {', '.join(known)}", "or all")
-    return names
+            raise UsageError(f"--policy {name or repr(name)}", f"one of {', '.join(known)}, or all")
+    # A policy named twice would be the same row twice.
+    return list(dict.fromkeys(names))
 
 
 def _settings(pairs: list[str], option: str) -> dict[str, str]:
@@ -164,8 +203,8 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
         "costs": Costs.of(_settings(args.cost, "--cost")) if args.cost else None,
     }
     if args.max_events is not None:
-        if args.max_events < 1:
-            raise UsageError(f"--max-events {args.max_events}", "a number of at least 1")
+        if not 1 <= args.max_events < 2**63:
+            raise UsageError(f"--max-events {args.max_events}", "a number from 1 to 2^63 - 1")
         options["max_events"] = args.max_events
     return options
 
@@ -323,13 +362,37 @@ COLUMNS = [
 ]
 
 
+FIGURES = (".png", ".svg", ".pdf")
+
+
+def _check_figure(path: str) -> None:
+    """A figure that cannot be written is known before anything runs."""
+    target = Path(path)
+    if target.suffix not in FIGURES:
+        raise UsageError(f"--figure {path}", f"a name that ends in {', '.join(FIGURES)}")
+    if not target.absolute().parent.is_dir():
+        raise StorageError(
+            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
+        )
+
+
 def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> None:
     from schedscope.simulator.figures import plot_internals, plot_policies
 
     drawn = plot_internals(*traces.values()) if internals else plot_policies(traces)
     figure = drawn.get_figure(root=True)
     assert figure is not None
-    figure.savefig(path)
+    target = Path(path)
+    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    try:
+        figure.savefig(partial)
+        partial.replace(target)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {target}: {error.strerror}", hint="choose another place"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _save(args: argparse.Namespace, workload: Workload) -> None:
@@ -344,10 +407,10 @@ def _save(args: argparse.Namespace, workload: Workload) -> None:
         if target.exists() and not args.force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
         document, lost = to_rtapp(workload)
-        target.write_text(json.dumps(document, indent=1) + "\n")
+        _output.write_whole(target, json.dumps(document, indent=1) + "\n")
         if lost:
             words = ", ".join(f"{n} {op}" for op, n in lost.items())
-            print(f"rt-app cannot express: {words}")
+            print(f"rt-app cannot express: {words}", file=sys.stderr)
 
 
 def _list_policies(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@
 //! switches. Per CPU two rows of 64 lists for timeshare threads, `current` and
 //! `next`, and a row for the idle class. Interactive threads go to current,
 //! others to next; when current is empty the two change places. Slices depend on
-//! nice within a window of 20 above the nicest; beyond it a thread does not run.
+//! nice: 19 and more above the nicest of the CPU a thread does not run.
 //!
 //! Run time is charged by the statistics clock, slices count it. Left out:
 //! interrupt threads, priority lending, the CPU groups of 2005 and its balancer.
@@ -108,7 +108,7 @@ const RQ_PPQ: i64 = 4;
 const MIN_TIMESHARE: i64 = 160;
 const MAX_TIMESHARE: i64 = 223;
 const IDLE_PRIO: i64 = 240;
-/// The width of the nice window that gets slices.
+/// The distance in nice over which slices shrink to nothing.
 const NICE_WINDOW: i64 = 19;
 const BALANCE: u32 = 0;
 
@@ -230,7 +230,9 @@ impl Ule2003 {
                 self.max
             } else if above <= NICE_WINDOW {
                 let range = self.max - self.min + 1;
-                self.max - above * range / (NICE_WINDOW + 1)
+                // A slice of 0, at the edge of the window, is "not now" in 2003; in
+                // 2005 such a thread runs to the next tick.
+                (self.max - above * range / NICE_WINDOW).max(i64::from(self.later))
             } else if self.later {
                 self.min
             } else {
@@ -331,8 +333,10 @@ impl Ule2003 {
         let (Some(high), Some(low)) = (self.most_loaded(w, None), least) else {
             return;
         };
-        let (a, b) = (self.cpus[high as usize].load, self.cpus[low as usize].load);
-        for _ in 0..a.saturating_sub(b).div_ceil(2) {
+        // Whom the loaded CPU runs is not counted: 2 against 1 is balanced.
+        let spare = self.cpus[high as usize].load.saturating_sub(1);
+        let few = self.cpus[low as usize].load;
+        for _ in 0..spare.saturating_sub(few).div_ceil(2) {
             let Some(t) = self.stealable(w, high, low) else {
                 break;
             };

@@ -147,3 +147,47 @@ fn ule_2003_runs_nothing_beyond_twenty_nice_values() {
     ];
     assert_eq!(ran.drawn(), want);
 }
+
+#[test]
+fn ule_2003_slices_shrink_to_nothing_over_nineteen_nice_values() {
+    // Of 14 ticks d * 14 / 19 are taken at d nice values above: 13 are, at 18.
+    // cpu0  a 0-10  b 10-20 | a 20-160  b 160-170 | a 170-310  b 310-320
+    let ran = on_one_cpu(&hogs(&[0, 18], 500), "ule-2003", &[STATHZ], 2000);
+    let want = [
+        "cpu0 a 0..10",
+        "cpu0 b 10..20",
+        "cpu0 a 20..160",
+        "cpu0 b 160..170",
+        "cpu0 a 170..310",
+        "cpu0 b 310..320",
+    ];
+    assert_eq!(first(&ran, 6), want);
+    // At 9, 9 * 14 / 19 = 6: 8 are left.
+    let ran = on_one_cpu(&hogs(&[-5, 4], 500), "ule-2003", &[STATHZ], 2000);
+    assert_eq!(first(&ran, 4)[3], "cpu0 b 160..240");
+    // At 19 all are: b runs when a is gone. In 2005 it had a tick.
+    let ran = on_one_cpu(&hogs(&[0, 19], 500), "ule-2003", &[STATHZ], 2000);
+    assert_eq!(first(&ran, 4)[2], "cpu0 a 20..510");
+    let later = [STATHZ, ("rules_2005", "on")];
+    let ran = on_one_cpu(&hogs(&[0, 19], 500), "ule-2003", &later, 2000);
+    assert!(ran.drawn().len() > 6, "{:?}", ran.drawn());
+}
+
+#[test]
+fn ule_2003_balances_by_those_that_wait() {
+    // Three hogs on two CPUs: a and c on cpu0, b on cpu1. Whom cpu0 runs does not
+    // count, so one against one is balanced; with b gone one against none is not,
+    // and c moves at the next balance, once a second.
+    let moves = |b_ms: i64| {
+        let mut load = Build::new(2);
+        for (name, ms) in [("a", 5000), ("b", b_ms), ("c", 5000)] {
+            load.add(name, &[run(ms)]);
+        }
+        let machine = Machine::flat(2).unwrap();
+        let set = [STATHZ, ("steal", "off")];
+        let ran = simulate(&load.load, machine, "ule-2003", &set, Some(4500 * MS)).unwrap();
+        ran.counts.migrations
+    };
+    assert_eq!(moves(5000), 0);
+    assert_eq!(moves(100), 1);
+}
