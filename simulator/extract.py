@@ -38,7 +38,10 @@ The rules, each counted in the extraction report:
 * After a break in a CPU's chain of switches the running time of the thread
   believed there is given up (`cpu_time_lost`), and the time until it is seen
   again counts as a sleep (`gaps`).
-* A changed Linux priority is a `set_priority` of the thread itself.
+* A changed Linux priority is a `set_priority` of the thread itself. A trace that
+  was simulated under a policy which computes priorities from nice and use (4BSD,
+  ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
+  began with, and changes of them are not seen.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
@@ -49,6 +52,7 @@ The rules, each counted in the extraction report:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -122,7 +126,8 @@ def extract(
         if len(drop) == known.height:
             raise UsageError(f"no thread of {trace.name} is left", "a condition that some meet")
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
-    linux = not classes & {"timeshare", "kernel", "interrupt"}
+    begun_with = trace.info.get("priorities")
+    linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
     made, columns, report = _native.extract(
         {"switches": switches, "wakeups": wakeups, "yields": yields},
         trace.ncpu,
@@ -137,10 +142,12 @@ def extract(
     alone = found.filter(pl.col("only_cpu").is_not_null())
     waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
     threads = _threads(found, known, trace.ncpu, linux, waited)
+    if begun_with is not None:
+        threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
     report["bound_by_name"] = int(threads["named"].sum())
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
-    report["kernel_classes_guessed"] = not linux
+    report["kernel_classes_guessed"] = not linux and begun_with is None
     steps = _steps(pl.DataFrame(made))
     threads = threads.select(THREADS.names()).cast(THREADS)
     if others == "occupy" and drop:
@@ -184,6 +191,17 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
         pl.lit(pl.Series(CLASSES, dtype=STEPS["class"])).gather(pl.col("class")).alias("class"),
         **empty,
     ).select(STEPS.names())
+
+
+def _with_priorities(
+    threads: pl.DataFrame, utids: pl.Series, begun_with: Mapping[str, Sequence[Any]]
+) -> pl.DataFrame:
+    """`threads` with the class, nice and real-time priority that a simulation began with."""
+    own = [begun_with.get(str(utid), ("fair", 0, 0)) for utid in utids]
+    return threads.with_columns(
+        pl.Series(name, [values[i] for values in own], dtype=THREADS[name])
+        for i, name in enumerate(("class", "nice", "rt_prio"))
+    )
 
 
 def _threads(

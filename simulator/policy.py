@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from schedscope._native import SimWorld
 
 
+MOVING_PRIORITIES = ("4bsd", "ule-2003", "ule", "o1", "staircase")
+"""Families whose `prio` columns hold what the policy makes of nice, not nice itself."""
+
+
 def policies() -> pl.DataFrame:
     """One row per built-in policy: `name, family, summary, models, preset`.
 
@@ -39,6 +43,11 @@ def series(policy: str) -> pl.DataFrame:
     """One row per internal quantity that `policy` can record: `name, unit, doc`."""
     schema = dict.fromkeys(("name", "unit", "doc"), pl.String())
     return pl.DataFrame(_described(policy)["series"], schema=schema)
+
+
+def moves_priorities(policy: str) -> bool:
+    """Whether the priorities in a trace simulated under `policy` are its own invention."""
+    return _described(policy)["family"] in MOVING_PRIORITIES
 
 
 def _described(policy: str) -> dict[str, Any]:

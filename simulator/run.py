@@ -168,6 +168,8 @@ def _run(
     about["source"] = {"name": _source_name(workload), "format": "simulation"}
     about["workload"] = workload.info
     about["warnings"] = _warnings(about["simulation"])
+    if isinstance(policy, str) and _policy.moves_priorities(policy):
+        about["priorities"] = _priorities(workload, ncpu)
     series = pl.DataFrame(
         rows,
         schema={
@@ -190,6 +192,18 @@ def _run(
     )
     frames = {name: pl.DataFrame(tables[name]) for name in TABLES if name in tables}
     return frames, about, series
+
+
+def _priorities(workload: Workload, ncpu: int) -> dict[str, list[Any]]:
+    """Class, nice and real-time priority by utid, of threads that are not plainly fair.
+
+    For a policy whose trace does not show them; `extract` reads them.
+    """
+    own = workload.threads.with_row_index("utid", offset=ncpu).filter(
+        (pl.col("class") != "fair") | (pl.col("nice") != 0)
+    )
+    rows = own.select("utid", pl.col("class").cast(pl.String), "nice", "rt_prio").iter_rows()
+    return {str(utid): list(values) for utid, *values in rows}
 
 
 def _source_name(workload: Workload) -> str:

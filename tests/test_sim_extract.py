@@ -12,9 +12,11 @@ from schedscope import _native
 from schedscope import open as open_trace
 from schedscope import workload as w
 from schedscope.errors import UsageError
+from schedscope.simulator.builder import Builder
 from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import machine
+from schedscope.simulator.policy import policies
 from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
 
@@ -270,3 +272,24 @@ def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
         for f in (load.steps, back.steps)
     ]
     assert waits[0].equals(waits[1])
+
+
+@pytest.mark.parametrize("policy", policies()["name"].to_list())
+def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
+    """Also from those whose priorities are computed, and differ from nice."""
+    b = Builder()
+    for nice in (0, 5, 19, -10):
+        b.thread(f"nice{nice}", nice=nice).run("300ms")
+    b.thread("rt", sched="fifo", rt_prio=7).run("1ms").sleep("5ms").repeat(5)
+    b.thread("idle", sched="idle").run("30ms")
+    b.thread("batch", sched="batch", nice=3).run("30ms")
+    load = b.workload()
+    again = extract(simulate(load, policy=policy, machine=1))
+    columns = ("name", "class", "rt_prio")
+    assert again.threads.select(columns).rows() == load.threads.select(columns).rows()
+    # Nice of the idle class is nowhere used.
+    fair = pl.col("class") != "idle"
+    nice = [frame.filter(fair)["nice"].to_list() for frame in (again.threads, load.threads)]
+    assert nice[0] == nice[1]
+    assert "set_priority" not in again.steps["op"].to_list()
+    assert again.info["extraction"]["priority_changes"] == 0
