@@ -157,7 +157,7 @@ pub fn interactivity(
         match spec.family {
             "ule" => {
                 let kept = settings.ns("slp_run_max");
-                let fold = Fold::new(Ule::new(&settings, phase), &known, window, kept, series);
+                let fold = Fold::new(Ule::new(&settings, phase)?, &known, window, kept, series);
                 feed(fold, &known, &states, &locked)
             }
             "ule-2003" => {

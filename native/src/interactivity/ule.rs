@@ -1,6 +1,7 @@
 //! ULE's rule over recorded intervals.
 use super::stat_clock::{StatClock, Uncharged};
 use super::{Doing, Part, Rule};
+use crate::error::Result;
 use crate::sim::policy::Settings;
 use crate::sim::policy::ule_score::{History, Scale};
 
@@ -18,15 +19,15 @@ pub struct Memory {
 }
 
 impl Ule {
-    pub fn new(settings: &Settings, phase: Option<i64>) -> Self {
-        let scale = Scale::new(settings);
-        Self {
+    pub fn new(settings: &Settings, phase: Option<i64>) -> Result<Self> {
+        let scale = Scale::new(settings)?;
+        Ok(Self {
             clock: StatClock {
                 hz: scale.stathz,
                 phase,
             },
             scale,
-        }
+        })
     }
 
     fn run(&self, memory: &mut Memory, from: i64, to: i64, changed: &mut dyn FnMut(i64, &Memory)) {

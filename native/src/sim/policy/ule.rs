@@ -192,7 +192,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     };
     let batch = s.int("min_timeshare") + s.int("interact_levels");
     Ok(Box::new(Ule {
-        scale: Scale::new(s),
+        scale: Scale::new(s)?,
         batch,
         slice,
         by_load: s.is_on("slice_by_load"),

@@ -3,6 +3,7 @@
 //! Times are `hz` ticks with 10 fractional bits, as in sched_ule.c. Nothing here
 //! knows of the simulated world: `crate::interactivity` scores recorded threads
 //! by the same rules.
+use super::super::error::{Error, Result};
 use super::Tunable;
 use super::tunables::{SPAN, Settings, int, time};
 
@@ -23,6 +24,8 @@ const SHIFT: i64 = 10;
 const MAX_SCORE: i64 = 100;
 const HALF: i64 = MAX_SCORE / 2;
 const MAX_TIMESHARE: i64 = 223;
+/// Priorities at each end of the batch range that only nice reaches.
+const NICE_LEVELS: i64 = 20;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
@@ -51,23 +54,34 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// From the tunables of the `ule` family.
-    pub(crate) fn new(s: &Settings) -> Self {
+    /// From the tunables of the `ule` family. An error if interactive priorities
+    /// leave none for batch threads.
+    pub(crate) fn new(s: &Settings) -> Result<Self> {
         let hz = s.int("hz");
-        let min = s.int("min_timeshare");
-        let batch = min + s.int("interact_levels");
-        Self {
+        let (min, levels) = (s.int("min_timeshare"), s.int("interact_levels"));
+        let batch = min + levels;
+        let usage_levels = MAX_TIMESHARE - 2 * NICE_LEVELS - batch + 1;
+        if usage_levels < 1 {
+            let most = MAX_TIMESHARE - 2 * NICE_LEVELS;
+            return Err(Error::usage(
+                format!("min_timeshare = {min} and interact_levels = {levels}"),
+                format!(
+                    "at most {most} in sum: batch threads have what is left up to {MAX_TIMESHARE}, 2 * {NICE_LEVELS} of it for nice"
+                ),
+                "lower one of the two",
+            ));
+        }
+        Ok(Self {
             hz,
             stathz: s.int("stathz"),
             max: s.ns("slp_run_max") * hz / 1_000_000_000,
             fork: (s.ns("slp_run_fork") * hz / 1_000_000_000).max(1),
             threshold: s.int("interact"),
             min_interactive: min,
-            levels: s.int("interact_levels"),
-            // 20 priorities at each end of the batch range are for nice.
-            usage_min: batch + 20,
-            usage_levels: MAX_TIMESHARE - 20 - (batch + 20) + 1,
-        }
+            levels,
+            usage_min: batch + NICE_LEVELS,
+            usage_levels,
+        })
     }
 
     /// The `hz` tick that an instant lies in.
@@ -191,6 +205,8 @@ impl Scale {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::machine::Machine;
+    use super::super::registry;
     use super::*;
 
     pub(crate) fn fourteen() -> Scale {
@@ -205,6 +221,19 @@ mod tests {
             usage_min: 156,
             usage_levels: 48,
         }
+    }
+
+    #[test]
+    fn interactive_priorities_leave_some_for_batch_threads() {
+        let with = |levels: &str| {
+            let set = [("interact_levels".to_string(), levels.to_string())];
+            let machine = Machine::flat(1).unwrap();
+            registry::make("ule-2011", &set, &machine, 1).map(|_| ())
+        };
+        with("63").unwrap();
+        let error = with("64").unwrap_err().to_string();
+        assert!(error.contains("interact_levels = 64"), "{error}");
+        assert!(error.contains("at most 183 in sum"), "{error}");
     }
 
     /// V34: at nice 0 the score reaches 30 at 3/8 of the time running, give or
