@@ -66,9 +66,11 @@ def simulate(
     >>> trace.duration, trace.info["simulation"]["switches"]
     (20000000, 5)
     """
+    _check(source, policy, seed, max_events)
+    end = None if until is None else units.nanoseconds(until)
+    if end is not None and end < 0:
+        raise UsageError(f"until {until}", "a time from the beginning on", 'as in "10s"')
     workload = source if isinstance(source, Workload) else extract(source)
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")
     shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
     if workload.machine is not None and not isinstance(machine, Machine):
         # Another machine, but the workload's time: what came with a tick still does.
@@ -77,7 +79,7 @@ def simulate(
         shape = shape.with_costs(costs)
     options: dict[str, Any] = {
         "seed": seed,
-        "until": None if until is None else units.nanoseconds(until),
+        "until": end,
         "max_events": max_events,
         "record": record,
         "set": [(name, _text(value)) for name, value in (set or {}).items()],
@@ -115,6 +117,26 @@ def simulate(
         )
     cache.write(target, fill, replace=force)
     return Trace.read(target)
+
+
+def _check(source: object, policy: object, seed: object, max_events: object) -> None:
+    """What a slip in Python would otherwise carry deep into the engine."""
+    if not isinstance(source, (Workload, Trace)):
+        raise UsageError(
+            f"a simulation of {source!r:.80}", "a workload or a trace", "see schedscope.workload"
+        )
+    if isinstance(policy, type):
+        raise UsageError(
+            f"the class {policy.__name__}", "an object of it", "write its name with ()"
+        )
+    if not isinstance(policy, (str, _policy.Policy)):
+        raise UsageError(
+            f"policy {policy!r:.80}", "a name of ss.policies(), or an object of a Policy class"
+        )
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")
+    if not isinstance(max_events, int) or not 1 <= max_events < 2**63:
+        raise UsageError(f"max_events {max_events}", "a number from 1 to 2^63 - 1")
 
 
 def internals(trace: Trace) -> pl.DataFrame:

@@ -88,3 +88,48 @@ def test_no_such_thread() -> None:
 
     with pytest.raises(IndexError, match="no thread 99"):
         simulate(hogs(1), policy=Curious())
+
+
+def test_threads_that_nobody_picks_are_not_a_finished_run() -> None:
+    class Forgetful(Fifo):
+        def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
+            return self.queue.popleft() if self.queue and self.queue[0] != 1 else None
+
+    words = r'at 5000000 ns .* leaves 2 threads queued: 1 \("hog-1"\); 2 \("hog-2"\)'
+    for until in (None, "1s"):
+        with pytest.raises(UsageError, match=words):
+            simulate(hogs(3, time="5ms"), policy=Forgetful(), machine=1, until=until)
+
+
+@pytest.mark.parametrize("answer", [-1, "x", 1.5])
+def test_a_hook_whose_answer_is_no_number_is_named(answer: object) -> None:
+    class Odd(Fifo):
+        def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
+            return answer
+
+    with pytest.raises(UsageError, match=f"pick_next of the policy answered {answer!r}"):
+        simulate(hogs(1, time="1ms"), policy=Odd())
+
+
+def test_slips_in_the_call_are_told() -> None:
+    load = hogs(1, time="1ms")
+
+    class Backwards(Fifo):
+        hz = -5
+
+    with pytest.raises(UsageError, match="the policy's hz is -5"):
+        simulate(load, policy=Backwards())
+    with pytest.raises(UsageError, match="the class Fifo; expected an object of it"):
+        simulate(load, policy=Fifo)  # type: ignore[arg-type]
+    for slip in (
+        {"policy": 5},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"until": -5},
+        {"max_events": 0},
+        {"max_events": 1.5},
+    ):
+        with pytest.raises(UsageError):
+            simulate(load, **{"policy": "rr", **slip})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a simulation of 5"):
+        simulate(5)  # type: ignore[arg-type]

@@ -168,7 +168,7 @@ def test_a_signal_never_sent_names_who_waits() -> None:
         (hogs(1), {"policy": "cfs"}, "no policy is called"),
         (hogs(1), {"set": {"slize": 3}}, "no tunable"),
         (hogs(1), {"set": {"quantum": "soon"}}, "quantum"),
-        (hogs(1), {"costs": {"smt_speed": 3}}, "SMT speed"),
+        (hogs(1), {"costs": {"smt_speed": 3}}, "smt_speed = 3"),
         (hogs(1), {"seed": -1}, "seed"),
     ],
 )

@@ -306,6 +306,24 @@ impl<'a> Engine<'a> {
     }
 
     pub(super) fn ended(&self) -> Result<Progress> {
+        let name = |t: usize| format!("{t} ({:?})", self.load.threads[t].name);
+        let left: Vec<String> = (0..self.world.threads.len())
+            .filter(|t| self.world.threads[*t].state == State::Queued)
+            .map(name)
+            .collect();
+        if !left.is_empty() {
+            let threads = if left.len() == 1 { "thread" } else { "threads" };
+            return Err(Error::usage(
+                format!(
+                    "at {} ns nothing happens any more, and the policy leaves {} {threads} queued: {}",
+                    self.world.now,
+                    left.len(),
+                    list(&left, 5)
+                ),
+                "pick_next to find every queued thread in the end",
+                "correct the queues of your policy",
+            ));
+        }
         let blocked = self.blocked();
         if blocked.is_empty() {
             return Ok(Progress::Finished);

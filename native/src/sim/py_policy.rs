@@ -22,7 +22,16 @@ pub struct PyPolicy {
 impl PyPolicy {
     pub fn new(py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
         let bound = object.bind(py);
-        let number = |name: &str| -> PyResult<u32> { bound.getattr(name)?.extract() };
+        let number = |name: &str| -> Result<u32> {
+            let value = bound.getattr(name)?;
+            value.extract().map_err(|_| {
+                Error::usage(
+                    format!("the policy's {name} is {}", shown(&value)),
+                    "a whole number of ticks a second, 0 for none",
+                    "correct that attribute of your policy",
+                )
+            })
+        };
         let clocks = Clocks {
             hz: number("hz")?,
             stathz: number("stathz")?,
@@ -50,7 +59,7 @@ impl PyPolicy {
         T: for<'a, 'py> FromPyObject<'a, 'py>,
     {
         let lent = std::mem::replace(w, World::hollow());
-        let answer = Python::attach(|py| -> PyResult<T> {
+        let answer = Python::attach(|py| -> Result<T> {
             let world = self.world.bind(py);
             world.get().lend(lent);
             let mut all = vec![world.clone().into_any()];
@@ -59,13 +68,27 @@ impl PyPolicy {
                 .object
                 .bind(py)
                 .call_method1(name, PyTuple::new(py, all)?)?;
-            answer.extract::<T>().map_err(|e| e.into())
+            answer.extract::<T>().map_err(|_| {
+                Error::usage(
+                    format!("{name} of the policy answered {}", shown(&answer)),
+                    "the number of a CPU from select_cpu, of a thread or None from pick_next and on_idle",
+                    "correct that hook of your policy",
+                )
+            })
         });
         if let Some(back) = self.world.get().take_back() {
             *w = back;
         }
-        answer.map_err(|e| w.fail(Error::Python(e))).ok()
+        answer.map_err(|e| w.fail(e)).ok()
     }
+}
+
+/// A value of somebody's policy, in an error.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    value.repr().map_or_else(
+        |_| "something that cannot be shown".to_string(),
+        |text| text.to_string().chars().take(80).collect(),
+    )
 }
 
 /// Turns each argument into a Python object.

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from schedscope.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +75,34 @@ def export(
         ) from error
     finally:
         _remove(partial)
+    if notes is not None and to in ("perfetto", "trace.dat"):
+        notes += _order_lost(trace)
     return target
+
+
+def _order_lost(trace: Trace) -> list[str]:
+    """A sentence on what a file with a stream for each CPU does not say of a simulation."""
+    if "simulation" not in trace.info:
+        return []
+    comes = trace.switches.select("ts", "cpu", utid="next_utid")
+    before = pl.concat(
+        [
+            trace.wakeups.select("ts", "utid", from_cpu="cpu"),
+            trace.switches.select("ts", utid="prev_utid", from_cpu="cpu"),
+        ],
+        how="vertical_relaxed",
+    ).filter(pl.col("utid") >= trace.ncpu)
+    pairs = comes.join(before, on=["ts", "utid"]).filter(pl.col("cpu") != pl.col("from_cpu"))
+    n, of = pl.collect_all(
+        [pairs.select(pl.struct("ts", "utid").n_unique()), comes.select(pl.len())]
+    )
+    if not n.item():
+        return []
+    return [
+        f"{n.item():,} of {of.item():,} switches fall on the instant of what they follow on another "
+        "CPU (the wake, or the thread's leaving): the format does not keep which was first, and "
+        "readers may miss such wakes; simulate with --cost ipi=1ns --cost idle_exit=1ns"
+    ]
 
 
 def _perfetto(trace: Trace, path: Path, waits: bool) -> None:
