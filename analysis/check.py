@@ -81,6 +81,11 @@ def _counter(trace: Trace, name: str) -> int | None:
     return None if value is None else int(value)
 
 
+def _uncounted(trace: Trace) -> str:
+    cut = "origin" in trace.info
+    return "counted for the whole trace only" if cut else "the trace does not count them"
+
+
 def _recorders(trace: Trace) -> pl.LazyFrame:
     """The recorder's own threads."""
     return trace.threads.filter("recorder").select("utid")
@@ -141,7 +146,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
     breaks = trace.losses.filter(pl.col("reason") == "chain_break")
     per_cpu = breaks.group_by("cpu").len().sort("len", "cpu", descending=[True, False]).collect()
     found = int(per_cpu["len"].sum())
-    text = of(found, _number(trace.switches), "switches")
+    text = of(found, _number(trace.switches), "switch", plural="switches")
     if found and trace.ncpu > 1:
         cpu, most = per_cpu.row(0)
         text += f", {count(most)} on CPU {cpu}"
@@ -170,30 +175,30 @@ def _contradictions(trace: Trace) -> CheckRow:
     """Threads seen where, by what was seen before, they could not be."""
     found = _counter(trace, "contradictions")
     if found is None:
-        return unanswered("contradictions", "rows", "the trace does not count them")
+        return unanswered("contradictions", "rows", _uncounted(trace))
     total = _number(trace.switches)
-    return part("contradictions", found, total, of(found, total, "switches"))
+    return part("contradictions", found, total, of(found, total, "switch", plural="switches"))
 
 
 def _unseen_switch_ins(trace: Trace) -> CheckRow:
     """Threads found on a CPU that no switch was seen to put there."""
     found = _counter(trace, "unseen_switch_ins")
     if found is None:
-        return unanswered("unseen switch-ins", "rows", "the trace does not count them")
+        return unanswered("unseen switch-ins", "rows", _uncounted(trace))
     total = (_counter(trace, "switch_ins") or 0) + found
-    return part("unseen switch-ins", found, total, of(found, total, "switch-ins"))
+    return part("unseen switch-ins", found, total, of(found, total, "switch-in"))
 
 
 def _missing_wakeups(trace: Trace) -> CheckRow:
     """Switch-ins of a sleeping thread that nobody was seen to wake."""
     counted = missing_wakeups(trace)
     if counted is None:
-        return unanswered("missing wakeups", "rows", "the trace does not count them")
+        return unanswered("missing wakeups", "rows", _uncounted(trace))
     found, own = counted
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = _number(trace.waits.filter(woken)) + found + own
-    text = of(found, total, "switch-ins after a sleep")
+    text = of(found, total, "switch-in after a sleep", plural="switch-ins after a sleep")
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
     return part("missing wakeups", found, total, text)
@@ -217,9 +222,9 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
     """Wakeups of threads that ran or waited already: kernels do that, so never a warning."""
     found = _counter(trace, "spurious_wakeups")
     if found is None:
-        return unanswered("spurious wakeups", "rows", "the trace does not count them")
+        return unanswered("spurious wakeups", "rows", _uncounted(trace))
     total = _number(trace.wakeups)
-    text = of(found, total, "wakeup rows, of threads already awake")
+    text = of(found, total, "wakeup row", ", of threads already awake")
     return part("spurious wakeups", found, total, text, warn=None)
 
 
@@ -234,7 +239,7 @@ def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
         .collect()
         .row(0)
     )
-    text = of(found, total, "waits with a waking have no enqueue")
+    text = of(found, total, "wait with a waking", " have no enqueue", plural="waits with a waking")
     return part("unmatched wakeups", found, total, text)
 
 
@@ -272,7 +277,7 @@ def _clock_inversions(trace: Trace) -> CheckRow:
         .collect()
     )
     found, most = late.row(0)
-    text = of(found, total, "wakeups enqueued after their switch-in")
+    text = of(found, total, "wakeup", " enqueued after their switch-in")
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
     return part("clock inversions", found, total, text)
@@ -286,10 +291,14 @@ def _start_skew(trace: Trace) -> CheckRow:
     text = f"all CPUs begin within {duration(skew)}"
     if first.height and skew > WARN_SHARE * trace.duration:
         text = f"CPU {first['cpu'][-1]} begins {duration(skew)} after CPU {first['cpu'][0]}"
-    if silent:
+    if not first.height:
+        text = "no CPU has a switch"
+    elif silent:
         text += f"; {several(silent, 'CPU')} without any switch"
     finding = part("start skew", skew, trace.duration, text, unit="ns", warn=None)
     finding.level = "note" if silent or skew > WARN_SHARE * trace.duration else "ok"
+    if not first.height:
+        finding.level = "warning"
     return finding
 
 
@@ -305,7 +314,7 @@ def _open_waits(trace: Trace) -> CheckRow:
         .iter_rows()
     )
     found = sum(sides.values())
-    text = of(found, total, "waits")
+    text = of(found, total, "wait")
     if found:
         words = {"left": "without begin", "right": "without end", "both": "without either"}
         text += ": " + ", ".join(

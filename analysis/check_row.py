@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from schedscope.units import count, percent
+from schedscope.units import count, percent, several
 
 LEVEL = pl.Enum(["ok", "note", "warning", "violated"])
 """`note`: there, and accounted for; `warning`: it may move results; `violated`: a sum is off."""
@@ -67,12 +67,17 @@ def unanswered(check: str, unit: Unit, why: str) -> CheckRow:
     return CheckRow(check, "ok", None, None, unit, why)
 
 
-def of(found: int, total: int, what: str) -> str:
-    """How many of how many.
+def of(found: int, total: int, what: str, rest: str = "", *, plural: str = "") -> str:
+    """How many of how many; `rest` follows the noun.
 
-    >>> of(5, 1000, "switches"), of(0, 1000, "switches")
-    ('5 of 1,000 switches (0.50 %)', 'none of 1,000 switches')
+    >>> of(5, 1000, "wait", " cut short"), of(0, 1000, "switch", plural="switches")
+    ('5 of 1,000 waits cut short (0.50 %)', 'none of 1,000 switches')
+    >>> of(0, 1, "wait", " cut short"), of(0, 0, "wait", " cut short")
+    ('none of 1 wait cut short', 'there are no waits')
     """
+    if not total and not found:
+        return f"there are no {plural or what + 's'}"
     if not found:
-        return f"none of {count(total)} {what}"
-    return f"{count(found)} of {count(total)} {what} ({percent(found / total if total else 1)})"
+        return f"none of {several(total, what, plural)}{rest}"
+    share = percent(found / total if total else 1)
+    return f"{count(found)} of {several(total, what, plural)}{rest} ({share})"

@@ -322,6 +322,15 @@ def test_warnings_of_the_recorder_are_passed_on() -> None:
 def test_an_empty_trace_is_answered(quiet: Trace) -> None:
     trace = Trace.from_tables({}, {"ncpu": 2, "window": None})
     assert "violated" not in levels(trace).values()
+    assert verdict(check(trace)) == "To be used with care. start skew: no CPU has a switch."
+
+
+def test_what_is_not_there_is_said_as_such(quiet: Trace) -> None:
+    """A stretch without switches: none of nothing is no finding, and not a count of the trace's."""
+    texts = dict(check(quiet.between(61, 79)).select("check", "text").iter_rows())
+    assert texts["chain breaks"] == "there are no switches"
+    assert texts["censored waits"] == "there are no waits"
+    assert texts["missing wakeups"] == "counted for the whole trace only"
 
 
 # -- the command ------------------------------------------------------------------------

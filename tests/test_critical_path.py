@@ -280,6 +280,18 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
     assert "client" in capsys.readouterr().out
 
 
+def test_a_long_path_is_cut_for_people_only(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fixture = Path(__file__).parent.parent / "fixtures" / "linux-ftrace-mixed.capture"
+    words = ["critical-path", str(fixture), "--cache", str(tmp_path), "--utid", "102"]
+    assert cli.main([*words, "--format", "csv"]) == 0
+    steps = len(capsys.readouterr().out.splitlines()) - 1
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"({steps - 20:,} earlier steps; give a larger --top)"
+
+
 @pytest.mark.parametrize(
     "words", [[], ["--tid", "7"], ["--utid", "0"], ["--tid", "103", "--top", "0"]]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 from decoded import FIXTURES, decode, migrations, switches, wakeups
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools import tool
 
 from schedscope.errors import FormatError, SchedscopeError
 
@@ -75,6 +78,54 @@ def test_perf_script_says_what_perf_data_says() -> None:
     assert ours.drop("preempted").equals(switches(data).drop("preempted"), null_equal=True)
     assert wakeups(text).drop("waker").equals(wakeups(data).drop("waker"), null_equal=True)
     assert migrations(text).sort("ts", "tid").equals(migrations(data).sort("ts", "tid"))
+
+
+IRQS = ("ts", "cpu", "kind", "id", "dur")
+
+
+@pytest.mark.needs("trace-cmd")
+@pytest.mark.parametrize("option", [(), ("-t",), ("-l",), ("-R",)])
+def test_handlers_of_a_report_are_those_of_the_trace_dat(
+    tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    binary = tmp_path / "trace.dat"
+    shutil.copy(FIXTURES / "linux-trace-cmd-yield.dat", binary)
+    report = tmp_path / "report.txt"
+    command = [*(tool("trace-cmd") or ()), "report", *option, "-i", str(binary)]
+    done = subprocess.run(command, capture_output=True, check=True)
+    report.write_bytes(done.stdout)
+    if b"]-0x" in done.stdout:
+        with pytest.raises(FormatError, match="without a gap"):
+            decode(report)
+        return
+    told, ours = decode(binary).irqs.collect(), decode(report).irqs.collect()
+    assert told.height > 100
+    assert ours.select(IRQS).equals(told.select(IRQS))
+
+
+def test_handlers_nest_and_a_hole_forgets_them(tmp_path: Path) -> None:
+    """In a hole the handler may have been left and entered again."""
+    path = tmp_path / "trace.txt"
+    lines = [
+        ("1.000010", "softirq_entry: vec=1 [action=TIMER]"),
+        ("1.000012", "irq_handler_entry: irq=33 name=a name irq=7"),
+        ("1.000015", "irq_handler_exit: irq=33 ret=handled"),
+        ("1.000020", "softirq_exit: vec=1 [action=TIMER]"),
+        ("1.000025", fields("S")),
+        ("1.000030", "softirq_entry: vec=9 [action=RCU]"),
+        None,
+        ("1.000090", "softirq_exit: vec=9 [action=RCU]"),
+    ]
+    texts = [
+        "CPU:0 [LOST 3 EVENTS]" if line is None else f"  a-11 [000] d.s2. {line[0]}: {line[1]}"
+        for line in lines
+    ]
+    path.write_text("# tracer: nop\n" + "\n".join(texts) + "\n")
+    found = decode(path).irqs.select("ts", "kind", "id", "dur").collect()
+    assert found.sort("ts").rows() == [
+        (1_000_010_000, "soft", 1, 10_000),
+        (1_000_012_000, "hard", 33, 3_000),
+    ]
 
 
 # --- Lines by hand. ---
@@ -179,6 +230,7 @@ def test_systrace_html(tmp_path: Path) -> None:
     ("text", "found"),
     [
         ("# tracer: function\n  a-11 [000] ....  1.000000: do_exit <-x\n", "function tracer"),
+        ("a-11 [000]-0x951699164020946: sched_switch: prev_comm=a", "without a gap"),
         ("# tracer: nop\n  a-11 [000] ....  1.000000: sys_read: fd 3\n", "none of the scheduler"),
         ("<html><body>nothing</body></html>\n", "HTML without a trace"),
         ("# tracer: nop\n  a-11 [000] d..2. 123456789: " + fields("S") + "\n", "counts ticks"),

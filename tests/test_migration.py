@@ -539,6 +539,17 @@ def test_moves_of_unseen_runs_are_not_called_undone(
     assert "undone" not in out
 
 
+def test_a_long_list_is_cut_for_people_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(FIXTURES / "linux-ftrace-placement.capture"), "--cache", str(tmp_path)]
+    assert cli.main(["migrations", *words, "--list", "--format", "csv"]) == 0
+    rows = len(capsys.readouterr().out.splitlines()) - 1
+    assert cli.main(["migrations", *words, "--list"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"({rows - 20:,} more rows; give a larger --top)"
+
+
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:
     """`mover` changes its mask; `stay-N` and `reserved` may not move, and do not."""
     trace = ss.open(FIXTURES / "linux-ftrace-placement.capture", cache=tmp_path)

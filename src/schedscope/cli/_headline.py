@@ -51,7 +51,7 @@ def doubts(trace: Trace) -> list[str]:
 
     from schedscope.analysis.check import missing_wakeups
 
-    found = []
+    found = [] if trace.events else ["no events in it"]
     losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":

@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope capture`; the recorder's are handed on."""
     parser.add_argument("-o", "--output", metavar="NAME.capture", help="the folder to write")
     parser.add_argument(
-        "-t", "--recorder", metavar="RECORDER", help="ftrace, bpftrace, dtrace (default: the best)"
+        "-t",
+        "--recorder",
+        metavar="RECORDER",
+        help="ftrace, perf, bpftrace, dtrace (default: the best)",
     )
     parser.add_argument("-d", "--duration", metavar="SECONDS", help="record so long at most")
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")

@@ -41,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="step",
         help="each step, or their sums by thread and kind, or by kind (default: step)",
     )
-    parser.add_argument(
-        "--top", type=int, metavar="N", help="only the last N steps, or the first N sums"
-    )
+    _options.add_top(parser, 20, what="the last N steps, or the first N sums")
     _options.add_format(parser)
 
 
@@ -54,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.analysis.critical_path import critical_path
 
     _options.check_top(args)
+    top = _options.top(args, 20)
     trace = _options.open_input(args)
     utid = args.utid if args.utid is not None else _utid(trace, args.tid)
     # A cut trace ends where it was cut; a whole one may outlive the thread.
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     total = int(path["dur"].sum())
     foot: list[str] = []
     if args.by == "step":
-        frame = path if args.top is None else path.tail(args.top)
+        frame = path if top is None else path.tail(top)
         if len(frame) < len(path):
             foot.append(
                 f"({units.several(len(path) - len(frame), 'earlier step')}; give a larger --top)"
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             .sort("dur", descending=True, maintain_order=True)
         )
         rows = len(frame)
-        frame = frame.head(args.top) if args.top else frame
+        frame = frame[:top]
         if len(frame) < rows:
             foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
         columns = [

@@ -46,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
     parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
-    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help="only the first N rows (default: all, but 20 of --list in a table)",
+    )
     parser.add_argument(
         "--waited",
         metavar="TIME",
@@ -122,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         if still := frame.height - shown.height:
             foot.append(f"({still} more ran and never migrated)")
     rows = shown.height
-    shown = shown.head(args.top) if args.top else shown
+    shown = shown[: _options.top(args, 20) if args.list else args.top]
     if shown.height < rows:
         foot.insert(0, f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
     columns = _columns(shown, by, trace, args)

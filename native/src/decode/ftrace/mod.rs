@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod fields;
 pub mod format;
+pub mod interrupts;
 pub mod pages;
 pub mod records;
 pub mod source;

@@ -5,6 +5,7 @@ use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::fields::{Int, Layout, Name};
 use crate::decode::ftrace::format::EventFormat;
+use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
@@ -343,8 +344,7 @@ pub struct Mapper {
 struct CpuMemory {
     /// The thread that called sched_yield since the last switch.
     yielding: Option<u32>,
-    /// Interrupts entered and not left; more than a few deep is damage.
-    open: Vec<(IrqKind, u32, i64)>,
+    interrupts: OpenInterrupts,
 }
 
 /// Did the record make sense?
@@ -358,7 +358,6 @@ pub enum Mapped {
 /// task_newtask without sched_process_fork fills `announced`; a fork follows
 /// its newtask within microseconds, so old entries are of no use.
 const ANNOUNCED_MAX: usize = 4096;
-const OPEN_MAX: usize = 16;
 
 impl Mapper {
     /// Sends what `data`, a record of at least `plan.min_len` bytes, says.
@@ -560,26 +559,13 @@ impl Mapper {
                 Event::Yield { ts, tid }
             }
             Action::IrqEntry { kind, id } => {
-                let open = &mut self.cpu(cpu).open;
-                if open.len() >= OPEN_MAX {
-                    open.remove(0);
-                }
-                open.push((kind, id.tid::<BIG, false>(data), ts));
+                let id = id.tid::<BIG, false>(data);
+                self.cpu(cpu).interrupts.enter(kind, id, ts);
                 return None;
             }
             Action::IrqExit { kind, id } => {
                 let id = id.tid::<BIG, false>(data);
-                let open = &mut self.cpu(cpu).open;
-                let at = open.iter().rposition(|&(k, i, _)| (k, i) == (kind, id))?;
-                let begin = open[at].2;
-                open.truncate(at);
-                Event::Irq {
-                    ts: begin,
-                    cpu,
-                    kind,
-                    id,
-                    dur: ts - begin,
-                }
+                return self.cpu(cpu).interrupts.leave(kind, id, ts, cpu);
             }
             Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
                 return None;

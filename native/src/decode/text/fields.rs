@@ -2,12 +2,12 @@
 //! (trace-cmd, perf) and `-R` print them.
 
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
-use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{Comm, Event, IrqKind, Party, PriorityCause, State, WakeKind};
 
 use super::line::Line;
 
-/// Events we read.
-pub const NAMES: [&str; 11] = [
+/// Events we read: first the scheduler's.
+pub const NAMES: [&str; 15] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -19,7 +19,21 @@ pub const NAMES: [&str; 11] = [
     "task_newtask",
     "task_rename",
     "sched_pi_setprio",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
 ];
+/// From here on they are of interrupts.
+pub const INTERRUPTS: usize = 11;
+
+/// What a line says.
+#[derive(Debug, Clone, Copy)]
+pub enum Said {
+    Event(Event),
+    Entered(IrqKind, u32),
+    Left(IrqKind, u32),
+}
 
 /// The event's number in `NAMES`.
 #[inline]
@@ -27,8 +41,19 @@ pub fn known(event: &[u8]) -> Option<usize> {
     NAMES.iter().position(|name| name.as_bytes() == event)
 }
 
-/// The event, or None when its fields are not as we know them.
-pub fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
+/// What the line says, or None when its fields are not as we know them.
+pub fn said(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Said> {
+    let id = |key| value(line.fields, key).and_then(|id| u32::try_from(id).ok());
+    Some(match kind {
+        11 => Said::Entered(IrqKind::Hard, id(b"irq=")?),
+        12 => Said::Left(IrqKind::Hard, id(b"irq=")?),
+        13 => Said::Entered(IrqKind::Soft, id(b"vec=")?),
+        14 => Said::Left(IrqKind::Soft, id(b"vec=")?),
+        _ => Said::Event(event(kind, line, states)?),
+    })
+}
+
+fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
     let (ts, cpu, text) = (line.ts, line.cpu, line.fields);
     match kind {
         0 => switch(ts, cpu, text, states),

@@ -26,9 +26,15 @@ pub struct Line<'a> {
     pub fields: &'a [u8],
 }
 
-/// A line that names an event at a time, but no CPU that can be read.
+/// A line that names an event at a time, but cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bad;
+pub enum Bad {
+    /// No CPU that can be read.
+    Place,
+    /// Flags as a number run into the stamp, and where it begins cannot be
+    /// told: `[000]-0x951699164020946:` (trace-cmd 3.4 report -R).
+    Flags,
+}
 
 /// The line's parts; None if no event name follows a time stamp.
 pub fn parse(line: &[u8]) -> Option<Result<Line<'_>, Bad>> {
@@ -39,6 +45,9 @@ pub fn parse(line: &[u8]) -> Option<Result<Line<'_>, Bad>> {
         let Some((event, fields)) = event(&line[colon + 1..]) else {
             continue;
         };
+        if raw_flags(&line[..colon]) {
+            return Some(Err(Bad::Flags));
+        }
         if let Some((head, stamp)) = stamp(&line[..colon]) {
             return Some(place(head, stamp, event, fields));
         }
@@ -66,6 +75,16 @@ fn event(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let fields = name.get(len..)?.strip_prefix(b":")?;
     (len > 2).then(|| (&name[..len], fields.trim_ascii()))
+}
+
+/// Is it "...]-0x", hexadecimal digits and the stamp's in one?
+fn raw_flags(text: &[u8]) -> bool {
+    let hex = |byte: &u8| byte.is_ascii_hexdigit();
+    let Some(last) = text.iter().rposition(|byte| !hex(byte)) else {
+        return false;
+    };
+    // Most lines end here: a point or a space is in front of the digits.
+    text[last] == b'x' && text[..last].ends_with(b"]-0") && last + 1 < text.len()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +182,7 @@ fn place<'a>(
     fields: &'a [u8],
 ) -> Result<Line<'a>, Bad> {
     if let Some((number, flags)) = stamp.glued {
-        let cpu = cpu(number).ok_or(Bad)?;
+        let cpu = cpu(number).ok_or(Bad::Place)?;
         return Ok(Line {
             ts: stamp.ns,
             cpu,
@@ -180,7 +199,7 @@ fn place<'a>(
         let open = text[..close]
             .iter()
             .rposition(|&byte| byte == b'[')
-            .ok_or(Bad)?;
+            .ok_or(Bad::Place)?;
         let plain = !flags.contains(&b' ') && flags.len() <= 8;
         if let (Some(cpu), true) = (cpu(&text[open + 1..close]), plain) {
             let tid = tid(&text[..open]);
@@ -214,7 +233,7 @@ fn place<'a>(
             event,
             fields,
         }),
-        _ => Err(Bad),
+        _ => Err(Bad::Place),
     }
 }
 

@@ -14,10 +14,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
-use fields::{NAMES, event, known};
+use fields::{INTERRUPTS, NAMES, Said, known, said};
+use line::Bad;
 use lines::Lines;
 
 /// `trace_pipe` gives what it finds: an event that another CPU finished late
@@ -114,7 +116,17 @@ impl FtraceText {
                 check_signals()?;
             }
         }
-        if scan.kinds == [false; NAMES.len()] {
+        if scan.raw_flags {
+            return Err(Error::format(
+                format!(
+                    "{shown} was printed by `trace-cmd report -R` of a version that prints the \
+                     flags in front of the time without a gap, as in `[000]-0x951699164020946:`"
+                ),
+                "times that can be told from flags",
+                "read the trace.dat itself, or print it without -R",
+            ));
+        }
+        if !scan.kinds[..INTERRUPTS].contains(&true) {
             return Err(scan.nothing(path, html));
         }
         if scan.tracer_ticks {
@@ -177,6 +189,8 @@ struct Scan {
     tracer: String,
     /// tracefs output whose stamps have no decimal point.
     tracer_ticks: bool,
+    /// A line whose flags run into its stamp.
+    raw_flags: bool,
     /// The first line that is no comment and not read.
     stranger: Option<String>,
 }
@@ -200,6 +214,7 @@ impl Scan {
                     self.tracer_ticks |= !self.tracer.is_empty() && no_point(text);
                 }
             }
+            Some(Err(Bad::Flags)) => self.raw_flags = true,
             _ if !text.trim_ascii().is_empty() && self.stranger.is_none() => {
                 self.stranger =
                     Some(String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned());
@@ -340,7 +355,9 @@ impl Source for FtraceText {
             last: i64::MIN,
             late: 0,
         };
-        let mut counts = vec![vec![0u64; usize::from(self.info.ncpu)]; NAMES.len()];
+        let ncpu = usize::from(self.info.ncpu);
+        let mut counts = vec![vec![0u64; ncpu]; NAMES.len()];
+        let mut interrupts = vec![OpenInterrupts::default(); ncpu];
         let (mut good, mut bad) = (0u64, 0u64);
         let mut first_bad = String::new();
         let mut told = 0;
@@ -349,18 +366,35 @@ impl Source for FtraceText {
                 continue;
             }
             let read = match line::parse(text) {
-                None => None,
+                None => {
+                    // Who left a handler in the hole is not known.
+                    let lost =
+                        loss_line(text).and_then(|(cpu, _)| interrupts.get_mut(usize::from(cpu)));
+                    lost.map(OpenInterrupts::forget);
+                    None
+                }
                 Some(Ok(line)) => known(line.event).map(|kind| {
-                    let event = event(kind, &line, &self.states);
-                    event.map(|event| (kind, line.cpu, line.ts, event))
+                    let said = said(kind, &line, &self.states);
+                    said.map(|said| (kind, line.cpu, line.ts, said))
                 }),
                 Some(Err(_)) => Some(None),
             };
             match read {
-                Some(Some((kind, cpu, ts, event))) => {
+                Some(Some((kind, cpu, ts, said))) => {
                     good += 1;
                     counts[kind][usize::from(cpu)] += 1;
-                    queue.push(ts, event, sink)?;
+                    let open = &mut interrupts[usize::from(cpu)];
+                    let event = match said {
+                        Said::Event(event) => Some(event),
+                        Said::Entered(kind, id) => {
+                            open.enter(kind, id, ts);
+                            None
+                        }
+                        Said::Left(kind, id) => open.leave(kind, id, ts, cpu),
+                    };
+                    if let Some(event) = event {
+                        queue.push(ts, event, sink)?;
+                    }
                 }
                 Some(None) => {
                     bad += 1;
@@ -403,10 +437,10 @@ impl Source for FtraceText {
             ));
         }
         for (name, counts) in NAMES.iter().zip(&counts) {
-            let system = if name.starts_with("task_") {
-                "task"
-            } else {
-                "sched"
+            let system = match name.split_once('_') {
+                Some(("task", _)) => "task",
+                Some(("irq" | "softirq", _)) => "irq",
+                _ => "sched",
             };
             for (cpu, &count) in (0u16..).zip(counts) {
                 if count > 0 {
