@@ -51,6 +51,26 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "x.capture").iterdir()) == []
 
 
+def test_an_older_capture_is_not_summarised_as_the_new_one(tmp_path: Path) -> None:
+    assert capture("-o", "x", "-q", "--no-summary", "--", "true", cwd=tmp_path).returncode == 0
+    for words in (["-d", "0.1"], ["--", "/no/such/command"]):
+        done = capture("-o", "x", *words, cwd=tmp_path)
+        assert done.returncode == 125
+        assert done.stdout == ""
+
+
+def test_the_summary_follows_a_name_without_its_ending(tmp_path: Path) -> None:
+    done = capture("-o", "x/", "-q", "--", "true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("x.capture · Linux")
+
+
+def test_a_table_without_rows_is_refused_before_recording(tmp_path: Path) -> None:
+    done = capture("-o", "x", "--top", "0", "--", "true", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_recording_not_the_summary(
     tmp_path: Path, number: signal.Signals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -142,6 +143,47 @@ def test_a_lost_record_is_a_loss_with_its_place() -> None:
     assert losses[0]["cpu"] == 0
     assert losses[0]["count"] == 11
     assert losses[0]["ts_begin"] < losses[0]["ts_end"]
+    assert trace.info["unplaced_losses"] == []
+
+
+def test_what_only_the_totals_tell_of_was_lost_after_the_last_record(tmp_path: Path) -> None:
+    """A buffer full to the end: no LOST follows, and the CPU is unknown from there on.
+
+    perf leaves CPU and time of LOST_SAMPLES at 0; whose they are, the sample id says.
+    """
+    data = bytearray((FIXTURES / "perf-lost.data").read_bytes())
+    before = decode(FIXTURES / "perf-lost.data")
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end = at + size
+    ids: dict[int, int] = {}
+    totals = 0
+    last = before.window[1]
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        if kind == 69:
+            for entry in range(struct.unpack_from("<Q", data, at + 8)[0]):
+                sample_id, _, cpu, _ = struct.unpack_from("<4Q", data, at + 16 + 32 * entry)
+                ids[sample_id] = cpu
+        elif kind == 2:
+            struct.pack_into("<I", data, at, 5)
+        elif kind == 13:
+            # Of the other CPU's buffer instead.
+            (sample_id,) = struct.unpack_from("<Q", data, at + length - 8)
+            assert ids[sample_id] == 0
+            other = min(one for one, cpu in ids.items() if cpu == 1)
+            struct.pack_into("<Q", data, at + length - 8, other)
+            totals += struct.unpack_from("<Q", data, at + 8)[0]
+        at += length
+    assert totals == 11
+    path = tmp_path / "perf.data"
+    path.write_bytes(data)
+    trace = decode(path)
+    on_cpu_1 = trace.switches.filter(pl.col("cpu") == 1).collect()["ts"].max()
+    (lost,) = trace.losses.filter(pl.col("reason") == "overrun").collect().to_dicts()
+    assert (lost["cpu"], lost["count"], lost["ts_end"]) == (1, 11, last)
+    assert on_cpu_1 <= lost["ts_begin"]
+    ran = trace.states.filter((pl.col("cpu") == 1) & (pl.col("state") == "running"))
+    assert ran.select((pl.col("ts") + pl.col("dur")).max()).collect().item() <= lost["ts_begin"]
     assert trace.info["unplaced_losses"] == []
 
 

@@ -64,7 +64,11 @@ def run(args: argparse.Namespace) -> int:
     program = collectors.path()
     if args.list:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
-    output = args.output or time.strftime("sched-%Y%m%d-%H%M%S.capture")
+    _options.check_top(args)
+    # As the program names it.
+    output = (args.output or time.strftime("sched-%Y%m%d-%H%M%S")).rstrip("/")
+    output = output if output.endswith(".capture") else f"{output}.capture"
+    there = Path(output).exists()
     words = ["sh", str(program), "-o", output]
     options = (("-t", args.recorder), ("-d", args.duration), ("-b", args.buffer))
     for flag, value in (*options, ("--with", args.extras)):
@@ -77,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         code = _record(words)
     except OSError as error:
         raise StorageError(f"cannot run {program}: {error.strerror}") from error
-    if not Path(output).is_dir() or args.no_summary:
+    # What was there before is not what was recorded: the program refused to write over it.
+    if there or args.no_summary or not Path(output).is_dir():
         return code
     summary = _summarise(output, args)
     return code or summary

@@ -175,6 +175,7 @@ impl Source for PerfData {
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let scan = &self.scan;
         let mut malformed = scan.malformed;
+        let last = self.info.window.1.unwrap_or(scan.last_sample.cast_signed());
         let mut losses = scan.lost.iter().peekable();
         let (mut done, mut told) = (0, 0);
         let mut mapper = Mapper::default();
@@ -192,7 +193,7 @@ impl Source for PerfData {
                     if let Some(cpu) = lost.cpu {
                         mapper.lost(cpu);
                     }
-                    sink.event(&loss(lost))?;
+                    sink.event(&loss(lost, last))?;
                 }
                 done += record.0.len() as u64;
                 if done - told > 4 << 20 {
@@ -207,7 +208,7 @@ impl Source for PerfData {
         )
         .map_err(|error| error.within(&self.name))?;
         for lost in losses {
-            sink.event(&loss(lost))?;
+            sink.event(&loss(lost, last))?;
         }
         let mut end = SourceEnd {
             warnings: self.warnings.clone(),
@@ -242,11 +243,11 @@ fn check_signals() -> Result<()> {
         .map_err(Error::Python)
 }
 
-fn loss(lost: &scan::Lost) -> Event {
+fn loss(lost: &scan::Lost, last: i64) -> Event {
     Event::Loss {
         cpu: lost.cpu,
         ts_begin: lost.begin,
-        ts_end: lost.end,
+        ts_end: lost.end.unwrap_or(last.max(lost.begin)),
         count: Some(lost.count),
         reason: LossReason::Overrun,
     }

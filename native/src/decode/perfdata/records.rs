@@ -20,6 +20,7 @@ pub const SAMPLE: u32 = 9;
 pub const LOST_SAMPLES: u32 = 13;
 pub const HEADER_ATTR: u32 = 64;
 pub const HEADER_TRACING_DATA: u32 = 66;
+pub const ID_INDEX: u32 = 69;
 pub const AUXTRACE: u32 = 71;
 pub const HEADER_FEATURE: u32 = 80;
 pub const COMPRESSED: u32 = 81;
@@ -272,6 +273,22 @@ impl Layout {
             rest.take(frames.checked_mul(8)?)?;
         }
         Some(())
+    }
+
+    /// The sample id in the trailer.
+    pub fn trailer_id(&self, record: Record<'_>) -> Option<u64> {
+        if !self.sample_id_all {
+            return None;
+        }
+        let has = |bit: u64| usize::from(self.sample_type & bit != 0) * 8;
+        let back = if has(SAMPLE_IDENTIFIER) > 0 {
+            8
+        } else if has(SAMPLE_ID) > 0 {
+            has(SAMPLE_CPU) + has(SAMPLE_STREAM_ID) + 8
+        } else {
+            return None;
+        };
+        u64_at(record.0, record.0.len().checked_sub(back)?)
     }
 
     /// Time and CPU from the trailer that other records carry with sample_id_all.

@@ -9,14 +9,14 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bytes::{Bytes, u32_at, u64_at};
 use super::features::{Features, TRACING_DATA};
 use super::header::{Attr, damaged};
 use super::records::{
     AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
-    HEADER_TRACING_DATA, LOST, LOST_SAMPLES, Peek, Record, RecordReader, SAMPLE,
+    HEADER_TRACING_DATA, ID_INDEX, LOST, LOST_SAMPLES, Peek, Record, RecordReader, SAMPLE,
 };
 use super::session::{Place, Session};
 use crate::error::Result;
@@ -41,7 +41,8 @@ pub struct Run {
 pub struct Lost {
     pub cpu: Option<u16>,
     pub begin: i64,
-    pub end: i64,
+    /// None: to the end of the recording.
+    pub end: Option<i64>,
     pub count: u64,
 }
 
@@ -56,6 +57,8 @@ pub struct Scan {
     /// Per event and CPU.
     pub counts: Vec<Vec<u64>>,
     pub cpus: u16,
+    /// Time of the last sample.
+    pub last_sample: u64,
     /// Time of the first sample. perf follows forks and renames a little
     /// earlier than it switches the tracepoints on.
     pub first_sample: u64,
@@ -90,6 +93,7 @@ pub fn scan(
 ) -> Result<Scanned> {
     let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
     let mut state: Option<State> = None;
+    let mut cpus = FxHashMap::default();
     let mut truncated_at = None;
     let mut told = range.0;
     loop {
@@ -107,6 +111,7 @@ pub fn scan(
             COMPRESSED | COMPRESSED2 => return Ok(Scanned::Compressed),
             HEADER_ATTR => add_attr(record, attrs)?,
             HEADER_FEATURE => add_feature(record, features)?,
+            ID_INDEX => cpus.extend(cpus_of_ids(record)),
             SAMPLE | COMM | LOST | LOST_SAMPLES | FORK | super::records::EXIT => {
                 // Everything that describes events precedes the first of them.
                 if kind == SAMPLE && state.is_none() {
@@ -147,9 +152,11 @@ pub fn scan(
         Some(state) => state,
         None => State::new(Session::new(attrs, features)?),
     };
-    Ok(Scanned::Done(Box::new(
-        state.finish(truncated_at, reader.offset()),
-    )))
+    Ok(Scanned::Done(Box::new(state.finish(
+        &cpus,
+        truncated_at,
+        reader.offset(),
+    ))))
 }
 
 /// A record about threads before the first sample: the list of what was there.
@@ -199,7 +206,8 @@ struct State {
     last: u64,
     last_of_cpu: Vec<u64>,
     lost: Vec<Lost>,
-    lost_samples: Vec<(Option<u16>, u64)>,
+    /// Totals of lost records, by sample id where it is told.
+    lost_samples: Vec<(Option<u64>, u64)>,
     threads: Vec<KnownThread>,
     /// Threads forked before the first sample seen so far.
     early: Vec<(u64, KnownThread)>,
@@ -360,7 +368,7 @@ impl State {
         self.lost.push(Lost {
             cpu: cpu.and_then(|cpu| u16::try_from(cpu).ok()),
             begin: begin.cast_signed(),
-            end: ts.cast_signed(),
+            end: Some(ts.cast_signed()),
             count,
         });
         if let Some(last) = cpu.and_then(|cpu| self.last_of_cpu.get_mut(cpu as usize)) {
@@ -368,31 +376,40 @@ impl State {
         }
     }
 
-    /// LOST_SAMPLES: a total per event and CPU, written at the end.
+    /// LOST_SAMPLES: a total per event and CPU, written at the end. The CPU and
+    /// the time of such a record are perf's, and 0: only its id tells whose it is.
     fn lost_samples(&mut self, record: Record<'_>) {
         let count = u64_at(record.0, 8).unwrap_or(0);
-        let cpu = self
-            .session
-            .trailer(record)
-            .and_then(|(_, cpu)| cpu)
-            .filter(|&cpu| cpu < CPU_MAX);
         if count > 0 {
             self.lost_samples
-                .push((cpu.and_then(|cpu| u16::try_from(cpu).ok()), count));
+                .push((self.session.trailer_id(record), count));
         }
     }
 
-    fn finish(mut self, truncated_at: Option<u64>, end: u64) -> Scan {
+    fn finish(mut self, cpus: &FxHashMap<u64, u16>, truncated_at: Option<u64>, end: u64) -> Scan {
         if let Some(run) = self.runs.last_mut() {
             run.end = truncated_at.unwrap_or(end);
         }
         self.runs.sort_by_key(|run| run.first);
+        let mut lost_unplaced = Vec::new();
+        for (cpu, count) in untold(&self.lost, &self.lost_samples, cpus) {
+            let last = cpu.and_then(|cpu| self.last_of_cpu.get(usize::from(cpu)));
+            match last.filter(|&&last| last > 0) {
+                // The next record after a loss tells of it, so there was none.
+                Some(last) => self.lost.push(Lost {
+                    cpu,
+                    begin: last.cast_signed(),
+                    end: None,
+                    count,
+                }),
+                None => lost_unplaced.push((cpu, count)),
+            }
+        }
         self.lost.sort_by_key(|lost| lost.begin);
         let first_sample = self.first_sample;
         let early = self.early.into_iter().filter(|&(ts, _)| ts < first_sample);
         self.threads.extend(early.map(|(_, thread)| thread));
         let threads = unique(self.threads);
-        let lost_unplaced = unplaced(&self.lost, &self.lost_samples);
         Scan {
             session: self.session,
             runs: self.runs,
@@ -401,6 +418,7 @@ impl State {
             threads,
             counts: self.counts,
             first_sample,
+            last_sample: self.last_of_cpu.iter().copied().max().unwrap_or(0),
             cpus: u16::try_from(self.last_of_cpu.len()).unwrap_or(0),
             truncated_at,
             unknown_ids: self.unknown_ids,
@@ -423,10 +441,19 @@ fn unique(threads: Vec<KnownThread>) -> Vec<KnownThread> {
 }
 
 /// The kernel's totals count the same records as the LOST records in between;
-/// what they have above those was lost after the last one.
-fn unplaced(lost: &[Lost], totals: &[(Option<u16>, u64)]) -> Vec<(Option<u16>, u64)> {
+/// what they have above those was lost after the last one. By CPU, where the
+/// sample ids tell it.
+fn untold(
+    lost: &[Lost],
+    totals: &[(Option<u64>, u64)],
+    cpus: &FxHashMap<u64, u16>,
+) -> Vec<(Option<u16>, u64)> {
     let mut rest: Vec<(Option<u16>, u64)> = Vec::new();
-    for &(cpu, count) in totals {
+    let cpu_of = |id: Option<u64>| cpus.get(&id?).copied();
+    // Of one CPU unknown, only the sum of all can be compared.
+    let known = totals.iter().all(|&(id, _)| cpu_of(id).is_some());
+    for &(id, count) in totals {
+        let cpu = cpu_of(id).filter(|_| known);
         match rest.iter_mut().find(|(known, _)| *known == cpu) {
             Some((_, sum)) => *sum = sum.saturating_add(count),
             None => rest.push((cpu, count)),
@@ -435,11 +462,26 @@ fn unplaced(lost: &[Lost], totals: &[(Option<u16>, u64)]) -> Vec<(Option<u16>, u
     for (cpu, sum) in &mut rest {
         let placed: u64 = lost
             .iter()
-            .filter(|l| l.cpu == *cpu)
-            .map(|l| l.count)
+            .filter(|lost| cpu.is_none() || lost.cpu == *cpu)
+            .map(|lost| lost.count)
             .fold(0, u64::saturating_add);
         *sum = sum.saturating_sub(placed);
     }
     rest.retain(|&(_, sum)| sum > 0);
     rest
+}
+
+/// ID_INDEX: how many, then id, index, CPU and thread of each.
+fn cpus_of_ids(record: Record<'_>) -> Vec<(u64, u16)> {
+    let n = u64_at(record.0, 8).unwrap_or(0);
+    record.0.get(16..).map_or_else(Vec::new, |body| {
+        body.chunks_exact(32)
+            .take(usize::try_from(n).unwrap_or(usize::MAX))
+            .filter_map(|entry| {
+                let cpu = u64_at(entry, 16)?;
+                let cpu = u16::try_from(cpu).ok()?;
+                (u32::from(cpu) < CPU_MAX).then_some((u64_at(entry, 0)?, cpu))
+            })
+            .collect()
+    })
 }

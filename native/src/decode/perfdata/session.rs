@@ -201,6 +201,11 @@ impl Session {
         self.any_layout().trailer(record)
     }
 
+    /// The sample id of a record that is no sample.
+    pub fn trailer_id(&self, record: Record<'_>) -> Option<u64> {
+        self.any_layout().trailer_id(record)
+    }
+
     /// Time and event of a record that has its place in the order of events;
     /// None for everything else.
     #[inline]
