@@ -251,6 +251,17 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found
     assert caught.value.hint
 
 
+def test_time_that_goes_back_on_a_cpu_is_told(tmp_path: Path) -> None:
+    """Two boots in one file are sorted into one another: no number of it is worth much."""
+    path = tmp_path / "trace.txt"
+    lines = [f"  a-11 [000] d..2. {ts:.6f}: {fields('S')}" for ts in (100, 101, 5, 6)]
+    path.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
+    assert decode(path).info["warnings"] == [
+        "time goes back within one CPU, first at line 4, 1 in all: two traces in one file, "
+        "or a clock that was set back"
+    ]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("text")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import schedscope as ss
 from schedscope import cache
 from schedscope.errors import StorageError, UsageError
 
@@ -46,6 +47,14 @@ def source(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_text("one")
     return path
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "trace.txt"
+    os.mkfifo(pipe)
+    for read in (ss.open, ss.convert, lambda path: ss.read_tables(path, "waits")):
+        with pytest.raises(StorageError, match="is a pipe or device"):
+            read(pipe)
 
 
 def test_the_second_opening_converts_nothing(source: Path) -> None:

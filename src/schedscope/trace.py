@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -332,15 +333,7 @@ def open(
     Raises `StorageError` if the path cannot be read or the result not be
     written, `FormatError` if no decoder knows the bytes or they are broken.
     """
-    source = Path(path)
-    try:
-        source.stat()
-    except OSError as error:
-        raise StorageError(
-            f"cannot open {source}: {error.strerror}",
-            "a capture folder, a trace file or a .sched folder",
-            "check the path" if isinstance(error, FileNotFoundError) else "",
-        ) from error
+    source = _existing(path)
     if engine == "trace_processor":
         from schedscope.parsers import perfetto
 
@@ -364,6 +357,24 @@ def open(
     trace = Trace.read(folder)
     trace._source = source
     return trace
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    """`path`, if a trace can be there: files are read at several positions."""
+    source = Path(path)
+    expected = "a capture folder, a trace file or a .sched folder"
+    try:
+        mode = source.stat().st_mode
+    except OSError as error:
+        raise StorageError(
+            f"cannot open {source}: {error.strerror}",
+            expected,
+            "check the path" if isinstance(error, FileNotFoundError) else "",
+        ) from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        # To open a pipe nobody writes to would wait for ever.
+        raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")
+    return source
 
 
 def read_tables(
@@ -391,9 +402,7 @@ def read_tables(
             "tables of the trace model",
             "any of " + ", ".join(TABLES),
         )
-    source = Path(path)
-    if not source.exists():
-        raise StorageError(f"cannot open {source}: no such file or folder", hint="check the path")
+    source = _existing(path)
     tables, _ = _native.decode(str(source), dict(options or {}), progress, list(names))
     return {name: pl.DataFrame(tables[name]) for name in names}
 
@@ -411,9 +420,7 @@ def convert(
     Without `output`: beside the source. An existing folder is replaced only
     with `force`, and only if it is a `.sched` folder.
     """
-    source = Path(path)
-    if not source.exists():
-        raise StorageError(f"cannot open {source}: no such file or folder", hint="check the path")
+    source = _existing(path)
     target = (
         Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
     )

@@ -20,7 +20,7 @@ def headline(trace: Trace) -> list[str]:
         *([host] if host else []),
         f"{trace.ncpu} CPU{'s' * (trace.ncpu != 1)}",
         _window(trace),
-        f"{trace.events:,} events",
+        units.several(trace.events, "event"),
     ]
     return [" · ".join(parts), "trust: " + "; ".join(doubts(trace) or ["nothing is missing"])]
 

@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.errors import StorageError, UsageError
+from schedscope.units import several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 FORMATS = ("perfetto", "trace.dat", "chrome", "parquet", "csv")
+
+# What the rows of tables that are not every format's are called, and the formats that have them.
+_ELSEWHERE = {
+    "migrations": ("move of a thread", "moves of threads", {"perfetto", "trace.dat"}),
+    "yields": ("yield", "yields", {"trace.dat"}),
+    "priorities": ("change of priority", "changes of priority", {"trace.dat"}),
+    "sleeps": ("reason for sleeping", "reasons for sleeping", set[str]()),
+    "queue_load": ("queue length", "queue lengths", set[str]()),
+    "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
+}
 
 # Clocks that readers of trace.dat know by name.
 _CLOCKS = ("local", "global", "mono", "mono_raw", "boot", "tai")
@@ -77,6 +88,8 @@ def export(
         _remove(partial)
     if notes is not None and to in ("perfetto", "trace.dat"):
         notes += _order_lost(trace)
+    if notes is not None and to not in ("parquet", "csv"):
+        notes += _left_out(trace, to)
     return target
 
 
@@ -103,6 +116,16 @@ def _order_lost(trace: Trace) -> list[str]:
         "another CPU (the wake, or the thread's leaving): the format does not keep which was "
         "first, and readers may miss such wakes; simulate with --cost ipi=1ns --cost idle_exit=1ns"
     ]
+
+
+def _left_out(trace: Trace, to: str) -> list[str]:
+    """A sentence for each table whose rows the format does not get."""
+    found = []
+    for name, (one, many, held) in _ELSEWHERE.items():
+        rows = getattr(trace, name).select(pl.len()).collect().item()
+        if rows and to not in held:
+            found.append(f"{several(rows, one, many)} left out: not written to {to}")
+    return found
 
 
 def _perfetto(trace: Trace, path: Path, waits: bool) -> None:

@@ -358,6 +358,8 @@ impl Source for FtraceText {
         let ncpu = usize::from(self.info.ncpu);
         let mut counts = vec![vec![0u64; ncpu]; NAMES.len()];
         let mut interrupts = vec![OpenInterrupts::default(); ncpu];
+        let mut last = vec![i64::MIN; ncpu];
+        let (mut back, mut first_back) = (0u64, 0);
         let (mut good, mut bad) = (0u64, 0u64);
         let mut first_bad = String::new();
         let mut told = 0;
@@ -383,6 +385,15 @@ impl Source for FtraceText {
                 Some(Some((kind, cpu, ts, said))) => {
                     good += 1;
                     counts[kind][usize::from(cpu)] += 1;
+                    // Of one CPU, every printer keeps the order.
+                    let last = &mut last[usize::from(cpu)];
+                    if ts < *last {
+                        back += 1;
+                        if first_back == 0 {
+                            first_back = lines.number;
+                        }
+                    }
+                    *last = ts;
                     let open = &mut interrupts[usize::from(cpu)];
                     let event = match said {
                         Said::Event(event) => Some(event),
@@ -426,8 +437,15 @@ impl Source for FtraceText {
         }
         let mut end = SourceEnd::default();
         if bad > 0 {
+            let lines = if bad == 1 { "line" } else { "lines" };
             end.warnings.push(format!(
-                "{bad} lines cannot be read and were left out; the first is {first_bad}"
+                "{bad} {lines} cannot be read and left out; the first is {first_bad}"
+            ));
+        }
+        if back > 0 {
+            end.warnings.push(format!(
+                "time goes back within one CPU, first at line {first_back}, {back} in all: \
+                 two traces in one file, or a clock that was set back"
             ));
         }
         if queue.late > 0 {
