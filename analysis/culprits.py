@@ -55,7 +55,8 @@ def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
     ...     "state": ["running", "runnable", "running", "running"], "prio": [130, 120, None, 130],
     ... })
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["", "hog", "x"], "tid": [0, 7, 8],
-    ...     "sched_class": ["idle", "fair", "fair"], "affinity": [None, None, "0"]})
+    ...     "sched_class": ["idle", "fair", "fair"], "prio": [None, 130, 120],
+    ...     "affinity": [None, None, "0"]})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
     ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
     >>> episodes = pl.DataFrame(
