@@ -37,7 +37,7 @@ def test_wrong_names_and_files_are_refused(tmp_path: Path) -> None:
         ss.read_tables(source, "waits", "slices")
     with pytest.raises(UsageError, match="no table named"):
         ss.read_tables(source)
-    with pytest.raises(StorageError, match="no such file"):
+    with pytest.raises(StorageError, match="No such file"):
         ss.read_tables(tmp_path / "none", "waits")
     (tmp_path / "empty").touch()
     with pytest.raises(FormatError, match="is empty"):

@@ -199,6 +199,7 @@ def test_bystanders_take_their_time_again() -> None:
             again.states.filter((pl.col("state") == "running") & (pl.col("utid") >= 1))
             .join(again.threads.filter(pl.col("comm") == "t2"), on="utid")
             .select(pl.col("ts"), end=pl.col("ts") + pl.col("dur"))
+            .sort("ts")
             .collect()
         )
         assert runs.rows() == [(0, 10), (14, 30), (33, 40)], policy
