@@ -58,6 +58,7 @@ CASES = [
     Case("starvation, summary", "ss.starvation_summary(trace)"),
     Case("starvation, worst 100", "ss.starvation(trace, top=100)"),
     Case("starvation by share", "ss.starvation(trace, threshold=None, share=4, top=100)"),
+    Case("starvation by lag, summary", "ss.starvation_summary(trace, threshold=None, lag='1s')"),
     Case("starvation by lag", "ss.starvation(trace, threshold=None, lag='1s', top=100)"),
     Case("fairness", "ss.fairness(trace)"),
     Case("fairness, machine", "ss.fairness(trace, per='machine')"),
