@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
-from schedscope.errors import StorageError, UsageError
+from schedscope.errors import UsageError
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs, Machine
@@ -105,16 +105,7 @@ def simulate(
         return json.dumps(about)
 
     target = Path(output)
-    if (target.exists() or target.is_symlink()) and not force:
-        raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    if target.exists() and cache.read_about(target) is None:
-        raise UsageError(
-            f"{target} is not a .sched folder", "a free name, or a .sched folder to replace"
-        )
-    if not target.absolute().parent.is_dir():
-        raise StorageError(
-            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
-        )
+    cache.free_target(target, force)
     cache.write(target, fill, replace=force)
     return Trace.read(target)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import units
+from schedscope import cache, units
 from schedscope.analysis import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.simulator.machine import Machine
@@ -143,10 +143,7 @@ class Workload:
                 raise UsageError(f"{path} exists", "a free name", "give --force to replace it")
             if not (path / _ABOUT_FILE).is_file():
                 raise UsageError(f"{path} is not a workload", "a free name, or a workload")
-        if not path.absolute().parent.is_dir():
-            raise StorageError(
-                f"cannot create {path}: no folder {path.parent}", hint="create that folder first"
-            )
+        cache.needs_folder(path)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         about = {
             "format": "schedscope workload",

@@ -133,6 +133,28 @@ def write(target: Path, fill: Convert, *, replace: bool = False) -> Path:
     return build(None, target, fill, replace=replace)
 
 
+def free_target(target: Path, force: bool) -> None:
+    """Raises unless a `.sched` folder may be written there, in place of one only with `force`."""
+    if target.exists() or target.is_symlink():
+        if not force:
+            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+        if read_about(target) is None:
+            raise UsageError(
+                f"{target} is not a .sched folder",
+                "a free name, or a .sched folder to replace",
+                "choose another name",
+            )
+    needs_folder(target)
+
+
+def needs_folder(target: Path) -> None:
+    """Raises unless the folder is there in which `target` is going to be written."""
+    if not target.absolute().parent.is_dir():
+        raise StorageError(
+            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
+        )
+
+
 def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:
     """The name of the folder that a source is converted to.
 

@@ -82,7 +82,8 @@ class Trace:
         All or nothing: the folder appears when it is complete. An existing one is
         replaced only with `force`, and only if it is a `.sched` folder.
         """
-        target = _free_target(Path(folder), force)
+        target = Path(folder)
+        _cache.free_target(target, force)
 
         def write(partial: Path) -> str:
             rows = {}
@@ -424,26 +425,9 @@ def convert(
     target = (
         Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
     )
-    _free_target(target, force)
+    _cache.free_target(target, force)
     _cache.build(source, target, _converter(source, options, progress), replace=force)
     return Trace.read(target)
-
-
-def _free_target(target: Path, force: bool) -> Path:
-    if target.exists() or target.is_symlink():
-        if not force:
-            raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-        if _cache.read_about(target) is None:
-            raise UsageError(
-                f"{target} is not a .sched folder",
-                "a free name, or a .sched folder to replace",
-                "choose another name",
-            )
-    if not target.absolute().parent.is_dir():
-        raise StorageError(
-            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
-        )
-    return target
 
 
 def _converter(

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::changes::{Changes, Doing, Place, Sweep};
 use super::charges::{Charges, Charging, Run, Share, Wait};
+use super::clock::Clock;
 use super::lanes::Lanes;
 use crate::error::Result;
 
@@ -77,28 +78,6 @@ impl Cpu {
     }
 }
 
-/// How long each CPU has idled up to `t`: `before + (t & mask)`. All of them are read at both
-/// ends of every stretch.
-#[derive(Default, Clone, Copy)]
-struct Idled {
-    before: i64,
-    /// All bits while it idles.
-    mask: i64,
-}
-
-impl Idled {
-    fn set(&mut self, t: i64, idles: bool) {
-        let now = self.read(t);
-        self.mask = -i64::from(idles);
-        self.before = now - (t & self.mask);
-    }
-
-    #[inline]
-    fn read(self, t: i64) -> i64 {
-        self.before + (t & self.mask)
-    }
-}
-
 /// A stretch of waiting that is going on.
 struct Stretch {
     lane: usize,
@@ -138,7 +117,7 @@ impl Open {
 
     /// What the clocks of the CPUs but the one of `lane` show at `t` is added, or taken off.
     #[inline]
-    fn idled(&mut self, t: i64, lane: usize, clocks: &[Idled], sign: i64) {
+    fn idled(&mut self, t: i64, lane: usize, clocks: &[Clock], sign: i64) {
         for (time, other) in self.idle.iter_mut().zip(&self.allowed) {
             let sign = if *other == lane { 0 } else { sign };
             *time += sign * clocks[*other].read(t);
@@ -159,7 +138,8 @@ struct Culprits<'a> {
     log: usize,
     /// By lane, without that of no known queue.
     cpus: Vec<Cpu>,
-    idled: Vec<Idled>,
+    /// How long each has idled.
+    idled: Vec<Clock>,
     episodes: &'a [Episode],
     /// When an episode begins (or ends), the last one first.
     edges: Vec<(i64, bool, usize)>,
@@ -196,7 +176,7 @@ impl<'a> Culprits<'a> {
             changes,
             log: limits.log,
             cpus: lanes.cpus.iter().map(|_| Cpu::default()).collect(),
-            idled: vec![Idled::default(); lanes.cpus.len()],
+            idled: vec![Clock::default(); lanes.cpus.len()],
             lanes,
             edges,
             open: episodes.iter().map(|_| None).collect(),

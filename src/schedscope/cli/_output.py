@@ -212,6 +212,15 @@ def _write(text: str) -> None:
     sys.stdout.write(_encodable(text))
 
 
+def more(rest: int, what: str = "more row", why: str = "") -> list[str]:
+    """The line below a table of which so many rows were cut off, if any were.
+
+    >>> more(2), more(1, "waker", ", all rarer"), more(0)
+    (['(2 more rows; give a larger --top)'], ['(1 waker, all rarer; give a larger --top)'], [])
+    """
+    return [f"({units.several(rest, what)}{why}; give a larger --top)"] if rest > 0 else []
+
+
 def write_whole(target: Path, text: str) -> None:
     """All of it or nothing: a page cut off by a full disk would look complete."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")

@@ -116,8 +116,8 @@ def run(args: argparse.Namespace) -> int:
     shown = frame.head(args.top) if args.top else frame
     if args.format == "table" and args.returns:
         shown = _labelled(shown)
-    if shown.height < rows and not args.returns:
-        foot.append(f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
+    if not args.returns:
+        foot += _output.more(rows - shown.height)
     _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
     return 0
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
 from schedscope.errors import UsageError
@@ -67,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
     shown = frame[:top]
     if keys and top:
         shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
-    foot = []
-    if len(shown) < len(frame):
-        rest = len(frame) - len(shown)
-        foot.append(f"({units.several(rest, 'antagonist')} who ran less; give a larger --top)")
+    foot = _output.more(len(frame) - len(shown), "antagonist", " who ran less")
     if not len(frame):
         foot.append("nobody selected waited for a CPU")
     if "no_queue" in shown["kind"]:

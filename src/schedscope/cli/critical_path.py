@@ -63,10 +63,7 @@ def run(args: argparse.Namespace) -> int:
     foot: list[str] = []
     if args.by == "step":
         frame = path if top is None else path.tail(top)
-        if len(frame) < len(path):
-            foot.append(
-                f"({units.several(len(path) - len(frame), 'earlier step')}; give a larger --top)"
-            )
+        foot += _output.more(len(path) - len(frame), "earlier step")
         columns = _step_columns(trace.origin)
     else:
         keys = ["kind"] if args.by == "kind" else ["comm", "tid", "utid", "kind"]
@@ -78,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
         )
         rows = len(frame)
         frame = frame[:top]
-        if len(frame) < rows:
-            foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
+        foot += _output.more(rows - len(frame))
         columns = [
             *([] if args.by == "kind" else [Column("comm"), Column("tid", kind="id")]),
             Column("kind", kind="text"),

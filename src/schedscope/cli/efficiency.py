@@ -99,9 +99,7 @@ def run(args: argparse.Namespace) -> int:
         columns = _columns_of_cpus(frame, args.machine)
     rows = frame.height
     shown = frame.head(args.top) if args.top else frame
-    foot = []
-    if shown.height < rows:
-        foot.append(f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
+    foot = _output.more(rows - shown.height)
     if not of_threads:
         foot += _notes(frame)
     _output.emit(

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         threads = frame.group_by("utid", maintain_order=True).agg(farthest)
         order = threads.sort("lag", descending=True, maintain_order=True)["utid"][:top]
         shown = order.to_frame().join(frame, on="utid", how="left", maintain_order="left_right")
-        foot = _more(threads.height - order.len(), "more thread", "never as far off")
+        foot = _output.more(threads.height - order.len(), "more thread", ", never as far off")
         columns = [
             Column("ts", "at", "at", origin=trace.window[0]),
             Column("comm"),
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
     frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
     about["rows_in_all"] = everyone.height
-    foot = _more(everyone.height - frame.height, "more row", "closer to their due")
+    foot = _output.more(everyone.height - frame.height, "more row", ", closer to their due")
     if unplaced := int(threads["unplaced"].sum()):
         foot.append(f"not in it: {units.duration(unplaced)} of waiting on no known queue")
     foot += [f"weights: {note}" for note in notes]
@@ -106,10 +106,6 @@ def run(args: argparse.Namespace) -> int:
         frame, args.format, columns=_columns(frame, args.by), about=about, head=head, foot=foot
     )
     return 0
-
-
-def _more(rest: int, what: str, why: str) -> list[str]:
-    return [f"({units.several(rest, what)}, {why}; give a larger --top)"] if rest else []
 
 
 def _jain(index: pl.DataFrame) -> list[str]:

@@ -93,8 +93,7 @@ def run(args: argparse.Namespace) -> int:
             frame = frame.filter(where)
         about["rows_in_all"] = rows = len(frame)
         frame = frame[: top if about_threads else args.top]
-        if len(frame) < rows:
-            foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
+        foot += _output.more(rows - len(frame))
         columns = _cpu_columns(frame) if args.by == "cpu" else _thread_columns(frame)
         if args.by == "cpu" and args.format == "table":
             frame = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))

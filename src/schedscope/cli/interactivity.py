@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from schedscope import units
 from schedscope.cli import _headline, _options, _output
 from schedscope.cli._output import Column
 from schedscope.errors import UsageError
@@ -87,9 +86,7 @@ def run(args: argparse.Namespace) -> int:
     rows = frame.height
     frame = frame.head(args.top) if args.top else frame
     origin = trace.window[0]
-    foot: list[str] = []
-    if frame.height < rows:
-        foot.append(f"({units.several(rows - frame.height, 'more row')}; give a larger --top)")
+    foot = _output.more(rows - frame.height)
     about = {**_headline.about(trace), "scheduler": args.model, "rows_in_all": rows}
     if owes:
         about["weights"] = notes

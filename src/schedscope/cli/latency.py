@@ -102,9 +102,7 @@ def run(args: argparse.Namespace) -> int:
     frame = frame.head(args.top) if args.top else frame
     about = {**_headline.about(trace), "rows_in_all": rows, "all": totals}
     head = [*_headline.headline(trace), _totals(totals), ""]
-    foot: list[str] = []
-    if len(frame) < rows:
-        foot.append(f"({units.several(rows - len(frame), 'more row')}; give a larger --top)")
+    foot = _output.more(rows - len(frame))
     if frame["n_censored"].sum():
         foot.append(
             "open: waits that had not ended when they went out of sight; >= marks a lower bound"

@@ -128,8 +128,7 @@ def run(args: argparse.Namespace) -> int:
             foot.append(f"({still} more ran and never migrated)")
     rows = shown.height
     shown = shown[: _options.top(args, 20) if args.list else args.top]
-    if shown.height < rows:
-        foot.insert(0, f"({units.several(rows - shown.height, 'more row')}; give a larger --top)")
+    foot = _output.more(rows - shown.height) + foot
     columns = _columns(shown, by, trace, args)
     _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
     return 0

@@ -51,10 +51,7 @@ def run(args: argparse.Namespace) -> int:
     by = {"reason": [], "tid": ["comm", "tid"]}.get(args.by, [args.by])
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = []
-    if len(shown) < len(frame):
-        rest = units.several(len(frame) - len(shown), "more row")
-        foot.append(f"({rest}, of less time; give a larger --top)")
+    foot = _output.more(len(frame) - len(shown), why=", of less time")
     if not len(frame):
         foot.append("nobody selected left a CPU without wanting it")
     elif not frame["kind"].count():

@@ -367,13 +367,12 @@ FIGURES = (".png", ".svg", ".pdf")
 
 def _check_figure(path: str) -> None:
     """A figure that cannot be written is known before anything runs."""
+    from schedscope import cache
+
     target = Path(path)
     if target.suffix not in FIGURES:
         raise UsageError(f"--figure {path}", f"a name that ends in {', '.join(FIGURES)}")
-    if not target.absolute().parent.is_dir():
-        raise StorageError(
-            f"cannot create {target}: no folder {target.parent}", hint="create that folder first"
-        )
+    cache.needs_folder(target)
 
 
 def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> None:

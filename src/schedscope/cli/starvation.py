@@ -99,13 +99,13 @@ def run(args: argparse.Namespace) -> int:
         )
         by = by.filter(by["n"] > 0)
         shown = by[: _options.top(args, 10)]
-        foot = [*_more(by.height - shown.height), *foot]
+        foot = [*_output.more(by.height - shown.height), *foot]
         columns = _summary_columns(shown, trace.window[0])
         _output.emit(shown, args.format, columns=columns, about=about, head=head, foot=foot)
         return 0
     frame = starvation(trace, where=where, top=args.top or 10, **limits)
     head += [*frame["story"].to_list(), ""] if frame.height else []
-    foot = [*_more(total["n"] - frame.height), *_foot(frame), *foot]
+    foot = [*_output.more(total["n"] - frame.height), *_foot(frame), *foot]
     if args.culprits:
         rows = culprits(trace, frame)
         names = frame.select("episode", waited="comm")
@@ -139,10 +139,6 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if total["n_excluded"]:
         parts.append(f"{units.several(total['n_excluded'], 'wait')} left out: begin not seen")
     return "; ".join(parts)
-
-
-def _more(n: int) -> list[str]:
-    return [f"({units.several(n, 'more row')}; give a larger --top)"] if n > 0 else []
 
 
 def _foot(frame: pl.DataFrame) -> list[str]:

@@ -46,11 +46,7 @@ def run(args: argparse.Namespace) -> int:
     trace = _options.open_input(args)
     frame = wakers(trace, by=args.by, where=_options.where(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = []
-    if len(shown) < len(frame):
-        foot.append(
-            f"({units.several(len(frame) - len(shown), 'rarer pair')}; give a larger --top)"
-        )
+    foot = _output.more(len(frame) - len(shown), "rarer pair")
     if not len(frame):
         foot.append("nobody selected was woken")
     about = {**_headline.about(trace), "rows_in_all": len(frame)}
