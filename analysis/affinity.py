@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.ledger import waits
+from schedscope.analysis.once import once
 from schedscope.analysis.residency import (
     group_keys,
     masked,
@@ -136,16 +137,7 @@ def affinity(
 
 def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
     """Of each group the runs whose thread is known to have run before, and where."""
-    columns = ["utid", "cause", "ts_run", "prev_cpu", "cpu"]
-    ended = pl.col("ts_run").is_not_null()
-    known = ended & pl.col("prev_cpu").is_not_null() & (pl.col("cause") != "unknown")
-    # By pairs of CPUs first: caches are looked up a few times instead of for each run.
-    pairs = (
-        waits(trace, columns, where)
-        .group_by("utid", "prev_cpu", "cpu")
-        .agg(n=known.sum(), n_censored=(~ended).sum(), n_excluded=(ended & ~known).sum())
-        .collect()
-    )
+    pairs = once(_pairs, trace) if where is None else _pairs(trace, where)
     pairs = with_threads(trace, pairs, keys)
     if not keys:
         pairs = pairs.with_columns(all=pl.lit(0))
@@ -163,6 +155,18 @@ def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFra
             if None not in llc.values()
             else pl.lit(None, dtype=pl.Float64)
         ),
+    )
+
+
+def _pairs(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
+    """Each thread's runs by the CPU before and this one: caches are looked up a few times only."""
+    ended = pl.col("ts_run").is_not_null()
+    known = ended & pl.col("prev_cpu").is_not_null() & (pl.col("cause") != "unknown")
+    return (
+        waits(trace, ["utid", "cause", "ts_run", "prev_cpu", "cpu"], where)
+        .group_by("utid", "prev_cpu", "cpu")
+        .agg(n=known.sum(), n_censored=(~ended).sum(), n_excluded=(ended & ~known).sum())
+        .collect()
     )
 
 

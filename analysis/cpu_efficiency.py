@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis.run_sums import run_sums
 from schedscope.analysis.topology import recorded_cpus
 from schedscope.errors import UsageError
 
@@ -101,21 +102,13 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
 
 
 def _times(trace: Trace) -> pl.LazyFrame:
-    begin, end = trace.window
-    until = pl.col("ts") + pl.col("dur")
-    # Few rows, if any, reach out of the window: what does is taken off.
-    outside = pl.when((pl.col("ts") < begin) | (until > end)).then(
-        pl.col("dur")
-        - (until.clip(upper_bound=end) - pl.col("ts").clip(lower_bound=begin)).clip(lower_bound=0)
-    )
-    sums = (
-        trace.states.filter(pl.col("state") == "running", pl.col("cpu").is_not_null())
-        .group_by(pl.col("cpu").cast(pl.UInt16), idle=pl.col("utid") < trace.ncpu)
-        .agg(held=pl.col("dur").sum() - outside.sum())
-    )
-    return sums.group_by("cpu").agg(
-        busy=pl.col("held").filter(~pl.col("idle")).sum(),
-        idle=pl.col("held").filter(pl.col("idle")).sum(),
+    held, idle = pl.col("running"), pl.col("utid") < trace.ncpu
+    return (
+        run_sums(trace)
+        .lazy()
+        .filter(pl.col("cpu").is_not_null())
+        .group_by("cpu")
+        .agg(busy=held.filter(~idle).sum(), idle=held.filter(idle).sum())
     )
 
 

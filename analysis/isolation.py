@@ -24,7 +24,7 @@ def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.D
     A mask is recorded once, and threads change theirs: a run before the change is here, too, and
     no error. Threads without a recorded mask are not here. Longest first.
     """
-    spent = masked(trace, time_spent(trace, where, times=True)).filter("outside")
+    spent = masked(trace, time_spent(trace, where)).filter("outside")
     threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()
     return (
         spent.join(threads, on="utid", how="left")
@@ -68,7 +68,7 @@ def isolation_leaks(
             "CPUs of this trace",
             f"one of {cpu_text(cpus_of(trace))}",
         )
-    spent = masked(trace, time_spent(trace, where, times=True)).filter(pl.col("cpu").is_in(chosen))
+    spent = masked(trace, time_spent(trace, where)).filter(pl.col("cpu").is_in(chosen))
     masks = spent["affinity"].unique().drop_nulls()
     bound = [mask for mask in masks if set(cpu_list(mask)) <= set(chosen)]
     threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()

@@ -158,7 +158,8 @@ def migration_summary(
     of_runs = [name for name in keys if name == "utid" or name in THREAD_COLUMNS]
     time = [] if bucket is None else ["ts"]
     threads = trace.threads.select("utid", *of_thread).collect()
-    counts = _counts(trace, where, bucket).join(threads, on="utid", how="left")
+    runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
+    counts = runs.join(threads, on="utid", how="left")
     found = _moves(trace, where, waited).join(threads, on="utid", how="left")
     if bucket is not None:
         found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
@@ -341,7 +342,7 @@ _BEFORE = pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu")
 _MOVED = (pl.col("cpu") != _BEFORE).fill_null(False)
 
 
-def _counts(trace: Trace, where: pl.Expr | None, bucket: int | None) -> pl.DataFrame:
+def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = None) -> pl.DataFrame:
     """Each thread's runs, whether or not they were migrations."""
     columns = ["utid", "cause", "ts_ready", "ts_run", "waker_utid", "waker_cpu", "prev_cpu"]
     rows = waits(trace, [*columns, "queue_cpu", "cpu"], where)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis.run_sums import run_sums
 from schedscope.analysis.topology import cpu_list, places
 from schedscope.errors import UsageError
 
@@ -86,19 +87,9 @@ def group_keys(by: str | Sequence[str]) -> list[str]:
     return keys
 
 
-def time_spent(trace: Trace, where: pl.Expr | None, *, times: bool = False) -> pl.DataFrame:
-    """Running time and runs of each thread on each CPU, within the window; when, with `times`."""
-    begin, end = trace.window
-    ts = pl.col("ts").clip(lower_bound=begin)
-    when = {"ts_first": pl.col("ts").min(), "ts_last": pl.col("ts").max()} if times else {}
-    ran = (pl.col("ts") + pl.col("dur")).clip(upper_bound=end) - ts
-    spent = (
-        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
-        .group_by(pl.col("utid").cast(pl.UInt32), pl.col("cpu").cast(pl.UInt16))
-        .agg(running=ran.clip(lower_bound=0).sum(), runs=(ran > 0).sum().cast(pl.UInt32), **when)
-        .filter(pl.col("runs") > 0)
-        .collect()
-    )
+def time_spent(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
+    """Each thread's runs on each CPU: the rows of `run_sums` without idle threads."""
+    spent = run_sums(trace).filter(pl.col("utid") >= trace.ncpu)
     if where is None:
         return spent
     names = [name for name in where.meta.root_names() if name in THREAD_COLUMNS]

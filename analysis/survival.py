@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -66,13 +65,16 @@ def sorted_waits(grouping: Grouping) -> tuple[list[Ints], list[Ints]]:
     group = np.concatenate([batch.group for batch in parts])
     wait = np.concatenate([batch.wait for batch in parts])
     censored = np.concatenate([batch.censored for batch in parts])
-    order = np.lexsort((wait, group))
-    group, wait, censored = group[order], wait[order], censored[order]
-    ends = np.searchsorted(group, np.arange(len(grouping) + 1))
-    slices = [slice(begin, end) for begin, end in pairwise(ends.tolist())]
+    # Few groups: their numbers sort by counting, and each group's waits as plain integers.
+    few = len(grouping) <= np.iinfo(np.uint16).max
+    order = np.argsort(group.astype(np.uint16) if few else group, kind="stable")
+    wait, censored = wait[order], censored[order]
+    ends = np.cumsum(np.bincount(group, minlength=len(grouping)))
+    # What is behind the last group's end is nobody's.
+    groups = list(zip(np.split(wait, ends)[:-1], np.split(censored, ends)[:-1], strict=True))
     return (
-        [wait[part][~censored[part]] for part in slices],
-        [wait[part][censored[part]] for part in slices],
+        [np.sort(waits[~open_]) for waits, open_ in groups],
+        [np.sort(waits[open_]) for waits, open_ in groups],
     )
 
 
@@ -94,7 +96,8 @@ def kaplan_meier_quantiles(
 
 def _product_limit(ended: Ints, censored: Ints) -> tuple[Ints, Ints, Ints, Floats]:
     """Distinct lengths, how many were at risk and ended at each, share surviving."""
-    wait, first, count = np.unique(ended, return_index=True, return_counts=True)
+    first = np.flatnonzero(np.diff(ended, prepend=-1))
+    wait, count = ended[first], np.diff(first, append=len(ended))
     # At risk: what has neither ended nor been cut before. A wait cut at t was
     # still open at t.
     at_risk = len(ended) - first + len(censored) - np.searchsorted(censored, wait, side="left")

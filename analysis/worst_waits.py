@@ -45,8 +45,13 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     if n < 1:
         raise UsageError(f"n={n}", "a number of waits, 1 or more")
     frame = waits(trace, _COLUMNS, where).filter(pl.col("wait").is_not_null())
+    # The lengths alone first: the other columns are wanted of few waits only.
+    least = frame.select("wait").top_k(n, by="wait").collect()["wait"].min()
     longest = (
-        frame.top_k(n, by="wait").collect().sort(["wait", "ts_ready"], descending=[True, False])
+        frame.filter(pl.col("wait") >= pl.lit(least, pl.Int64))
+        .top_k(n, by="wait")
+        .collect()
+        .sort(["wait", "ts_ready"], descending=[True, False])
     )
     wakers = trace.threads.select(waker_utid="utid", waker_comm="comm", waker_tid="tid").collect()
     joined = longest.join(wakers, on="waker_utid", how="left", maintain_order="left")

@@ -31,7 +31,7 @@ LIMIT_RSS = 10**9
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: an expression over `ss`, `pl` and `trace`."""
+    """One line of the table: an expression over `ss`, `pl`, `trace`, and `main` for a command."""
 
     name: str
     expression: str
@@ -84,6 +84,8 @@ CASES = [
     Case("affinity by comm", "ss.affinity(trace)"),
     Case("residency", "ss.residency(trace)"),
     Case("CPU returns", "ss.cpu_returns(trace)"),
+    # All of them that the page has, and its figures drawn.
+    Case("report", "main(['report', sys.argv[1], '-o', 'report.html', '-f'])", 15.0),
     # Not summaries: a row for each of many things.
     Case("queue depth, steps", "ss.queue_depth(trace)", None),
     Case("lag every second", "ss.lag(trace, every='1s')", None),
@@ -94,6 +96,7 @@ _RUN = """
 import json, sys, time
 import polars as pl
 import schedscope as ss
+from schedscope.cli import main
 trace = ss.Trace.read(sys.argv[1])
 # Loads the module of the analysis and starts the thread pool.
 code = compile(sys.argv[2], "case", "eval")
@@ -110,12 +113,12 @@ print(json.dumps({"cpu": cpu, "wall": wall, "rss": peak, "rows": rows}))
 """
 
 
-def measure(folder: Path, case: Case, runs: int) -> dict[str, Any] | str:
+def measure(folder: Path, case: Case, runs: int, scratch: Path) -> dict[str, Any] | str:
     """The least of `runs` fresh processes; the last line of what one said if it failed."""
     found = []
     for _ in range(runs):
-        words = [sys.executable, "-c", _RUN, str(folder), case.expression]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        words = [sys.executable, "-c", _RUN, str(folder.absolute()), case.expression]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=scratch)
         if done.returncode:
             return (done.stderr.strip().splitlines() or ["no word"])[-1]
         found.append(json.loads(done.stdout.splitlines()[-1]))
@@ -167,7 +170,7 @@ def main() -> int:
             f"{'least of ' + str(args.runs):<28} {'CPU s':>7} {'wall s':>7} {'MB':>6} {'rows':>9}"
         )
         for case in cases:
-            found = measure(folder, case, args.runs)
+            found = measure(folder, case, args.runs, Path(scratch))
             if isinstance(found, str):
                 print(f"{case.name:<28} failed: {found}")
                 failed += 1

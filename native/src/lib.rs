@@ -56,6 +56,7 @@ mod _native {
         lengths::run_lengths,
         occupancy::Occupancy,
         path::{critical_path, sleeps_before},
+        run_sums::run_sums,
         tiles::tiling,
         weights::levels_of,
     };

@@ -166,7 +166,7 @@ class Trace:
     def in_memory(self, *tables: str) -> Trace:
         """The same trace with these tables read once: for many questions at once.
 
-        The states of 10 million events take some 300 MB.
+        Of 10 million events the states take some 320 MB, the waits 260 MB.
         """
         held = {name: self._table(name).collect().lazy() for name in tables}
         made = {name: self._tables[name] for name in self._made}

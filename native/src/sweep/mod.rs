@@ -22,6 +22,7 @@ mod list;
 mod matching;
 mod path;
 pub mod rows;
+mod run_sums;
 mod shortfall;
 mod sleeps;
 mod tiles;

@@ -20,6 +20,24 @@ pub fn random(seed: u32) -> impl FnMut(u32) -> u32 {
     }
 }
 
+/// ts, dur, utid, state, cpu and prio.
+pub type Row = (i64, i64, u32, u8, Option<u16>, Option<i16>);
+
+/// A table of `states`.
+pub fn states(rows: &[Row]) -> RecordBatch {
+    let cpus: UInt16Array = rows.iter().map(|row| row.4).collect();
+    let prios: Int16Array = rows.iter().map(|row| row.5).collect();
+    let columns: [(&str, ArrayRef); 6] = [
+        ("ts", ints(rows.iter().map(|row| row.0))),
+        ("dur", ints(rows.iter().map(|row| row.1))),
+        ("utid", numbers(rows.iter().map(|row| row.2))),
+        ("state", codes(rows.iter().map(|row| row.3))),
+        ("cpu", Arc::new(cpus)),
+        ("prio", Arc::new(prios)),
+    ];
+    RecordBatch::try_from_iter(columns).expect("columns of one length")
+}
+
 /// Some `states`, and some of the waits in them (utid, ts_ready, cause).
 pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
     let mut random = random(seed);
@@ -37,33 +55,20 @@ pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
                 waits.push((utid, t, random(5) as u8));
             }
             if state != 1 || !idles {
-                rows.push((t + dur, t, dur, utid, state, cpu, prio));
+                rows.push((t + dur, (t, dur, utid, state, cpu, prio)));
             }
             t += dur;
         }
     }
     rows.sort_unstable();
-    let states: [(&str, ArrayRef); 6] = [
-        ("ts", ints(rows.iter().map(|row| row.1))),
-        ("dur", ints(rows.iter().map(|row| row.2))),
-        ("utid", numbers(rows.iter().map(|row| row.3))),
-        ("state", codes(rows.iter().map(|row| row.4))),
-        (
-            "cpu",
-            Arc::new(rows.iter().map(|row| row.5).collect::<UInt16Array>()),
-        ),
-        (
-            "prio",
-            Arc::new(rows.iter().map(|row| row.6).collect::<Int16Array>()),
-        ),
-    ];
+    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
     let waits: [(&str, ArrayRef); 3] = [
         ("utid", numbers(waits.iter().map(|wait| wait.0))),
         ("ts_ready", ints(waits.iter().map(|wait| wait.1))),
         ("cause", codes(waits.iter().map(|wait| wait.2))),
     ];
     (
-        RecordBatch::try_from_iter(states).expect("columns of one length"),
+        states(&rows),
         RecordBatch::try_from_iter(waits).expect("columns of one length"),
     )
 }

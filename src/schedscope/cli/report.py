@@ -45,22 +45,24 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(f"{stem}.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    # A dozen answers are read from the states.
-    trace = _options.open_input(args).in_memory("states")
+    # A dozen answers are read from the ledger, and others in one reading of the states.
+    trace = _options.open_input(args).in_memory("waits")
     from schedscope.analysis.diagnosis import diagnosis
+    from schedscope.analysis.occupancy import reading_once
     from schedscope.analysis.once import once
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.summary import summary
 
-    shown = None if args.no_timeline else focus(trace, args.timeline_around)
-    _output.write_whole(target, page(trace, shown))
-    written = [str(target)]
-    if args.figures:
-        from schedscope.report.figures import write_figures
+    with reading_once(trace):
+        shown = None if args.no_timeline else focus(trace, args.timeline_around)
+        _output.write_whole(target, page(trace, shown))
+        written = [str(target)]
+        if args.figures:
+            from schedscope.report.figures import write_figures
 
-        written += map(str, write_figures(trace, Path(args.figures)))
-    said, found = summary(trace), once(diagnosis, trace)
+            written += map(str, write_figures(trace, Path(args.figures)))
+        said, found = summary(trace), once(diagnosis, trace)
     lines = [*_headline.headline(trace), ""]
     lines += [f"- {text}" for text in said]
     lines += ["", "What is wrong, the worst first:" if found.height else "Nothing is wrong."]

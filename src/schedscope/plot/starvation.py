@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 
 from schedscope import units
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
@@ -18,6 +19,8 @@ _CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
 _OTHERS = "#7d7d7d"
 # Intervals narrower than a pixel of their lane are drawn as one.
 _PIXELS = 4000
+# Heights of the lanes.
+_CPU, _THREAD = 0.72, 0.5
 # Characters in a line of the legend, and those that a patch of colour takes.
 _LINE, _SYMBOL = 84, 6
 
@@ -47,33 +50,19 @@ def plot_starvation(
     colors = dict(zip(names[:top], _CULPRITS, strict=False))
     with canvas(ax, height=1.9 + 0.55 * (len(order) + 1)) as axes:
         mine = frame.filter(pl.col("lane") == "thread")
-        y = len(order)
-        for state, color in (("runnable", _WAITING), ("running", _RUNNING)):
-            spans = mine.filter(pl.col("state").cast(pl.String) == state)
-            _bars(axes, spans, y, 0.5, color, 1.0, origin, end - begin)
-        for lane, (kind, cpu) in enumerate(order):
-            y = len(order) - 1 - lane
-            rows = frame.filter(pl.col("lane") == kind, pl.col("cpu") == cpu)
-            axes.barh(
-                y,
-                (end - begin) / 1e9,
-                left=(begin - origin) / 1e9,
-                height=0.72,
-                facecolor="white",
-                edgecolor=FAINT,
-                hatch="/////",
-                linewidth=0,
-            )
-            _bars(axes, rows, y, 0.72, "white", 1.0, origin, end - begin)
-            busy = rows.filter(pl.col("kind").cast(pl.String) == "thread")
-            for waited in (False, True):
-                part = busy.filter(pl.col("waited") == waited)
-                alpha = 1.0 if waited else 0.4
-                for name in names[:top]:
-                    own = part.filter(pl.col("comm") == name)
-                    _bars(axes, own, y, 0.72, colors[name], alpha, origin, end - begin)
-                rest = part.filter(~pl.col("comm").is_in(names[:top]))
-                _bars(axes, rest, y, 0.72, _OTHERS, alpha, origin, end - begin)
+        axes.barh(
+            range(len(order)),
+            (end - begin) / 1e9,
+            left=(begin - origin) / 1e9,
+            height=_CPU,
+            facecolor="white",
+            edgecolor=FAINT,
+            hatch="/////",
+            linewidth=0,
+        )
+        bars = _bars(mine, frame, order, colors).sort("layer", "color", "y", "ts")
+        for (color, alpha), own in bars.group_by("color", "alpha", maintain_order=True):
+            _draw(axes, own, str(color), float(str(alpha)), origin, end - begin)
         who = mine["comm"][0] if mine.height else ""
         labels = [units.printable(str(who))] + [f"CPU {cpu}" for _, cpu in order]
         axes.set_yticks(range(len(labels)), labels[::-1])
@@ -129,28 +118,56 @@ def _columns(labels: list[str]) -> int:
 
 
 def _bars(
-    axes: Axes,
-    rows: pl.DataFrame,
-    y: float,
-    height: float,
-    color: str,
-    alpha: float,
-    origin: int,
-    length: int,
+    mine: pl.DataFrame, frame: pl.DataFrame, order: list[tuple[str, int]], colors: dict[str, str]
+) -> pl.DataFrame:
+    """Where (`y`, `height`), when (`ts`, `dur`) and how to draw; higher `layer`s come later."""
+    lanes = pl.DataFrame(
+        [(kind, cpu, len(order) - 1 - lane) for lane, (kind, cpu) in enumerate(order)],
+        schema={"lane": frame.schema["lane"], "cpu": frame.schema["cpu"], "y": pl.Int64},
+        orient="row",
+    )
+    when = ("ts", "dur")
+    there = frame.join(lanes, on=["lane", "cpu"])
+    ran = there.filter(pl.col("kind").cast(pl.String) == "thread")
+    known = there.select("y", *when, height=pl.lit(_CPU), color=pl.lit("white"), alpha=1.0, layer=0)
+    by_name = ran.select(
+        "y",
+        *when,
+        height=pl.lit(_CPU),
+        color=pl.col("comm").replace_strict(colors, default=_OTHERS, return_dtype=pl.String),
+        alpha=pl.when("waited").then(1.0).otherwise(0.4),
+        layer=1,
+    )
+    state = pl.col("state").cast(pl.String)
+    own = mine.filter(state.is_in(["runnable", "running"])).select(
+        *when,
+        y=pl.lit(len(order), pl.Int64),
+        height=pl.lit(_THREAD),
+        color=pl.when(state == "running").then(pl.lit(_RUNNING)).otherwise(pl.lit(_WAITING)),
+        alpha=1.0,
+        layer=1,
+    )
+    return pl.concat([known, by_name, own.select(known.columns)])
+
+
+def _draw(
+    axes: Axes, bars: pl.DataFrame, color: str, alpha: float, origin: int, length: int
 ) -> None:
-    if not rows.height:
-        return
+    """Bars of one colour as one path: neighbours that no eye could tell apart are one bar."""
     gap = max(length // _PIXELS, 1)
     until = pl.col("ts") + pl.col("dur")
-    # Neighbours of one colour that no eye could tell apart.
+    apart = (pl.col("ts") - until.shift()).fill_null(gap + 1) > gap
     joined = (
-        rows.sort("ts")
-        .with_columns(run=((pl.col("ts") - until.shift()).fill_null(0) > gap).cum_sum())
+        bars.sort("y", "ts")
+        .with_columns(run=apart.over("y").cum_sum())
         .group_by("run", maintain_order=True)
-        .agg(pl.col("ts").first(), until=until.max())
+        .agg(pl.col("y", "height", "ts").first(), until=until.max())
     )
-    spans = [
-        ((ts - origin) / 1e9, (end - ts) / 1e9)
-        for ts, end in joined.select("ts", "until").iter_rows()
-    ]
-    axes.broken_barh(spans, (y - height / 2, height), color=color, alpha=alpha, linewidth=0)
+    left, right = ((joined[name] - origin).to_numpy() / 1e9 for name in ("ts", "until"))
+    y, half = joined["y"].to_numpy(), joined["height"].to_numpy() / 2
+    corners = ((left, y - half), (left, y + half), (right, y + half), (right, y - half))
+    outline = np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)
+    path = Path.make_compound_path_from_polys(outline)
+    # The thread's own runs are what it waited for: to be seen, however short.
+    edge = 0.8 if color == _RUNNING else 0
+    axes.add_artist(PathPatch(path, facecolor=color, edgecolor=color, alpha=alpha, linewidth=edge))

@@ -7,6 +7,7 @@ pub mod lengths;
 pub mod occupancy;
 pub mod path;
 pub mod queues;
+pub mod run_sums;
 pub mod sharing;
 pub mod tiles;
 pub mod weights;
