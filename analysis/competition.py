@@ -29,17 +29,14 @@ def sharing(
     *,
     capacity: int | None = None,
     by_cpu: bool = False,
-    shortfall: tuple[int, list[bool]] | None = None,
 ) -> dict[str, Any]:
     """Options of native sweeps over competing threads.
 
     `capacity`: what there is to share, all that so many CPUs could give while somebody competed
-    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too. `shortfall`:
-    windows in which so much was due to the threads chosen, and not given.
+    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too.
     """
     return {
         "machine": per == "machine",
         "capacity": capacity,
         "by_cpu": by_cpu,
-        "shortfall": shortfall,
     }

@@ -161,7 +161,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             "a selection of threads",
             "per='cpu' looks at each CPU apart",
         )
-    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu))[0])
+    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu)))
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":

@@ -295,8 +295,7 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
     for utid in threads["utid"]:
         if utid < len(chosen):
             chosen[utid] = True
-    options = sharing(how, capacity=capacity, shortfall=(bound, chosen))
-    frame = pl.DataFrame(read.due(options)[1])
+    frame = pl.DataFrame(read.shortfalls(sharing(how, capacity=capacity), chosen, bound))
     over = pl.col("ts") + pl.col("dur") >= trace.window[1]
     return frame.with_columns(
         censored=pl.when(over).then(pl.lit("right")).otherwise(pl.lit("none")).cast(CENSORED),

@@ -14,12 +14,13 @@ use crate::error::{Error, Result};
 
 /// What a thread does, as far as CPUs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Doing {
     /// It sleeps, or nothing is known of it.
-    Away,
+    Away = 0,
     /// Runnable, on a queue.
-    Waiting,
-    Running,
+    Waiting = 1,
+    Running = 2,
 }
 
 /// What a thread does, where (`NOWHERE` for no known queue), and a number of
@@ -39,26 +40,18 @@ const AWAY_PLACE: Place = Place {
 
 /// Tags have 13 bits.
 pub const TAGS: u16 = 1 << 13;
-const AWAY: u32 = 0;
-const WAITING: u32 = 1;
-const RUNS: u32 = 2;
 /// After this change the CPU that was left idles.
 const IDLES: u32 = 1 << 31;
 
 impl Place {
     fn pack(self) -> u32 {
-        let doing = match self.doing {
-            Doing::Away => AWAY,
-            Doing::Waiting => WAITING,
-            Doing::Running => RUNS,
-        };
-        doing | u32::from(self.cpu) << 2 | u32::from(self.tag % TAGS) << 18
+        self.doing as u32 | u32::from(self.cpu) << 2 | u32::from(self.tag % TAGS) << 18
     }
 
     fn unpack(word: u32) -> Self {
         let doing = match word & 3 {
-            WAITING => Doing::Waiting,
-            RUNS => Doing::Running,
+            1 => Doing::Waiting,
+            2 => Doing::Running,
             _ => Doing::Away,
         };
         Self {
@@ -132,12 +125,27 @@ const UNUSED: Cpu = Cpu {
     used: false,
 };
 
+/// The priority at which a thread last ran or waited, and its tag there.
+#[derive(Clone, Copy)]
+struct Known {
+    /// `UNSEEN` before it ever did.
+    prio: i32,
+    tag: u16,
+}
+
+const UNSEEN: Known = Known {
+    prio: i32::MAX,
+    tag: 0,
+};
+/// No priority is known.
+const UNTOLD: i32 = i32::MIN;
+
 /// Reads the table, batch by batch.
 pub struct Reader {
     all: Changes,
     lives: Vec<Last>,
-    /// By utid, the last priority.
-    prios: Vec<Option<i16>>,
+    /// By utid.
+    known: Vec<Known>,
     /// By number.
     cpus: Vec<Cpu>,
     begin: i64,
@@ -164,7 +172,7 @@ impl Reader {
                 unplaced: 0,
             },
             lives: Vec::new(),
-            prios: Vec::new(),
+            known: Vec::new(),
             cpus: vec![UNUSED; 1 << 16],
             begin: window.0,
         })
@@ -177,41 +185,66 @@ impl Reader {
         let begin = self.begin;
         match weights {
             Some(weights) => rows::each(batch, begin, true, |row| {
-                let tag = weights.tag(row.utid, row.prio);
-                self.cut(row, if row.competes() { tag } else { 0 });
+                self.cut(row, |reader, row| reader.tag(row, weights));
             }),
-            None => rows::each(batch, begin, false, |row| self.cut(row, 0)),
+            None => rows::each(batch, begin, false, |row| self.cut(row, |_, _| 0)),
         }
     }
 
-    #[inline]
-    fn cut(&mut self, row: Row, tag: u16) {
+    #[inline(always)]
+    fn cut(&mut self, row: Row, tag: impl Fn(&mut Self, Row) -> u16) {
         let (ts, until) = (row.ts.max(0), row.until.min(self.all.length));
         if ts < until {
             let row = Row { ts, until, ..row };
-            self.note(row);
+            let tag = tag(self, row);
             self.add(row, tag);
         }
     }
 
-    #[inline]
-    fn note(&mut self, row: Row) {
+    /// The row's tag; its priority is noted if it is news.
+    #[inline(always)]
+    fn tag(&mut self, row: Row, weights: &Weights) -> u16 {
+        let who = row.utid as usize;
+        let prio = row.prio.map_or(UNTOLD, i32::from);
+        let competes = row.competes();
+        match self.known.get(who) {
+            Some(known) if !competes | (known.prio == prio) => {
+                if competes {
+                    known.tag
+                } else {
+                    0
+                }
+            }
+            _ => self.news(row, weights),
+        }
+    }
+
+    #[cold]
+    fn news(&mut self, row: Row, weights: &Weights) -> u16 {
         let Row {
             ts: t, utid, prio, ..
         } = row;
-        if self.prios.len() <= utid as usize {
-            self.prios.resize(utid as usize + 1, None);
+        let who = utid as usize;
+        if self.known.len() <= who {
+            self.known.resize(who + 1, UNSEEN);
         }
-        let last = &mut self.prios[utid as usize];
-        if row.competes() && *last != prio {
-            *last = prio;
+        if !row.competes() {
+            return 0;
+        }
+        let known = &mut self.known[who];
+        if prio.is_some() || known.prio != UNSEEN.prio {
             self.all.prios.push(Reprio { t, utid, prio });
         }
+        *known = Known {
+            prio: prio.map_or(UNTOLD, i32::from),
+            tag: weights.tag(utid, prio),
+        };
+        known.tag
     }
 
     /// Whether a thread runs, waits or neither is as good as random from row to row: there
     /// is no branch on it where an assignment will do.
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, row: Row, tag: u16) {
         let Row { ts, until, .. } = row;
         let who = row.utid as usize;
@@ -297,7 +330,7 @@ impl Changes {
     pub fn tell(&self, sweep: &mut impl Sweep) -> Result<()> {
         let mut told = Told {
             now: None,
-            doing: vec![AWAY_PLACE; self.threads],
+            doing: vec![AWAY_PLACE.pack(); self.threads],
             idle: self.idle,
         };
         let mut begins = self.begins.iter().peekable();
@@ -322,7 +355,8 @@ impl Changes {
 
 struct Told {
     now: Option<i64>,
-    doing: Vec<Place>,
+    /// By utid, packed.
+    doing: Vec<u32>,
     idle: u32,
 }
 
@@ -339,7 +373,8 @@ impl Told {
         if change.utid < self.idle {
             sweep.idle(change.t, to.cpu, to.doing == Doing::Running);
         } else {
-            let from = std::mem::replace(&mut self.doing[change.utid as usize], to);
+            let doing = &mut self.doing[change.utid as usize];
+            let from = Place::unpack(std::mem::replace(doing, change.to));
             left = from.cpu;
             if from.doing != Doing::Away || to.doing != Doing::Away {
                 sweep.change(change.t, change.utid, from, to);

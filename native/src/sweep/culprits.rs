@@ -340,7 +340,10 @@ impl<'a> Culprits<'a> {
             return;
         };
         cpu.settle(t);
-        if let Some(at) = cpu.on.iter().position(|run| run.utid == utid) {
+        // It is nearly always the only one.
+        if cpu.on.last().is_some_and(|run| run.utid == utid) {
+            cpu.on.pop();
+        } else if let Some(at) = cpu.on.iter().position(|run| run.utid == utid) {
             cpu.on.swap_remove(at);
         }
         if cpu.log.len() >= self.log {

@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 
 use super::changes::{Changes, Doing, Place, Sweep};
 use super::rows::NOWHERE;
-use super::shortfall::{Path, Shortfall};
 use super::weights::{EQUAL, LEVELS, class_of, level_of};
 use crate::error::Result;
 
@@ -25,8 +24,6 @@ pub struct Question {
     pub capacity: Option<i64>,
     /// Sums by CPU, too.
     pub by_cpu: bool,
-    /// Look for shortfalls of this and more, of the threads given.
-    pub shortfall: Option<(f64, Vec<bool>)>,
 }
 
 impl Question {
@@ -222,8 +219,6 @@ struct Due<'a> {
     threads: Vec<Thread>,
     sums: Vec<Sum>,
     of: FxHashMap<(u32, u8, u16), usize>,
-    paths: Option<Vec<Path>>,
-    found: Vec<Shortfall>,
 }
 
 impl Due<'_> {
@@ -328,18 +323,6 @@ impl Sweep for Due<'_> {
                 }
             }
         }
-        if let (Some(paths), Some((bound, chosen))) = (&mut self.paths, &self.question.shortfall)
-            && chosen.get(who).copied().unwrap_or(false)
-        {
-            let path = &mut paths[who];
-            let dur = if from.doing == Doing::Away { 0 } else { dur };
-            path.pass(ran, dur, due);
-            if before.is_some() || after.is_some() {
-                let found = path.point(t, *bound);
-                self.found
-                    .extend(found.map(|found| Shortfall { utid, ..found }));
-            }
-        }
     }
 
     fn idle(&mut self, _: i64, _: u16, _: bool) {}
@@ -347,27 +330,15 @@ impl Sweep for Due<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// Sums of every thread that ran or waited, and the shortfalls asked for.
-pub fn due(changes: &Changes, question: &Question) -> Result<(Vec<Sum>, Vec<Shortfall>)> {
+/// Sums of every thread that ran or waited.
+pub fn due(changes: &Changes, question: &Question) -> Result<Vec<Sum>> {
     let mut sweep = Due {
         sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),
-        paths: question
-            .shortfall
-            .as_ref()
-            .map(|_| vec![Path::default(); changes.threads]),
-        found: Vec::new(),
         question,
     };
     changes.tell(&mut sweep)?;
-    if let (Some(paths), Some((bound, _))) = (&mut sweep.paths, &question.shortfall) {
-        for (utid, path) in (0..).zip(paths) {
-            sweep
-                .found
-                .extend(path.last(*bound).map(|found| Shortfall { utid, ..found }));
-        }
-    }
-    Ok((sweep.sums, sweep.found))
+    Ok(sweep.sums)
 }

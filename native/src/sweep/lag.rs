@@ -1,6 +1,7 @@
 //! What was due to each thread and what it received, up to any instant.
 use super::changes::{Changes, Doing, Place, Sweep};
 use super::due::{Question, Set};
+use super::shortfall::{Path, Shortfall};
 use super::weights::level_of;
 use crate::error::Result;
 
@@ -12,24 +13,41 @@ pub struct Point {
     pub received: i64,
 }
 
-/// Whether and how a thread competes, and its account up to then.
-#[derive(Clone, Copy, Default)]
+/// Whether and how a thread competes, and its account up to then: less than a line of the
+/// processor's cache.
+#[derive(Clone, Copy)]
 struct Thread {
-    set: Option<usize>,
-    level: usize,
-    runs: bool,
+    account: Point,
     /// What its set had given to a weight of its level.
     given: (f64, f64),
-    account: Point,
+    /// `NO_SET` while it does not compete.
+    set: u32,
+    level: u8,
+    runs: bool,
 }
 
-/// Hears of a thread's account, in order of time.
+const NO_SET: u32 = u32::MAX;
+
+const AWAY: Thread = Thread {
+    account: Point {
+        t: 0,
+        due: 0.0,
+        received: 0,
+    },
+    given: (0.0, 0.0),
+    set: NO_SET,
+    level: 0,
+    runs: false,
+};
+
+/// Hears of threads' accounts, in order of time.
 trait Reader {
     /// The account at the instants up to `t` is asked for now: nobody has come or gone since
     /// the last change.
     fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
-    /// A thread began or ended to run or wait.
-    fn turn(&mut self, _utid: u32, _account: &Point) {}
+    /// A thread did something else up to the instant of its account; it is a `turn` if it began or
+    /// ended to compete, or goes on with it otherwise.
+    fn change(&mut self, _utid: u32, _did: Doing, _turn: bool, _account: &Point) {}
 }
 
 struct Accounts<'a> {
@@ -44,43 +62,50 @@ impl Accounts<'_> {
         let Some(thread) = self.threads.get_mut(utid as usize) else {
             return Point::default();
         };
-        if let Some(set) = thread.set {
-            let set = &mut self.sets[set];
+        let Point {
+            t: since,
+            mut due,
+            mut received,
+        } = thread.account;
+        if let Some(set) = self.sets.get_mut(thread.set as usize) {
             set.advance(t, self.question);
-            let now = set.due(thread.level, &self.question.table);
-            let account = &mut thread.account;
-            account.due += (now.0 - thread.given.0) + (now.1 - thread.given.1);
-            account.received += if thread.runs { t - account.t } else { 0 };
+            let now = set.due(usize::from(thread.level), &self.question.table);
+            due += (now.0 - thread.given.0) + (now.1 - thread.given.1);
+            received += if thread.runs { t - since } else { 0 };
             thread.given = now;
         }
-        thread.account.t = t;
-        thread.account
+        // Not read again from where it was just written: the processor would wait for it.
+        let account = Point { t, due, received };
+        thread.account = account;
+        account
     }
 
-    /// From `t` on the thread is `there`.
-    fn place(&mut self, utid: u32, t: i64, there: Place) {
+    /// From `t` on the thread is `there`; whether it competed before, or does now.
+    fn place(&mut self, utid: u32, t: i64, there: Place) -> bool {
         let table = &self.question.table;
         let thread = &mut self.threads[utid as usize];
         let (level, runs) = (level_of(there.tag), there.doing == Doing::Running);
-        let (before, after) = (thread.set, self.question.set(there));
-        if before == after && thread.level == level {
-            if let Some(set) = after {
-                self.sets[set].turn(thread.runs, runs);
+        let before = thread.set;
+        let after = self.question.set(there).map_or(NO_SET, |set| set as u32);
+        let old = usize::from(thread.level);
+        if before == after && old == level {
+            if let Some(set) = self.sets.get_mut(after as usize) {
+                set.turn(thread.runs, runs);
                 thread.runs = runs;
             }
-            return;
+            return after != NO_SET;
         }
-        if let Some(set) = before {
-            self.sets[set].remove(thread.level, thread.runs, table);
+        if let Some(set) = self.sets.get_mut(before as usize) {
+            set.remove(old, thread.runs, table);
         }
         thread.set = after;
-        if let Some(number) = after {
-            let set = &mut self.sets[number];
+        if let Some(set) = self.sets.get_mut(after as usize) {
             set.advance(t, self.question);
-            (thread.level, thread.runs) = (level, runs);
+            (thread.level, thread.runs) = (level as u8, runs);
             set.add(level, runs, table);
             thread.given = set.due(level, table);
         }
+        before != NO_SET || after != NO_SET
     }
 }
 
@@ -94,11 +119,8 @@ impl<R: Reader> Sweep for Lags<'_, R> {
         let Self { accounts, reader } = self;
         reader.before(t, accounts);
         let account = accounts.at(utid, t);
-        accounts.place(utid, t, to);
-        let question = accounts.question;
-        if question.set(from).is_some() || question.set(to).is_some() {
-            reader.turn(utid, &account);
-        }
+        let turn = accounts.place(utid, t, to);
+        reader.change(utid, from.doing, turn, &account);
     }
 
     fn idle(&mut self, _: i64, _: u16, _: bool) {}
@@ -111,7 +133,7 @@ fn swept<R: Reader>(changes: &Changes, question: &Question, reader: R) -> Result
         accounts: Accounts {
             question,
             sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
-            threads: vec![Thread::default(); changes.threads],
+            threads: vec![AWAY; changes.threads],
         },
         reader,
     };
@@ -131,8 +153,8 @@ pub fn turns(changes: &Changes, question: &Question, chosen: &[bool]) -> Result<
         of: Vec<Vec<Point>>,
     }
     impl Reader for Turns<'_> {
-        fn turn(&mut self, utid: u32, account: &Point) {
-            if self.chosen.get(utid as usize) == Some(&true) {
+        fn change(&mut self, utid: u32, _: Doing, turn: bool, account: &Point) {
+            if turn && self.chosen.get(utid as usize) == Some(&true) {
                 self.of[utid as usize].push(*account);
             }
         }
@@ -177,9 +199,9 @@ pub fn sampled(
             }
         }
 
-        fn turn(&mut self, utid: u32, _: &Point) {
+        fn change(&mut self, utid: u32, _: Doing, turn: bool, _: &Point) {
             let who = utid as usize;
-            if self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
+            if turn && self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
                 self.seen.push(utid);
                 // Nothing was due before.
                 let none = self.instants.iter().map(|t| Point {
@@ -249,4 +271,48 @@ pub fn due_in(
         due: vec![0.0; stretches.len()],
     };
     Ok(swept(changes, question, reader)?.due)
+}
+
+/// Windows in which the service of the `chosen` threads fell short of what was due by `bound` and
+/// more.
+pub fn shortfalls(
+    changes: &Changes,
+    question: &Question,
+    chosen: &[bool],
+    bound: f64,
+) -> Result<Vec<Shortfall>> {
+    struct Shortfalls<'a> {
+        chosen: &'a [bool],
+        bound: f64,
+        paths: Vec<Path>,
+        found: Vec<Shortfall>,
+    }
+    impl Reader for Shortfalls<'_> {
+        fn change(&mut self, utid: u32, did: Doing, turn: bool, account: &Point) {
+            let who = utid as usize;
+            if self.chosen.get(who) != Some(&true) {
+                return;
+            }
+            let path = &mut self.paths[who];
+            path.pass(account.t, did == Doing::Waiting);
+            if turn {
+                let found = path.point(account, self.bound);
+                self.found
+                    .extend(found.map(|found| Shortfall { utid, ..found }));
+            }
+        }
+    }
+    let reader = Shortfalls {
+        chosen,
+        bound,
+        paths: vec![Path::default(); changes.threads],
+        found: Vec::new(),
+    };
+    let Shortfalls {
+        paths, mut found, ..
+    } = swept(changes, question, reader)?;
+    for (utid, path) in (0..).zip(paths) {
+        found.extend(path.last(bound).map(|found| Shortfall { utid, ..found }));
+    }
+    Ok(found)
 }

@@ -1,6 +1,8 @@
 //! Rows of `states`, from Arrow batches, cut to the window.
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{Array, RecordBatch, UInt16Array};
+use arrow_buffer::NullBuffer;
+use arrow_buffer::bit_chunk_iterator::BitChunkIterator;
 
 use super::pulse;
 use crate::columns::{column, full};
@@ -72,6 +74,9 @@ pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Ro
     } else {
         None
     };
+    let mut placed = Bits::of(placed);
+    let mut told = Bits::of(prios.and_then(|prio| prio.nulls()));
+    let prios = prios.map(|prio| &prio.values()[..len]);
     for i in 0..len {
         let since = ts[i].checked_sub(begin);
         let until = since.and_then(|since| since.checked_add(dur[i]));
@@ -84,15 +89,50 @@ pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Ro
         };
         // All bits where there is none, that is NOWHERE, without a branch: it would be
         // foreseen badly.
-        let nowhere = placed.map_or(0, |valid| u16::from(valid.is_valid(i)).wrapping_sub(1));
+        let nowhere = u16::from(placed.next()).wrapping_sub(1);
+        let told = told.next();
         take(Row {
             ts: since,
             until,
             utid: utid[i],
             state: state[i],
             cpu: cpus[i] | nowhere,
-            prio: prios.and_then(|prio| prio.is_valid(i).then(|| prio.value(i))),
+            prio: prios.filter(|_| told).map(|prio| prio[i]),
         });
     }
     Ok(())
+}
+
+/// Whether each row has a value: 64 answers at a time.
+struct Bits<'a> {
+    words: Option<BitChunkIterator<'a>>,
+    rest: Option<u64>,
+    word: u64,
+    left: u32,
+}
+
+impl<'a> Bits<'a> {
+    /// All have one where nothing is said.
+    fn of(nulls: Option<&'a NullBuffer>) -> Self {
+        let chunks = nulls.map(|nulls| nulls.inner().bit_chunks());
+        Self {
+            rest: chunks.as_ref().map(|chunks| chunks.remainder_bits()),
+            words: chunks.as_ref().map(|chunks| chunks.iter()),
+            word: 0,
+            left: 0,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> bool {
+        if self.left == 0 {
+            let word = self.words.as_mut().and_then(Iterator::next);
+            self.word = word.or(self.rest).unwrap_or(u64::MAX);
+            self.left = 64;
+        }
+        let bit = self.word & 1 == 1;
+        self.word >>= 1;
+        self.left -= 1;
+        bit
+    }
 }

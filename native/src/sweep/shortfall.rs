@@ -3,6 +3,7 @@
 //! A thread's shortfall is how much its lag has risen above the lowest it ever had before
 //! (Page's cumulative sum). From one lowest point to the next is an excursion; the window is
 //! from its begin to where the shortfall is largest.
+use super::lag::Point;
 
 /// One window; ns after the begin of the trace's.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,70 +17,78 @@ pub struct Shortfall {
     pub waited: i64,
 }
 
-/// What a thread gathered up to an instant.
+/// A thread's account at an instant, and how long it was runnable up to then.
 #[derive(Debug, Clone, Copy, Default)]
-struct Point {
-    t: i64,
-    due: f64,
-    received: i64,
+struct Mark {
+    account: Point,
     waited: i64,
 }
 
-impl Point {
-    fn lag(&self) -> f64 {
-        self.due - self.received as f64
-    }
+/// What is known of a thread's lag so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Path {
+    /// Up to then it is known how long it was runnable.
+    since: i64,
+    waited: i64,
+    /// The lowest lag, where it was last, and the largest shortfall since then and where.
+    lowest: f64,
+    worst: f64,
+    bottom: Mark,
+    top: Mark,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Path {
-    now: Point,
-    lowest: Option<Point>,
-    /// Where the shortfall is largest since then, and how large.
-    top: Point,
-    worst: f64,
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            since: 0,
+            waited: 0,
+            lowest: f64::INFINITY,
+            worst: f64::NEG_INFINITY,
+            bottom: Mark::default(),
+            top: Mark::default(),
+        }
+    }
 }
 
 impl Path {
-    /// An interval of its life, and what was due in it.
-    pub fn pass(&mut self, runs: bool, dur: i64, due: f64) {
-        self.now.due += due;
-        *(if runs {
-            &mut self.now.received
-        } else {
-            &mut self.now.waited
-        }) += dur;
+    /// Up to `t` it was runnable, or was not.
+    #[inline]
+    pub fn pass(&mut self, t: i64, waits: bool) {
+        self.waited += if waits { t - self.since } else { 0 };
+        self.since = t;
     }
 
-    /// At `t` it began or ended to run or wait; an excursion that this ends, if it is one.
-    pub fn point(&mut self, t: i64, bound: f64) -> Option<Shortfall> {
-        self.now.t = t;
-        match self.lowest {
-            Some(lowest) if self.now.lag() > lowest.lag() => {
-                let short = self.now.lag() - lowest.lag();
-                if short > self.worst {
-                    (self.worst, self.top) = (short, self.now);
-                }
-                None
+    /// It began or ended to run or wait; an excursion that this ends, if it is one.
+    #[inline]
+    pub fn point(&mut self, account: &Point, bound: f64) -> Option<Shortfall> {
+        let lag = account.due - account.received as f64;
+        let now = Mark {
+            account: *account,
+            waited: self.waited,
+        };
+        if lag > self.lowest {
+            let short = lag - self.lowest;
+            if short > self.worst {
+                (self.worst, self.top) = (short, now);
             }
-            _ => {
-                let found = self.last(bound);
-                (self.lowest, self.worst) = (Some(self.now), 0.0);
-                found
-            }
+            return None;
         }
+        let found = self.last(bound);
+        (self.lowest, self.bottom) = (lag, now);
+        self.worst = f64::NEG_INFINITY;
+        found
     }
 
     /// The excursion at hand.
     pub fn last(&self, bound: f64) -> Option<Shortfall> {
-        let lowest = self.lowest.filter(|_| self.worst >= bound)?;
-        Some(Shortfall {
+        let (bottom, top) = (&self.bottom, &self.top);
+        (self.worst >= bound).then(|| Shortfall {
             utid: 0,
-            begin: lowest.t,
-            end: self.top.t,
-            due: self.top.due - lowest.due,
-            received: self.top.received - lowest.received,
-            waited: self.top.waited - lowest.waited,
+            begin: bottom.account.t,
+            end: top.account.t,
+            due: top.account.due - bottom.account.due,
+            received: top.account.received - bottom.account.received,
+            waited: top.waited - bottom.waited,
         })
     }
 }

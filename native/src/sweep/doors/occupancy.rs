@@ -128,10 +128,21 @@ impl Occupancy {
         culprits::culprits(self, py, strict_to, episodes)
     }
 
-    /// Service due to each thread and received, by class (and CPU); and the windows in
-    /// which it fell short.
-    fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<(ArrowTable, ArrowTable)> {
+    /// Service due to each thread and received, by class (and CPU).
+    fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
         sharing::due(self, py, sharing)
+    }
+
+    /// Windows in which the service of the `chosen` threads (by utid) fell short of what was due by
+    /// `bound` ns and more.
+    fn shortfalls(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        bound: f64,
+    ) -> PyResult<ArrowTable> {
+        sharing::shortfalls(self, py, sharing, chosen, bound)
     }
 
     /// What was due to each of the `chosen` threads (by utid) and received since the begin, at

@@ -21,17 +21,12 @@ pub struct Sharing {
     machine: bool,
     capacity: Option<i64>,
     by_cpu: bool,
-    shortfall: Option<(f64, Vec<bool>)>,
 }
 
-pub fn due(
-    read: &Occupancy,
-    py: Python<'_>,
-    sharing: Sharing,
-) -> PyResult<(ArrowTable, ArrowTable)> {
+pub fn due(read: &Occupancy, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
     let question = question(read, sharing)?;
-    let (sums, found) = py.detach(|| due::due(&read.changes, &question))?;
-    let sums = table(vec![
+    let sums = py.detach(|| due::due(&read.changes, &question))?;
+    Ok(table(vec![
         ("utid", counts(sums.iter().map(|sum| sum.utid))),
         ("class", counts(sums.iter().map(|sum| sum.class as u32))),
         (
@@ -64,17 +59,26 @@ pub fn due(
                     .collect::<BooleanArray>(),
             ),
         ),
-    ])?;
-    let begin = read.begin;
-    let short = table(vec![
+    ])?)
+}
+
+pub fn shortfalls(
+    read: &Occupancy,
+    py: Python<'_>,
+    sharing: Sharing,
+    chosen: Vec<bool>,
+    bound: f64,
+) -> PyResult<ArrowTable> {
+    let (question, begin) = (question(read, sharing)?, read.begin);
+    let found = py.detach(|| lag::shortfalls(&read.changes, &question, &chosen, bound))?;
+    Ok(table(vec![
         ("utid", counts(found.iter().map(|row| row.utid))),
         ("ts", ints(found.iter().map(|row| row.begin + begin))),
         ("dur", ints(found.iter().map(|row| row.end - row.begin))),
         ("due", floats(found.iter().map(|row| row.due))),
         ("received", ints(found.iter().map(|row| row.received))),
         ("wait", ints(found.iter().map(|row| row.waited))),
-    ])?;
-    Ok((sums, short))
+    ])?)
 }
 
 pub fn lag(
@@ -133,6 +137,5 @@ fn question(read: &Occupancy, sharing: Sharing) -> Result<due::Question> {
         machine: sharing.machine,
         capacity: sharing.capacity,
         by_cpu: sharing.by_cpu,
-        shortfall: sharing.shortfall,
     })
 }
