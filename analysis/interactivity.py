@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis.coded import coded
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import END, STATE
 
 if TYPE_CHECKING:
+    from schedscope._native import StoredTable
     from schedscope.trace import Trace
 
 SCHEDULERS: Mapping[str, str] = {
@@ -207,24 +208,10 @@ def setting_text(value: Any) -> str:
     return str(value)
 
 
-def _states(trace: Trace, *, wakers: bool) -> pl.DataFrame:
-    """States in the order of the table, with codes for words; idle threads are left out.
-
-    With `wakers` the code of the end has the bit 8 for a wait that a thread's wakeup began.
-    """
-    end = pl.col("end").cast(END).to_physical().cast(pl.UInt8)
-    if wakers and "waker_utid" in trace.states.collect_schema():
-        end = end + 8 * pl.col("waker_utid").is_not_null().cast(pl.UInt8)
-    return (
-        trace.states.filter(pl.col("utid") >= trace.ncpu)
-        .select(
-            pl.col("utid").cast(pl.UInt32),
-            pl.col("ts", "dur").cast(pl.Int64),
-            pl.col("state").cast(STATE).to_physical().cast(pl.UInt8),
-            end,
-        )
-        .collect()
-    )
+def _states(trace: Trace, *, wakers: bool) -> StoredTable | pl.DataFrame:
+    """States in the order of the table, with codes for words; with `wakers` who began a wait."""
+    more = ["waker_utid"] if wakers and "waker_utid" in trace.states.collect_schema() else []
+    return coded(trace, "states", "utid", "ts", "dur", "state", "end", *more)
 
 
 def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:

@@ -14,6 +14,8 @@ use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
+use crate::store::python::Source;
+use crate::sweep::pulse;
 
 fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();
@@ -80,10 +82,13 @@ fn closed(end: u8) -> Closed {
 fn feed<R: Rule>(
     mut fold: Fold<'_, R>,
     known: &[Known],
-    states: &[RecordBatch],
+    states: &Source<'_>,
+    idle: u32,
     locks: &HashSet<(u32, i64)>,
 ) -> Result<(ArrowTable, ArrowTable)> {
-    for batch in states {
+    for batch in states.batches() {
+        let batch = &batch?;
+        pulse()?;
         let (ts, dur) = (
             full::<Int64Type>(batch, "ts")?,
             full::<Int64Type>(batch, "dur")?,
@@ -93,7 +98,11 @@ fn feed<R: Rule>(
             full::<UInt8Type>(batch, "state")?,
             full::<UInt8Type>(batch, "end")?,
         );
+        let wakers = batch.column_by_name("waker_utid");
         for i in 0..batch.num_rows() {
+            if utid[i] < idle {
+                continue;
+            }
             let Some(mut doing) = doing(state[i]) else {
                 continue;
             };
@@ -107,15 +116,13 @@ fn feed<R: Rule>(
             if doing == Doing::Blocked && locks.contains(&(utid[i], ts[i])) {
                 doing = Doing::Locked;
             }
-            // With the bit 8: a wait that a thread began.
-            let (by_thread, closed) = (end[i] & 8 != 0, closed(end[i] & 7));
             fold.row(&Row {
                 utid: utid[i],
                 ts: ts[i],
                 dur: dur[i],
                 doing,
-                by_thread,
-                closed,
+                by_thread: wakers.is_some_and(|waker| waker.is_valid(i)),
+                closed: closed(end[i]),
             })?;
         }
     }
@@ -126,8 +133,8 @@ fn feed<R: Rule>(
 /// Scores of recorded threads by the rule of `scheduler`, a preset's name with
 /// settings `given`: a row per thread, and with `series` one per change.
 ///
-/// `frames`: `states` (utid, ts, dur, codes state and end, the latter with 8 for a
-/// wait that a thread's wakeup began), `threads` (utid,
+/// `frames`: `states` (utid, ts, dur, codes state and end, and waker_utid for a rule that asks
+/// whether a thread's wakeup began a wait; idle threads have utids below `ncpu`), `threads` (utid,
 /// start_ts, exit_ts, parent_utid, nice, flags 1 scored, 2 wanted), `locks` (utid, ts of
 /// waits for locks). `phase`: an instant at which the clock ticked.
 #[pyfunction]
@@ -149,7 +156,10 @@ pub fn interactivity(
             None => Ok(Vec::new()),
         }
     };
-    let (states, table, locked) = (read("states")?, read("threads")?, read("locks")?);
+    let states = frames.get("states").map(Source::of).transpose()?;
+    let states = states.unwrap_or(Source::Held(Vec::new()));
+    let (table, locked) = (read("threads")?, read("locks")?);
+    let idle = ncpu as u32;
     let found = py.detach(|| -> Result<_> {
         let (spec, preset) = registry::find(scheduler)?;
         let settings = Settings::new(scheduler, spec.tunables, preset.values, &given)?;
@@ -158,7 +168,7 @@ pub fn interactivity(
             "ule" => {
                 let kept = settings.ns("slp_run_max");
                 let fold = Fold::new(Ule::new(&settings, phase)?, &known, window, kept, series);
-                feed(fold, &known, &states, &locked)
+                feed(fold, &known, &states, idle, &locked)
             }
             "ule-2003" => {
                 let kept = settings.ns("slp_run_max");
@@ -167,6 +177,7 @@ pub fn interactivity(
                     Fold::new(rule, &known, window, kept, series),
                     &known,
                     &states,
+                    idle,
                     &locked,
                 )
             }
@@ -179,7 +190,7 @@ pub fn interactivity(
                     kept,
                     series,
                 );
-                feed(fold, &known, &states, &locked)
+                feed(fold, &known, &states, idle, &locked)
             }
             _ => Err(Error::usage(
                 format!("scheduler {scheduler} scores no threads as interactive"),
