@@ -108,6 +108,7 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     gap = (pl.col("prev_cpu") != pl.col("cpu").shift().over("utid")).fill_null(False)
     begun = begun.with_columns(moved=moved, gap=gap).with_row_index("run")
     begun = begun.with_columns(early=before.is_null() | (pl.col("gap") & ~pl.col("moved")))
+    begun = begun.collect().lazy()
     reports = trace.migrations.filter(pl.col("utid") >= trace.ncpu).sort("ts")
     numbers = trace.migrations.select(
         n_events=pl.len(), n_idle=(pl.col("utid") < trace.ncpu).sum()

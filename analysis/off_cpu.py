@@ -10,7 +10,7 @@ import polars as pl
 
 from schedscope.analysis.ledger import THREAD_COLUMNS
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import SLEEP_KIND, STATE
+from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -85,7 +85,7 @@ def off_cpu(
     times = (
         trace.states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
         .with_columns(pl.col("state").cast(STATE), excluded=cut)
-        .with_columns(censored=~cut & (pl.col("end").cast(pl.String) != "woken"))
+        .with_columns(censored=~cut & (pl.col("end").cast(END) != "woken"))
         .select("utid", "ts", "dur", "state", "censored", "excluded")
     )
     reasons = trace.sleeps.select(
@@ -110,10 +110,16 @@ def off_cpu(
             whole.len().alias("n"),
             whole.sum().alias("total"),
             whole.mean().alias("mean"),
-            *(_nearest_rank(whole, share) for share in shares),
+            whole.sort().alias("times"),
             whole.max().alias("max"),
             n_censored=pl.col("censored").sum(),
             n_excluded=pl.col("excluded").sum(),
+        )
+        .select(
+            *keys,
+            *("n", "total", "mean"),
+            *(_nearest_rank(pl.col("times"), share) for share in shares),
+            *("max", "n_censored", "n_excluded"),
         )
         .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
         .collect()
@@ -121,7 +127,7 @@ def off_cpu(
 
 
 def _nearest_rank(times: pl.Expr, share: Fraction) -> pl.Expr:
-    """The least of `times` that as many as `share` of them do not exceed."""
-    rank = (times.len().cast(pl.Int64) * share.numerator - 1) // share.denominator
+    """The least of `times`, lists in order, that as many as `share` of them do not exceed."""
+    rank = (times.list.len().cast(pl.Int64) * share.numerator - 1) // share.denominator
     name = f"p{100 * share.numerator / share.denominator:g}"
-    return times.sort().get(rank.clip(0), null_on_oob=True).alias(name)
+    return times.list.get(rank.clip(0), null_on_oob=True).alias(name)
