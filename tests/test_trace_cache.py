@@ -17,7 +17,7 @@ import pytest
 
 import schedscope as ss
 from schedscope import cache
-from schedscope.errors import StorageError, UsageError
+from schedscope.errors import FormatError, StorageError, UsageError
 
 
 class Converter:
@@ -324,3 +324,15 @@ def test_an_empty_folder_is_no_source(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(StorageError, match="empty folder"):
         cache.find_or_build(empty, Converter(empty))
+
+
+@pytest.mark.parametrize("act", [ss.open, ss.convert])
+def test_a_folder_that_is_no_capture_is_refused_before_its_files_are_looked_at(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    monkeypatch.setattr(cache, "_stat", lambda source: pytest.fail(f"looked at all of {source}"))
+    with pytest.raises(FormatError, match="home is a folder, but not a capture"):
+        act(tmp_path / "home")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

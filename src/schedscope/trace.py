@@ -348,6 +348,7 @@ def open(
             return Trace.from_tables(*tables.read(source))
     if (source / _cache.ABOUT).is_file():
         return Trace.read(source)
+    _refuse_strange(source)
     folder = _cache.find_or_build(
         source,
         _converter(source, options, progress),
@@ -376,6 +377,14 @@ def _existing(path: str | os.PathLike[str]) -> Path:
         # To open a pipe nobody writes to would wait for ever.
         raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")
     return source
+
+
+def _refuse_strange(source: Path) -> None:
+    """Raises for a folder that is no capture, before all of its files are looked at."""
+    if source.is_dir():
+        from schedscope import _native
+
+        _native.recognise(str(source))
 
 
 def read_tables(
@@ -426,6 +435,7 @@ def convert(
         Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
     )
     _cache.free_target(target, force)
+    _refuse_strange(source)
     _cache.build(source, target, _converter(source, options, progress), replace=force)
     return Trace.read(target)
 
