@@ -413,6 +413,60 @@ def test_times_add_up_on_recordings(name: str, tmp_path: Path) -> None:
     assert len(ss.interactivity_sentences(frame)) == frame.height
 
 
+# A second way to ULE's score, from sched_ule.c of FreeBSD 14 alone: sched_interact_update and
+# sched_interact_score, with hz 1000, stathz 127 and a tick as 1 << 10.
+HISTORY = 5_000 << 10
+
+
+def scaled(run: int, slept: int) -> tuple[int, int]:
+    """Both sums after either has grown."""
+    if run + slept < HISTORY:
+        return run, slept
+    if run + slept > 2 * HISTORY:
+        return (HISTORY, 1) if run > slept else (1, HISTORY)
+    if run + slept > HISTORY // 5 * 6:
+        return run // 2, slept // 2
+    return run // 5 * 4, slept // 5 * 4
+
+
+def ule_score(life: pl.DataFrame, nice: int) -> int:
+    """The score at the end of one thread's states, for one that nobody forked."""
+    run = slept = owed = 0
+    for ts, dur, state, end in life.select("ts", "dur", "state", "end").iter_rows():
+        if state == "running":
+            owed += dur * 127
+            for _ in range(owed // SECOND):
+                run, slept = scaled(run + (1_000 << 10) // 127, slept)
+            owed %= SECOND
+        elif state in ("sleeping", "blocked", "stopped", "parked") and end == "woken":
+            run, slept = scaled(run, slept + (((ts + dur) // MS - ts // MS) << 10))
+    return max(0, nice + (50 if run >= slept else run // max(1, slept // 50)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["linux-bpftrace.capture", "linux-ftrace-mixed.capture", "perfetto-compact.pftrace"],
+)
+def test_scores_of_recordings_are_those_of_the_source(name: str, tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / name, cache=tmp_path)
+    threads = trace.threads.collect()
+    # Without fork and exit, which hand history on.
+    alone = threads.filter(
+        pl.col("start_ts").is_null(), ~pl.col("utid").is_in(threads["parent_utid"].implode())
+    )
+    asked = ss.interactivity(trace).drop_nulls("score").join(alone, on="utid", how="semi")
+    lives = trace.states.sort("ts").collect().partition_by("utid", as_dict=True)
+    prios = dict(threads.select("utid", "prio").iter_rows())
+    scores = []
+    for utid, score in asked.select("utid", "score").iter_rows():
+        prio = prios[utid] or 0
+        nice = prio - 120 if 100 <= prio < 140 and trace.info["os"] == "Linux" else 0
+        assert score == ule_score(lives[utid,], nice), utid
+        scores.append(score)
+    assert len(scores) >= 4
+    assert len(set(scores)) > 1
+
+
 # -- refusals, the command, the figure -------------------------------------------------
 
 
