@@ -19,6 +19,8 @@ import schedscope as ss
 from schedscope import cache
 from schedscope.errors import FormatError, StorageError, UsageError
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
 
 class Converter:
     """Writes the source's text into the folder, and counts how often."""
@@ -336,3 +338,13 @@ def test_a_folder_that_is_no_capture_is_refused_before_its_files_are_looked_at(
     with pytest.raises(FormatError, match="home is a folder, but not a capture"):
         act(tmp_path / "home")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_what_stdin_is_read_from_keeps_its_own_name(tmp_path: Path) -> None:
+    capture = tmp_path / "yield.dat"
+    shutil.copyfile(FIXTURES / "linux-trace-cmd-yield.dat", capture)
+    program = "import schedscope as ss; t = ss.open('/dev/stdin'); print(t.name, t.path)"
+    with capture.open("rb") as stdin:
+        words = [sys.executable, "-c", program]
+        done = subprocess.run(words, stdin=stdin, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["yield.dat", str(tmp_path / "yield.dat.sched")]

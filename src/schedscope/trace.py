@@ -376,6 +376,10 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         # To open a pipe nobody writes to would wait for ever.
         raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")
+    if source.absolute().parts[1:2] in (("dev",), ("proc",)):
+        # /dev/stdin behind a `<`: the file has a name of its own, and what is kept lies beside it.
+        named = source.resolve()
+        return named if named.exists() else source
     return source
 
 
