@@ -17,6 +17,9 @@ NAME = "report"
 HELP = "write a self-contained HTML page about a trace"
 EXAMPLE = "  schedscope report web.capture -o web.html"
 
+_HELD = 8_000_000
+"""Waits that are kept in memory, 600 MB; of more, each answer reads its columns again."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope report`."""
@@ -45,8 +48,12 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(f"{stem}.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+    trace = _options.open_input(args)
+    import polars as pl
+
     # A dozen answers are read from the ledger, and others in one reading of the states.
-    trace = _options.open_input(args).in_memory("waits")
+    if trace.waits.select(pl.len()).collect().item() <= _HELD:
+        trace = trace.in_memory("waits")
     from schedscope.analysis.diagnosis import diagnosis
     from schedscope.analysis.occupancy import reading_once
     from schedscope.analysis.once import once
