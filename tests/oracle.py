@@ -52,6 +52,13 @@ class Oracle:
     waits: list[Row] = field(default_factory=list)
     losses: list[Row] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
+    # CPUs a thread may use, where not all.
+    masks: dict[int, set[int]] = field(default_factory=dict)
+    # (cpu, begin, end): any event, or switches alone, may be missing there.
+    lost: list[tuple[int, int, int]] = field(default_factory=list)
+    broken: list[tuple[int, int, int]] = field(default_factory=list)
+    has_waking: bool = False
+    moves_recorded: bool = False
 
     # -- what the rules are made of ------------------------------------------------
 
@@ -110,6 +117,8 @@ class Oracle:
             "waker_cpu": None,
             "prev_cpu": thread.last_cpu,
             "queue_cpu": None,
+            "begun_before": False,
+            "may_be_woken": False,
         } | facts
         thread.waker = thread.wait["waker_utid"]
         self.become(thread, "runnable", thread.wait["queue_cpu"])
@@ -123,16 +132,19 @@ class Oracle:
         self.counters["waits"] += 1
         self.counters["right_censored"] += censored == "right"
         ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
+        seen = not wait.pop("begun_before")
+        wait.pop("may_be_woken")
         self.waits.append(
             wait
             | {
+                "ts_ready": ready if seen else None,
                 "ts_run": run,
                 "cpu": cpu,
                 "prio": thread.prio,
-                "placement": None if enqueued is None else enqueued - ready,
+                "placement": enqueued - ready if seen and enqueued is not None else None,
                 "queue": None if enqueued is None or run is None else run - enqueued,
-                "wait": until - ready,
-                "censored": censored,
+                "wait": until - ready if seen else None,
+                "censored": censored if seen else {"none": "left", "right": "both"}[censored],
             }
         )
 
@@ -142,6 +154,7 @@ class Oracle:
         self.open_wait(thread, "unknown", t)
         assert thread.wait is not None
         row = thread.wait | {"ts_run": t, "cpu": cpu, "prio": thread.prio, "censored": "left"}
+        del row["begun_before"], row["may_be_woken"]
         self.waits.append(row | {"ts_ready": None, "placement": None, "queue": None, "wait": None})
         thread.wait = None
 
@@ -167,6 +180,37 @@ class Oracle:
             self.counters["unseen_switch_ins"] += 1
             self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
             self.become(thread, "unknown", thread.cpu)
+
+    def settle(self, thread: Thread, t: int, stayed_on: int | None = None) -> None:
+        """Rule Doubt: from the first instant at which it may have run unseen, it is unknown."""
+        if thread.state in ("running", "unknown"):
+            return
+        cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
+        queued = thread.state == "runnable"
+        if (
+            queued
+            and stayed_on is not None
+            and stayed_on == thread.cpu
+            and self.moves_recorded
+            and not thread.wait["begun_before"]
+        ):
+            cpus = {stayed_on}
+        holes = [hole for hole in self.lost + queued * self.broken if hole[0] in cpus]
+        doubts = [
+            max(begin, thread.since)
+            for _, begin, end in holes
+            if max(end, begin + 1) > thread.since and max(begin, thread.since) < t
+        ]
+        if doubts:
+            self.close(thread, min(doubts), "lost")
+            until = max(min(doubts), thread.wait["ts_ready"]) if thread.wait else 0
+            self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
+            self.become(thread, "unknown", thread.cpu)
+
+    def ran(self, utid: int, c: int) -> None:
+        """A mask that forbids what was seen is out of date."""
+        if c not in self.masks.get(utid, {c}):
+            del self.masks[utid]
 
     def out_of_sight(self, cpu: Cpu, c: int) -> None:
         """The CPU's current thread left it at some time after it was confirmed there."""
@@ -195,11 +239,14 @@ class Oracle:
         self.become(thread, "running", c)
         thread.pending = None
         thread.last_cpu, thread.last_event, thread.yielded = c, t, False
+        self.ran(thread.utid, c)
 
     # -- the rules -------------------------------------------------------------------
 
     def switch(self, t: int, e: Row) -> None:
         c, cpu = e["cpu"], self.cpu(e["cpu"])
+        if not self.idle(e["prev_utid"]):
+            self.seen(e["prev_utid"], t, e["prev_prio"])
         self.leave_behind(cpu, c, e["prev_utid"], t)
         if not self.idle(e["prev_utid"]):
             self.switch_out(self.seen(e["prev_utid"], t, e["prev_prio"]), c, t, e)
@@ -211,8 +258,11 @@ class Oracle:
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
         """The chain is broken: `c` runs another thread than the one we believed."""
+        if not self.idle(prev) and cpu.current != prev:
+            self.settle(self.seen(prev, t), t)
         if cpu.current is None or cpu.current == prev:
             return
+        self.broken.append((c, cpu.confirmed, t))
         self.out_of_sight(cpu, c)
         self.counters["chain_breaks"] += 1
         self.losses.append(
@@ -238,13 +288,15 @@ class Oracle:
             self.drop_pending(thread)
             voluntary = e["preempted"] is False or thread.yielded
             cause = "yield" if voluntary else "preempt"
-            self.open_wait(thread, cause, t, ts_enqueued=t, queue_cpu=c)
+            inside = e["preempted"] is True
+            self.open_wait(thread, cause, t, ts_enqueued=t, queue_cpu=c, may_be_woken=inside)
         else:
             self.become(thread, "unknown" if state == "running" else state, c)
         thread.last_event, thread.yielded = t, False
 
     def switch_in(self, thread: Thread, c: int, t: int) -> None:
         self.counters["switch_ins"] += 1
+        self.settle(thread, t, c)
         if thread.state == "running":
             self.found(thread)
         if thread.state in AT_REST and thread.pending:
@@ -265,6 +317,7 @@ class Oracle:
         if self.idle(e["utid"]):
             return
         thread = self.seen(e["utid"], t, e["prio"])
+        self.settle(thread, t, self.still_queued(thread, e))
         facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
         if e["kind"] == "waking":
             self.waking(thread, t, facts)
@@ -272,13 +325,26 @@ class Oracle:
             self.enqueued(thread, t, facts, "new" if e["kind"] == "new" else "wake")
         thread.last_event = t
 
+    def still_queued(self, thread: Thread, e: Row) -> int | None:
+        """The queue that a wake shows the thread to wait on still, as it did before."""
+        if thread.wait is None:
+            return None
+        if e["kind"] == "waking" and thread.wait["may_be_woken"]:
+            return thread.cpu
+        if e["kind"] == "enqueued" and thread.wait["ts_enqueued"] is None:
+            return e["target_cpu"]
+        return None
+
     def waking(self, thread: Thread, t: int, facts: Row) -> None:
         if thread.state == "running":
             self.drop_pending(thread)
             thread.pending = facts | {"ts_waking": t}
-        elif thread.state == "runnable":
+        elif thread.state == "runnable" and (thread.wait["may_be_woken"] or not self.has_waking):
             self.counters["spurious_wakeups"] += 1
+            thread.wait["may_be_woken"] = False
         else:
+            if thread.state == "runnable":  # rule Woken again
+                self.found(thread)
             self.drop_pending(thread)
             self.close(thread, t, "woken")
             self.open_wait(thread, "wake", t, ts_waking=t, **facts)
@@ -292,7 +358,8 @@ class Oracle:
         elif thread.state != "runnable":
             self.drop_pending(thread)
             self.close(thread, t, "woken")
-            self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
+            begun_before = self.has_waking and cause == "wake"
+            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=begun_before, **facts)
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
@@ -300,9 +367,11 @@ class Oracle:
             self.counters["spurious_wakeups"] += 1
 
     def migration(self, t: int, e: Row) -> None:
+        self.moves_recorded = True
         if self.idle(e["utid"]):
             return
         thread = self.seen(e["utid"], t)
+        self.settle(thread, t, e["from_cpu"])
         if thread.state == "runnable":
             if thread.wait["ts_enqueued"] is not None:
                 self.close(thread, t, "switched")
@@ -320,23 +389,22 @@ class Oracle:
         if e["reason"] == "chain_break":
             return  # of an earlier reconstruction: found anew
         self.losses.append(e)
-        for c, cpu in self.cpus.items():
-            if e["cpu"] in (c, None):
-                if cpu.current is not None and self.idle(cpu.current):
-                    self.close_idle(cpu, c, t, "lost")
-                cpu.current = None
-        for thread in self.threads.values():
-            concerned = e["cpu"] is None or thread.cpu in (e["cpu"], None)
-            if concerned and thread.state != "unknown":
-                self.close(thread, t, "lost")
-                self.end_wait(thread, run=None, cpu=None, until=t, censored="right")
-                self.become(thread, "unknown", thread.cpu)
+        for c in range(self.ncpu) if e["cpu"] is None else [e["cpu"]]:
+            self.lost.append((c, t, e["ts_end"]))
+            cpu = self.cpu(c)
+            if cpu.current is not None and self.idle(cpu.current):
+                self.close_idle(cpu, c, t, "lost")
+            elif cpu.current is not None:
+                self.close(self.threads[cpu.current], t, "lost")
+                self.become(self.threads[cpu.current], "unknown", c)
+            cpu.current = None
 
     def end_of_window(self, w: int) -> None:
         for c, cpu in self.cpus.items():
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, w, "window")
         for thread in self.threads.values():
+            self.settle(thread, w + 1)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
 
@@ -384,6 +452,10 @@ def reconstruct(
 ) -> dict[str, Any]:
     """The same answer as `_native.reconstruct`, with frames for tables."""
     oracle = Oracle(ncpu)
+    kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
+    oracle.has_waking = "waking" in list(kinds)
+    if "threads" in tables:
+        oracle.masks = _masks(tables["threads"], ncpu)
     rules = {
         "switches": oracle.switch,
         "wakeups": oracle.wakeup,
@@ -398,6 +470,18 @@ def reconstruct(
     oracle.end_of_window(max(ends, default=0))
     rows = {"states": oracle.states, "waits": oracle.waits, "losses": oracle.losses}
     return {name: _frame(name, rows[name]) for name in rows} | {"counters": oracle.counters}
+
+
+def _masks(threads: pl.DataFrame, ncpu: int) -> dict[int, set[int]]:
+    masks = {}
+    for utid, affinity in threads.select("utid", "affinity").iter_rows():
+        allowed = set()
+        for part in (affinity or f"0-{ncpu}").split(","):
+            first, _, last = part.partition("-")
+            allowed |= set(range(int(first), int(last or first) + 1))
+        if allowed & set(range(ncpu)) and not allowed >= set(range(ncpu)):
+            masks[utid] = allowed
+    return masks
 
 
 def _frame(name: str, rows: list[Row]) -> pl.DataFrame:

@@ -26,6 +26,7 @@ pub struct Pipeline<'a, S: Store> {
     facts_only: bool,
     ncpu: u16,
     linux: bool,
+    has_waking: bool,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -80,6 +81,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             facts_only: false,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
+            has_waking: info.has_waking,
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -127,8 +129,15 @@ impl<'a, S: Store> Pipeline<'a, S> {
             return None;
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
+        let (has_waking, identity) = (self.has_waking, &self.identity);
         Some(self.reconstruction.get_or_insert_with(|| {
-            let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)));
+            let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
+                .expecting_waking(has_waking);
+            for utid in u32::from(ncpu)..identity.len() {
+                if let Some(cpus) = identity.affinity(utid) {
+                    new.allow(utid, cpus);
+                }
+            }
             if only.is_some_and(|names| !wanted(names, States::NAME)) {
                 new.states.turn_off();
             }
@@ -312,7 +321,12 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 same_process,
             } => {
                 self.at(ts);
-                self.identity.fork(ts, parent, child, same_process);
+                let child = self.identity.fork(ts, parent, child, same_process);
+                if let (Some(utid), Some(reconstruction)) = (child, &mut self.reconstruction)
+                    && let Some(cpus) = self.identity.affinity(utid)
+                {
+                    reconstruction.allow(utid, cpus);
+                }
             }
             Event::Exec { ts, tid, old_tid } => {
                 self.at(ts);

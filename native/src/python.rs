@@ -12,6 +12,7 @@ use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::decode::{self, Options};
 use crate::error::{Error, Result};
 use crate::export::perfetto;
+use crate::model::event::WakeKind;
 use crate::model::tables::{self, Table, schemas};
 use crate::pipeline::Pipeline;
 use crate::reconstruct::facts::{self, Facts, TableIn};
@@ -145,7 +146,8 @@ fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)
 /// States, waits and losses of fact tables that already exist.
 ///
 /// `facts`: any of switches, wakeups, migrations, yields, losses, each an
-/// object with `__arrow_c_stream__`, in order of time. `window` defaults to
+/// object with `__arrow_c_stream__`, in order of time; and `threads`, whose
+/// `affinity` says which CPUs a thread may use. `window` defaults to
 /// the first and last row. `chunk`: rows of output per batch.
 #[pyfunction]
 #[pyo3(signature = (facts, ncpu, window=None, chunk=None))]
@@ -169,6 +171,7 @@ pub fn reconstruct<'py>(
         read("yields")?,
         read("losses")?,
     );
+    let threads = read("threads")?;
     let (store, counters, cpus) = py.detach(|| -> Result<_> {
         let facts = Facts {
             switches: facts::switches(TableIn::new("switches", &switches))?,
@@ -195,7 +198,11 @@ pub fn reconstruct<'py>(
             (None, seen) => seen.unwrap_or((0, 0)),
         };
         let mut store = MemoryStore::default();
-        let mut reconstruction = Reconstructor::new(ncpu, begin);
+        let has_waking = facts.wakeups.iter().any(|row| row.kind == WakeKind::Waking);
+        let mut reconstruction = Reconstructor::new(ncpu, begin).expecting_waking(has_waking);
+        for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
+            reconstruction.allow(utid, &cpus);
+        }
         facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;
         reconstruction.finish(end);
         store.write(tables::States::NAME, reconstruction.states.take())?;

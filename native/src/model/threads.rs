@@ -190,9 +190,26 @@ impl Identity {
         self.find(tid).unwrap_or_else(|| self.make(tid))
     }
 
-    pub fn fork(&mut self, ts: i64, parent: &Party, child: &Party, same_process: Option<bool>) {
+    /// The list of CPUs that a thread may use, as far as it was recorded.
+    pub fn affinity(&self, utid: u32) -> Option<&str> {
+        self.records.get(utid as usize)?.affinity.as_deref()
+    }
+
+    /// How many there are so far, idle threads included.
+    pub fn len(&self) -> u32 {
+        self.records.len() as u32
+    }
+
+    /// The child's utid.
+    pub fn fork(
+        &mut self,
+        ts: i64,
+        parent: &Party,
+        child: &Party,
+        same_process: Option<bool>,
+    ) -> Option<u32> {
         if child.tid == 0 {
-            return;
+            return None;
         }
         // Two events may tell of one birth (sched_process_fork, task_newtask);
         // and a recorder may announce tids of its own that are yet to be born.
@@ -237,6 +254,7 @@ impl Identity {
         sight.prio = sight.prio.or(child.prio);
         record.affinity = record.affinity.take().or(parent_affinity);
         record.known_class = record.known_class.or(parent_class);
+        Some(utid)
     }
 
     pub fn exec(&mut self, tid: u32, old_tid: u32) {

@@ -353,6 +353,19 @@ pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
     ))
 }
 
+/// The lists of CPUs that threads may use, by utid.
+pub fn affinities(threads: &TableIn<'_>) -> Result<Vec<(u32, String)>> {
+    let (utids, lists) = (threads.ints("utid")?, threads.texts("affinity")?);
+    let mut known = Vec::new();
+    for (row, list) in lists.into_iter().enumerate() {
+        if let Some(list) = list {
+            let utid = utids.get(threads, "utid", row)?;
+            known.push((threads.required(utid, "utid", row)?, list));
+        }
+    }
+    Ok(known)
+}
+
 /// Must this wakeup have come before the switch of the same instant? It is of the
 /// thread that the switch brings in, or raised by the one that it takes off that CPU.
 pub fn comes_before(wakeup: &Wakeup, switch: &Switch) -> bool {

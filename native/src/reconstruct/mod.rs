@@ -6,6 +6,7 @@
 //! grows with threads and CPUs only; rows leave as soon as they are known.
 
 pub mod facts;
+mod holes;
 mod thread;
 
 use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
@@ -13,6 +14,7 @@ use crate::model::tables::{
     Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
 };
 use crate::touch::touch;
+use holes::Holes;
 use thread::{OpenWait, PendingWake, Thread};
 
 /// No thread.
@@ -66,6 +68,9 @@ pub struct Reconstructor {
     begin: i64,
     cpus: Vec<CpuTotals>,
     threads: Vec<Thread>,
+    holes: Holes,
+    /// Every wakeup has its `waking`: one without had an earlier one, unseen.
+    expects_waking: bool,
     pub states: States,
     pub waits: Waits,
     losses: Vec<Loss>,
@@ -91,11 +96,25 @@ impl Reconstructor {
             begin,
             cpus: vec![cpu; usize::from(ncpu)],
             threads: Vec::new(),
+            holes: Holes::new(u32::from(ncpu)),
+            expects_waking: false,
             states: States::default(),
             waits: Waits::default(),
             losses: Vec::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// The source records the `waking` of every wakeup.
+    #[must_use]
+    pub fn expecting_waking(mut self, expected: bool) -> Self {
+        self.expects_waking = expected;
+        self
+    }
+
+    /// The CPUs that a thread may use, as a list (`0-3,8`).
+    pub fn allow(&mut self, utid: u32, list: &str) {
+        self.holes.allow(utid, list);
     }
 
     /// Whether a thread would have to be woken before it can be switched in.
@@ -214,12 +233,18 @@ impl Reconstructor {
         if censored == Censored::Right {
             self.counters.right_censored += 1;
         }
+        let censored = match censored {
+            Censored::None if wait.begun_before => Censored::Left,
+            Censored::Right if wait.begun_before => Censored::Both,
+            seen => seen,
+        };
+        let ts_ready = (!wait.begun_before).then_some(wait.ts_ready);
         self.counters.waits += 1;
         self.waits.push(Wait {
             utid,
             cause: wait.cause,
             ts_waking: wait.ts_waking,
-            ts_ready: Some(wait.ts_ready),
+            ts_ready,
             ts_enqueued: wait.ts_enqueued,
             ts_run,
             waker_utid: wait.waker,
@@ -228,12 +253,15 @@ impl Reconstructor {
             queue_cpu: wait.queue_cpu,
             cpu: if ts_run.is_some() { thread.cpu } else { None },
             prio: thread.prio,
-            placement: wait.ts_enqueued.map(|enqueued| enqueued - wait.ts_ready),
+            placement: match (wait.ts_enqueued, ts_ready) {
+                (Some(enqueued), Some(ready)) => Some(enqueued - ready),
+                _ => None,
+            },
             queue: match (ts_run, wait.ts_enqueued) {
                 (Some(run), Some(enqueued)) => Some(run - enqueued),
                 _ => None,
             },
-            wait: Some(until - wait.ts_ready),
+            wait: ts_ready.map(|ready| until - ready),
             censored,
         });
     }
@@ -305,6 +333,43 @@ impl Reconstructor {
         }
     }
 
+    /// Rule Doubt, before an event of the thread at `t`: if it may have run unseen
+    /// since its last one, it is `unknown` from the first such instant on. `stayed_on`:
+    /// the CPU whose queue the event names as the one it is still on.
+    #[inline]
+    fn settle(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
+        if !self.holes.none_after(self.threads[utid as usize].since) {
+            self.doubt(utid, t, stayed_on);
+        }
+    }
+
+    #[cold]
+    fn doubt(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
+        let thread = &self.threads[utid as usize];
+        let since = thread.since;
+        let doubt = match (thread.state, stayed_on) {
+            (State::Running | State::Unknown, _) => None,
+            (State::Runnable, Some(queue))
+                if thread.cpu == stayed_on
+                    && self.holes.moves_recorded()
+                    && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
+            {
+                self.holes.doubt_of_queued(queue, since, t)
+            }
+            (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
+            _ => self.holes.doubt_of_absent(utid, since, t),
+        };
+        let Some(from) = doubt else { return };
+        self.close(utid, from, End::Lost);
+        let thread = &mut self.threads[utid as usize];
+        thread.since = from;
+        thread.forget();
+        if let Some(wait) = thread.wait.take() {
+            let until = from.max(wait.ts_ready);
+            self.write_wait(utid, &wait, None, until, Censored::Right);
+        }
+    }
+
     /// Rule Evidence: `utid` is on `cpu` at `t`. True if it was known to be.
     fn seen_on(&mut self, cpu: u16, utid: u32, t: i64) -> bool {
         let totals = &mut self.cpus[usize::from(cpu)];
@@ -312,10 +377,17 @@ impl Reconstructor {
             totals.confirmed = t;
             return true;
         }
-        if totals.current != NOBODY {
+        let known = totals.current != NOBODY;
+        if !self.is_idle(utid) {
+            self.thread(utid, t);
+            self.settle(utid, t, None);
+        }
+        if known {
+            let totals = &self.cpus[usize::from(cpu)];
             let ts_begin = totals.confirmed;
             self.lose_current(cpu);
             self.counters.chain_breaks += 1;
+            self.holes.break_chain(cpu, ts_begin, t);
             self.losses.push(Loss {
                 cpu: Some(cpu),
                 ts_begin,
@@ -325,7 +397,6 @@ impl Reconstructor {
             });
         }
         if !self.is_idle(utid) {
-            self.thread(utid, t);
             self.unseat(utid);
         }
         false
@@ -362,6 +433,7 @@ impl Reconstructor {
         if !self.is_idle(utid) {
             self.close(utid, t, End::Switched);
             self.threads[utid as usize].run(cpu, t);
+            self.holes.ran(utid, cpu);
         }
     }
 
@@ -433,6 +505,8 @@ impl Reconstructor {
                     waker_cpu: None,
                     prev_cpu: Some(row.cpu),
                     queue_cpu: Some(row.cpu),
+                    begun_before: false,
+                    may_be_woken: row.preempted == Some(true),
                 });
             }
             // Nobody runs off a CPU; and a wake says nothing about a state
@@ -452,6 +526,8 @@ impl Reconstructor {
         if row.next_prio.is_some() {
             thread.prio = row.next_prio;
         }
+        self.settle(utid, t, Some(row.cpu));
+        let thread = &self.threads[utid as usize];
         if thread.state == State::Running {
             self.unseat(utid);
         }
@@ -492,6 +568,7 @@ impl Reconstructor {
             }
         }
         self.threads[utid as usize].run(row.cpu, t);
+        self.holes.ran(utid, row.cpu);
     }
 
     pub fn wakeup(&mut self, row: &Wakeup) {
@@ -506,6 +583,12 @@ impl Reconstructor {
         if row.prio.is_some() {
             thread.prio = row.prio;
         }
+        let stayed_on = self.still_queued(utid, row);
+        self.settle(utid, t, stayed_on);
+        if row.kind == WakeKind::Waking {
+            self.woken_again(utid);
+        }
+        let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
         match (row.kind, thread.state) {
             (WakeKind::Waking, State::Running) => {
@@ -558,6 +641,8 @@ impl Reconstructor {
                     waker_cpu: Some(row.cpu),
                     prev_cpu: thread.last_cpu,
                     queue_cpu: row.target_cpu,
+                    begun_before: self.expects_waking && kind == WakeKind::Enqueued,
+                    may_be_woken: false,
                 };
                 self.counters.spurious_wakeups += u64::from(spurious);
                 self.close(utid, t, End::Woken);
@@ -570,12 +655,40 @@ impl Reconstructor {
         }
     }
 
+    /// The queue that a wake of a waiting thread shows it to be on still: its
+    /// `waking` named that CPU, or a migration since, and now it is enqueued there.
+    fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
+        let thread = &self.threads[utid as usize];
+        let wait = thread.wait.as_ref()?;
+        match row.kind {
+            WakeKind::Waking if wait.may_be_woken => thread.cpu,
+            WakeKind::Enqueued if wait.ts_enqueued.is_none() => row.target_cpu,
+            _ => None,
+        }
+    }
+
+    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
+    /// every `waking` raises none for it; so it ran, unseen, and slept again.
+    fn woken_again(&mut self, utid: u32) {
+        let thread = &mut self.threads[utid as usize];
+        match &mut thread.wait {
+            Some(wait) if wait.may_be_woken => wait.may_be_woken = false,
+            Some(_) if self.expects_waking && thread.state == State::Runnable => {
+                self.unseat(utid);
+            }
+            _ => {}
+        }
+    }
+
     pub fn migrate(&mut self, row: &Migration) {
+        self.holes.moved();
         if self.is_idle(row.utid) {
             return;
         }
         let (utid, t) = (row.utid, row.ts);
-        let thread = self.thread(utid, t);
+        self.thread(utid, t);
+        self.settle(utid, t, row.from_cpu);
+        let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
         match thread.state {
             State::Running => {}
@@ -621,28 +734,9 @@ impl Reconstructor {
             if current != NOBODY && current >= self.ncpu {
                 self.threads[current as usize].forget();
             }
-        }
-        for utid in self.ncpu..self.threads.len() as u32 {
-            let thread = &self.threads[utid as usize];
-            let concerned = row.cpu.is_none() || thread.cpu.is_none() || thread.cpu == row.cpu;
-            if thread.born && concerned && !matches!(thread.state, State::Running | State::Unknown)
-            {
-                self.lose(utid, row.ts_begin);
-            }
+            self.holes.lose(index, row.ts_begin, row.ts_end);
         }
         self.losses.push(row.clone());
-    }
-
-    /// The thread's life goes out of sight at `ts`.
-    fn lose(&mut self, utid: u32, ts: i64) {
-        let ts = ts.max(self.threads[utid as usize].since);
-        self.close(utid, ts, End::Lost);
-        let thread = &mut self.threads[utid as usize];
-        thread.since = ts;
-        thread.forget();
-        if let Some(wait) = thread.wait.take() {
-            self.write_wait(utid, &wait, None, ts.max(wait.ts_ready), Censored::Right);
-        }
     }
 
     /// Closes everything that is still open at the end of the window.
@@ -655,6 +749,8 @@ impl Reconstructor {
             if !self.threads[utid as usize].born {
                 continue;
             }
+            // A hole that begins with the window's end is none for the past.
+            self.settle(utid, end.saturating_add(1), None);
             self.close(utid, end, End::Window);
             if let Some(wait) = self.threads[utid as usize].wait.take() {
                 self.write_wait(utid, &wait, None, end.max(wait.ts_ready), Censored::Right);

@@ -13,6 +13,11 @@ pub struct OpenWait {
     pub waker_cpu: Option<u16>,
     pub prev_cpu: Option<u16>,
     pub queue_cpu: Option<u16>,
+    /// Its first step, the `waking`, was not seen.
+    pub begun_before: bool,
+    /// The thread left its CPU preempted inside the kernel, perhaps on its way to
+    /// sleep: the next wake may well be raised while it is runnable.
+    pub may_be_woken: bool,
 }
 
 /// A waking raised while the thread was still running: either spurious, or
@@ -103,6 +108,8 @@ impl Thread {
             waker_cpu: wake.waker_cpu,
             prev_cpu: self.last_cpu,
             queue_cpu: wake.target_cpu,
+            begun_before: false,
+            may_be_woken: false,
         }
     }
 }

@@ -1,0 +1,227 @@
+//! Where events may be missing, and which threads may have run there unseen.
+//!
+//! Rule Doubt of docs/trace-model.md. What is stored grows with the holes of the
+//! trace, as its table of losses does.
+
+/// Intervals `[begin, end)`, disjoint and in order of time.
+#[derive(Debug, Default, Clone)]
+struct Spans(Vec<(i64, i64)>);
+
+impl Spans {
+    /// An interval without length still holds its one instant.
+    fn add(&mut self, begin: i64, end: i64) {
+        let end = end.max(begin.saturating_add(1));
+        let from = self.0.partition_point(|span| span.1 < begin);
+        let to = self.0.partition_point(|span| span.0 <= end);
+        if from == to {
+            self.0.insert(from, (begin, end));
+        } else {
+            let joined = (begin.min(self.0[from].0), end.max(self.0[to - 1].1));
+            self.0.splice(from..to, [joined]);
+        }
+    }
+
+    fn last_end(&self) -> i64 {
+        self.0.last().map_or(i64::MIN, |span| span.1)
+    }
+
+    /// The first instant of `[since, until)` inside one of the intervals.
+    fn first_in(&self, since: i64, until: i64) -> Option<i64> {
+        let at = self.0.partition_point(|span| span.1 <= since);
+        let begin = self.0.get(at)?.0.max(since);
+        (begin < until).then_some(begin)
+    }
+}
+
+/// CPUs that a thread may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mask(Box<[u64]>);
+
+impl Mask {
+    /// From a list such as `0-3,8`; None if it is no such list, or allows all CPUs.
+    fn parse(list: &str, ncpu: u32) -> Option<Self> {
+        let mut words = vec![0; ncpu.div_ceil(64) as usize];
+        for part in list.trim().split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            for cpu in first..last.saturating_add(1).min(ncpu) {
+                words[cpu as usize / 64] |= 1 << (cpu % 64);
+            }
+        }
+        let mask = Self(words.into());
+        let allowed = mask.cpus().count() as u32;
+        (0 < allowed && allowed < ncpu).then_some(mask)
+    }
+
+    fn has(&self, cpu: u16) -> bool {
+        let word = self.0.get(usize::from(cpu) / 64);
+        word.is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = usize> {
+        let words = self.0.iter().enumerate();
+        words.flat_map(|(at, word)| (0..64).filter_map(move |bit| {
+            (word >> bit & 1 == 1).then_some(at * 64 + bit)
+        }))
+    }
+}
+
+/// The holes of every CPU.
+pub struct Holes {
+    /// Where any event may be missing, by CPU.
+    lost: Vec<Spans>,
+    /// The same of all CPUs together.
+    lost_anywhere: Spans,
+    /// Where switches alone are missing: broken chains, by CPU.
+    broken: Vec<Spans>,
+    /// When the last broken chain of any CPU was whole again.
+    broken_until: i64,
+    /// By utid; None: every CPU.
+    masks: Vec<Option<Mask>>,
+    /// The trace has migrations: who is queued on one CPU does not run on
+    /// another without one.
+    moves_recorded: bool,
+}
+
+impl Holes {
+    pub fn new(ncpu: u32) -> Self {
+        Self {
+            lost: vec![Spans::default(); ncpu as usize],
+            lost_anywhere: Spans::default(),
+            broken: vec![Spans::default(); ncpu as usize],
+            broken_until: i64::MIN,
+            masks: Vec::new(),
+            moves_recorded: false,
+        }
+    }
+
+    /// The CPUs that `utid` may use, as a list.
+    pub fn allow(&mut self, utid: u32, list: &str) {
+        if let Some(mask) = Mask::parse(list, self.lost.len() as u32) {
+            self.set(utid, Some(mask));
+        }
+    }
+
+    fn set(&mut self, utid: u32, mask: Option<Mask>) {
+        let index = utid as usize;
+        if index >= self.masks.len() {
+            self.masks.resize(index + 1, None);
+        }
+        self.masks[index] = mask;
+    }
+
+    fn mask(&self, utid: u32) -> Option<&Mask> {
+        self.masks.get(utid as usize)?.as_ref()
+    }
+
+    /// The thread ran on `cpu`: a mask that forbids it is out of date.
+    #[inline]
+    pub fn ran(&mut self, utid: u32, cpu: u16) {
+        if self.mask(utid).is_some_and(|mask| !mask.has(cpu)) {
+            self.set(utid, None);
+        }
+    }
+
+    pub fn moved(&mut self) {
+        self.moves_recorded = true;
+    }
+
+    /// Any event of `cpu` may be missing in `[begin, end)`.
+    pub fn lose(&mut self, cpu: usize, begin: i64, end: i64) {
+        self.lost[cpu].add(begin, end);
+        self.lost_anywhere.add(begin, end);
+    }
+
+    /// At least one switch of `cpu` is missing in `[begin, end)`.
+    pub fn break_chain(&mut self, cpu: u16, begin: i64, end: i64) {
+        self.broken[usize::from(cpu)].add(begin, end);
+        self.broken_until = self.broken_until.max(end.max(begin.saturating_add(1)));
+    }
+
+    /// No hole reaches beyond `since`: nobody who has not moved since can be in doubt.
+    #[inline]
+    pub fn none_after(&self, since: i64) -> bool {
+        self.lost_anywhere.last_end() <= since && self.broken_until <= since
+    }
+
+    /// The first instant of `[since, until)` from which on `utid`, on no CPU, may
+    /// have run where events of a CPU that it may use are missing.
+    pub fn doubt_of_absent(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        match self.mask(utid) {
+            None => self.lost_anywhere.first_in(since, until),
+            Some(mask) => {
+                let holes = mask.cpus().filter_map(|cpu| self.lost[cpu].first_in(since, until));
+                holes.min()
+            }
+        }
+    }
+
+    /// The same of a thread on the queue of `queue`. As long as nothing tells that it
+    /// left that queue, only holes of that CPU may hide a run of it: to get to another
+    /// CPU and back it would have to be moved twice, unseen.
+    pub fn doubt_of_queued(&self, queue: u16, since: i64, until: i64) -> Option<i64> {
+        let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
+        let doubts = [first(&self.lost), first(&self.broken)];
+        doubts.into_iter().flatten().min()
+    }
+
+    /// The same of a thread that waits on a queue, nobody knows which: broken chains
+    /// count, for a missing switch alone may have put it on a CPU.
+    pub fn doubt_of_runnable(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        let first = |cpu: usize| self.broken[cpu].first_in(since, until);
+        let broken = match self.mask(utid) {
+            _ if self.broken_until <= since => None,
+            Some(mask) => mask.cpus().filter_map(first).min(),
+            None => (0..self.broken.len()).filter_map(first).min(),
+        };
+        let lost = self.doubt_of_absent(utid, since, until);
+        [broken, lost].into_iter().flatten().min()
+    }
+
+    pub fn moves_recorded(&self) -> bool {
+        self.moves_recorded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_join_where_they_touch() {
+        let mut spans = Spans::default();
+        for (begin, end) in [(10, 20), (40, 50), (60, 60), (20, 30), (45, 55), (0, 5)] {
+            spans.add(begin, end);
+        }
+        assert_eq!(spans.0, [(0, 5), (10, 30), (40, 55), (60, 61)]);
+        spans.add(4, 100);
+        assert_eq!(spans.0, [(0, 100)]);
+    }
+
+    #[test]
+    fn the_first_instant_inside() {
+        let mut spans = Spans::default();
+        spans.add(10, 20);
+        spans.add(30, 40);
+        assert_eq!(spans.first_in(0, 10), None);
+        assert_eq!(spans.first_in(0, 11), Some(10));
+        assert_eq!(spans.first_in(15, 16), Some(15));
+        assert_eq!(spans.first_in(20, 30), None);
+        assert_eq!(spans.first_in(20, 99), Some(30));
+        assert_eq!(spans.first_in(40, 99), None);
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        let has =
+            |list, ncpu| Mask::parse(list, ncpu).map(|mask| mask.cpus().collect::<Vec<_>>());
+        assert_eq!(has("0", 2), Some(vec![0]));
+        assert_eq!(has("1-2,65", 70), Some(vec![1, 2, 65]));
+        // All of them, none of them, and what is no list.
+        assert_eq!(has("0-1", 2), None);
+        assert_eq!(has("0-9", 2), None);
+        assert_eq!(has("5", 2), None);
+        assert_eq!(has("", 2), None);
+        assert_eq!(has("3-4294967295", 5), Some(vec![3, 4]));
+    }
+}
