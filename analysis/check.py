@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 WARN_RECORDER_SHARE = 0.05
 """Above this share of the running time, the recorder is its own customer."""
 
+WARN_DROPPED = 0.001
+"""A whole recording lacks no wakeup: above this share of them, events are being dropped."""
+
+_AFTER_SLEEP = "switch-ins after a sleep"
+
 MANY = 10
 """Switches to an idle thread without one from it that are no accident."""
 
@@ -31,9 +36,9 @@ def check(trace: Trace) -> pl.DataFrame:
 
     The first four are the sums of docs/trace-model.md, Conservation: they hold
     for every input, so anything found there is `violated`. The others are
-    `note` up to 1 % of what they concern and `warning` beyond; for the
-    recorder's own share of the running time the line is 5 %. Results count and
-    leave out what these rows report, so a note needs no action.
+    `note` up to 1 % of what they concern and `warning` beyond; for missing
+    wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.
+    Results count and leave out what these rows report, so a note needs no action.
     """
     tiles = tiling(trace)
     findings = [
@@ -45,6 +50,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _contradictions(trace),
         _unseen_switch_ins(trace),
         _missing_wakeups(trace),
+        _missing_wakings(trace),
         _spurious_wakeups(trace),
         _wakeups_without_enqueue(trace),
         _clock_inversions(trace),
@@ -198,10 +204,29 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = _number(trace.waits.filter(woken)) + found + own
-    text = of(found, total, "switch-in after a sleep", plural="switch-ins after a sleep")
+    text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
-    return part("missing wakeups", found, total, text)
+    return part("missing wakeups", found, total, text, warn=WARN_DROPPED)
+
+
+def _missing_wakings(trace: Trace) -> CheckRow:
+    """Enqueues whose `waking` was not seen; and what a wait is where there are none at all."""
+    if trace.info.get("os") == "FreeBSD":
+        return unanswered("missing wakings", "rows", "FreeBSD enqueues without them, too")
+    if not trace.info.get("has_waking", True):
+        text = "the trace has no `waking` events: waits begin when the thread is enqueued"
+        return unanswered("missing wakings", "rows", text)
+    wake = pl.col("cause").cast(pl.String) == "wake"
+    unseen = wake & pl.col("ts_ready").is_null() & pl.col("ts_enqueued").is_not_null()
+    found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
+    text = of(found, total, "wakeup", " have no `waking`")
+    row = part("missing wakings", found, total, text)
+    # A hole or an unseen run swallows the first step of what is woken across its end.
+    explained = (_counter(trace, "unseen_switch_ins") or 0) + _number(trace.losses)
+    if found - explained > WARN_DROPPED * total:
+        row.level = "warning"
+    return row
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int] | None:

@@ -142,8 +142,9 @@ class Faults:
         if self.phantoms:
             idle = duration(self.machine["dispatch"])
             sentences.append(
-                f"CPUs seem to have idled {idle} with a thread on their own queue: switches to"
-                " those threads were not recorded, and their waits are longer than they were."
+                f"CPUs were idle for {idle} with a thread on their own queue: either those threads"
+                " may be throttled by a cgroup quota, or switches to them were not recorded and"
+                " their waits were shorter than they look."
             )
         if not sentences:
             return
@@ -170,7 +171,7 @@ class Faults:
 
     def _starved(self) -> Iterator[Fault]:
         whole = once(starvation_summary, self.trace, by="all", threshold=self.threshold)
-        n, total, threads = whole.select("n", "total", "threads").row(0)
+        n, total, threads, unfinished = whole.select("n", "total", "threads", "n_censored").row(0)
         if not n:
             return
         rows = once(starvation, self.trace, threshold=self.threshold, top=EPISODES)
@@ -185,7 +186,8 @@ class Faults:
         first = rows.row(0, named=True)
         text = (
             f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
-            f" {duration(nanoseconds(self.threshold))} and more, {duration(total)} in all."
+            f" {duration(nanoseconds(self.threshold))} and more,"
+            f" {'at least ' if unfinished else ''}{duration(total)} in all."
             f" The longest: {first['story']}."
         )
         behind = (

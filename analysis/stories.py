@@ -45,7 +45,7 @@ def _story(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
             f" {duration(row['dur'])}: it waited {waited}"
         )
     else:
-        verb = f"waited {waited}" + (" and more" if open_end else "")
+        verb = f"waited {'at least ' if open_end else ''}{waited}"
     return f"{who}{prio} {verb}{_queue(row)}{_behind(row, second)}{_elsewhere(row)}"
 
 

@@ -106,7 +106,10 @@ def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
     tables["threads"] = _threads(tables, ncpu)
     window = given.get("window")
     facts = {name: tables[name] for name in FACTS if name in tables}
-    result = _native.reconstruct(facts, ncpu, tuple(window) if window else None)
+    if tables["threads"].height:
+        facts["threads"] = tables["threads"]
+    linux = given.get("os", "Linux") == "Linux"
+    result = _native.reconstruct(facts, ncpu, tuple(window) if window else None, linux=linux)
     tables |= {name: pl.DataFrame(result[name]) for name in ("states", "waits", "losses")}
     kinds = set(tables["wakeups"]["kind"].unique()) if "wakeups" in tables else set()
     info = {

@@ -152,10 +152,9 @@ class _Play:
         self.placing[who] = (waker, b % self.ncpu)
 
     def spurious(self, cpu: int, a: int, b: int) -> None:
-        """A wake of a thread that runs or already waits."""
-        awake = [*self.running, *self.queued]
-        if awake:
-            who = awake[a % len(awake)]
+        """A wake of a thread that runs: one that waits is awake, and no kernel wakes it."""
+        if self.running:
+            who = list(self.running)[a % len(self.running)]
             self.wakeup("waking", cpu, who, b % self.ncpu)
             self.now += b % 2 + self.step
             self.wakeup("enqueued", cpu, who, b % self.ncpu)

@@ -513,7 +513,12 @@ def test_migrations_are_the_kernels_reports_and_the_placements_at_fork(
     assert row["n_silent"] == row["n_elsewhere"] == 0
     assert row["n"] == row["n_reported"] + row["n_fork"] > 0
     moved = ss.migrations(trace).select("utid", "ts", "from_cpu", "to_cpu").rows()
-    assert set(moved) == told_moves(trace)
+    # Where a new thread waited across a hole, its first run is no first run for certain.
+    first = trace.waits.filter(pl.col("prev_cpu").is_null() & (pl.col("censored") == "left"))
+    unsure = set(first.select("utid", "ts_run").collect().rows())
+    told = {move for move in told_moves(trace) if move[:2] not in unsure}
+    assert set(moved) == told
+    assert len(told) > 0.9 * len(told_moves(trace))
     assert len(moved) == row["n"]
 
 

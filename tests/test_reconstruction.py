@@ -296,10 +296,13 @@ def test_a_pending_wake_of_a_preempted_thread_was_spurious(engine: Engine) -> No
     ) == lines(
         """
         A running@0 0..10 preempted
-        A runnable@0 10..100 window
+        A unknown 10..20 woken
+        A runnable@0 20..100 window
         A unknown run=0 cpu -/-/0: -+-=- left
-        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=90 right
-        spurious_wakeups 2
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=0 right
+        A wake waking=20 ready=20 by ?@0 cpu 0/0/-: -+-=80 right
+        spurious_wakeups 1
+        unseen_switch_ins 1
         """
     )
 

@@ -112,7 +112,7 @@ def test_an_open_episode_counts() -> None:
     trace = scene("a running@0 0..500\nb runnable@0 100..500", until=500)
     row = ss.starvation(trace).row(0, named=True)
     assert (row["wait"], row["censored"], row["culprit_frac"]) == (400 * MS, "right", 1.0)
-    assert row["story"] == "b (prio 120) waited 400 ms and more on CPU 0 behind a (100 %)"
+    assert row["story"] == "b (prio 120) waited at least 400 ms on CPU 0 behind a (100 %)"
 
 
 def test_moved_from_queue_to_queue() -> None:
@@ -527,7 +527,8 @@ def test_the_bully_is_found(tmp_path: Path) -> None:
     frame = ss.starvation(trace)
     worst = frame.row(0, named=True)
     assert (worst["comm"], worst["prio"], worst["culprit"]) == ("patient", 139, "greedy")
-    assert worst["wait"] > 1000 * MS
+    # It waited for 1.2 s; a switch of its CPU is missing in between, which may have run it.
+    assert (worst["wait"] > 800 * MS, worst["censored"]) == (True, "right")
     for comm in ("even-a", "even-b", "clerk"):
         row = frame.filter(comm=comm).row(0, named=True)
         assert row["culprit"] == "bully"
@@ -707,9 +708,9 @@ def test_a_wait_for_a_cpu_that_idled_is_doubted(
     )
     folder = str(trace.to_sched(tmp_path / "hole.sched").path)
     assert run(folder) == 0
-    assert "in 1 episode the CPU waited for idled most" in capsys.readouterr().out
+    assert "in 1 episode the CPU waited for was idle most" in capsys.readouterr().out
     assert run(folder, "--threshold", "1ms") == 0
-    assert "in 1 episode the CPU waited for idled most" in capsys.readouterr().out
+    assert "in 1 episode the CPU waited for was idle most" in capsys.readouterr().out
 
 
 def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[str]) -> None:

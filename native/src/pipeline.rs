@@ -26,7 +26,8 @@ pub struct Pipeline<'a, S: Store> {
     facts_only: bool,
     ncpu: u16,
     linux: bool,
-    has_waking: bool,
+    /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
+    every_waking: bool,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -81,7 +82,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             facts_only: false,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
-            has_waking: info.has_waking,
+            every_waking: info.has_waking && info.linux_priorities,
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -129,10 +130,10 @@ impl<'a, S: Store> Pipeline<'a, S> {
             return None;
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
-        let (has_waking, identity) = (self.has_waking, &self.identity);
+        let (every_waking, identity) = (self.every_waking, &self.identity);
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
-                .expecting_waking(has_waking);
+                .expecting_waking(every_waking);
             for utid in u32::from(ncpu)..identity.len() {
                 if let Some(cpus) = identity.affinity(utid) {
                     new.allow(utid, cpus);

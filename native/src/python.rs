@@ -148,15 +148,17 @@ fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)
 /// `facts`: any of switches, wakeups, migrations, yields, losses, each an
 /// object with `__arrow_c_stream__`, in order of time; and `threads`, whose
 /// `affinity` says which CPUs a thread may use. `window` defaults to
-/// the first and last row. `chunk`: rows of output per batch.
+/// the first and last row. `chunk`: rows of output per batch. `linux`: wakeups are
+/// Linux's, each of which begins with a `waking` where these are recorded.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window=None, chunk=None))]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true))]
 pub fn reconstruct<'py>(
     py: Python<'py>,
     facts: HashMap<String, Bound<'py, PyAny>>,
     ncpu: u16,
     window: Option<(i64, i64)>,
     chunk: Option<usize>,
+    linux: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match facts.get(name) {
@@ -198,8 +200,9 @@ pub fn reconstruct<'py>(
             (None, seen) => seen.unwrap_or((0, 0)),
         };
         let mut store = MemoryStore::default();
-        let has_waking = facts.wakeups.iter().any(|row| row.kind == WakeKind::Waking);
-        let mut reconstruction = Reconstructor::new(ncpu, begin).expecting_waking(has_waking);
+        let mut wakeups = facts.wakeups.iter();
+        let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);
+        let mut reconstruction = Reconstructor::new(ncpu, begin).expecting_waking(every_waking);
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
             reconstruction.allow(utid, &cpus);
         }

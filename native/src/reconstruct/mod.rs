@@ -741,6 +741,12 @@ impl Reconstructor {
 
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
+        for utid in self.ncpu..self.threads.len() as u32 {
+            if self.threads[utid as usize].born {
+                // A file that stops inside a record has a hole that begins with the end.
+                self.settle(utid, end.saturating_add(1), None);
+            }
+        }
         for index in 0..self.cpus.len() {
             let at = end.max(self.cpus[index].since);
             self.release(index as u16, at, End::Window);
@@ -749,8 +755,6 @@ impl Reconstructor {
             if !self.threads[utid as usize].born {
                 continue;
             }
-            // A hole that begins with the window's end is none for the past.
-            self.settle(utid, end.saturating_add(1), None);
             self.close(utid, end, End::Window);
             if let Some(wait) = self.threads[utid as usize].wait.take() {
                 self.write_wait(utid, &wait, None, end.max(wait.ts_ready), Censored::Right);

@@ -9,7 +9,8 @@ share. Each line is
 
   ok        nothing found
   note      found, and left out of results: at most 1 % of what it concerns
-  warning   enough to move results (the recorder: above 5 % of running time)
+  warning   enough to move results (missing wakeups: above 0.1 %; the recorder: above 5 % of
+            running time)
   violated  a sum is off: results are wrong
 
 Exit code: 0 if every sum holds, 1 if one is violated; with --strict 1 for

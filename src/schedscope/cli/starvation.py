@@ -133,9 +133,10 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     parts = [f"{units.count(n)} episode{'s' * (n != 1)} {', or '.join(asked)}"]
     if n:
         threads = f"{units.count(total['threads'])} thread{'s' * (total['threads'] != 1)}"
-        parts[0] += f" of {threads}, {units.duration(total['total'])} waited in them"
+        bound = "at least " if total["n_censored"] else ""
+        parts[0] += f" of {threads}, {bound}{units.duration(total['total'])} waited in them"
     if total["n_censored"]:
-        parts.append(f"{units.count(total['n_censored'])} still open when they went out of sight")
+        parts.append(f"{units.count(total['n_censored'])} unfinished when last observed")
     if total["n_excluded"]:
         parts.append(f"{units.several(total['n_excluded'], 'wait')} left out: begin not seen")
     return "; ".join(parts)
@@ -148,8 +149,8 @@ def _foot(frame: pl.DataFrame) -> list[str]:
     own = int(((frame["idle"] > frame["wait"] // 2) & (frame["idle"] > _DISPATCH)).sum())
     if own:
         lines.append(
-            f"in {units.several(own, 'episode')} the CPU waited for idled most of the time: no"
-            " scheduler does that for long, so events are missing (schedscope check)"
+            f"in {units.several(own, 'episode')} the CPU waited for was idle most of the time: the"
+            " thread may be throttled by a cgroup quota, or events are missing (schedscope check)"
         )
     if frame["inversion"].sum():
         lines.append("inversion: waited behind a worse priority where priority decides")

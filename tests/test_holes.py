@@ -1,0 +1,272 @@
+"""Waits and states across holes: what may have happened unseen is never given as measured.
+
+Rules Doubt and Woken again of docs/trace-model.md, on worlds that a person can work out;
+both engines give the written answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from engines import Engine, by_native, by_oracle
+from worlds import state_lines, wait_lines, world
+
+
+@pytest.fixture(params=[by_oracle, by_native], ids=["oracle", "native"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+def answer(engine: Engine, text: str, who: str, *, ncpu: int = 2, allowed: str = "") -> list[str]:
+    """The states and waits of one thread in a window of 0..100, in the notation of worlds.py."""
+    played = world(text, ncpu=ncpu, window=(0, 100))
+    utid = ncpu + played.names.index(who)
+    if allowed:
+        threads = pl.DataFrame({"utid": [utid], "affinity": [allowed]})
+        played = replace(played, tables=played.tables | {"threads": threads})
+    result = engine(played)
+    states, waits = (result[name].filter(utid=utid) for name in ("states", "waits"))
+    waits = waits.sort(pl.coalesce("ts_ready", "ts_enqueued", "ts_run"))
+    return [*state_lines(played, states.sort("ts")), *wait_lines(played, waits)]
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.strip().splitlines()]
+
+
+def test_a_sleep_across_a_hole_of_any_cpu_is_not_known_to_be_one(engine: Engine) -> None:
+    """CPU 1 may have run it meanwhile. That it slept at 60 is sure: it was woken there."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        20 loss cpu1 until 40 overrun
+        60 cpu0: waking A on 0
+        62 cpu0: enqueued A on 0
+        65 cpu0: idle -> A
+        """,
+        "A",
+    ) == lines(
+        """
+        A running@0 0..10 switched
+        A sleeping 10..20 lost
+        A unknown 20..60 woken
+        A runnable@0 60..65 switched
+        A running@0 65..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A wake waking=60 ready=60 enqueued=62 run=65 by ?@0 cpu 0/0/0: 2+3=5
+        """
+    )
+
+
+def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engine) -> None:
+    """Preempted on CPU 0 and next in on CPU 0; somebody's migration shows that they are told."""
+    facts = """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        20 loss cpu1 until 40 overrun
+        60 cpu0: B S -> A
+        """
+    assert "A preempt ready=10 enqueued=10 run=60 cpu 0/0/0: 0+50=50" in answer(engine, facts, "A")
+    # Without migrations in the trace it may have been to CPU 1 and back.
+    untold = facts.replace("5 cpu0: migrate C 0 -> 1", "")
+    assert answer(engine, untold, "A")[-2:] == lines(
+        """
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
+        A unknown run=60 cpu 0/-/0: -+-=- left
+        """
+    )
+
+
+def test_who_waits_where_events_are_lost_may_have_run(engine: Engine) -> None:
+    """It certainly waited for 10; that it then ran 40 later is no wait of 50."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        20 loss cpu0 until 40 overrun
+        60 cpu0: B S -> A
+        """,
+        "A",
+    ) == lines(
+        """
+        A running@0 0..10 preempted
+        A runnable@0 10..20 lost
+        A unknown 20..60 switched
+        A running@0 60..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
+        A unknown run=60 cpu 0/-/0: -+-=- left
+        """
+    )
+
+
+def test_a_wait_inside_a_hole_that_it_may_not_enter_is_whole(engine: Engine) -> None:
+    """By its recorded affinity it may use CPU 0 only; seen on CPU 1, that is out of date."""
+    facts = """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        20 loss cpu1 until 90 overrun
+        60 cpu0: waking A on 0
+        65 cpu0: idle -> A
+        """
+    pinned = answer(engine, facts, "A", allowed="0")
+    assert "A sleeping 10..60 woken" in pinned
+    assert "A wake waking=60 ready=60 run=65 by ?@0 cpu 0/0/0: -+-=5" in pinned
+    free = answer(engine, facts, "A")
+    assert "A wake waking=60 ready=60 by ?@0 cpu 0/0/-: -+-=0 right" in free
+    moved = facts.replace("0 cpu0: idle -> A", "0 cpu1: idle -> A\n 5 cpu1: A S -> idle")
+    assert "A sleeping 5..20 lost" in answer(
+        engine, moved.replace("10 cpu0: A S -> idle", ""), "A", allowed="0"
+    )
+
+
+def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> None:
+    """The waking named CPU 1 and no migration left it: an enqueue on CPU 0 belongs to another."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A S -> B
+        20 loss cpu1 until 50 overrun
+        30 cpu0: waking A on 1 by B
+        60 cpu0: enqueued A on 0 by B
+        70 cpu0: B S -> A
+        """,
+        "A",
+    )[-2:] == lines(
+        """
+        A wake waking=30 ready=30 by B@0 cpu 0/1/-: -+-=0 right
+        A wake enqueued=60 run=70 by B@0 cpu 0/0/0: -+10=- left
+        """
+    )
+
+
+def test_the_way_to_another_queue_that_was_seen_is_followed(engine: Engine) -> None:
+    """Placed by a migration between the two steps, and moved once more while it waits."""
+    assert (
+        answer(
+            engine,
+            """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> B
+        20 loss cpu2 until 90 overrun
+        30 cpu0: waking A on 0 by B
+        31 cpu0: migrate A 0 -> 1
+        35 cpu0: enqueued A on 1 by B
+        50 cpu0: migrate A 1 -> 0
+        70 cpu0: B S -> A
+        """,
+            "A",
+            ncpu=3,
+        )[-1]
+        == "A wake waking=30 ready=30 enqueued=35 run=70 by B@0 cpu 0/0/0: 5+35=40"
+    )
+
+
+def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> None:
+    """B left CPU 0 unseen after 10, C was there at 40: A may have run between, D on CPU 1 not."""
+    facts = """
+         0 cpu1: idle -> E
+         1 cpu0: migrate F 0 -> 1
+         2 cpu0: waking A on 0
+         3 cpu0: enqueued A on 0
+         4 cpu1: waking D on 1
+         5 cpu1: enqueued D on 1
+        10 cpu0: idle -> B
+        40 cpu0: C S -> A
+        50 cpu1: E S -> D
+        """
+    assert answer(engine, facts, "A")[-2:] == lines(
+        """
+        A wake waking=2 ready=2 enqueued=3 by ?@0 cpu -/0/-: 1+-=8 right
+        A unknown run=40 cpu -/-/0: -+-=- left
+        """
+    )
+    assert (
+        answer(engine, facts, "D")[-1]
+        == "D wake waking=4 ready=4 enqueued=5 run=50 by ?@1 cpu -/1/1: 1+45=46"
+    )
+
+
+def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
+    """Who waits is awake, and is not woken: it ran unseen, and slept again."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> B
+        20 cpu0: waking A on 0 by B
+        22 cpu0: enqueued A on 0 by B
+        80 cpu0: waking A on 0 by B
+        81 cpu0: enqueued A on 0 by B
+        90 cpu0: B S -> A
+        """,
+        "A",
+    )[-2:] == lines(
+        """
+        A wake waking=20 ready=20 enqueued=22 by B@0 cpu 0/0/-: 2+-=2 right
+        A wake waking=80 ready=80 enqueued=81 run=90 by B@0 cpu 0/0/0: 1+9=10
+        """
+    )
+
+
+def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_once(engine: Engine) -> None:
+    """R+ hides the state that it had set; the first waking may mean that, a second cannot."""
+    facts = """
+         0 cpu0: idle -> A
+        10 cpu0: A R+ -> B
+        20 cpu0: waking A on 0 by B
+        90 cpu0: B S -> A
+        """
+    assert (
+        answer(engine, facts, "A")[-1] == "A preempt ready=10 enqueued=10 run=90 cpu 0/0/0: 0+80=80"
+    )
+    twice = facts.replace("90 cpu0", "40 cpu0: waking A on 0 by B\n90 cpu0")
+    assert (
+        answer(engine, twice, "A")[-1]
+        == "A wake waking=40 ready=40 run=90 by B@0 cpu 0/0/0: -+-=50"
+    )
+
+
+def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
+    """The trace has wakings, so A's was missed: only its time on the queue is known."""
+    facts = """
+         0 cpu0: idle -> B
+         5 cpu0: waking C on 0 by B
+        20 cpu0: enqueued A on 0 by B
+        50 cpu0: B S -> A
+        """
+    assert (
+        answer(engine, facts, "A")[-1] == "A wake enqueued=20 run=50 by B@0 cpu -/0/0: -+30=- left"
+    )
+    # Where nobody tells of wakings, the enqueue is what a wait begins with.
+    without = facts.replace("5 cpu0: waking C on 0 by B", "")
+    assert (
+        answer(engine, without, "A")[-1]
+        == "A wake ready=20 enqueued=20 run=50 by B@0 cpu -/0/0: 0+30=30"
+    )
+
+
+def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) -> None:
+    """Nothing after the hole shows that A still waits."""
+    assert (
+        answer(
+            engine,
+            """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        40 loss cpu1 until 60 overrun
+        """,
+            "A",
+        )[-1]
+        == "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=30 right"
+    )
