@@ -104,9 +104,10 @@ guard_end() {
     [ -n "$guard_pid" ] || return 0
     rm -f "$scratch/recording" "$scratch/watching"
     exec 5>&-
-    until wait_for "$guard_pid"; do :; done
+    while kill -0 "$guard_pid" 2>/dev/null; do wait "$guard_pid"; done
     guard_pid=
-    [ "$waited" -gt 128 ] || return 0
+    # Its last act is to take this file away.
+    [ -e "$scratch/ready" ] || return 0
     "${recorder}_orphaned"
     return 1
 }

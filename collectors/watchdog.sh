@@ -239,4 +239,5 @@ watch_main() {
     tracer_end
     wait
     [ ! -e .scratch/recording ] || watch_salvage
+    rm -f .scratch/ready
 }

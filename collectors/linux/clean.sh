@@ -7,14 +7,15 @@ host_clean() {
 }
 
 # An instance of a capture that lives is held open: the kernel refuses to remove it (EBUSY),
-# from any pid name space.  One that is not held and still records is not from this release.
+# from any pid name space.  One that is not held and still
+# records is not of this release, and may live.
 clean_instances() {
     for clean_root in /sys/kernel/tracing /sys/kernel/debug/tracing; do
         for clean_path in "$clean_root"/instances/schedscope-*; do
             [ -d "$clean_path" ] || continue
             case $(head -n 1 "$clean_path/tracing_on" 2>/dev/null) in
             0) ;;
-            *) case $(head -n 1 "$clean_path/buffer_size_kb" 2>/dev/null) in *expanded*) ;; *) continue ;; esac ;;
+            *) [ -z "$(head -n 1 "$clean_path/set_event" 2>/dev/null)" ] || continue ;;
             esac
             ! rmdir "$clean_path" 2>/dev/null ||
                 removed "the trace instance ${clean_path##*/} of a capture that was killed"
