@@ -62,7 +62,7 @@ dtrace_stop() {
     window_end=$(awk -F '\t' '/^[A-Z]\t[0-9]+\t/ && NF > 3 { if (length($2) > length(ts) || (length($2) == length(ts) && $2 > ts)) ts = $2 } END { print ts }' events.txt)
     [ -z "$window_end" ] || lost null null early_end "$window_end" null
     fail_text=${fail_text:-dtrace ended before it could flush: its last line is missing}
-    dd if=/dev/zero of="$scratch/room" bs=4096 count=1 2>/dev/null ||
+    dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
         fail_text="no space was left for dtrace's lines: the last ones are missing"
     return 1
 }

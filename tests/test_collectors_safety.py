@@ -220,7 +220,7 @@ def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path) -> None:
     """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
-    show = 'umask; pwd; echo "$PATH"; echo "${LC_ALL-unset}"; ls /proc/self/fd; env | grep -ci recorder'
+    show = 'umask; pwd; echo "$PATH"; echo "${LC_ALL-unset}"; ls /proc/self/fd; env | grep -c ^watch'
     before = os.umask(0o027)
     try:
         environment = {"PATH": "/opt/none:.:" + os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -347,7 +347,7 @@ def test_a_host_without_getconf_passwd_and_a_date_of_seconds(tmp_path: Path) -> 
     path = tools_with(
         tmp_path / "bin",
         without=("getconf",),
-        date='case $1 in *%N*) printf "%s%%N\\n" "$(/bin/date +%s)";; *) exec /bin/date "$@";; esac',
+        date='case $1 in *N*) echo "$(/bin/date +%s)%N";; *) exec /bin/date "$@";; esac',
         id='case $1 in -un) echo "id: unknown ID 0" >&2; exit 1;; *) exec /usr/bin/id "$@";; esac',
     )
     run = Run("-t", "ftrace", "-o", "x", "--", "true", cwd=tmp_path, environment={"PATH": path})

@@ -171,7 +171,7 @@ bpftrace_report() {
     done
     if [ "$bpftrace_ended" != ended ]; then
         fail_text=${fail_text:-bpftrace was cut short, its last lines are missing}
-        dd if=/dev/zero of="$scratch/room" bs=4096 count=1 2>/dev/null ||
+        dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
             fail_text="no space was left for bpftrace's lines: the last ones are missing"
     fi
     [ -z "$fail_text" ]

@@ -102,7 +102,8 @@ ftrace_recording() {
 
 ftrace_stop() {
     guard_window_end
-    ftrace_recording || [ -n "$limit_text" ] || : >"$scratch/failed"
+    # At a limit the watchdog may have been first.
+    ftrace_recording || [ -z "$limit_text" ] || fail_text=
     guard_end || fail_text="${fail_text:-the process that records was killed}"
     ! guard_failed || fail_text=${fail_text:-$guard_said}
     ftrace_kept=0
