@@ -2,6 +2,7 @@
 
     sudo python tests/kill_campaign.py --kills 60 --recorders ftrace perf bpftrace
 
+Every other kill comes while it records, the others at any time of its start.
 Kinds: `program` is capture alone, `group` its whole process group, `parent` the Python program
 that runs it. A leftover is a trace instance, or a process that capture started, SETTLE seconds
 after the kill. Prints one line per recorder and kind; exits 1 if anything was left.
@@ -42,8 +43,9 @@ def main() -> int:
     for recorder in args.recorders:
         for kind in args.kinds:
             left = salvaged = 0
-            for _ in range(args.kills):
-                leftovers, kept = kill_once(recorder, kind, chance.uniform(0, LATEST[recorder]))
+            for number in range(args.kills):
+                delay = chance.uniform(0, LATEST[recorder] if number % 2 else 1.0)
+                leftovers, kept = kill_once(recorder, kind, delay, recording=number % 2 == 0)
                 salvaged += kept
                 left += bool(leftovers)
                 for line in leftovers:
@@ -54,8 +56,11 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def kill_once(recorder: str, kind: str, delay: float) -> tuple[list[str], bool]:
-    """What one kill left behind after SETTLE seconds at most; and if a recording was kept."""
+def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tuple[list[str], bool]:
+    """What one kill left behind after SETTLE seconds at most; and if a recording was kept.
+
+    The delay counts from the start, or from when it is `recording`.
+    """
     mark = uuid.uuid4().hex
     before = set(instances())
     folder = Path(tempfile.mkdtemp(prefix="kill-campaign-"))
@@ -73,6 +78,9 @@ def kill_once(recorder: str, kind: str, delay: float) -> tuple[list[str], bool]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    until = time.monotonic() + 60
+    while recording and not any(folder.glob("*/capture.json")) and time.monotonic() < until:
+        time.sleep(0.05)
     time.sleep(delay)
     with contextlib.suppress(ProcessLookupError):
         (os.killpg if kind == "group" else os.kill)(process.pid, signal.SIGKILL)
@@ -87,7 +95,8 @@ def kill_once(recorder: str, kind: str, delay: float) -> tuple[list[str], bool]:
 
 def instances() -> Iterator[str]:
     """Trace instances of captures."""
-    return (path.name for path in INSTANCES.glob("schedscope-*"))
+    # The name ends in the time in ns; shorter ones are those of tests.
+    return (path.name for path in INSTANCES.glob("schedscope-*-????????*"))
 
 
 def leftovers(mark: str) -> list[str]:

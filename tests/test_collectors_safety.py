@@ -220,7 +220,7 @@ def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path) -> None:
     """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
-    show = 'umask; pwd; echo "$PATH"; echo "${LC_ALL-unset}"; ls /proc/self/fd; env | grep -c ^watch'
+    show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep -c ^watch'
     before = os.umask(0o027)
     try:
         environment = {"PATH": "/opt/none:.:" + os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -382,8 +382,8 @@ def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> N
 def test_clean_removes_and_names_what_was_left(tmp_path: Path) -> None:
     """An instance nobody holds, and a recorder whose session has lost its leader."""
     instance = INSTANCES / "schedscope-1-1"
-    instance.mkdir()
-    orphan = "SCHEDSCOPE_RECORDER=1 setsid sh -c 'sleep 1000 & echo $!'"
+    instance.mkdir(exist_ok=True)
+    orphan = "SCHEDSCOPE_RECORDER=1 setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'"
     pid = int(subprocess.run(["sh", "-c", orphan], stdout=subprocess.PIPE, check=True).stdout)
     done = subprocess.run(
         [sys.executable, "-m", "schedscope", "doctor", "--clean"],
