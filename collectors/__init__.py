@@ -8,6 +8,8 @@ from pathlib import Path
 __all__ = ["bundle", "path"]
 
 _SLOT = "bundled=\n"
+# Read as text at run time: scripts of the tools, and what the watchdog is made of.
+_ASSETS = ("*/*.bt", "*/*.d", "watchdog.sh", "*/clock.sh", "*/ftrace-reader.sh")
 
 
 def path() -> Path:
@@ -36,20 +38,28 @@ def bundle() -> str:
         )
     root = path().parent
     parts = ["bundled=1\n"]
-    shared = "".join(file.read_text(encoding="utf-8") for file in sorted(root.glob("*.sh")))
-    for folder in sorted(entry for entry in root.iterdir() if (entry / "host.sh").is_file()):
-        scripts = sorted(folder.glob("*.sh"), key=lambda file: (file.name != "host.sh", file.name))
-        names = " ".join(file.stem for file in scripts if file.name != "host.sh")
-        body = "".join(file.read_text(encoding="utf-8") for file in scripts)
-        parts.append(f"bundle_{folder.name}() {{\n{shared}{body}recorders='{names}'\n}}\n")
+    shared = [f"{name}.sh" for name in _listed(program, "files_shared")]
+    for system in ("linux", "freebsd"):
+        own = _listed(program, f"files_{system}") + _listed(program, f"recorders_{system}")
+        files = shared + [f"{system}/{name}.sh" for name in own]
+        body = "".join((root / file).read_text(encoding="utf-8") for file in files)
+        parts.append(f"bundle_{system}() {{\n{body}}}\n")
     parts.append("bundle_asset() {\ncase $1 in\n")
-    for asset in sorted(file for kind in ("*.bt", "*.d") for file in root.glob(f"*/{kind}")):
+    for asset in sorted(file for kind in _ASSETS for file in root.glob(kind)):
         text = asset.read_text(encoding="utf-8")
         end = _terminator(text)
         name = asset.relative_to(root).as_posix()
         parts.append(f"{name})\ncat <<'{end}'\n{text.rstrip(chr(10))}\n{end}\n;;\n")
     parts.append("esac\n}\n")
     return program.replace(_SLOT, "".join(parts))
+
+
+def _listed(program: str, name: str) -> list[str]:
+    """The words of one of the lists of files at the head of ``capture``."""
+    found = re.search(rf"^{name}='([^']*)'$", program, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"{path()} has no list {name}; reinstall schedscope")
+    return found[1].split()
 
 
 def _terminator(text: str) -> str:

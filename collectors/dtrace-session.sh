@@ -4,42 +4,19 @@
 #   dtrace_words      calls its arguments, a command, with the words that run dtrace appended
 # shellcheck shell=sh disable=SC2034,SC2154
 
-dtrace_session='' dtrace_pid=''
-
 # Starts dtrace and waits for its first line: enabling the probes takes seconds.
 dtrace_prepare() {
-    dtrace_events=$capture_dir/events.txt
-    dtrace_messages=$capture_dir/stderr.txt
-    : >"$dtrace_events"
-    : >"$dtrace_messages"
+    : >events.txt
+    : >stderr.txt
     dtrace_ready || return 1
     recorder_command=$(dtrace_words echo)
-    # The subshell outlives dtrace to report its early death.
-    (
-        trap - EXIT
-        trap '' INT HUP QUIT PIPE USR1 ALRM
-        trap : TERM
-        # In here TERM is back to normal: dtrace takes it like Ctrl-C and flushes everything.
-        # INT stays ignored, because a terminal sends it to all of us at once.
-        (dtrace_words exec >>"$dtrace_events" 2>>"$dtrace_messages") &
-        dtrace_pid=$!
-        echo "$dtrace_pid" >"$scratch/dtrace.pid"
-        while :; do
-            wait "$dtrace_pid"
-            dtrace_status=$?
-            kill -0 "$dtrace_pid" 2>/dev/null || break
-        done
-        [ ! -e "$scratch/dtrace.stopping" ] || exit 0
-        printf 'dtrace ended by itself with status %s: %s\n' "$dtrace_status" \
-            "$(sed '/ drops* /d' "$dtrace_messages" | tail -n 1)" >"$scratch/dtrace.failed"
-        mv "$scratch/dtrace.failed" "$scratch/failed"
-        kill -s USR1 "$capture_pid"
-    ) &
-    dtrace_session=$!
+    # dtrace takes TERM like Ctrl-C, and flushes everything.
+    guard_output=events.txt guard_signal=TERM
+    dtrace_words guard_start -- || return 1
     dtrace_turns=0
     while ! dtrace_clock head '#sched' 4 5; do
-        if [ -e "$scratch/failed" ]; then
-            fail_text=$(cat "$scratch/failed")
+        if guard_failed; then
+            fail_text=$guard_said
             return 1
         fi
         dtrace_turns=$((dtrace_turns + 1))
@@ -49,15 +26,14 @@ dtrace_prepare() {
         fi
         pause
     done
-    dtrace_pid=$(cat "$scratch/dtrace.pid")
-    recorder_pids=$dtrace_pid
+    guard_pids
 }
 
 # Sets dtrace_ts and dtrace_wall from two columns of the complete line that starts with TAG
 # near the head or the tail of the events; dtrace ends its output with an empty line.
 dtrace_clock() {
     # shellcheck disable=SC2046
-    set -- $("$1" -n 3 "$dtrace_events" | awk -F '\t' -v tag="$2" -v ts="$3" -v wall="$4" '
+    set -- $("$1" -n 3 events.txt | awk -F '\t' -v tag="$2" -v ts="$3" -v wall="$4" '
         $1 == tag && NF >= wall { print $ts, $wall; exit }')
     [ $# -eq 2 ] || return 1
     dtrace_ts=$1
@@ -73,29 +49,25 @@ dtrace_start() {
 }
 
 dtrace_stop() {
-    : >"$scratch/dtrace.stopping"
-    kill -s TERM "$dtrace_pid" 2>/dev/null
-    dtrace_gone
+    guard_end || fail_text="the process that watches dtrace was killed"
     dtrace_losses
-    recorder_events=$(grep -c '^[A-Z]	' "$dtrace_events")
+    recorder_events=$(grep -c '^[A-Z]	' events.txt)
     if dtrace_clock tail '#end' 2 3; then
         window_end=$dtrace_ts
         [ -z "$dtrace_pair" ] || clock_pairs="$clock_pairs, [$dtrace_ts, $dtrace_wall]"
-        return 0
+        [ -z "$fail_text" ]
+        return
     fi
-    fail_text="dtrace ended before it could flush: its last line is missing"
-    dd if=/dev/zero of="$scratch/room" bs=4096 count=1 2>/dev/null ||
+    # The last line that is whole: nothing is known of what came after.
+    window_end=$(awk -F '\t' '/^[A-Z]\t[0-9]+\t/ && NF > 3 { if (length($2) > length(ts) || (length($2) == length(ts) && $2 > ts)) ts = $2 } END { print ts }' events.txt)
+    [ -z "$window_end" ] || lost null null early_end "$window_end" null
+    fail_text=${fail_text:-dtrace ended before it could flush: its last line is missing}
+    dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
         fail_text="no space was left for dtrace's lines: the last ones are missing"
     return 1
 }
 
-# Waits until dtrace has drained its buffers, through our own signals.
-dtrace_gone() {
-    while kill -0 "$dtrace_session" 2>/dev/null; do
-        wait "$dtrace_session"
-    done
-    dtrace_session=
-}
+dtrace_orphaned() { guard_kill_tools; }
 
 # dtrace's own account of what is missing. Its buffers are per CPU and drained at intervals,
 # so no time can be given more finely than that, and none is.
@@ -116,7 +88,7 @@ dtrace_losses() {
             for (i = 1; i <= cpus; i++) print "lost", order[i], total[order[i]]
             if (side) print "side", side
             if (first != "") print "error", first
-        }' "$dtrace_messages" >"$scratch/dtrace.losses"
+        }' stderr.txt >"$scratch/dtrace.losses"
     while read -r dtrace_what dtrace_cpu dtrace_rest; do
         case $dtrace_what in
         lost) lost "$dtrace_cpu" "$dtrace_rest" overrun ;;
@@ -124,15 +96,6 @@ dtrace_losses() {
         error) note "an event could not be printed: $dtrace_cpu $dtrace_rest" ;;
         esac
     done <"$scratch/dtrace.losses"
-}
-
-# On every way out; after dtrace_stop there is nothing left to end.
-dtrace_cleanup() {
-    [ -n "$dtrace_session" ] || return 0
-    : >"$scratch/dtrace.stopping"
-    dtrace_pid=$(cat "$scratch/dtrace.pid" 2>/dev/null)
-    [ -z "$dtrace_pid" ] || kill -s TERM "$dtrace_pid" 2>/dev/null
-    dtrace_gone
 }
 
 dtrace_json() {

@@ -75,13 +75,21 @@ class Run:
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that carry our mark."""
+        return [line for _, line in self._marked()]
+
+    def pids(self) -> list[int]:
+        """Their pids."""
+        return [pid for pid, _ in self._marked()]
+
+    def _marked(self) -> list[tuple[int, str]]:
         found = []
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and f"{MARK}={self.mark}" in (entry / "environ").read_text(
                     errors="replace"
                 ):
-                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+                    line = (entry / "cmdline").read_text().replace("\0", " ")
+                    found.append((int(entry.name), line))
             except OSError:
                 continue
         return found

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pwd
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import pytest
+from collector_runs import eventually, meta
 
 pytestmark = pytest.mark.needs("linux", "root", "tracefs")
 
@@ -53,9 +57,9 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_older_capture_is_not_summarised_as_the_new_one(tmp_path: Path) -> None:
     assert capture("-o", "x", "-q", "--no-summary", "--", "true", cwd=tmp_path).returncode == 0
-    for words in (["-d", "0.1"], ["--", "/no/such/command"]):
+    for words, code in ((["-d", "0.1"], 125), (["--", "/no/such/command"], 127)):
         done = capture("-o", "x", *words, cwd=tmp_path)
-        assert done.returncode == 125
+        assert done.returncode == code
         assert done.stdout == ""
 
 
@@ -67,7 +71,7 @@ def test_the_summary_follows_a_name_without_its_ending(tmp_path: Path) -> None:
 
 def test_a_table_without_rows_is_refused_before_recording(tmp_path: Path) -> None:
     done = capture("-o", "x", "--top", "0", "--", "true", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (125, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,3 +100,98 @@ def test_a_signal_ends_the_recording_not_the_summary(
     assert "wrote x.capture" in err
     assert out.startswith("x.capture · Linux")
     assert process.returncode in (0, 128 + number)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--no-such-option"], 125),
+        (["-d", "soon"], 125),
+        (["--max-size", "much"], 125),
+        (["--", "/no/such/command"], 127),
+        (["--", "/etc/passwd"], 126),
+        (["--", "sh", "-c", "exit 125"], 125),
+    ],
+)
+def test_failures_of_capture_are_not_taken_for_the_commands(
+    words: list[str], code: int, tmp_path: Path
+) -> None:
+    done = capture("-o", "x", "--no-summary", *words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def recording(tmp_path: Path, *words: str) -> subprocess.Popen[bytes]:
+    """`schedscope capture` at a terminal of its own, once it records."""
+    leader, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "schedscope", "capture", "-o", "x", *words],
+        cwd=tmp_path,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    said = b""
+    while b"recording with" not in said:
+        said += os.read(leader, 1000)
+    time.sleep(0.5)
+    process.leader = leader  # type: ignore[attr-defined]
+    return process
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "capture.json").is_file()
+
+
+def test_a_lost_connection_ends_the_recording(tmp_path: Path) -> None:
+    """The kernel hangs up: `ssh -t` whose network went away."""
+    process = recording(tmp_path, "-t", "ftrace")
+    os.close(process.leader)  # type: ignore[attr-defined]
+    process.wait(30)
+    eventually(lambda: finished(tmp_path / "x.capture"), 20)
+    content = meta(tmp_path / "x.capture")
+    assert (content["complete"], content["interrupted"]) == (True, "HUP")
+
+
+def test_sigkill_of_the_python_parent_ends_the_recording(tmp_path: Path) -> None:
+    process = recording(tmp_path, "-t", "ftrace", "--", "sleep", "100")
+    process.kill()
+    process.wait(30)
+    eventually(lambda: finished(tmp_path / "x.capture"), 20)
+    content = meta(tmp_path / "x.capture")
+    assert (content["complete"], content["interrupted"]) == (True, "HUP")
+    os.close(process.leader)  # type: ignore[attr-defined]
+
+
+def test_under_sudo_the_summary_is_the_users(tmp_path: Path) -> None:
+    """Root converts nothing where another user could put a link in the way."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent, folder):
+        path.chmod(path.stat().st_mode | 0o755)
+    folder.chmod(0o777)
+    victim = tmp_path / "victim"
+    victim.write_text("root's own")
+    nobody = pwd.getpwnam("nobody")
+    environment = {
+        **os.environ,
+        "SUDO_USER": "nobody",
+        "SUDO_UID": str(nobody.pw_uid),
+        "SUDO_GID": str(nobody.pw_gid),
+    }
+    link = f"ln -s {tmp_path} x.sched"
+    done = subprocess.run(
+        [sys.executable, "-m", "schedscope", "capture", "-o", "x", "--", "sh", "-c", link],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (folder / "x.capture").stat().st_uid == nobody.pw_uid, done.stderr
+    assert victim.read_text() == "root's own"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["open", "victim"]
+    assert "Traceback" not in done.stderr

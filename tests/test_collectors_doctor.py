@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -24,8 +25,10 @@ def test_one_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.needs("linux")
 def test_every_recorder_of_the_system_is_named_with_its_reason() -> None:
     recorders = {f.subject: f for f in doctor.findings() if f.area == "record"}
-    scripts = {path.stem for path in (ROOT / "collectors" / "linux").glob("*.sh")} - {"host"}
-    assert set(recorders) == scripts
+    program = (ROOT / "collectors" / "capture").read_text()
+    listed = re.search(r"^recorders_linux='(.*)'$", program, re.MULTILINE)
+    assert listed is not None
+    assert set(recorders) == set(listed[1].split())
     assert all(finding.text for finding in recorders.values())
 
 

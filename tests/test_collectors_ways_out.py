@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from collector_runs import CAPTURE, INSTANCES, Run, eventually, meta
 
+import schedscope
 from schedscope import collectors
 
 needs_ftrace = pytest.mark.needs("root", "tracefs", "linux")
@@ -127,25 +130,55 @@ def test_a_command_that_crashes(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.parametrize("recorder", RECORDERS)
-def test_sigkill_of_the_program_alone(recorder: str, tmp_path: Path) -> None:
-    """Its reader notices, and cleans up in its stead."""
+@pytest.mark.parametrize("group", [False, True], ids=["program", "group"])
+def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: Path) -> None:
+    """The watchdog notices, ends the recording and finishes the folder, which says so."""
     run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
-    run.process.kill()
+    time.sleep(0.5)
+    (os.killpg if group else os.kill)(run.process.pid, signal.SIGKILL)
     run.wait()
-    eventually(lambda: not run.instance() and not list(tmp_path.glob("*.partial")), 10)
-    eventually(lambda: not run.leftovers(), 10)
+    eventually(lambda: not run.instance() and not run.leftovers(), 15)
     assert not (tmp_path / "x.capture").exists()
+    partial = tmp_path / "x.capture.partial"
+    content = meta(partial)
+    assert content["complete"] is False
+    assert content["interrupted"] == "capture was killed while it recorded"
+    assert content["window"]["end"] - content["window"]["begin"] > 400_000_000
+    assert not (partial / ".scratch").exists()
+    trace = schedscope.open(partial)
+    assert trace.states.collect().height > 0
+
+
+@needs_ftrace
+def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
+    for attempt in range(6):
+        run = Run("-o", "x", cwd=tmp_path)
+        time.sleep(0.05 + attempt * 0.06)
+        if "recording with" in run.said:
+            run.process.terminate()
+            break
+        os.killpg(run.process.pid, signal.SIGKILL)
+        run.wait()
+        eventually(lambda run=run: not run.instance() and not run.leftovers(), 15)
+        for path in tmp_path.glob("x.capture*"):
+            shutil.rmtree(path)
 
 
 @needs_ftrace
 def test_sigkill_of_everything_is_tidied_by_the_next_run(tmp_path: Path) -> None:
+    """Without its watchdog the instance stays, but the kernel ends the tracing in it."""
     run = Run("-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
-    os.killpg(run.process.pid, signal.SIGKILL)
+    watchdogs = run.pids()
+    for pid in watchdogs:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     run.wait()
     eventually(lambda: not run.leftovers())
-    assert run.instance() != []
+    (instance,) = run.instance()
+    assert (instance / "tracing_on").read_text() == "0\n"
+    assert int((instance / "buffer_total_size_kb").read_text().split()[0]) < 1000
     following = Run("-o", "y", "--", "true", cwd=tmp_path)
     assert following.wait() == 0
     assert "removed the trace instance" in following.said
@@ -168,7 +201,7 @@ def test_the_instance_of_a_living_capture_is_left_alone(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(disk)]
+    options = ["mount", "-t", "tmpfs", "-o", "size=6m,nr_inodes=4k", "none", str(disk)]
     if subprocess.run(options, capture_output=True, check=False).returncode != 0:
         pytest.skip("cannot mount a small tmpfs")
     yield disk
@@ -243,7 +276,6 @@ def test_a_wrong_call_is_one_sentence(words: list[str], sentence: str, tmp_path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--", "no-such-command-here"], "there is no command"),
         (["-t", "crystal-ball", "--", "true"], "there is no recorder crystal-ball"),
         (["-o", "/no/such/folder/x", "--", "true"], "cannot make the folder"),
         (["-o", "taken", "--", "true"], "exists; give another name"),

@@ -4,9 +4,11 @@
 
 host_prefers() { echo dtrace; }
 
-# DTrace's timestamp counts from the start of the TSC, not from boot, and nothing but DTrace
-# reads it: the recorder takes the clock pairs from its own first and last line.
-host_clock() { clock_ns=; }
+# Nothing reads DTrace's clock but DTrace (clock.sh).
+host_clock_pair() { clock_ns='' wall_ns='' clock_half=0; }
+
+# dtrace ends with the process that watches it, and leaves nothing in the kernel.
+host_clean() { :; }
 
 # Sets host_word to a sysctl's value, or to nothing.
 host_sysctl() { host_word=$(sysctl -n "$1" 2>/dev/null) || host_word=; }

@@ -71,32 +71,24 @@ bpftrace_prepare() {
     27) ;;
     *) note "bpftrace $probe_version was never tried with this script; 0.17 and 0.27 were" ;;
     esac
-    fail_text="cannot write into $capture_dir"
-    bpftrace_script=$(cd "$scratch" && pwd)/sched.bt
+    fail_text="cannot write into $output.partial"
     bpftrace_rename=args-\>pid
     # Newer kernels tell only by whom a task_rename was made, which is nearly always the renamed.
     grep -q ' pid;' "$bpftrace_root/events/task/task_rename/format" || bpftrace_rename=tid
-    sed "s/args->pid, args->newcomm/$bpftrace_rename, args->newcomm/" "$(asset sched.bt)" \
-        >"$bpftrace_script.new" && mv "$bpftrace_script.new" "$bpftrace_script" || return 1
-    # Its end makes bpftrace's own end travel behind the last event.
-    sleep 2147483 &
-    bpftrace_marker=$!
+    text linux/sched.bt | sed "s/args->pid, args->newcomm/$bpftrace_rename, args->newcomm/" \
+        >"$scratch/sched.bt" || return 1
+    : >events.txt && : >stderr.txt || return 1
     recorder_command="BPFTRACE_PERF_RB_PAGES=$bpftrace_pages $(bpftrace_tool) -q -B full sched.bt"
-    # In a session of its own: a terminal sends Ctrl-C to a whole group, and bpftrace would drop what
-    # it has not read yet.
-    bpftrace_apart=
-    ! have setsid || bpftrace_apart=setsid
+    # The script comes through a descriptor: a path could be led astray, or lie outside the tool's root.
+    guard_output=events.txt guard_input=$scratch/sched.bt
+    # The marker's end makes bpftrace's own end travel behind the last event.
     # shellcheck disable=SC2016,SC2046
-    BPFTRACE_PERF_RB_PAGES=$bpftrace_pages BPFTRACE_MAP_KEYS_MAX=8192 BPFTRACE_MAX_MAP_KEYS=8192 \
-        $bpftrace_apart sh -c 'trap "" HUP QUIT; script=$1 marker=$2; shift 2; exec "$@" -q -B full "$script" $$ "$marker"' \
-        sh "$bpftrace_script" "$bpftrace_marker" $(bpftrace_tool) \
-        >"$capture_dir/events.txt" 2>"$capture_dir/stderr.txt" </dev/null &
-    bpftrace_pid=$!
-    recorder_pids="$bpftrace_pid $bpftrace_marker"
+    guard_start -- env BPFTRACE_PERF_RB_PAGES="$bpftrace_pages" BPFTRACE_MAP_KEYS_MAX=8192 \
+        BPFTRACE_MAX_MAP_KEYS=8192 sh -c 'exec "$@" -q -B full - $$ "$SCHEDSCOPE_MARKER"' bpftrace $(bpftrace_tool) || return 1
     bpftrace_turn=0
-    until grep -q '^#on ' "$capture_dir/events.txt" 2>/dev/null; do
-        if ! kill -0 "$bpftrace_pid" 2>/dev/null; then
-            fail_text="bpftrace ended at once: $(grep -v -i warning "$capture_dir/stderr.txt" | head -n 1)"
+    until grep -q '^#on ' events.txt 2>/dev/null; do
+        if guard_failed; then
+            fail_text=$guard_said
             return 1
         fi
         fail_text="bpftrace did not start recording within a minute"
@@ -104,62 +96,24 @@ bpftrace_prepare() {
         bpftrace_turn=$((bpftrace_turn + 1))
         pause
     done
+    guard_pids
     fail_text=
 }
 
 bpftrace_start() {
     host_clock
     window_begin=$clock_ns
-    bpftrace_watch &
-    bpftrace_watcher=$!
-    recorder_pids="$recorder_pids $bpftrace_watcher"
-}
-
-# Says so when bpftrace ends on its own, and ends it when the main program is gone.
-bpftrace_watch() {
-    trap - EXIT
-    trap '' INT HUP QUIT PIPE USR1 ALRM TERM
-    while [ ! -e "$scratch/stop" ]; do
-        sleep 1
-        if ! kill -0 "$capture_pid" 2>/dev/null; then
-            kill "$bpftrace_marker"
-            kill -s INT "$bpftrace_pid"
-            rm -rf "$capture_dir"
-            return
-        fi
-        kill -0 "$bpftrace_pid" 2>/dev/null && continue
-        [ -e "$scratch/stop" ] || {
-            echo "bpftrace ended early" >"$scratch/failed"
-            kill -s USR1 "$capture_pid"
-        }
-        return
-    done
 }
 
 bpftrace_stop() {
-    host_clock
-    window_end=$clock_ns
-    : >"$scratch/stop"
+    guard_window_end
     # Events of the last moments may be dropped with the marker's: let those lie behind the window.
     pause
-    kill "$bpftrace_marker" 2>/dev/null
-    wait "$bpftrace_marker" 2>/dev/null
-    # It has to write what it holds first; a reader far behind may take a while.
-    bpftrace_size='' bpftrace_idle=0
-    while kill -0 "$bpftrace_pid" 2>/dev/null; do
-        pause
-        bpftrace_before=$bpftrace_size
-        bpftrace_size=$(wc -c <"$capture_dir/events.txt")
-        bpftrace_idle=$((bpftrace_idle + 1))
-        [ "$bpftrace_size" = "$bpftrace_before" ] || bpftrace_idle=0
-        # Where its pids are not the kernel's (a container), it did not see the marker end.
-        [ $((bpftrace_idle % 20)) != 19 ] || kill -s INT "$bpftrace_pid"
-        [ "$bpftrace_idle" -lt 120 ] || kill -s KILL "$bpftrace_pid"
-    done
-    wait "$bpftrace_pid" 2>/dev/null
-    wait "$bpftrace_watcher" 2>/dev/null
+    guard_end || fail_text="the process that watches bpftrace was killed"
     bpftrace_report
 }
+
+bpftrace_orphaned() { guard_kill_tools; }
 
 # A CPU's gaps in seq, and what is missing behind its last line (`@n[cpu]: N` at the end is how
 # many it made) if that line lies before the window's end.
@@ -178,9 +132,11 @@ bpftrace_report() {
             }
             next_seq[$3] = $4 + 1
             last[$3] = $2
+            if (length($2) > length(newest) || (length($2) == length(newest) && $2 > newest)) newest = $2
         }
         END {
-            print (ended ? "ended" : "cut"), all + 0
+            print (ended ? "ended" : "cut"), all + 0, newest
+            if (!ended) for (cpu in last) print cpu, "null", last[cpu], "null"
             for (cpu in made) {
                 tail = made[cpu] - next_seq[cpu]
                 if (tail > 0 && last[cpu] + 0 < window_end + 0) {
@@ -190,27 +146,35 @@ bpftrace_report() {
                 }
             }
             for (cpu in missing) print cpu, missing[cpu], from[cpu], to[cpu]
-        }' "$capture_dir/events.txt")
+        }' events.txt)
     recorder_events=${2:-0}
     bpftrace_ended=${1:-cut}
+    bpftrace_newest=
+    # Without an event there is no third word.
+    if [ "${2:-0}" != 0 ]; then
+        bpftrace_newest=$3
+        shift
+    fi
     [ $# -lt 2 ] || shift 2
+    if [ "$bpftrace_ended" != ended ]; then
+        # What came after the last line that was written is not known, on no CPU.
+        lost null null early_end "${bpftrace_newest:-$window_begin}" "$window_end"
+        window_end=${bpftrace_newest:-$window_begin}
+    fi
     while [ $# -ge 4 ]; do
-        lost "$1" "$2" output "$3" "$4"
+        if [ "$2" = null ]; then
+            lost "$1" null early_end "$3" "$window_end"
+        else
+            lost "$1" "$2" output "$3" "$4"
+        fi
         shift 4
     done
     if [ "$bpftrace_ended" != ended ]; then
-        fail_text="bpftrace was cut short, its last lines are missing"
-        return 1
+        fail_text=${fail_text:-bpftrace was cut short, its last lines are missing}
+        dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
+            fail_text="no space was left for bpftrace's lines: the last ones are missing"
     fi
-}
-
-bpftrace_cleanup() {
-    [ ! -d "$scratch" ] || : >"$scratch/stop"
-    for bpftrace_child in ${bpftrace_marker:-} ${bpftrace_pid:-}; do
-        kill -s KILL "$bpftrace_child" 2>/dev/null
-        wait "$bpftrace_child" 2>/dev/null
-    done
-    [ -z "${bpftrace_watcher:-}" ] || wait "$bpftrace_watcher" 2>/dev/null
+    [ -z "$fail_text" ]
 }
 
 bpftrace_json() { :; }

@@ -36,10 +36,10 @@ dtrace_ready() {
     [ -z "$buffer_kb" ] || dtrace_bufsize=${buffer_kb}k
 }
 
-# An absolute path also works for a dtrace that lives in another root.
+# Only a whole path works for a dtrace that lives in another root.
 dtrace_script() {
     dtrace_path=$(asset "$1")
-    case $dtrace_path in /*) ;; *) dtrace_path=$(pwd)/$dtrace_path ;; esac
+    case $dtrace_path in /*) ;; *) [ -z "${DTRACE:-}" ] || dtrace_path=$folder_path/$dtrace_path ;; esac
     printf '%s\n' "$dtrace_path"
 }
 

@@ -3,14 +3,16 @@
 
 host_prefers() { echo ftrace perf bpftrace dtrace; }
 
-# CLOCK_MONOTONIC in ns, without a process: the kernel's timer list says what it is now.
-host_clock() {
-    clock_ns=
-    [ -r /proc/timer_list ] || return 0
-    while read -r host_1 host_2 host_3 _; do
-        case "$host_1 $host_2" in "now at") clock_ns=$host_3 && return 0 ;; esac
-        case $host_1 in cpu:) return 0 ;; esac
-    done </proc/timer_list
+# The timer list also has the distance from that clock to the wall clock (the base of clock 1).
+host_clock_pair() {
+    clock_ns='' wall_ns='' clock_half=0
+    # shellcheck disable=SC2046
+    set -- $(awk '$1 == "now" && $2 == "at" { now = $3 }
+        $1 == "clock" { clock = $2 }
+        clock == "1:" && $1 == ".offset:" { print now, $2; exit }' /proc/timer_list 2>/dev/null)
+    [ $# -eq 2 ] && [ "$2" != 0 ] || return 0
+    clock_ns=$1
+    wall_ns=$(($1 + $2))
 }
 
 # Sets host_word to the first line of a file, or to nothing.  Not with `read`: a shell reads
@@ -21,7 +23,7 @@ host_read() {
 
 host_facts() {
     host_ncpu=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || host_ncpu=$(grep -c '^processor' /proc/cpuinfo)
-    host_page_size=$(getconf PAGE_SIZE 2>/dev/null) || host_page_size=4096
+    host_page_size=$(getconf PAGE_SIZE 2>/dev/null) || host_auxv_page_size
     # Byte 5 and 6 of any program say what the kernel's user land is; the kernel's own word size
     # follows the machine's name.
     host_endian=little
@@ -35,6 +37,20 @@ host_facts() {
     host_stathz=
     host_kernel_config
     host_pick_scheduler
+}
+
+# A host without getconf: the kernel tells every program its page size, in the value that
+# follows the word 6 (AT_PAGESZ); words are as long as a pointer of that program.
+host_auxv_page_size() {
+    host_page_size=$(awk '/^KernelPageSize:/ { print $2 * 1024; exit }' /proc/self/smaps 2>/dev/null)
+    [ -z "$host_page_size" ] || return 0
+    for host_word in 8 4; do
+        host_page_size=$(od -An -v -tu"$host_word" /proc/self/auxv 2>/dev/null | tr -s ' ' '\n' | awk '
+            $1 == "" { next }
+            n++ % 2 == 0 { key = $1; next }
+            key == 6 && $1 >= 4096 && $1 <= 1048576 { print $1; exit }')
+        [ -z "$host_page_size" ] || return 0
+    done
 }
 
 # HZ and the preemption model: from the running kernel where it tells, else its configuration.
@@ -111,87 +127,95 @@ host_tunables() {
         /sys/devices/system/cpu/cpufreq/policy*/scaling_governor \
         /sys/devices/system/clocksource/clocksource0/current_clocksource; do
         [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
-    done | awk '{
-        text = ""
-        if ((getline text < $0) < 0) next
-        close($0)
-        print $0
-        print text
-    }' | tr '\n' '\0'
+    done | host_heads 1 | awk '
+        function flush() { if (file != "") { print file; print text } }
+        /^==> .* <==$/ { flush(); file = substr($0, 5, length($0) - 8); text = ""; lines = 0; next }
+        lines++ == 0 { text = $0 }
+        END { flush() }' | tr '\n' '\0'
 }
 
-# One awk for all threads, a file at a time, so that neither the length of a command line nor
+# The first lines of the files named on stdin, each under a line "==> FILE <==".  Not read by
+# awk: in /proc and /sys a file may vanish between being named, opened and read, and some awks
+# end for that.  The files are so few lines, or names so short, that no text in them can look
+# like such a line.
+host_heads() { xargs head -n "$1" /dev/null 2>/dev/null; }
+
+# One awk for all threads, a file after the other, so that neither the length of a command line nor
 # a comm with spaces, brackets, tabs or newlines in it matters.  `priority` in stat is the
 # kernel's own number less 100.
 host_threads() {
-    printf '%s\n' /proc/[0-9]*/task/[0-9]*/stat | awk '
-        function whole(file,    line, text, n) {
-            n = 0
-            text = ""
-            while ((getline line < file) > 0) text = (n++ ? text "\n" : "") line
-            close(file)
-            return text
-        }
-        BEGIN { OFS = "\t"; print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "comm" }
-        {
-            stat = whole($0)
+    printf '%s\n' /proc/[0-9]*/task/[0-9]*/stat | sed 'p; s/stat$/status/' | host_heads 80 | awk '
+        function flush(    open, shut, comm, n, field, parts, part, i, policy, name, kernel, path) {
+            # Between two files there is an empty line.
+            sub(/\n+$/, "", stat)
             open = index(stat, "(")
-            if (!open) next
+            if (!open) return
             shut = length(stat)
-            while (substr(stat, shut, 1) != ")") shut--
+            while (substr(stat, shut, 1) != ")") if (--shut < open) return
             comm = substr(stat, open + 1, shut - open - 1)
             n = split(substr(stat, shut + 2), field, " ")
-            if (n < 39) next
+            if (n < 39) return
             # Not gsub: awks disagree on what backslashes in its replacement mean.
             parts = split(comm, part, /\\/)
             comm = part[1]
             for (i = 2; i <= parts; i++) comm = comm "\\\\" part[i]
             gsub(/\t/, "\\t", comm)
             gsub(/\n/, "\\n", comm)
-            affinity = ""
-            file = $0
-            sub(/stat$/, "status", file)
-            while ((getline line < file) > 0)
-                if (line ~ /^Cpus_allowed_list:/) { affinity = substr(line, 20); break }
-            close(file)
-            split($0, path, "/")
+            split(from, path, "/")
             policy = field[39] + 0
             name = policy == 0 ? "other" : policy == 1 ? "fifo" : policy == 2 ? "rr" : policy == 3 ? "batch" : \
                 policy == 5 ? "idle" : policy == 6 ? "deadline" : policy == 7 ? "ext" : policy
             kernel = int(field[7] / 2097152) % 2
             print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, comm
-        }'
+        }
+        BEGIN { OFS = "\t"; print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "comm" }
+        /^==> \/proc\/[0-9]+\/task\/[0-9]+\/stat <==$/ { flush(); stat = affinity = ""; kind = 1; from = $2; next }
+        /^==> \/proc\/[0-9]+\/task\/[0-9]+\/status <==$/ { kind = 2; next }
+        /^==> \/dev\/null <==$/ { kind = 0; next }
+        kind == 1 { stat = stat (stat == "" ? "" : "\n") $0 }
+        kind == 2 && /^Cpus_allowed_list:/ { affinity = substr($0, 20) }
+        END { flush() }'
 }
 
 # core and llc are the lowest CPU number that shares them: unlike the kernel's core_id that
 # is unique on the host.
 host_cpus() {
     printf 'cpu\tonline\tcore\tllc\tpackage\tnuma_node\tsmt_siblings\tcapacity\n'
-    printf '%s\n' /sys/devices/system/cpu/cpu[0-9]*/node[0-9]* /sys/devices/system/cpu/cpu[0-9]* | awk '
-        function first(file,    line) {
-            line = ""
-            if ((getline line < file) < 0) line = ""
-            close(file)
-            return line
-        }
+    {
+        printf '%s\n' /sys/devices/system/cpu/cpu[0-9]*/node[0-9]* /sys/devices/system/cpu/cpu[0-9]* | sed 's/^/dir /'
+        for host_file in online cpu_capacity topology/core_cpus_list topology/thread_siblings_list \
+            topology/physical_package_id 'cache/index[0-9]*/level' 'cache/index[0-9]*/shared_cpu_list'; do
+            eval "printf '%s\\n' /sys/devices/system/cpu/cpu[0-9]*/$host_file"
+        done | host_heads 1
+    } | awk '
         function lowest(list) { sub(/[,-].*/, "", list); return list }
+        function first(name) { return ((directory "/" name) in text) ? text[directory "/" name] : "" }
         BEGIN { OFS = "\t" }
-        {
-            split($0, path, "/")
+        $1 == "dir" {
+            split($2, path, "/")
             cpu = substr(path[6], 4)
-            if (path[7] != "") { node[cpu] = substr(path[7], 5); next }
-            if (cpu ~ /[^0-9]/) next
-            online = first($0 "/online")
-            siblings = first($0 "/topology/core_cpus_list")
-            if (siblings == "") siblings = first($0 "/topology/thread_siblings_list")
-            llc = ""
-            deepest = 0
-            for (i = 0; (level = first($0 "/cache/index" i "/level")) != ""; i++)
-                if (level + 0 > deepest) {
-                    deepest = level + 0
-                    llc = lowest(first($0 "/cache/index" i "/shared_cpu_list"))
-                }
-            print cpu, (online == "" ? 1 : online), lowest(siblings), llc, \
-                first($0 "/topology/physical_package_id"), node[cpu], siblings, first($0 "/cpu_capacity")
+            if (path[7] != "") node[cpu] = substr(path[7], 5)
+            else if (cpu !~ /[^0-9]/) cpus[++n] = cpu
+            next
+        }
+        /^==> .* <==$/ { file = $2; next }
+        file != "" && !(file in text) { text[file] = $0 }
+        END {
+            for (k = 1; k <= n; k++) {
+                cpu = cpus[k]
+                directory = "/sys/devices/system/cpu/cpu" cpu
+                online = first("online")
+                siblings = first("topology/core_cpus_list")
+                if (siblings == "") siblings = first("topology/thread_siblings_list")
+                llc = ""
+                deepest = 0
+                for (i = 0; (level = first("cache/index" i "/level")) != ""; i++)
+                    if (level + 0 > deepest) {
+                        deepest = level + 0
+                        llc = lowest(first("cache/index" i "/shared_cpu_list"))
+                    }
+                print cpu, (online == "" ? 1 : online), lowest(siblings), llc, \
+                    first("topology/physical_package_id"), node[cpu], siblings, first("cpu_capacity")
+            }
         }' | sort -n
 }

@@ -65,23 +65,21 @@ perf_prepare() {
         [ ! -d "$perf_root/events/$perf_event" ] ||
             perf_list="$perf_list${perf_list:+,}${perf_event%%/*}:${perf_event#*/}"
     done
-    fail_text="cannot make a pipe in $scratch"
-    perf_scratch=$(cd "$scratch" && pwd)
-    mkfifo "$perf_scratch/control" "$perf_scratch/answer" || return 1
-    perf_data=$(cd "$capture_dir" && pwd)/perf.data
+    fail_text="cannot make a pipe in $output.partial"
+    mkfifo "$scratch/control" "$scratch/answer" || return 1
+    # Another perf than the host's may live in another root: then only the whole path leads here.
+    perf_data=perf.data
+    [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
     recorder_command="$(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
-    # In a session of its own: a terminal sends Ctrl-C to a whole group.
-    perf_apart=
-    ! have setsid || perf_apart=setsid
-    # shellcheck disable=SC2016,SC2046
-    $perf_apart sh -c 'trap "" HUP QUIT; exec "$@"' sh $(perf_tool) record -a -R -c 1 \
-        -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" -D -1 \
-        --control "fifo:$perf_scratch/control,$perf_scratch/answer" -o "$perf_data" \
-        >/dev/null 2>"$capture_dir/stderr.txt" </dev/null &
-    perf_pid=$!
-    recorder_pids=$perf_pid
+    : >stderr.txt
     # Opened for both directions, so that neither side waits for the other to open it.
-    exec 7<>"$perf_scratch/control" 8<>"$perf_scratch/answer"
+    command exec 7<>"$scratch/control" || return 1
+    command exec 8<>"$scratch/answer" || return 1
+    # perf ends with the program it runs, and that ends with the pipe it reads.
+    guard_input=pipe guard_growing=perf.data
+    # shellcheck disable=SC2046
+    guard_start -- $(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" \
+        -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
     fail_text=
 }
 
@@ -89,12 +87,12 @@ perf_prepare() {
 perf_tell() {
     echo "$1" >&7
     perf_turn=0
-    perf_answer=$perf_scratch/answered
+    perf_answer=$scratch/answered
     rm -f "$perf_answer"
-    (head -n 1 <&8 >"$perf_answer.new" && mv "$perf_answer.new" "$perf_answer") &
+    (exec 5>&- && head -n 1 <&8 >"$perf_answer.new" && mv "$perf_answer.new" "$perf_answer") &
     perf_reader=$!
     until [ -e "$perf_answer" ]; do
-        if ! kill -0 "$perf_pid" 2>/dev/null || [ "$perf_turn" -ge 80 ]; then
+        if guard_failed || [ "$perf_turn" -ge 80 ]; then
             kill "$perf_reader" 2>/dev/null
             wait "$perf_reader" 2>/dev/null
             return 1
@@ -107,37 +105,37 @@ perf_tell() {
 
 perf_start() {
     if ! perf_tell enable; then
-        fail_text="perf did not start recording: $(head -n 1 "$capture_dir/stderr.txt")"
+        fail_text="perf did not start recording: $(head -n 1 stderr.txt)"
         return 1
     fi
     host_clock
     window_begin=$clock_ns
+    # Nobody else is to have a word with perf.
+    exec 7>&- 8>&-
+    guard_pids
 }
 
 perf_stop() {
-    host_clock
-    window_end=$clock_ns
-    perf_failed=
-    perf_tell disable || perf_failed=1
-    kill -s INT "$perf_pid" 2>/dev/null
-    wait "$perf_pid" 2>/dev/null
+    guard_window_end
+    guard_end || fail_text="the process that watches perf was killed"
     # How much and where, perf.data says.  perf itself speaks of lost chunks, and of lost samples
     # ("lost 7.31%!") above 5 % only.
-    perf_lost=$(sed -n 's/.*lost \([0-9][0-9.]*\)\( chunks\| samples\|%\).*/\1/p' "$capture_dir/stderr.txt" | head -n 1)
+    perf_lost=$(sed -n 's/.*lost \([0-9][0-9.]*\)\( chunks\| samples\|%\).*/\1/p' stderr.txt | head -n 1)
     [ -z "$perf_lost" ] || lost null null output
     none_lost="perf told of no loss"
-    if [ -n "$perf_failed" ] || [ ! -s "$perf_data" ]; then
-        fail_text="perf ended early: $(head -n 1 "$capture_dir/stderr.txt" 2>/dev/null)"
+    recorder_events=
+    if [ -z "$fail_text" ] && { [ -e "$scratch/killed" ] || guard_failed || [ ! -s perf.data ] || ! grep -q '^\[ perf record: Captured' stderr.txt; }; then
+        fail_text="perf ended early: $(grep -v '^\[ perf record: Woken' stderr.txt | head -n 1)"
+    fi
+    if [ -n "$fail_text" ]; then
+        # perf.data is known up to its last sample, which nobody has read yet.
+        lost null null early_end null "$window_end"
+        window_end=
         return 1
     fi
-    rm -f "$capture_dir/stderr.txt"
-    recorder_events=
+    rm -f stderr.txt
 }
 
-perf_cleanup() {
-    [ -z "${perf_pid:-}" ] || kill -s KILL "$perf_pid" 2>/dev/null
-    exec 7>&- 8>&-
-    rm -f "${perf_scratch:-/nonexistent}/control" "${perf_scratch:-/nonexistent}/answer"
-}
+perf_orphaned() { guard_kill_tools; }
 
 perf_json() { :; }

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Finding", "findings", "main"]
+__all__ = ["Finding", "clean", "findings", "main"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="What this host can record with, what is missing, and how to get it.",
     )
     parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument(
+        "--clean", action="store_true", help="remove what killed captures left behind (root)"
+    )
     args = parser.parse_args(argv)
+    if args.clean:
+        return clean()
     found = findings()
     if args.format == "json":
         print(json.dumps([asdict(finding) for finding in found], indent=2))
@@ -108,14 +113,14 @@ def _host() -> Iterator[Finding]:
 
 
 def _linux() -> Iterator[Finding]:
-    instances = Path("/sys/kernel/tracing/instances")
     try:
-        stale = [path.name for path in instances.glob("schedscope-*-*") if _owner_gone(path)]
+        instances = sorted(Path("/sys/kernel/tracing/instances").glob("schedscope-*"))
     except OSError:
-        stale = []
-    for name in stale:
-        text = f"{name} was left by a capture that was killed; the next capture removes it"
-        yield Finding("host", "instance", "note", text)
+        instances = []
+    for path in instances:
+        if _abandoned(path):
+            text = f"{path.name} was left by a capture that was killed; doctor --clean removes it"
+            yield Finding("host", "instance", "note", text)
     if not Path("/proc/timer_list").exists():
         text = "/proc/timer_list is missing: captures cannot tell the time of day"
         yield Finding("host", "clock", "note", text)
@@ -130,14 +135,21 @@ def _linux() -> Iterator[Finding]:
         yield Finding("host", "sched_ext", "note", f"the BPF scheduler {ops} is in charge")
 
 
-def _owner_gone(instance: Path) -> bool:
-    """An instance is named schedscope-PID-START, with the owner's start time."""
-    _, pid, start = instance.name.split("-", 2)
-    try:
-        stat = Path("/proc", pid, "stat").read_text(errors="replace")
-    except OSError:
+def _abandoned(instance: Path) -> bool:
+    """A capture holds its instance open as long as it lives; then the kernel frees its buffers.
+
+    Whether it is still held is only known by removing it, which `clean` does.
+    """
+    size = _first_line(instance / "buffer_size_kb")
+    if not _first_line(instance / "set_event"):
         return True
-    return stat.rpartition(")")[2].split()[19] != start
+    return _first_line(instance / "tracing_on") == "0" and size.isdigit() and int(size) < 256
+
+
+def clean() -> int:
+    """Remove what killed captures left behind, naming it; the exit code of `capture --clean`."""
+    program = Path(__file__).parent / "collectors" / "capture"
+    return subprocess.run(["sh", str(program), "--clean"], check=False).returncode
 
 
 def _first_line(path: Path) -> str:

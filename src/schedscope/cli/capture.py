@@ -2,24 +2,29 @@
 
 Runs the capture program of `schedscope collectors` with the same options, and
 converts and summarises what it wrote. Without a COMMAND it records until
-Ctrl-C, or for -d SECONDS. The exit code is COMMAND's, or 125 if the capture
-itself failed. Recording needs root.
+Ctrl-C, or for -d SECONDS. The exit code is COMMAND's; 125 if the capture itself
+failed, 126 or 127 if COMMAND cannot be run or found. Recording needs root; under
+sudo, COMMAND and the summary run as the invoking user.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import pwd
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from schedscope.cli import _options
 from schedscope.errors import SchedscopeError, StorageError
 
 NAME = "capture"
+FAILED = 125
 HELP = "record this host, then summarise"
 EXAMPLE = """\
   sudo schedscope capture -o web.capture -d 10
@@ -29,6 +34,13 @@ EXAMPLE = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope capture`; the recorder's are handed on."""
+
+    def error(message: str) -> NoReturn:
+        parser.print_usage(sys.stderr)
+        parser.exit(FAILED, f"{parser.prog}: error: {message}\n")
+
+    # Not argparse's 2, which could be COMMAND's.
+    parser.error = error  # type: ignore[method-assign]
     parser.add_argument("-o", "--output", metavar="NAME.capture", help="the folder to write")
     parser.add_argument(
         "-t",
@@ -43,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="extras",
         metavar="EXTRA,...",
         help="record more, at more cost: what --list names for each recorder",
+    )
+    parser.add_argument(
+        "--max-size", metavar="SIZE", help="end the recording when it is about that big: 500M, 20G"
+    )
+    parser.add_argument(
+        "--min-free",
+        metavar="SIZE",
+        help="end it when less is left on the disk (default: 5 %% of it or 512M, what is less)",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
     parser.add_argument(
@@ -59,6 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record, convert, summarise."""
+    try:
+        return _run(args)
+    except SchedscopeError as error:
+        print(f"schedscope: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _run(args: argparse.Namespace) -> int:
     from schedscope import collectors
 
     program = collectors.path()
@@ -71,50 +99,95 @@ def run(args: argparse.Namespace) -> int:
     there = Path(output).exists()
     words = ["sh", str(program), "-o", output]
     options = (("-t", args.recorder), ("-d", args.duration), ("-b", args.buffer))
-    for flag, value in (*options, ("--with", args.extras)):
+    limits = (("--max-size", args.max_size), ("--min-free", args.min_free))
+    for flag, value in (*options, *limits, ("--with", args.extras)):
         if value is not None:
             words += [flag, value]
     words += ["-q"] * args.quiet + ["--anonymous-host"] * args.anonymous_host
     if args.command:
         words += ["--", *args.command]
     try:
-        code = _record(words)
+        code, hung_up = _record(words)
     except OSError as error:
         raise StorageError(f"cannot run {program}: {error.strerror}") from error
     # What was there before is not what was recorded: the program refused to write over it.
-    if there or args.no_summary or not Path(output).is_dir():
+    # Nobody is left to read a summary where the terminal is gone.
+    if there or args.no_summary or hung_up or not Path(output).is_dir():
         return code
     summary = _summarise(output, args)
     return code or summary
 
 
-def _record(words: list[str]) -> int:
-    """Run the capture program; signals end the recording, not this process."""
-    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+def _record(words: list[str]) -> tuple[int, bool]:
+    """Run the capture program; signals end the recording, not this process.
+
+    Its exit code, and whether the terminal was lost meanwhile.
+    """
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+    # The program sees the end of this pipe when we are gone, kill -9 included.
+    reading, writing = os.pipe()
+
+    def prepare() -> None:
+        os.dup2(reading, 4)
+        os.set_inheritable(4, True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ends, signal.SIGCHLD})
+    hung_up = False
     try:
         child = subprocess.Popen(
-            words, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            [*words[:2], "--lifeline", *words[2:]], preexec_fn=prepare, close_fds=False
         )
+        os.close(reading)
         while child.poll() is None:
             came = signal.sigwaitinfo({*ends, signal.SIGCHLD})
-            # Ctrl-C at the terminal reaches the child without us; a signal
-            # that another process (its pid is not 0) sent to us does not.
-            if came.si_signo in ends and came.si_pid:
+            hung_up = hung_up or came.si_signo == signal.SIGHUP
+            # Ctrl-C and Ctrl-\\ at the terminal come from the kernel (pid 0) and reach the
+            # child without us. A hang-up comes from the kernel, too, but to the leader of the
+            # session alone, which we may be.
+            typed = came.si_signo in (signal.SIGINT, signal.SIGQUIT) and not came.si_pid
+            if came.si_signo in ends and not typed:
                 child.send_signal(came.si_signo)
     finally:
+        os.close(writing)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    return (child.returncode if child.returncode >= 0 else 128 - child.returncode), hung_up
 
 
 def _summarise(output: str, args: argparse.Namespace) -> int:
+    """Under sudo as the one who called: what is converted lies where that user can write."""
+    words = [output, "--top", str(args.top), "--format", args.format]
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() != 0 or not uid.isdigit() or not gid.isdigit() or uid == "0":
+        return _summarise_here(output, words)
+    try:
+        groups = os.getgrouplist(pwd.getpwuid(int(uid)).pw_name, int(gid))
+        home = pwd.getpwuid(int(uid)).pw_dir
+        done = subprocess.run(
+            [sys.executable, "-m", "schedscope", "latency", *words],
+            user=int(uid),
+            group=int(gid),
+            extra_groups=groups,
+            env={**os.environ, "HOME": home},
+            check=False,
+        )
+    except (OSError, KeyError, subprocess.SubprocessError):
+        print(
+            f"schedscope: {output} is complete; open it as its owner: "
+            f"schedscope latency {shlex.quote(output)}",
+            file=sys.stderr,
+        )
+        return 0
+    return done.returncode
+
+
+def _summarise_here(output: str, words: list[str]) -> int:
     from schedscope.cli import latency
 
-    words = [output, "--top", str(args.top), "--format", args.format]
     parser = argparse.ArgumentParser()
     latency.add_arguments(parser)
     try:
-        code = latency.run(parser.parse_args(words))
+        return latency.run(parser.parse_args(words))
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
         print(
@@ -125,17 +198,3 @@ def _summarise(output: str, args: argparse.Namespace) -> int:
     except SchedscopeError as error:
         print(f"schedscope: {output} is written, but: {error}", file=sys.stderr)
         return 1
-    _give_to_invoker(Path(output))
-    return code
-
-
-def _give_to_invoker(capture: Path) -> None:
-    """Under sudo, what was converted belongs to the one who called, as the capture does."""
-    from schedscope.cache import sched_name
-
-    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    folder = capture.absolute().parent / sched_name(capture)
-    if os.geteuid() != 0 or not uid or not gid or not folder.is_dir():
-        return
-    for path in (folder, *folder.iterdir()):
-        os.chown(path, int(uid), int(gid), follow_symlinks=False)

@@ -21,6 +21,11 @@ EXAMPLE = "  schedscope doctor"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope doctor`."""
     parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="remove the trace instances and recorders that killed captures left behind (root)",
+    )
+    parser.add_argument(
         "--format",
         choices=("table", "json", "csv"),
         default="table",
@@ -30,8 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    from schedscope.doctor import findings
+    from schedscope.doctor import clean, findings
 
+    if args.clean:
+        return clean()
     found = findings()
     rows = [asdict(finding) for finding in found]
     if args.format == "json":

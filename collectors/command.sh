@@ -1,0 +1,153 @@
+# The command that is run while recording.
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# The user behind sudo or doas, whom the command and the folder belong to.
+find_user() {
+    run_user=${SUDO_USER:-${DOAS_USER:-}}
+    run_uid='' run_gid=''
+    [ -n "$run_user" ] || return 0
+    if ! run_uid=$(id -u "$run_user" 2>/dev/null) || ! run_gid=$(id -g "$run_user" 2>/dev/null); then
+        die "the invoking user $run_user is not known to this host; run capture as root itself"
+    fi
+    [ "$run_uid" != 0 ] || run_user='' run_uid='' run_gid=''
+}
+
+# As env and timeout do: 127 if there is no such command, 126 if it cannot be run.
+check_command() {
+    case $1 in
+    */*)
+        check_found=$1
+        [ -e "$1" ] || check_found=
+        ;;
+    *) check_found=$(PATH=$caller_path && command -v "$1" 2>/dev/null) ;;
+    esac
+    if [ -z "$check_found" ]; then
+        fail_status=127
+        die "there is no command $1 to run; nothing was recorded"
+    fi
+    case $1 in */*) [ -d "$1" ] || [ ! -x "$1" ] || return 0 ;; *) return 0 ;; esac
+    fail_status=126
+    die "$1 cannot be run: it is not an executable file; nothing was recorded"
+}
+
+# The recorder's own tools, found where only root writes; the command finds its own in its PATH.
+command_tool() { command -v "$1" 2>/dev/null; }
+
+# Replaces this (background) shell by the command, which gets what it would have without us: its
+# caller's directory, umask, PATH and descriptors, and none of the recorder's.  A shell without job control
+# starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
+exec_command() {
+    trap - EXIT INT TERM HUP QUIT PIPE USR1 ALRM
+    exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
+    [ -z "$lifeline" ] || exec 4<&-
+    command_sh=$(command_tool sh)
+    # sh takes no name for an assignment, as env does with ./a=b.
+    # shellcheck disable=SC2016
+    set -- "$command_sh" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
+    if [ -n "$run_user" ]; then
+        if have setpriv; then
+            set -- "$(command_tool setpriv)" "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- "$@"
+        elif have runuser; then
+            set -- "$(command_tool runuser)" -u "$run_user" -- "$@"
+        elif have sudo; then
+            set -- "$(command_tool sudo)" -u "$run_user" -- "$@"
+        else
+            # shellcheck disable=SC2016
+            set -- "$(command_tool su)" -m "$run_user" -c 'exec "$0" "$@"' "$@"
+        fi
+        run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
+        USER=$run_user LOGNAME=$run_user HOME=${run_home:-$HOME}
+        export USER LOGNAME HOME
+    fi
+    if env --default-signal=INT,QUIT true 2>/dev/null; then
+        set -- "$(command_tool env)" --default-signal=INT,QUIT "$@"
+    elif have perl; then
+        # shellcheck disable=SC2016
+        set -- "$(command_tool perl)" -e '$SIG{INT} = $SIG{QUIT} = "DEFAULT"; exec {$ARGV[0]} @ARGV; exit 127' "$@"
+    fi
+    cd -- "$start_dir" || exit 125
+    umask "$caller_umask"
+    if [ -n "$caller_lc_all" ]; then LC_ALL=$caller_lc_all; else unset LC_ALL; fi
+    exec "$@"
+}
+
+# -d: wakes the main program, and takes its own sleep along when it is ended early.
+start_timer() {
+    (
+        exec 5>&- 7<&- 8<&-
+        trap - EXIT INT HUP QUIT PIPE USR1 ALRM
+        trap 'kill "$!" 2>/dev/null; exit 0' TERM
+        sleep "$seconds" &
+        wait "$!" && kill -s ALRM "$capture_pid"
+    ) &
+    timer_pid=$!
+}
+
+# Waits for the pid: 0 and `waited` when it has ended, 1 when a signal of ours broke the wait.
+# A shell that sees both at once gives the exit status and forgets the child, and only a status
+# over 128 can also mean the signal: then the next wait knows no such child (127), and the
+# status before it was the child's.
+wait_for() {
+    signalled=
+    wait "$1"
+    waited=$?
+    if [ "$waited" -eq 127 ] && [ -n "$broken_wait" ]; then
+        waited=$broken_wait
+    elif [ -n "$signalled" ] && [ "$waited" -gt 128 ]; then
+        broken_wait=$waited
+        return 1
+    fi
+    broken_wait=
+}
+
+# Records until the command ends, time is up, a limit is reached, a signal comes or what records fails.
+record() {
+    if [ $# -gt 0 ]; then
+        exec 9<&0
+        exec_command "$@" &
+        work_pid=$!
+        exec 9<&-
+    fi
+    [ -z "$seconds" ] || start_timer
+    while [ -z "$interrupted$timed_out" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
+        if [ -n "$work_pid" ]; then
+            if wait_for "$work_pid"; then
+                work_status=$waited
+                break
+            fi
+        elif [ -n "$timer_pid" ]; then
+            wait "$timer_pid"
+        else
+            # Not for ever: a signal just before `wait` would go unnoticed.
+            (exec 5>&- 7<&- 8<&- sleep 5) &
+            idle_pid=$!
+            wait "$idle_pid"
+            kill "$idle_pid" 2>/dev/null
+        fi
+    done
+}
+
+# After the recording: the command ends by itself after -d; after a signal it gets a second
+# for its own handling of that signal (a terminal sends it to both), then TERM.
+finish_command() {
+    [ -n "$work_pid" ] && [ -z "$work_status" ] || return 0
+    if [ -n "$interrupted" ]; then
+        work_grace=0
+        while [ "$work_grace" -lt 4 ] && kill -0 "$work_pid" 2>/dev/null; do
+            pause
+            work_grace=$((work_grace + 1))
+        done
+        kill -s TERM "$work_pid" 2>/dev/null
+    elif kill -0 "$work_pid" 2>/dev/null; then
+        say "recording is over; waiting for the command to end"
+    fi
+    signal_before=$interrupted
+    until wait_for "$work_pid"; do
+        # A first signal during this wait ends the command as above.
+        if [ -z "$signal_before" ] && [ -n "$interrupted" ]; then
+            signal_before=$interrupted
+            kill -s TERM "$work_pid" 2>/dev/null
+        fi
+    done
+    work_status=$waited
+}

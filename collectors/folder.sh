@@ -1,0 +1,70 @@
+# The folder being written.  `capture` lives in it (its working directory) and names nothing in
+# it by a path from outside: what the command does to the folder's name, or puts in its place,
+# leads nobody astray.  Only root can enter it until it is handed over.
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# Makes NAME.partial beside where NAME will be and goes there.  Whoever may write to the parent
+# could have put something in its place before we were in: then its name, owner, mode or content
+# is not what was made.
+folder_make() {
+    case $output in
+    */*) folder_parent=${output%/*}/ ;;
+    *) folder_parent=. ;;
+    esac
+    base=${output##*/}
+    partial=$base.partial
+    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output.partial: there is no folder $folder_parent that can be entered"
+    folder_parent=$(folder_now) || die "cannot tell where $output.partial would be; give a whole path with -o"
+    for path in "$base" "$partial"; do
+        if [ -e "./$path" ] || [ -h "./$path" ]; then
+            die "$path exists; give another name with -o, or remove it with: rm -r $path"
+        fi
+    done
+    mkdir -m 700 "./$partial" || die "cannot make the folder $output.partial; give a writable place with -o"
+    folder_path=${folder_parent%/}/$partial
+    if ! cd -P "./$partial" || [ "$(folder_now)" != "$folder_path" ] || ! folder_is_ours; then
+        die "somebody replaced $folder_path while it was made; give a place with -o where only you can write"
+    fi
+    capture_dir=.
+    scratch=.scratch
+    mkdir -m 700 "$scratch" || die "cannot write into $output.partial"
+}
+
+# Where we are, as the kernel knows it: shells answer from memory.
+folder_now() { env pwd -P; }
+
+folder_is_ours() {
+    # shellcheck disable=SC2012
+    case $(ls -ldn . | awk '{ print substr($1, 1, 10), $3; exit }') in
+    "drwx------ $(id -u)" | "drwx--S--- $(id -u)") ;;
+    *) return 1 ;;
+    esac
+    [ -z "$(ls -A .)" ]
+}
+
+# Gives the folder its name and its owner.  No link is followed: the names are those beside the
+# folder itself, and mv is kept from moving it into what may stand there now.
+folder_hand_over() {
+    if [ -n "$run_uid" ]; then
+        find . -name . -o -exec chown -h "$run_uid:$run_gid" {} + || return 1
+    fi
+    if mv --help 2>&1 | grep -q no-target-directory; then
+        mv -T -- "../$partial" "../$base"
+    elif [ "$(uname -s)" = FreeBSD ]; then
+        [ ! -e "../$base" ] && mv -h "../$partial" "../$base"
+    else
+        [ ! -e "../$base" ] && [ ! -h "../$base" ] && mv "../$partial" "../$base"
+    fi 2>/dev/null
+    if [ "$(folder_now)" != "${folder_parent%/}/$base" ]; then
+        printf 'capture: the folder could not be named %s; it is: %s\n' "$base" "$(folder_now)" >&2
+        folder_astray=1
+    fi
+    # Last: from here on it is the user's, and nothing more is written into it.
+    [ -z "$run_uid" ] || chown "$run_uid:$run_gid" .
+}
+
+# Removes what was written, and the folder if it still has its name.
+folder_remove() {
+    rm -rf ./* ./.scratch ./.reserve ./.[!.]*
+    cd .. && rmdir "./$partial" 2>/dev/null
+}

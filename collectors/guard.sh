@@ -1,0 +1,128 @@
+# What `capture` knows of its watchdog (watchdog.sh), which starts and ends all that records.
+# shellcheck shell=sh disable=SC2034,SC2154
+
+guard_nap=0.05
+
+# In a session of its own a signal to our whole group does not reach the watchdog, kill -9 of a
+# group or a closed terminal included.  It works without, where the host cannot make one.
+guard_apart() {
+    if have setsid; then
+        echo setsid
+    elif have perl; then
+        echo "perl -MPOSIX -e POSIX::setsid();exec{\$ARGV[0]}@ARGV"
+    fi
+}
+
+# guard_start [TEXT_FILE] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
+# run, or what TEXT_FILE records with.  guard_output, guard_input, guard_growing and guard_signal
+# are the watchdog's settings of those names; guard_settings names variables of the recorder.
+guard_start() {
+    : >"$scratch/recording"
+    : >"$scratch/watching"
+    : >"$scratch/starting"
+    fail_text="cannot make a pipe in $output"
+    mkfifo "$scratch/alive" || return 1
+    # Opened for both directions first, so that nobody waits for the other side to open it.
+    command exec 5<>"$scratch/alive" || return 1
+    command exec 6<"$scratch/alive" || return 1
+    guard_text=$(
+        text "$os_folder/clock.sh"
+        text watchdog.sh
+        [ "$1" = -- ] || text "$1"
+        # shellcheck disable=SC2016
+        echo 'watch_main "$@"'
+    ) || return 1
+    [ "$1" = -- ] || shift
+    shift
+    # An explicit subshell: some shells stay between themselves and a background program, and
+    # would hold the pipe.
+    # shellcheck disable=SC2046
+    (
+        exec 5>&-
+        [ -n "$lifeline" ] || exec 4<&-
+        trap - EXIT
+        watch_capture=$capture_pid watch_owner=${run_uid:+$run_uid:$run_gid} watch_name=$partial
+        watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
+        watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
+        watch_input=${guard_input:-} watch_signal=${guard_signal:-}
+        # shellcheck disable=SC2086
+        export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \
+            watch_output watch_growing watch_input watch_signal ${guard_settings:-}
+        SCHEDSCOPE_RECORDER=$capture_pid
+        export SCHEDSCOPE_RECORDER
+        exec $(guard_apart) sh -c "$guard_text" schedscope-watchdog ${1+"$@"} \
+            </dev/null >/dev/null 2>"$scratch/watchdog.err"
+    ) &
+    guard_pid=$!
+    exec 6<&-
+    [ -z "$lifeline" ] || exec 4<&-
+    guard_turn=0
+    [ "$pause_seconds" != 1 ] || guard_nap=1
+    until [ -e "$scratch/ready" ]; do
+        if guard_failed || ! kill -0 "$guard_pid" 2>/dev/null; then
+            fail_text=${guard_said:-the watchdog ended at once: $(tail -n 1 "$scratch/watchdog.err")}
+            return 1
+        fi
+        fail_text="the watchdog was not ready within a minute"
+        guard_turn=$((guard_turn + 1))
+        [ "$guard_turn" -lt 1200 ] || return 1
+        sleep "$guard_nap"
+    done
+    fail_text=
+    guard_pids
+}
+
+# Before anything is recorded: 0 with min_free_kb set if there is room, else it ends the program.
+# The default floor is small, so that it holds on small disks too.
+check_space() {
+    # shellcheck disable=SC2046
+    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9][0-9]*  *\([0-9][0-9]*\)  *[0-9]*% .*$/\1 \2/p')
+    [ $# -eq 2 ] || return 0
+    if [ -z "$min_free" ]; then
+        min_free_kb=$(($1 / 20))
+        [ "$min_free_kb" -le 524288 ] || min_free_kb=524288
+    fi
+    [ "$2" -gt "$min_free_kb" ] ||
+        die "no space left for $output: $(($2 / 1024)) MiB are free, and recording ends at $((min_free_kb / 1024)) MiB; --min-free changes that"
+}
+
+# The long-lived pids of everything that records, as far as it has started.
+guard_pids() { recorder_pids="$guard_pid $(tr '\n' ' ' 2>/dev/null <"$scratch/pids")"; }
+
+# 0 if what records has failed; guard_said is its sentence.
+guard_failed() {
+    guard_said=
+    [ -e "$scratch/failed" ] || return 1
+    guard_said=$(cat "$scratch/failed")
+    guard_said=${guard_said:-no space left for the recording}
+}
+
+# Ends the recording and waits until all is drained and gone: closing the pipe tells the
+# watchdog to.  Without its file `recording` it leaves the folder to us.  Returns 1 if the
+# watchdog itself was killed; what it left is ended here.
+guard_end() {
+    [ -n "$guard_pid" ] || return 0
+    rm -f "$scratch/recording" "$scratch/watching"
+    exec 5>&-
+    while kill -0 "$guard_pid" 2>/dev/null; do wait "$guard_pid"; done
+    guard_pid=
+    # Its last act is to take this file away.
+    [ -e "$scratch/ready" ] || return 0
+    "${recorder}_orphaned"
+    return 1
+}
+
+# Sets window_end: now, or when the watchdog says that recording ended.
+guard_window_end() {
+    host_clock
+    window_end=$clock_ns
+    guard_ended=$(cat "$scratch/ended_at" 2>/dev/null)
+    [ -z "$guard_ended" ] || window_end=$guard_ended
+}
+
+# For a tool whose watchdog was killed: it is in no one's care any more.
+guard_kill_tools() {
+    while read -r guard_tool; do
+        kill -s KILL "$guard_tool" 2>/dev/null
+    done <"$scratch/pids"
+}

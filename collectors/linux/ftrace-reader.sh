@@ -1,0 +1,223 @@
+# The part of the ftrace recorder that outlives `capture`: it runs in the watchdog, makes the
+# trace instance, copies its pages and removes it (main part: ftrace.sh).
+#
+# The instance lives exactly as long as somebody holds its file free_buffer open: the kernel
+# refuses to remove it until then (EBUSY, whoever asks, from whatever pid name space), and when
+# the last holder is gone, kill -9 included, it stops the tracing and gives the memory back.  So
+# an instance that can be removed is nobody's, and no pid is ever asked.
+#
+# Settings: ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb.
+# shellcheck shell=sh disable=SC2034,SC2154,SC2317
+
+ftrace_dir=$ftrace_root/instances/$ftrace_name
+
+ftrace_set() { printf '%s\n' "$2" 2>/dev/null >"$ftrace_dir/$1"; }
+
+# The kernel notes the name of every thread switched to, for readers that need names; the
+# events and the thread table have them, and without it a third of the cost of an event is
+# gone.  The switch reaches all users of tracing, so it is left alone where there are any
+# (where one has it on, nothing would be gained either).
+ftrace_skip_names() {
+    for ftrace_path in "$ftrace_root" "$ftrace_root"/instances/*; do
+        [ -z "$(head -n 1 "$ftrace_path/set_event" 2>/dev/null)" ] || return 0
+    done
+    ftrace_set trace_options norecord-cmd || :
+}
+
+# Another capture may take an instance that nobody holds yet for one left behind.
+ftrace_make() {
+    ftrace_try=0
+    until mkdir "$ftrace_dir" 2>/dev/null && command exec 9>>"$ftrace_dir/free_buffer"; do
+        ftrace_try=$((ftrace_try + 1))
+        [ "$ftrace_try" -lt 10 ] || return 1
+    done 2>/dev/null
+}
+
+tracer_begin() {
+    if ! ftrace_make; then
+        watch_failed "cannot make the trace instance $ftrace_dir"
+        return 1
+    fi
+    ftrace_set_up || {
+        watch_failed "$ftrace_fail"
+        return 1
+    }
+    : >.scratch/reading
+    # The first to see the end of the capture: even if the watchdog is killed with it, tracing
+    # stops and the readers end.
+    (
+        read -r _ <&6
+        ftrace_set tracing_on 0
+        rm -f .scratch/reading
+    ) &
+    # One loop for eight CPUs: copying goes on in parallel on a large host.
+    # shellcheck disable=SC2086
+    set -- $ftrace_cpus
+    ftrace_pids=
+    while [ $# -gt 0 ]; do
+        ftrace_group=
+        while [ $# -gt 0 ]; do
+            ftrace_group="$ftrace_group $1"
+            shift
+            [ $(($# % 8)) != 0 ] || break
+        done
+        # shellcheck disable=SC2086
+        ftrace_read_loop $ftrace_group &
+        ftrace_pids="$ftrace_pids $!"
+    done
+    # A reader needs little time, but not after twenty others have had their turn.
+    # shellcheck disable=SC2086
+    renice -n -20 -p $ftrace_pids >/dev/null 2>&1
+    # shellcheck disable=SC2086
+    printf '%s\n' $ftrace_pids >>.scratch/pids
+    echo "$ftrace_page" >.scratch/ftrace
+    printf '%s\n' "$ftrace_cpus" >>.scratch/ftrace
+}
+
+ftrace_set_up() {
+    ftrace_fail="cannot set up $ftrace_dir"
+    ftrace_set tracing_on 0 || return 1
+    # Where the option is not to be had, the memory is given back all the same.
+    ftrace_set options/disable_on_free 1 || :
+    ftrace_set trace_clock mono || return 1
+    ftrace_skip_names
+    # Linux 6.8 and later can copy more than a page at a time: half the cost of reading.
+    if [ -e "$ftrace_dir/buffer_subbuf_size_kb" ]; then
+        ftrace_set buffer_subbuf_size_kb "$ftrace_subbuf_kb"
+    fi
+    ftrace_fail="the kernel refuses a buffer of $ftrace_buffer_kb KiB per CPU; give a smaller one with -b"
+    ftrace_set buffer_size_kb "$ftrace_buffer_kb" || return 1
+    ftrace_fail="cannot write into the folder of the capture"
+    mkdir raw stats events || return 1
+    cat "$ftrace_root/events/header_page" >events/header_page || return 1
+    cat "$ftrace_root/events/header_event" >events/header_event || return 1
+    for ftrace_event in $ftrace_events; do
+        [ -d "$ftrace_dir/events/$ftrace_event" ] || continue
+        mkdir -p "events/$ftrace_event" || return 1
+        cat "$ftrace_root/events/$ftrace_event/format" >"events/$ftrace_event/format" || return 1
+        ftrace_set "events/$ftrace_event/enable" 1 || {
+            ftrace_fail="the event $ftrace_event cannot be switched on"
+            return 1
+        }
+    done
+    # A sub-buffer is a header and the data; header_page gives the offset and the size of the data.
+    ftrace_page=$(awk -F '[:;]' '/ data;/ { print $4 + $6 }' events/header_page)
+    if [ -r "$ftrace_dir/buffer_subbuf_size_kb" ]; then
+        ftrace_page=$(head -n 1 "$ftrace_dir/buffer_subbuf_size_kb")
+        ftrace_page=$((ftrace_page * 1024))
+    fi
+    # A second guard against waiting, where dd has it.
+    ftrace_nonblock=
+    if dd if=/dev/null of=/dev/null iflag=nonblock count=0 2>/dev/null; then
+        ftrace_nonblock=iflag=nonblock
+    fi
+    ftrace_cpus=
+    for ftrace_path in "$ftrace_dir"/per_cpu/cpu[0-9]*; do
+        ftrace_cpu=${ftrace_path##*cpu}
+        [ ! -d "/sys/devices/system/cpu/cpu$ftrace_cpu" ] || ftrace_cpus="$ftrace_cpus $ftrace_cpu"
+    done
+    # An event takes 40 to 70 bytes here.
+    ftrace_threshold=$((ftrace_buffer_kb * 1024 / 8 / 50))
+}
+
+# Sets ftrace_entries to the number of unread events of a CPU, without a process; 1 if the
+# kernel does not say.
+ftrace_count() {
+    ftrace_entries=0 ftrace_error=
+    while read -r ftrace_key ftrace_value; do
+        [ "$ftrace_key" = entries: ] || continue
+        ftrace_entries=$ftrace_value
+        return 0
+    done 2>/dev/null <"$ftrace_dir/per_cpu/cpu$1/stats"
+    return 1
+}
+
+# Copies whole pages of a CPU's buffer until at most $2 events are left; 1 if they cannot be
+# written.  Asking for no more than the events of 36 bytes (the shortest that come in numbers)
+# must fill, dd never waits, and never takes a page that is still being filled: reading on
+# while events come would write a page for every handful of them.
+ftrace_copy() {
+    while [ "$ftrace_entries" -gt "$2" ]; do
+        ftrace_pages=$((ftrace_entries * 36 / ftrace_page))
+        [ "$ftrace_pages" -gt 0 ] || ftrace_pages=1
+        # shellcheck disable=SC2086
+        ftrace_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
+            count="$ftrace_pages" $ftrace_nonblock 2>&1 >>"raw/cpu$1") || break
+        ftrace_count "$1" || return 1
+    done
+    case $ftrace_error in
+    *"o space left"* | *"uota"* | *"ile too large"* | *"nput/output error"*) return 1 ;;
+    esac
+    return 0
+}
+
+# What went wrong with a CPU that could not be read.
+ftrace_why() {
+    if [ ! -d "$ftrace_dir" ]; then
+        echo "the trace instance $ftrace_dir was removed while it recorded"
+    elif ! ftrace_count "$1"; then
+        echo "the kernel gives no account of CPU $1 any more ($ftrace_dir/per_cpu/cpu$1/stats)"
+    else
+        echo "no space left for the recording"
+    fi
+}
+
+# The reader of some CPUs.
+ftrace_read_loop() {
+    exec 6<&-
+    trap '' TERM
+    ftrace_nap=0.25
+    [ "$watch_nap" != 1 ] || ftrace_nap=1
+    while [ -e .scratch/reading ]; do
+        sleep "$ftrace_nap"
+        [ "$watch_nap" = 1 ] || ftrace_nap=0.25
+        for ftrace_cpu in "$@"; do
+            if ftrace_count "$ftrace_cpu"; then
+                [ "$ftrace_entries" -gt "$ftrace_threshold" ] || continue
+                [ "$watch_nap" = 1 ] || ftrace_nap=0.05
+                ftrace_copy "$ftrace_cpu" "$ftrace_threshold" && continue
+            fi
+            watch_mark_end
+            watch_failed "$(ftrace_why "$ftrace_cpu")"
+            return
+        done
+    done
+}
+
+tracer_quit() { ftrace_set tracing_on 0; }
+
+tracer_end() {
+    [ -d "$ftrace_dir" ] || return 0
+    ftrace_set tracing_on 0
+    rm -f .scratch/reading
+    for ftrace_pid in ${ftrace_pids:-}; do
+        while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
+    done
+    for ftrace_cpu in ${ftrace_cpus:-}; do
+        [ ! -e .scratch/failed ] || break
+        if ! ftrace_count "$ftrace_cpu" || ! ftrace_copy "$ftrace_cpu" 0; then
+            watch_failed "$(ftrace_why "$ftrace_cpu")"
+        fi
+    done
+    # On a full disk what follows needs the space set aside.
+    [ -z "${ftrace_cpus:-}" ] || rm -f .reserve
+    for ftrace_cpu in ${ftrace_cpus:-}; do
+        cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"stats/cpu$ftrace_cpu" 2>/dev/null
+        ftrace_trim "raw/cpu$ftrace_cpu"
+    done
+    exec 9>&-
+    ftrace_try=0
+    until rmdir "$ftrace_dir" 2>/dev/null || [ ! -d "$ftrace_dir" ]; do
+        ftrace_try=$((ftrace_try + 1))
+        [ "$ftrace_try" -lt 50 ] || break
+        sleep "$watch_nap"
+    done
+}
+
+# A full disk can tear the last sub-buffer: only whole ones stay.
+ftrace_trim() {
+    [ -e "$1" ] || : >"$1"
+    ftrace_size=$(wc -c <"$1")
+    [ $((ftrace_size % ftrace_page)) = 0 ] ||
+        dd if=/dev/null of="$1" bs="$ftrace_page" seek=$((ftrace_size / ftrace_page)) 2>/dev/null
+}

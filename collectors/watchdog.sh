@@ -1,0 +1,243 @@
+# The watchdog: what records is its child and ends with the capture, however that ends.
+#
+# Not sourced but run by guard.sh as a program of its own, in a session of its own, before
+# anything records; its working directory is the folder being written.  Descriptor 6 is the
+# reading end of a pipe whose only writing end `capture` holds: the kernel closes that when
+# capture ends, kill -9 included, so no pid is trusted.  Then
+#   * the recording is ended: by the tracer's own means, then by signals, then by KILL;
+#   * if capture is gone (the file .scratch/recording is still there), the folder is finished
+#     from here: what was recorded can be opened, and says that it ended early.
+# Until then it looks after free space and size, and tells capture when what records is gone.
+#
+# Arguments: the tool and its words; none for a recorder that brings its own tracer_begin,
+# tracer_end and tracer_quit (they follow this text).  Settings come as variables:
+#   watch_capture   pid of capture, for signals while it is known to live
+#   watch_min_kb    free space that must be left; 0 = do not care
+#   watch_max_kb    size the folder may have; 0 = any
+#   watch_owner     uid:gid that gets a folder finished here; empty = nobody
+#   watch_name      the folder's name in its parent
+#   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
+#   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
+#   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
+#   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
+# shellcheck shell=sh disable=SC2154,SC2317
+
+set -u
+trap '' INT HUP QUIT PIPE USR1 ALRM
+trap : TERM
+
+watch_nap=0.2
+sleep 0.01 2>/dev/null || watch_nap=1
+
+# Only to a capture that lives: it alone removes .scratch/watching from under us, or its end does.
+watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/dev/null; }
+
+# One sentence on why nothing more is recorded; on a full disk the file alone says it.
+watch_failed() {
+    printf '%s\n' "$1" 2>/dev/null >.scratch/failed.new
+    mv .scratch/failed.new .scratch/failed 2>/dev/null || : >.scratch/failed
+    watch_tell USR1
+}
+
+# The clock now: nothing is recorded after this.
+watch_mark_end() {
+    [ ! -e .scratch/ended_at ] || return 0
+    host_clock
+    printf '%s\n' "$clock_ns" 2>/dev/null >.scratch/ended_at.new &&
+        mv .scratch/ended_at.new .scratch/ended_at
+}
+
+# ------------------------------------------------------------------ a tool as the recorder
+
+tracer_begin() {
+    SCHEDSCOPE_MARKER=
+    if [ "$watch_input" != pipe ]; then
+        # For tools that end when a process does: this one ends with the capture.
+        (exec <&6 6<&- >/dev/null 2>&1 cat) &
+        SCHEDSCOPE_MARKER=$!
+        echo "$SCHEDSCOPE_MARKER" >>.scratch/pids
+    fi
+    export SCHEDSCOPE_MARKER
+    : >.scratch/running
+    watch_tool "$@" &
+    watch_session=$!
+}
+
+# The parent of the tool, which learns of its end.
+watch_tool() {
+    (
+        trap - TERM
+        case $watch_input in
+        pipe) exec <&6 ;;
+        '') exec </dev/null ;;
+        *) exec <"$watch_input" ;;
+        esac
+        exec 6<&- >>"$watch_output" 2>>stderr.txt
+        exec "$@"
+    ) &
+    watch_pid=$!
+    exec 6<&- 7<&- 8<&-
+    echo "$watch_pid" >>.scratch/pids
+    echo "$watch_pid" >.scratch/tool.new
+    mv .scratch/tool.new .scratch/tool
+    watch_status=0
+    while kill -0 "$watch_pid" 2>/dev/null; do
+        wait "$watch_pid"
+        watch_status=$?
+    done
+    rm -f .scratch/tool .scratch/running
+    # The end of the capture may be what ended it: then nobody is to be told.
+    sleep "$watch_nap"
+    [ -e .scratch/watching ] && [ ! -e .scratch/limit ] || exit 0
+    watch_mark_end
+    watch_failed "${1##*/} ended by itself with status $watch_status: $(
+        sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | tail -n 1
+    )"
+}
+
+tracer_signal() {
+    read -r watch_pid 2>/dev/null <.scratch/tool || return 0
+    kill -s "$1" "$watch_pid" 2>/dev/null
+}
+
+tracer_quit() { tracer_signal "${watch_signal:-INT}"; }
+
+# The tool writes what it still holds, however long that takes; one that has stopped writing is
+# asked again after 5 seconds and killed after 30.
+tracer_end() {
+    [ -z "$watch_signal" ] || tracer_signal "$watch_signal"
+    watch_size='' watch_idle=0
+    while [ -e .scratch/running ]; do
+        sleep "$watch_nap"
+        watch_before=$watch_size
+        watch_size=$(wc -c 2>/dev/null <"$watch_growing")
+        watch_idle=$((watch_idle + 1))
+        [ "$watch_size" = "$watch_before" ] || watch_idle=0
+        [ $((watch_idle % 25)) != 24 ] || tracer_quit
+        if [ "$watch_idle" -ge 150 ]; then
+            : >.scratch/killed
+            tracer_signal KILL
+        fi
+    done
+    wait "$watch_session"
+}
+
+# ------------------------------------------------------------------ limits
+
+# Sets watch_free, in KiB, of the file system that is written to.
+watch_space() {
+    # A device or a mount point may have blanks in its name: the figures are before the "%".
+    # shellcheck disable=SC2046
+    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9]*% .*$/\1/p')
+    [ $# -eq 1 ] || return 1
+    watch_free=$1
+}
+
+watch_over() {
+    if [ "$watch_min_kb" -gt 0 ] && watch_space; then
+        watch_left=$((watch_free - watch_min_kb))
+        if [ "$watch_left" -lt 0 ]; then
+            watch_why="only $((watch_free / 1024)) MiB of disk space were left (--min-free)"
+            return 0
+        fi
+    fi
+    if [ "$watch_max_kb" -gt 0 ]; then
+        watch_used=$(du -sk . 2>/dev/null)
+        watch_used=${watch_used%%[!0-9]*}
+        [ -n "$watch_left" ] && [ "$watch_left" -lt $((watch_max_kb - ${watch_used:-0})) ] ||
+            watch_left=$((watch_max_kb - ${watch_used:-0}))
+        if [ "$watch_left" -le 0 ]; then
+            watch_why="the recording reached $((watch_max_kb / 1024)) MiB (--max-size)"
+            return 0
+        fi
+    fi
+    return 1
+}
+
+# Looks again when, at the pace of late, half of what is left may be used up.
+watch_limits() {
+    trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
+    watch_turns=1 watch_turn=0 watch_last='' watch_left='' watch_posted=0
+    exec 6<&- 7<&- 8<&-
+    while :; do
+        sleep 1 &
+        wait "$!"
+        if [ "$watch_posted" -gt 0 ]; then
+            # A capture that does not react (stopped, hung): its tracer is ended without it.
+            watch_posted=$((watch_posted + 1))
+            [ "$watch_posted" -ne 12 ] || { watch_mark_end && tracer_quit; }
+            continue
+        fi
+        watch_turn=$((watch_turn + 1))
+        [ "$watch_turn" -ge "$watch_turns" ] || continue
+        watch_left=
+        if watch_over; then
+            printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
+            mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
+            watch_tell USR1
+            watch_posted=1
+            continue
+        fi
+        watch_used_up=$((${watch_last:-0} - ${watch_left:-0}))
+        [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$((${watch_left:-0} + 1))
+        watch_turns=$((${watch_left:-0} * watch_turn / 2 / (watch_used_up + 1)))
+        [ "$watch_turns" -ge 1 ] || watch_turns=1
+        [ "$watch_turns" -le 10 ] || watch_turns=10
+        watch_last=$watch_left
+        watch_turn=0
+    done
+}
+
+# ------------------------------------------------------------------ the end
+
+# Capture was killed.  Its folder is opened like any other, and says so; a folder without
+# capture.json was never recorded into.
+watch_salvage() {
+    if [ ! -s capture.json ]; then
+        rm -rf ./* .scratch .reserve
+        cd .. && rmdir "./$watch_name" 2>/dev/null
+        return
+    fi
+    rm -f .reserve
+    # Where the tool had to be killed, nobody knows how much of the end is missing.
+    if [ ! -e .scratch/killed ] && read -r watch_end 2>/dev/null <.scratch/ended_at && [ -n "$watch_end" ]; then
+        sed "s/^\(  \"window\": {\"begin\": [0-9]*, \"end\": \)null}/\1$watch_end}/" capture.json >capture.new &&
+            mv capture.new capture.json
+    fi
+    rm -rf .scratch
+    [ -z "$watch_owner" ] || find . -depth -exec chown -h "$watch_owner" {} +
+}
+
+watch_parent_end() {
+    exec 6<&- 7<&- 8<&-
+    trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
+    cat <&4 >/dev/null 2>&1 &
+    wait "$!"
+    watch_tell HUP
+}
+
+watch_main() {
+    if [ -n "$watch_lifeline" ]; then
+        watch_parent_end &
+        watch_parent=$!
+    fi
+    exec 4<&-
+    watch_limits &
+    watch_limiter=$!
+    tracer_begin "$@" && mv .scratch/starting .scratch/ready
+    exec 7<&- 8<&-
+    # Nothing is ever written into it: this returns when capture closes it, or is gone.
+    while :; do
+        read -r watch_word <&6
+        watch_word=$?
+        # More than 128: a signal to us.
+        [ "$watch_word" -gt 128 ] || break
+    done
+    rm -f .scratch/watching
+    [ ! -e .scratch/recording ] || watch_mark_end
+    kill "$watch_limiter" ${watch_parent:+"$watch_parent"} 2>/dev/null
+    tracer_end
+    wait
+    [ ! -e .scratch/recording ] || watch_salvage
+    rm -f .scratch/ready
+}
