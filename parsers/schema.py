@@ -25,7 +25,7 @@ STATE = pl.Enum(
 )
 WAKE_KIND = pl.Enum(["waking", "enqueued", "new"])
 LOSS_REASON = pl.Enum(
-    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole"]
+    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole", "absent"]
 )
 CAUSE = pl.Enum(["wake", "new", "preempt", "yield", "unknown"])
 END = pl.Enum(["switched", "woken", "preempted", "exited", "lost", "window"])

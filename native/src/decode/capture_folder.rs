@@ -109,6 +109,7 @@ impl CaptureFolder {
         let ncpu = self.number(&["ncpu"]).unwrap_or(0).max(most);
         Ok(SourceInfo {
             ncpu: u16::try_from(ncpu).unwrap_or(u16::MAX),
+            counts_cpus: ncpu > 0,
             cpus,
             threads,
             window: (

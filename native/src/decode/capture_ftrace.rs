@@ -68,11 +68,12 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             clock,
             pages: Box::new(Plain::new(input, 0, end)),
             cut: false,
+            unfinished: false,
         });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
-        stats.push(CpuStats::parse(cpu, &read_text(&file)?));
+        stats.extend(CpuStats::parse(cpu, &read_text(&file)?));
     }
     if cpus.is_empty() {
         return Err(Error::format(
@@ -93,6 +94,29 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             .filter_map(|note| note.as_str())
             .map(str::to_string),
     );
+
+    // The statistics are the last that a recorder writes.
+    let mut without = Vec::new();
+    for part in &mut cpus {
+        let counted = stats.iter().any(|stats| stats.cpu == part.cpu);
+        part.unfinished = !counted || info.window.1.is_none();
+        if !counted {
+            without.push(part.cpu.to_string());
+        }
+    }
+    if info.window.1.is_none() {
+        warnings.push(
+            "the capture does not say when recording ended: what happened after each CPU's last \
+             event is unknown"
+                .to_string(),
+        );
+    } else if !without.is_empty() {
+        warnings.push(format!(
+            "stats/ lacks the kernel's counts of CPU {}: how many events are missing there is not \
+             known, nor what happened after the last one",
+            without.join(", ")
+        ));
+    }
 
     let salvage = options.get("salvage").is_some();
     let trace = FtraceTrace {

@@ -8,6 +8,7 @@ mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
 pub mod capture_perf;
+mod coverage;
 pub mod dtrace;
 pub mod ftrace;
 pub mod input;
@@ -161,5 +162,6 @@ pub fn recognise(path: &Path) -> Result<&'static str> {
 /// Opens `path`, whatever known format it has; also returns the format's name.
 pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Source>)> {
     let format = find(path)?;
-    Ok((format.name, (format.open)(path, options)?))
+    let source = (format.open)(path, options)?;
+    Ok((format.name, coverage::covered(source)?))
 }

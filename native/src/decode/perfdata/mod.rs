@@ -112,6 +112,7 @@ impl PerfData {
         let ncpu = scan.cpus.max(possible);
         let info = SourceInfo {
             ncpu,
+            counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
             window: (None, None),

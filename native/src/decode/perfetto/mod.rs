@@ -123,6 +123,7 @@ impl Perfetto {
         let mut perfetto = Self {
             info: SourceInfo {
                 ncpu,
+                counts_cpus: scan.cpus_said > 0,
                 cpus: cpus(&scan, ncpu),
                 threads: scan.threads.clone(),
                 linux_priorities: true,

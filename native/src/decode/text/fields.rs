@@ -271,6 +271,15 @@ fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
 }
 
 /// Letters ("S", "R+", "D|K") or the number of `-R`.
+/// The state in the fields of a switch, as it is printed.
+pub fn prev_state(text: &[u8]) -> Option<&[u8]> {
+    if !text.starts_with(b"prev_comm=") {
+        return plugin_switch(text).map(|(_, state, _)| state);
+    }
+    let rest = &text[find(text, b" prev_state=")? + 12..];
+    rest.split(|&byte| byte == b' ').next()
+}
+
 fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>)> {
     let (state, plus) = match text.first()? {
         b'0'..=b'9' => states.decode(u64::try_from(whole(text)?).ok()?),
@@ -287,7 +296,9 @@ fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>
             let state = if plus {
                 State::Runnable
             } else {
-                state_of_letters(has)
+                states
+                    .of_letters(text)
+                    .unwrap_or_else(|| state_of_letters(has))
             };
             (state, plus)
         }

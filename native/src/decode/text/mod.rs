@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::interrupts::OpenInterrupts;
-use crate::decode::ftrace::states::StateTable;
+use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
-use fields::{INTERRUPTS, NAMES, Said, known, said};
+use fields::{INTERRUPTS, NAMES, Said, known, prev_state, said};
 use line::Bad;
 use lines::Lines;
 
@@ -165,7 +165,7 @@ impl FtraceText {
             .to_string(),
             ..SourceInfo::default()
         };
-        let states = StateTable::for_release(&scan.release);
+        let states = StateTable::for_text(&scan.release, &scan.states);
         Ok(Self {
             path: path.to_owned(),
             info,
@@ -184,6 +184,7 @@ struct Scan {
     cpus_said: u16,
     kinds: [bool; NAMES.len()],
     loss_lines: bool,
+    states: SeenStates,
     release: String,
     hostname: String,
     tracer: String,
@@ -210,6 +211,11 @@ impl Scan {
                 self.cpus = self.cpus.max(line.cpu + 1);
                 if let Some(kind) = known(line.event) {
                     self.kinds[kind] = true;
+                    if kind == 0
+                        && let Some(state) = prev_state(line.fields)
+                    {
+                        self.states.note(state);
+                    }
                     // Only trace-cmd prints ns without a point.
                     self.tracer_ticks |= !self.tracer.is_empty() && no_point(text);
                 }
