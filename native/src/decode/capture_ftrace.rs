@@ -12,7 +12,7 @@ use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::pages::Plain;
 use crate::decode::ftrace::source::{CpuPart, CpuStats, FtraceTrace};
 use crate::decode::ftrace::stream::Plan;
-use crate::decode::input::Input;
+use crate::decode::input::{Input, make_room_for_files};
 use crate::error::{Error, Result};
 use crate::model::event::Source;
 
@@ -56,7 +56,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let scale = cycles(&path.display().to_string(), clock, options.get("tsc_hz"))?;
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
-    for (cpu, file) in numbered(&path.join("raw"))? {
+    let files = numbered(&path.join("raw"))?;
+    make_room_for_files(files.len());
+    for (cpu, file) in files {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
         let clock = Clock {

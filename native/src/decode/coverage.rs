@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::decode::input::make_room_for_files;
 use crate::error::{Error, Result};
 use crate::model::event::{
     Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo, UNKNOWN_TID, WakeKind,
@@ -34,6 +35,7 @@ pub fn covered(mut source: Box<dyn Source>) -> Result<Box<dyn Source>> {
             "the file is damaged: copy or record it again",
         ));
     }
+    make_room_for_files(usize::from(info.ncpu));
     let mut survey = Survey::new(&info);
     match source.extents()? {
         Some(extents) => survey.ask(&extents, &mut *source)?,
@@ -104,6 +106,7 @@ struct Survey {
     placed: FxHashMap<u32, (u16, bool)>,
     /// The thread last woken by a line of each CPU.
     woken_by: Vec<u32>,
+    unfinished: bool,
     window: (Option<i64>, Option<i64>),
     first: i64,
     last: i64,
@@ -123,6 +126,7 @@ impl Survey {
             moves: false,
             placed: FxHashMap::default(),
             woken_by: Vec::new(),
+            unfinished: info.unfinished,
             window: info.window,
             first: i64::MAX,
             last: i64::MIN,
@@ -217,11 +221,11 @@ impl Survey {
                     if cpu.late {
                         hole(begin, first, LossReason::LateStart);
                     }
-                    if cpu.hides(end) {
+                    if self.unfinished || cpu.hides(end) {
                         hole(last, end, LossReason::EarlyEnd);
                     }
                 }
-                _ if cpu.proof || !cpu.given.is_empty() => hole(begin, end, LossReason::Absent),
+                _ if self.unfinished || cpu.proof || !cpu.given.is_empty() => hole(begin, end, LossReason::Absent),
                 _ => {}
             }
         }

@@ -448,6 +448,9 @@ pub struct SourceInfo {
     pub counts_cpus: bool,
     pub cpus: Vec<CpuInfo>,
     pub threads: Vec<KnownThread>,
+    /// The recorder was stopped before its end: nothing is known of a CPU behind
+    /// its last event.
+    pub unfinished: bool,
     /// When recording was on, where the source tells; else first/last event.
     pub window: (Option<i64>, Option<i64>),
     /// Which wake steps were recorded at all.

@@ -2,6 +2,7 @@
 
 use crate::decode::ftrace::clock::Clock;
 use crate::decode::ftrace::fields::u64_at;
+use crate::decode::ftrace::marks::Marks;
 use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::stream::{CpuStream, Plan, Shared, Tail};
 use crate::decode::merge::merge;
@@ -199,8 +200,16 @@ impl FtraceTrace {
                     _ => Tail::Whole,
                 }
             };
+            let only_gap = match self.stats_of(part.cpu) {
+                Some(stats) if stats.overrun > 0 && from.is_none() => {
+                    let marks = Marks::read::<BIG>(part.pages.whole()?, self.plan.layout)?;
+                    (marks.uncounted == 1).then(|| stats.overrun.saturating_sub(marks.counted))
+                }
+                _ => None,
+            };
             let (plan, clock) = (self.plan.clone(), part.clock.clone());
-            streams.push(CpuStream::<BIG>::new(part.cpu, plan, clock, pages).with_tail(tail));
+            let stream = CpuStream::<BIG>::new(part.cpu, plan, clock, pages);
+            streams.push(stream.with_tail(tail).with_only_gap(only_gap));
         }
         let total = streams.iter().map(CpuStream::total).sum();
         let mut shared = Shared {
@@ -220,6 +229,17 @@ impl FtraceTrace {
             }
             for stats in &self.stats {
                 self.whole_window(stats, &streams, (begin, end.unwrap_or(begin)), sink)?;
+            }
+            for (part, stream) in self.cpus.iter().zip(&streams) {
+                if part.unfinished && stream.first().is_none() {
+                    sink.event(&Event::Loss {
+                        cpu: Some(part.cpu),
+                        ts_begin: begin,
+                        ts_end: end.unwrap_or(begin).max(begin),
+                        count: None,
+                        reason: LossReason::Absent,
+                    })?;
+                }
             }
         }
         merge(&mut streams, &mut shared, sink)?;
@@ -245,8 +265,9 @@ impl FtraceTrace {
         (begin, end): (i64, i64),
         sink: &mut dyn EventSink,
     ) -> Result<()> {
-        let empty = |stream: &&CpuStream<BIG>| stream.cpu() == stats.cpu && stream.first().is_some();
-        let there = streams.iter().find(empty).is_some();
+        let there = streams
+            .iter()
+            .any(|stream| stream.cpu() == stats.cpu && stream.first().is_some());
         let gone = stats.missing(0).saturating_add(stats.overrun);
         let (count, reason) = match (there, stats.never_written) {
             (false, never) if gone > 0 => (Some(gone.saturating_add(never)), LossReason::Absent),
@@ -343,8 +364,8 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
     }
     if unplaced > 0 && stream.uncounted_gaps() > 0 {
         done.warnings.push(format!(
-            "CPU {cpu}: the kernel overwrote {} events; {unplaced} of them were lost in the {} \
-             gaps of which it does not say how many each has",
+            "CPU {cpu}: of {} events that the kernel overwrote, {unplaced} were lost in {} gaps \
+             together; how many in each is not recorded",
             stats.overrun,
             stream.uncounted_gaps()
         ));

@@ -10,18 +10,13 @@ use crate::decode::ftrace::catalogue::Catalogue;
 use crate::decode::ftrace::clock::Clock;
 use crate::decode::ftrace::fields::{u32_at, u64_at};
 use crate::decode::ftrace::format::PageLayout;
+use crate::decode::ftrace::marks::{commit_word, lost_before, used};
 use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::records::{Mapped, Mapper};
 use crate::decode::ftrace::source::CpuStats;
 use crate::decode::merge::{Head, Stream};
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason};
-
-/// RB_MISSED_EVENTS: events were lost just before this sub-buffer.
-const MISSED: u64 = 1 << 31;
-/// RB_MISSED_STORED: how many stands behind the last record.
-const MISSED_STORED: u64 = 1 << 30;
-const COMMIT: u64 = (1 << 27) - 1;
 
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
@@ -112,6 +107,8 @@ pub struct CpuStream<const BIG: bool> {
     told_lost: u64,
     uncounted_gaps: u64,
     damaged: u64,
+    /// How many events the only loss without a number must have.
+    only_gap: Option<u64>,
 }
 
 impl<const BIG: bool> CpuStream<BIG> {
@@ -140,7 +137,12 @@ impl<const BIG: bool> CpuStream<BIG> {
             told_lost: 0,
             uncounted_gaps: 0,
             damaged: 0,
+            only_gap: None,
         }
+    }
+
+    pub fn with_only_gap(self, only_gap: Option<u64>) -> Self {
+        Self { only_gap, ..self }
     }
 
     pub fn with_tail(self, tail: Tail) -> Self {
@@ -208,7 +210,9 @@ impl<const BIG: bool> CpuStream<BIG> {
         };
         if gap.reason == LossReason::LateStart {
             *begin = trace_begin.min(*end);
-            if *begin == *end {
+            // Of the CPU that the trace begins with, all of it was before: it
+            // stands there for its number.
+            if *begin == *end && gap.count.is_none() {
                 self.loss = None;
             }
         }
@@ -447,11 +451,8 @@ impl<const BIG: bool> CpuStream<BIG> {
             }
         }
         let stamp = u64_at::<BIG>(&self.window, page + layout.timestamp);
-        let commit = match layout.commit_size {
-            4 => u64::from(u32_at::<BIG>(&self.window, page + layout.commit)),
-            _ => u64_at::<BIG>(&self.window, page + layout.commit),
-        };
-        let used = (commit & COMMIT) as usize;
+        let commit = commit_word::<BIG>(&self.window[page..], layout);
+        let used = used(commit);
         let data = page + layout.data;
         if used > layout.bytes - layout.data {
             return Err(Error::format(
@@ -465,14 +466,8 @@ impl<const BIG: bool> CpuStream<BIG> {
         }
         self.raw_ts = stamp;
         self.check_stamp()?;
-        if commit & MISSED != 0 {
-            let stored = commit & MISSED_STORED != 0
-                && layout.bytes - layout.data - used >= layout.commit_size
-                && there >= layout.data + used + layout.commit_size;
-            let count = stored.then(|| match layout.commit_size {
-                4 => u64::from(u32_at::<BIG>(&self.window, data + used)),
-                _ => u64_at::<BIG>(&self.window, data + used),
-            });
+        if let Some(count) = lost_before::<BIG>(&self.window[page..], commit, layout) {
+            let count = count.or(self.only_gap);
             self.told_lost = self.told_lost.saturating_add(count.unwrap_or(0));
             self.uncounted_gaps += u64::from(count.is_none());
             self.lose(count, LossReason::Overrun);

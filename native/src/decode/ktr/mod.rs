@@ -17,6 +17,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::decode::Options;
+use crate::decode::coverage::MAX_CPUS;
 use crate::decode::input::Input;
 use crate::error::{Error, Result};
 use crate::model::event::{
@@ -107,8 +108,15 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         release,
         ..Reader::default()
     };
-    for line in text.lines() {
+    for (number, line) in (1..).zip(text.lines()) {
         reader.line(line);
+        if reader.cpus > MAX_CPUS {
+            return Err(Error::format(
+                format!("{}, line {number}: CPU {}", input.name(), reader.cpus - 1),
+                format!("numbers below {MAX_CPUS}"),
+                "the file is damaged: copy or print it again",
+            ));
+        }
     }
     let scale = Scale::find(reader.numbered, &reader.ticks, options, input.name())?;
     Ok(Box::new(reader.source(scale)))

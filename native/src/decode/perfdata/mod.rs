@@ -23,6 +23,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
+use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{
     Comm, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
@@ -54,7 +55,7 @@ impl PerfData {
 
     fn scanned(path: &Path, name: &str) -> Result<Self> {
         let opening = |error| Error::io(format!("open {name}"), &error);
-        let file = Arc::new(File::open(path).map_err(opening)?);
+        let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
         let header = Header::read(&file, len)?;
         let (mut attrs, mut features) = (header.attrs, header.features);
@@ -67,7 +68,7 @@ impl PerfData {
             match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
                 Scanned::Done(scan) => (file, scan),
                 Scanned::Compressed => {
-                    let expanded = compressed::expand(&file, header.data, &mut told)?;
+                    let expanded = compressed::expand(&file, name, header.data, &mut told)?;
                     cut = expanded.truncated_at;
                     let file = Arc::new(expanded.file);
                     // A first pass over a piped file has taken these in already.
@@ -115,6 +116,7 @@ impl PerfData {
             counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
+            unfinished: false,
             window: (None, None),
             has_waking: scan.session.records(|a| {
                 matches!(

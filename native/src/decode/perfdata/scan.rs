@@ -364,7 +364,8 @@ impl State {
             Some(cpu) => self.last_of_cpu.get(cpu as usize).copied().unwrap_or(0),
             None => self.last,
         };
-        let begin = if begin == 0 || begin > ts { ts } else { begin };
+        // 0: nothing of that CPU came before.
+        let begin = begin.min(ts);
         self.lost.push(Lost {
             cpu: cpu.and_then(|cpu| u16::try_from(cpu).ok()),
             begin: begin.cast_signed(),
@@ -394,19 +395,26 @@ impl State {
         let mut lost_unplaced = Vec::new();
         for (cpu, count) in untold(&self.lost, &self.lost_samples, cpus) {
             let last = cpu.and_then(|cpu| self.last_of_cpu.get(usize::from(cpu)));
-            match last.filter(|&&last| last > 0) {
+            if cpu.is_some() {
                 // The next record after a loss tells of it, so there was none.
-                Some(last) => self.lost.push(Lost {
+                self.lost.push(Lost {
                     cpu,
-                    begin: last.cast_signed(),
+                    begin: last.copied().unwrap_or(0).cast_signed(),
                     end: None,
                     count,
-                }),
-                None => lost_unplaced.push((cpu, count)),
+                });
+            } else {
+                lost_unplaced.push((cpu, count));
             }
         }
-        self.lost.sort_by_key(|lost| lost.begin);
         let first_sample = self.first_sample;
+        // What was lost before a CPU's first sample, or of one without any, may
+        // have been anywhere from the beginning on.
+        for lost in self.lost.iter_mut().filter(|lost| lost.begin == 0) {
+            let begin = first_sample.cast_signed().max(0);
+            lost.begin = lost.end.map_or(begin, |end| end.min(begin));
+        }
+        self.lost.sort_by_key(|lost| lost.begin);
         let early = self.early.into_iter().filter(|&(ts, _)| ts < first_sample);
         self.threads.extend(early.map(|(_, thread)| thread));
         let threads = unique(self.threads);
