@@ -254,7 +254,8 @@ _LOSSES = Table(
             "`overrun`: the source said so; `chain_break`: a switch whose outgoing thread is not "
             "the one that came in before; `late_start`, `early_end`: the CPU's recording covers "
             "less than the window; `truncated`: the file ends inside a record; `exit_hole`: "
-            "FreeBSD records no switch when a thread exits.",
+            "FreeBSD records no switch when a thread exits; `absent`: no event of the CPU is "
+            "there, though other CPUs handed it threads.",
         ),
     ),
 )

@@ -120,7 +120,11 @@ impl Survey {
         Self {
             cpus: vec![Cpu::default(); usize::from(info.ncpu)],
             named: 0,
-            limit: if info.counts_cpus { info.ncpu } else { MAX_CPUS },
+            limit: if info.counts_cpus {
+                info.ncpu
+            } else {
+                MAX_CPUS
+            },
             linux: info.linux_priorities,
             has_waking: info.has_waking,
             moves: false,
@@ -225,7 +229,9 @@ impl Survey {
                         hole(last, end, LossReason::EarlyEnd);
                     }
                 }
-                _ if self.unfinished || cpu.proof || !cpu.given.is_empty() => hole(begin, end, LossReason::Absent),
+                _ if self.unfinished || cpu.proof || !cpu.given.is_empty() => {
+                    hole(begin, end, LossReason::Absent)
+                }
                 _ => {}
             }
         }

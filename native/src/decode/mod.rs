@@ -48,7 +48,10 @@ struct Format {
 }
 
 const BUFFER: (&str, &str) = ("buffer", "the instance to read; empty for the top one");
-const SALVAGE: (&str, &str) = ("salvage", "any value: read what is intact of a damaged file");
+const SALVAGE: (&str, &str) = (
+    "salvage",
+    "any value: read what is intact of a damaged file",
+);
 const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts cycles");
 const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 

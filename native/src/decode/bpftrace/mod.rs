@@ -12,8 +12,8 @@ use sorted::{Gap, Sorted, sort_out};
 
 use crate::decode::Options;
 use crate::decode::capture_folder::{self, CaptureFolder};
-use crate::decode::input::Input;
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::input::Input;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::model::event::{

@@ -197,7 +197,10 @@ impl DtraceSource {
         }
         // The probes fire from the first line on; the last line's clause runs
         // after all others.
-        info.window = (Some(header.ts), scan.end.map(|(ts, _)| ts).or(info.window.1));
+        info.window = (
+            Some(header.ts),
+            scan.end.map(|(ts, _)| ts).or(info.window.1),
+        );
         info.unfinished = scan.cut || scan.end.is_none();
         info.linux_priorities = header.os == Os::Linux;
         info.has_waking = true;

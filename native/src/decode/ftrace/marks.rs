@@ -39,9 +39,8 @@ pub fn lost_before<const BIG: bool>(
     }
     let (used, size) = (used(commit), layout.commit_size);
     let at = layout.data + used;
-    let stored = commit & MISSED_STORED != 0
-        && layout.bytes >= at + size
-        && page.len() >= at + size;
+    let stored =
+        commit & MISSED_STORED != 0 && layout.bytes >= at + size && page.len() >= at + size;
     Some(stored.then(|| match size {
         4 => u64::from(u32_at::<BIG>(page, at)),
         _ => u64_at::<BIG>(page, at),

@@ -32,11 +32,7 @@ pub trait Pages: Send {
 
     /// The sub-buffers from the last one on that begins before what `is_before`
     /// says of a sub-buffer's first bytes; some more where they cannot be jumped to.
-    fn since(
-        &self,
-        page: usize,
-        is_before: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<Box<dyn Pages>> {
+    fn since(&self, page: usize, is_before: &dyn Fn(&[u8]) -> bool) -> Result<Box<dyn Pages>> {
         let _ = (page, is_before);
         self.whole()
     }
@@ -124,11 +120,7 @@ impl Pages for Plain {
         Ok(Box::new(Self::new(input, self.begin, self.end)))
     }
 
-    fn since(
-        &self,
-        page: usize,
-        is_before: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<Box<dyn Pages>> {
+    fn since(&self, page: usize, is_before: &dyn Fn(&[u8]) -> bool) -> Result<Box<dyn Pages>> {
         // Sub-buffers stand in order of time: `low` begins before, `high` does not.
         let (mut low, mut high) = (0, (self.end - self.begin).div_ceil(page as u64));
         let mut head = [0; HEADER];

@@ -287,10 +287,9 @@ impl FtraceTrace {
     fn extents<const BIG: bool>(&self) -> Result<Vec<Extent>> {
         let mut extents = Vec::new();
         for part in &self.cpus {
-            let (Some(head), Some(tail)) = (
-                part.pages.head()?,
-                part.pages.tail(self.plan.layout.bytes)?,
-            ) else {
+            let (Some(head), Some(tail)) =
+                (part.pages.head()?, part.pages.tail(self.plan.layout.bytes)?)
+            else {
                 continue;
             };
             let head = self.run_alone::<BIG>(part, head);

@@ -410,11 +410,18 @@ mod tests {
             }
         }
         // A release of 4.14 that logs bits.
-        let bits = [(0x10, State::Dead), (0x40, State::Parked), (0x80, State::Parked)];
+        let bits = [
+            (0x10, State::Dead),
+            (0x40, State::Parked),
+            (0x80, State::Parked),
+        ];
         for (value, state) in bits {
             assert_eq!(StateTable::for_release("4.14.98").decode(value).0, state);
         }
-        assert_eq!(StateTable::for_release("4.14.98").decode(0x100), (State::Runnable, true));
+        assert_eq!(
+            StateTable::for_release("4.14.98").decode(0x100),
+            (State::Runnable, true)
+        );
         assert_eq!(from_format.of_letters(b"S|T"), Some(State::Dead));
         assert_eq!(from_format.of_letters(b"t"), Some(State::Parked));
         assert_eq!(from_format.of_letters(b"D|K"), None);

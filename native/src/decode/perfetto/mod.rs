@@ -81,7 +81,8 @@ impl Perfetto {
         let (file, scan) = match scan(&file, len, &mut told)? {
             Scanned::Done(scan) => (file, scan),
             Scanned::Compressed => {
-                let (expanded, len, at) = expand::expand(&file, (&path.display().to_string(), len), &mut told)?;
+                let (expanded, len, at) =
+                    expand::expand(&file, (&path.display().to_string(), len), &mut told)?;
                 cut = at;
                 let file = Arc::new(expanded);
                 match scan(&file, len, &mut told)? {
