@@ -26,7 +26,7 @@ use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{
-    Comm, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
+    Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
 use bytes::{u32_at, u64_at};
 use header::Header;
@@ -173,6 +173,23 @@ impl PerfData {
 impl Source for PerfData {
     fn info(&self) -> &SourceInfo {
         &self.info
+    }
+
+    fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
+        if !self.info.counts_cpus {
+            return Ok(None);
+        }
+        let seen = (0u16..).zip(&self.scan.extents);
+        let extents = seen.filter(|(_, (_, last))| *last > 0);
+        Ok(Some(
+            extents
+                .map(|(cpu, &(first, last))| Extent {
+                    cpu,
+                    first: first.max(self.scan.first_sample).cast_signed(),
+                    last: last.cast_signed(),
+                })
+                .collect(),
+        ))
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
