@@ -25,7 +25,7 @@ STATE = pl.Enum(
 )
 WAKE_KIND = pl.Enum(["waking", "enqueued", "new"])
 LOSS_REASON = pl.Enum(
-    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole"]
+    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole", "absent"]
 )
 CAUSE = pl.Enum(["wake", "new", "preempt", "yield", "unknown"])
 END = pl.Enum(["switched", "woken", "preempted", "exited", "lost", "window"])
@@ -254,7 +254,8 @@ _LOSSES = Table(
             "`overrun`: the source said so; `chain_break`: a switch whose outgoing thread is not "
             "the one that came in before; `late_start`, `early_end`: the CPU's recording covers "
             "less than the window; `truncated`: the file ends inside a record; `exit_hole`: "
-            "FreeBSD records no switch when a thread exits.",
+            "FreeBSD records no switch when a thread exits; `absent`: no event of the CPU is "
+            "there, though other CPUs handed it threads.",
         ),
     ),
 )

@@ -306,7 +306,7 @@ def test_a_killed_dtrace_and_a_cut_file_are_told(tmp_path: Path) -> None:
     text = busy().text(END)
     killed = decode(tmp_path, text[: text.index("#count")])
     cut = decode(tmp_path, text[: text.index("#count") - 9])
-    assert [loss["reason"] for loss in killed.about["unplaced_losses"]] == ["early_end"]
+    assert "early_end" in [row[0] for row in killed.rows("losses", "reason")]
     assert [loss["reason"] for loss in cut.about["unplaced_losses"]] == ["truncated"]
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools import tool
 
+from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
 
 ODD_NAMES = {
@@ -307,3 +308,44 @@ def test_any_name_survives(folder: Path, prev: str, following: str, plugin: bool
     if "<...>" not in (prev, following):
         names = trace.threads.filter(pl.col("tid") > 0).sort("tid").collect()["comm"].to_list()
         assert names == [prev, following]
+
+
+def _switches_of(tmp_path: Path, states: list[str]) -> list[tuple[str, bool | None]]:
+    """The states and `preempted` of one switch for each `prev_state`."""
+    path = tmp_path / "states.txt"
+    path.write_text(
+        "".join(
+            f"a-1 [000] 1.{n:06}: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 "
+            f"prev_state={state} ==> next_comm=b next_pid=2 next_prio=120\n"
+            for n, state in enumerate(states)
+        )
+    )
+    tables, _ = _native.decode(str(path))
+    frame = pl.DataFrame(tables["switches"])
+    return list(frame.select(pl.col("prev_state").cast(pl.String), "preempted").iter_rows())
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        # Linux 4.8 to 4.13 in numbers: x, D|K, R+.
+        (["1", "64", "130", "4096"], ["sleeping", "dead", "blocked", "runnable"]),
+        # Linux 4.14 logs numbers of letters, which a printer takes for bits.
+        (["S", "D", "S|T", "D|T", "S|D|T", "t", "R+"], [
+            "sleeping", "blocked", "dead", "dead", "parked", "parked", "runnable"
+        ]),
+        (["1", "5", "6", "8", "4096"], ["sleeping", "dead", "dead", "parked", "runnable"]),
+        # Since 2017: X, Z, P, I, R+.
+        (["1", "16", "32", "64", "128", "256"], [
+            "sleeping", "dead", "dead", "parked", "parked", "runnable"
+        ]),
+        (["S", "t", "X"], ["sleeping", "stopped", "dead"]),
+    ],
+)  # fmt: skip
+def test_states_without_a_release_betray_their_kernel(
+    tmp_path: Path, states: list[str], expected: list[str]
+) -> None:
+    found = _switches_of(tmp_path, states)
+    assert [state for state, _ in found] == expected
+    plus = [preempted for state, preempted in found if state == "runnable"]
+    assert plus == [True] * len(plus)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
 
@@ -109,6 +110,7 @@ impl CaptureFolder {
         let ncpu = self.number(&["ncpu"]).unwrap_or(0).max(most);
         Ok(SourceInfo {
             ncpu: u16::try_from(ncpu).unwrap_or(u16::MAX),
+            counts_cpus: ncpu > 0,
             cpus,
             threads,
             window: (
@@ -246,7 +248,7 @@ fn unescape(text: &str) -> Vec<u8> {
 pub fn read_text(path: &Path) -> Result<String> {
     use std::io::Read;
     let doing = || format!("read {}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
     file.take(MAX_TEXT + 1)
         .read_to_end(&mut bytes)

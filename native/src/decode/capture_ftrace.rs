@@ -12,7 +12,7 @@ use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::pages::Plain;
 use crate::decode::ftrace::source::{CpuPart, CpuStats, FtraceTrace};
 use crate::decode::ftrace::stream::Plan;
-use crate::decode::input::Input;
+use crate::decode::input::{Input, make_room_for_files};
 use crate::error::{Error, Result};
 use crate::model::event::Source;
 
@@ -56,7 +56,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let scale = cycles(&path.display().to_string(), clock, options.get("tsc_hz"))?;
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
-    for (cpu, file) in numbered(&path.join("raw"))? {
+    let files = numbered(&path.join("raw"))?;
+    make_room_for_files(files.len());
+    for (cpu, file) in files {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
         let clock = Clock {
@@ -68,11 +70,12 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             clock,
             pages: Box::new(Plain::new(input, 0, end)),
             cut: false,
+            unfinished: false,
         });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
-        stats.push(CpuStats::parse(cpu, &read_text(&file)?));
+        stats.extend(CpuStats::parse(cpu, &read_text(&file)?));
     }
     if cpus.is_empty() {
         return Err(Error::format(
@@ -93,6 +96,29 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             .filter_map(|note| note.as_str())
             .map(str::to_string),
     );
+
+    // The statistics are the last that a recorder writes.
+    let mut without = Vec::new();
+    for part in &mut cpus {
+        let counted = stats.iter().any(|stats| stats.cpu == part.cpu);
+        part.unfinished = !counted || info.window.1.is_none();
+        if !counted {
+            without.push(part.cpu.to_string());
+        }
+    }
+    if info.window.1.is_none() {
+        warnings.push(
+            "the capture does not say when recording ended: what happened after each CPU's last \
+             event is unknown"
+                .to_string(),
+        );
+    } else if !without.is_empty() {
+        warnings.push(format!(
+            "stats/ lacks the kernel's counts of CPU {}: how many events are missing there is not \
+             known, nor what happened after the last one",
+            without.join(", ")
+        ));
+    }
 
     let salvage = options.get("salvage").is_some();
     let trace = FtraceTrace {

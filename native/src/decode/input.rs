@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use pyo3::prelude::*;
+
 use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
 
@@ -15,26 +17,61 @@ pub struct Input {
     len: u64,
 }
 
+/// Descriptors that are left for everything else, and those that we ask for.
+const USUAL: usize = 200;
+const WANTED: i64 = 1 << 16;
+
+/// Some formats have files for each CPU, and the usual limit is 1024: raises it
+/// as far as we are allowed. Where that is too little, opening says so.
+pub fn make_room_for_files(cpus: usize) {
+    if cpus < USUAL {
+        return;
+    }
+    let raised = Python::try_attach(|py| -> PyResult<()> {
+        let resource = py.import("resource")?;
+        let which = resource.getattr("RLIMIT_NOFILE")?;
+        let limits = resource.call_method1("getrlimit", (&which,))?;
+        let (soft, hard): (i64, i64) = limits.extract()?;
+        // -1 is no limit.
+        let most = if hard < 0 { WANTED } else { hard.min(WANTED) };
+        if (0..most).contains(&soft) {
+            resource.call_method1("setrlimit", (which, (most, hard)))?;
+        }
+        Ok(())
+    });
+    drop(raised);
+}
+
+/// Opens a file to read. Of a pipe the opening itself would wait for a writer,
+/// so what it is comes first.
+pub fn open_regular(path: &Path) -> Result<File> {
+    let name = path.display();
+    let doing = |error| Error::io(format!("read {name}"), &error);
+    let meta = std::fs::metadata(path).map_err(doing)?;
+    if meta.is_dir() {
+        return Err(Error::format(
+            format!("{name} is a directory"),
+            "a file",
+            "name the file inside it",
+        ));
+    }
+    if !meta.is_file() {
+        return Err(Error::format(
+            format!("{name} is a pipe or device"),
+            "a regular file, because it is read at several positions",
+            "save it to a file first",
+        ));
+    }
+    File::open(path).map_err(doing)
+}
+
 impl Input {
     pub fn open(path: &Path) -> Result<Self> {
+        let file = open_regular(path)?;
         let name = path.display().to_string();
-        let doing = || format!("read {name}");
-        let file = File::open(path).map_err(|e| Error::io(doing(), &e))?;
-        let meta = file.metadata().map_err(|e| Error::io(doing(), &e))?;
-        if meta.is_dir() {
-            return Err(Error::format(
-                format!("{name} is a directory"),
-                "a file",
-                "name the file inside it",
-            ));
-        }
-        if !meta.is_file() {
-            return Err(Error::format(
-                format!("{name} is a pipe or device"),
-                "a regular file, because it is read at several positions",
-                "save it to a file first",
-            ));
-        }
+        let meta = file
+            .metadata()
+            .map_err(|error| Error::io(format!("read {name}"), &error))?;
         Ok(Self {
             file,
             name,
@@ -57,7 +94,7 @@ impl Input {
             )
         };
         let mut expanded = zstd::Decoder::new(&input.file).map_err(damaged)?;
-        let mut spool = Spool::new()?;
+        let mut spool = Spool::expanding(&input.name, input.len)?;
         let mut buffer = vec![0; 1 << 17];
         loop {
             match expanded.read(&mut buffer).map_err(damaged)? {

@@ -8,6 +8,7 @@ mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
 pub mod capture_perf;
+mod coverage;
 pub mod dtrace;
 pub mod ftrace;
 pub mod input;
@@ -41,62 +42,110 @@ struct Format {
     name: &'static str,
     /// Is this path (its first bytes, for a file) of this format?
     recognise: fn(&Path, &[u8]) -> bool,
+    /// Names and meanings of the options that `open` knows.
+    options: &'static [(&'static str, &'static str)],
     open: fn(&Path, &Options) -> Result<Box<dyn Source>>,
 }
+
+const BUFFER: (&str, &str) = ("buffer", "the instance to read; empty for the top one");
+const SALVAGE: (&str, &str) = (
+    "salvage",
+    "any value: read what is intact of a damaged file",
+);
+const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts cycles");
+const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 
 /// Asked in this order; the strictest recognisers come first.
 const FORMATS: &[Format] = &[
     Format {
         name: "DTrace capture",
         recognise: dtrace::recognise_capture,
+        options: &[],
         open: dtrace::open_capture,
     },
     Format {
         name: "DTrace lines",
         recognise: dtrace::recognise_text,
+        options: &[],
         open: dtrace::open_text,
     },
     Format {
         name: "KTR text",
         recognise: ktr::recognise,
+        options: &[TSC_HZ, OSRELDATE],
         open: ktr::open,
     },
     Format {
         name: "ftrace capture",
         recognise: capture_ftrace::recognise,
+        options: &[SALVAGE, TSC_HZ],
         open: capture_ftrace::open,
     },
     Format {
         name: "bpftrace capture",
         recognise: bpftrace::recognise,
+        options: &[],
         open: bpftrace::open,
     },
     Format {
         name: "trace.dat",
         recognise: tracedat::recognise,
+        options: &[BUFFER, SALVAGE, TSC_HZ],
         open: tracedat::open,
     },
     Format {
         name: "perf capture",
         recognise: capture_perf::recognise,
+        options: &[],
         open: capture_perf::open,
     },
     Format {
         name: "perf.data",
         recognise: |_, head| perfdata::is_perf_data(head),
+        options: &[],
         open: |path, _| Ok(Box::new(perfdata::PerfData::open(path)?)),
     },
     Format {
         name: "perfetto",
         recognise: |_, head| perfetto::is_perfetto(head),
+        options: &[],
         open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
     },
     Format {
         name: "ftrace text",
         recognise: |_, head| text::is_ftrace_text(head),
+        options: &[],
         open: |path, _| Ok(Box::new(text::FtraceText::open(path, &read_head(path)?)?)),
     },
 ];
+
+impl Format {
+    /// An option that `open` would pass over is a slip.
+    fn check(&self, path: &Path, options: &Options) -> Result<()> {
+        let known = |name: &str| self.options.iter().any(|&(option, _)| option == name);
+        let Some(unknown) = options.0.keys().find(|name| !known(name)) else {
+            return Ok(());
+        };
+        let listed: Vec<String> = self
+            .options
+            .iter()
+            .map(|(name, meaning)| format!("{name} ({meaning})"))
+            .collect();
+        Err(Error::usage(
+            format!(
+                "{} is read as {}, which has no option {unknown:?}",
+                path.display(),
+                self.name
+            ),
+            if listed.is_empty() {
+                "no option: this format has none".to_string()
+            } else {
+                format!("one of: {}", listed.join("; "))
+            },
+            "correct the name, or leave the option out",
+        ))
+    }
+}
 
 /// Bytes at the head of a file that a recogniser sees.
 const HEAD: usize = 4096;
@@ -145,7 +194,7 @@ fn find(path: &Path) -> Result<&'static Format> {
 fn read_head(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let doing = || format!("read {}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let file = input::open_regular(path)?;
     let mut head = Vec::new();
     file.take(HEAD as u64)
         .read_to_end(&mut head)
@@ -161,5 +210,7 @@ pub fn recognise(path: &Path) -> Result<&'static str> {
 /// Opens `path`, whatever known format it has; also returns the format's name.
 pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Source>)> {
     let format = find(path)?;
-    Ok((format.name, (format.open)(path, options)?))
+    format.check(path, options)?;
+    let source = (format.open)(path, options)?;
+    Ok((format.name, coverage::covered(source)?))
 }

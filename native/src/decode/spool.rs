@@ -11,18 +11,45 @@ use crate::error::{Error, Result};
 pub struct Spool {
     writer: BufWriter<File>,
     len: u64,
+    /// What is expanded, and how much may come of it.
+    limit: Option<(String, u64)>,
 }
+
+/// What compressed traces grow to is 5 to 30 times their size; what grows
+/// beyond this was made to fill the disk.
+const RATIO: u64 = 200;
+/// However small the input is, so much may come of it.
+const FREE: u64 = 64 << 20;
 
 impl Spool {
     pub fn new() -> Result<Self> {
         Ok(Self {
             writer: BufWriter::with_capacity(1 << 18, unnamed_file()?),
             len: 0,
+            limit: None,
+        })
+    }
+
+    /// For what `name`, a compressed file of `len` bytes, expands to.
+    pub fn expanding(name: &str, len: u64) -> Result<Self> {
+        let limit = len.saturating_mul(RATIO).saturating_add(FREE);
+        Ok(Self {
+            limit: Some((name.to_string(), limit)),
+            ..Self::new()?
         })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
+        if let Some((name, limit)) = &self.limit
+            && self.len > *limit
+        {
+            return Err(Error::format(
+                format!("{name} expands to more than {} MB", limit >> 20),
+                format!("at most {RATIO} times its size and {} MB", FREE >> 20),
+                "if you trust it, expand it with its own tool (zstd -d, perf inject) and open that",
+            ));
+        }
         self.writer.write_all(bytes).map_err(|error| failed(&error))
     }
 

@@ -162,6 +162,8 @@ categories! {
         EarlyEnd = "early_end",
         Truncated = "truncated",
         ExitHole = "exit_hole",
+        /// Other CPUs hand it threads, and no line of its own is there.
+        Absent = "absent",
     }
 }
 
@@ -442,8 +444,13 @@ pub struct CpuInfo {
 pub struct SourceInfo {
     /// Number of CPUs: idle threads get utids 0..ncpu.
     pub ncpu: u16,
+    /// `ncpu` is the host's own count: no event can name a CPU beyond it.
+    pub counts_cpus: bool,
     pub cpus: Vec<CpuInfo>,
     pub threads: Vec<KnownThread>,
+    /// The recorder was stopped before its end: nothing is known of a CPU behind
+    /// its last event.
+    pub unfinished: bool,
     /// When recording was on, where the source tells; else first/last event.
     pub window: (Option<i64>, Option<i64>),
     /// Which wake steps were recorded at all.
@@ -470,9 +477,29 @@ pub struct SourceEnd {
     pub last_names: Vec<(u32, Comm)>,
 }
 
+/// When a CPU's lines begin and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub cpu: u16,
+    pub first: i64,
+    pub last: i64,
+}
+
 /// A decoder of one input.
 pub trait Source: Send {
     fn info(&self) -> &SourceInfo;
-    /// Sends every event, in time order.
+    /// Sends every event, in time order. May be called again.
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd>;
+
+    /// Sends the events from `from` on; some before it may come too.
+    fn run_from(&mut self, from: i64, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        let _ = from;
+        self.run(sink)
+    }
+
+    /// When the lines of each CPU begin and end, of those that have any; None
+    /// where only reading everything would tell.
+    fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
+        Ok(None)
+    }
 }

@@ -13,6 +13,7 @@ use sorted::{Gap, Sorted, sort_out};
 use crate::decode::Options;
 use crate::decode::capture_folder::{self, CaptureFolder};
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::input::Input;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::model::event::{
@@ -33,19 +34,36 @@ pub fn open(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let mut info = folder.info()?;
     info.has_waking = true;
     info.has_enqueued = true;
+    let lines = path.join("events.txt");
+    info.unfinished = !has_end(&Input::open(&lines)?)?;
     let release = folder.text(&["release"]).unwrap_or_default();
     let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
     let notes = notes.into_iter().flatten().filter_map(|note| note.as_str());
     Ok(Box::new(Bpftrace {
-        lines: path.join("events.txt"),
+        lines,
+        sorted: None,
         states: StateTable::for_release(release),
         notes: notes.map(str::to_string).collect(),
         info,
     }))
 }
 
+/// Does the file end with the lines of a recording that was ended? Behind `#end`
+/// come two lines for each CPU.
+fn has_end(input: &Input) -> Result<bool> {
+    const TAIL: u64 = 1 << 20;
+    let begin = input.len().saturating_sub(TAIL);
+    let mut tail = vec![0; (input.len() - begin) as usize];
+    let got = input.read_at(&mut tail, begin)?;
+    Ok(tail[..got]
+        .split(|&byte| byte == b'\n')
+        .any(|line| line.starts_with(b"#end ")))
+}
+
 struct Bpftrace {
     lines: PathBuf,
+    /// What the first pass made of the lines.
+    sorted: Option<Sorted>,
     states: StateTable,
     notes: Vec<String>,
     info: SourceInfo,
@@ -221,27 +239,34 @@ impl Source for Bpftrace {
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut sorted = sort_out(&self.lines, self.info.ncpu, self.info.window, sink)?;
-        sorted.gaps.sort_by_key(|gap| gap.ts_begin);
+        if self.sorted.is_none() {
+            let mut sorted = sort_out(&self.lines, self.info.ncpu, self.info.window, sink)?;
+            sorted.gaps.sort_by_key(|gap| gap.ts_begin);
+            self.sorted = Some(sorted);
+        }
+        let this = &*self;
+        let Some(sorted) = &this.sorted else {
+            return Ok(SourceEnd::default());
+        };
+        let again = |file: &File| {
+            file.try_clone()
+                .map(Some)
+                .map_err(|error| Error::io("read sorted lines", &error))
+        };
         let mut streams = Vec::new();
-        let files = std::mem::take(&mut sorted.lines).into_iter();
-        let hidden = std::mem::take(&mut sorted.hidden).into_iter();
         let mut total = 0;
-        for (cpu, ((lines, size), (hidden, _))) in files.zip(hidden).enumerate() {
+        let files = sorted.lines.iter().zip(&sorted.hidden);
+        for (cpu, ((lines, size), (hidden, _))) in (0u16..).zip(files) {
             total += size;
-            streams.push(LineStream::new(cpu as u16, Some(lines), Kind::Lines(None))?);
-            streams.push(LineStream::new(
-                cpu as u16,
-                Some(hidden),
-                Kind::Hidden(None),
-            )?);
+            streams.push(LineStream::new(cpu, again(lines)?, Kind::Lines(None))?);
+            streams.push(LineStream::new(cpu, again(hidden)?, Kind::Hidden(None))?);
         }
         let gaps = Kind::Gaps(sorted.gaps.clone().into_iter());
         streams.push(LineStream::new(0, None, gaps)?);
         let mut shared = Shared {
-            states: &self.states,
+            states: &this.states,
             recorder_tid: sorted.recorder_tid.unwrap_or(UNKNOWN_TID),
-            seen: vec![[0; 26]; usize::from(self.info.ncpu)],
+            seen: vec![[0; 26]; usize::from(this.info.ncpu)],
             malformed: sorted.malformed,
             lines: 0,
             done: 0,
@@ -253,7 +278,7 @@ impl Source for Bpftrace {
             .map(|stream| Merged(std::marker::PhantomData, stream))
             .collect();
         merge(&mut merged, &mut shared, sink)?;
-        Ok(self.end(&sorted, &shared))
+        Ok(this.end(sorted, &shared))
     }
 }
 
@@ -289,7 +314,6 @@ impl Bpftrace {
                 "{name} has no #end line: bpftrace was killed or the file was cut, and what was in \
                  its buffers is missing"
             ));
-            end.unplaced_losses.push((None, 0, LossReason::EarlyEnd));
         }
         let lost: u64 = sorted.gaps.iter().map(|gap| gap.count).sum();
         if lost > 0 {

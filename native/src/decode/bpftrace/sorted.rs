@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::line::{Fields, Start, since};
+use crate::decode::input::open_regular;
 use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
@@ -64,7 +65,7 @@ pub fn sort_out(
     sink: &mut dyn EventSink,
 ) -> Result<Sorted> {
     let doing = || format!("read {}", path.display());
-    let file = File::open(path).map_err(|error| Error::io(doing(), &error))?;
+    let file = open_regular(path)?;
     let total = file.metadata().map_or(0, |meta| meta.len());
     let mut reader = BufReader::with_capacity(1 << 18, file);
     let mut sorted = Sorted::default();

@@ -197,7 +197,11 @@ impl DtraceSource {
         }
         // The probes fire from the first line on; the last line's clause runs
         // after all others.
-        info.window = (Some(header.ts), scan.end.map(|(ts, _)| ts));
+        info.window = (
+            Some(header.ts),
+            scan.end.map(|(ts, _)| ts).or(info.window.1),
+        );
+        info.unfinished = scan.cut || scan.end.is_none();
         info.linux_priorities = header.os == Os::Linux;
         info.has_waking = true;
         info.has_enqueued = true;
@@ -230,12 +234,9 @@ impl DtraceSource {
                 .push((None, shared.malformed, LossReason::Truncated));
         }
         if self.scan.cut || self.scan.end.is_none() {
-            let reason = if self.scan.cut {
-                LossReason::Truncated
-            } else {
-                LossReason::EarlyEnd
-            };
-            end.unplaced_losses.push((None, 0, reason));
+            if self.scan.cut {
+                end.unplaced_losses.push((None, 0, LossReason::Truncated));
+            }
             end.warnings.push(format!(
                 "{name} has no #end line: dtrace was killed or the file was cut, and the last \
                  second or so of each CPU is missing"

@@ -27,6 +27,16 @@ pub trait Pages: Send {
     /// The last few sub-buffers of `page` bytes on their own.
     fn tail(&self, page: usize) -> Result<Option<Box<dyn Pages>>>;
 
+    /// All of it, from its beginning.
+    fn whole(&self) -> Result<Box<dyn Pages>>;
+
+    /// The sub-buffers from the last one on that begins before what `is_before`
+    /// says of a sub-buffer's first bytes; some more where they cannot be jumped to.
+    fn since(&self, page: usize, is_before: &dyn Fn(&[u8]) -> bool) -> Result<Box<dyn Pages>> {
+        let _ = (page, is_before);
+        self.whole()
+    }
+
     /// Does the stream end inside a sub-buffer of `page` bytes?
     fn cut(&self, page: usize) -> bool;
 }
@@ -34,6 +44,9 @@ pub trait Pages: Send {
 /// Bytes read at a time: enough to make the system call cheap, little enough to
 /// be in the nearer caches still when they are decoded, for many CPUs.
 const WINDOW: usize = 64 << 10;
+
+/// Bytes that hold a sub-buffer's time stamp and commit word.
+const HEADER: usize = 64;
 
 /// Sub-buffers that stand in the file as the kernel gave them.
 pub struct Plain {
@@ -100,6 +113,30 @@ impl Pages for Plain {
             begin,
             self.end,
         ))))
+    }
+
+    fn whole(&self) -> Result<Box<dyn Pages>> {
+        let input = Arc::clone(&self.input);
+        Ok(Box::new(Self::new(input, self.begin, self.end)))
+    }
+
+    fn since(&self, page: usize, is_before: &dyn Fn(&[u8]) -> bool) -> Result<Box<dyn Pages>> {
+        // Sub-buffers stand in order of time: `low` begins before, `high` does not.
+        let (mut low, mut high) = (0, (self.end - self.begin).div_ceil(page as u64));
+        let mut head = [0; HEADER];
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            let at = self.begin + middle * page as u64;
+            let got = self.input.read_at(&mut head, at)?;
+            if got == HEADER && is_before(&head) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let begin = self.begin + low * page as u64;
+        let input = Arc::clone(&self.input);
+        Ok(Box::new(Self::new(input, begin.min(self.end), self.end)))
     }
 
     fn cut(&self, page: usize) -> bool {
@@ -257,6 +294,10 @@ impl Pages for Chunks {
         tail.at = last;
         tail.left = tail.left.min(1);
         Ok(Some(Box::new(tail)))
+    }
+
+    fn whole(&self) -> Result<Box<dyn Pages>> {
+        Ok(Box::new(self.again()?))
     }
 
     fn cut(&self, _: usize) -> bool {

@@ -1,11 +1,15 @@
 //! The CPUs of one trace put together: a [`Source`].
 
 use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::fields::u64_at;
+use crate::decode::ftrace::marks::Marks;
 use crate::decode::ftrace::pages::Pages;
-use crate::decode::ftrace::stream::{CpuStream, Plan, Shared};
+use crate::decode::ftrace::stream::{CpuStream, Plan, Shared, Tail};
 use crate::decode::merge::merge;
-use crate::error::{Error, Result};
-use crate::model::event::{Comm, Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
+use crate::error::Result;
+use crate::model::event::{
+    Comm, Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo,
+};
 
 /// One CPU's part of a trace.
 pub struct CpuPart {
@@ -14,6 +18,8 @@ pub struct CpuPart {
     pub pages: Box<dyn Pages>,
     /// The file ends before this CPU's data does.
     pub cut: bool,
+    /// The recorder did not come to the end of this CPU: more may have happened.
+    pub unfinished: bool,
 }
 
 /// What `per_cpu/cpuN/stats` counted, as far as it concerns losses.
@@ -24,26 +30,43 @@ pub struct CpuStats {
     pub overrun: u64,
     /// Never written: interrupted while the sub-buffer filled, or it was full.
     pub never_written: u64,
-    /// Still in the kernel's buffer when the recording was saved: the last ones.
+    /// In the kernel's buffer at that time.
     pub unread: u64,
+    /// Taken out of it before.
+    pub read: u64,
 }
 
 impl CpuStats {
-    /// Reads the text of a `stats` file.
-    pub fn parse(cpu: u16, text: &str) -> Self {
+    /// Reads the text of a `stats` file; None if it is none.
+    pub fn parse(cpu: u16, text: &str) -> Option<Self> {
         let find = |name: &str| {
             text.lines()
                 .filter_map(|line| line.split_once(':'))
                 .find(|(key, _)| key.trim() == name)
                 .and_then(|(_, value)| value.trim().parse::<u64>().ok())
-                .unwrap_or(0)
         };
-        Self {
+        let count = |name| find(name).unwrap_or(0);
+        find("entries").or(find("overrun"))?;
+        Some(Self {
             cpu,
-            overrun: find("overrun"),
-            never_written: find("commit overrun").saturating_add(find("dropped events")),
-            unread: find("entries"),
-        }
+            overrun: count("overrun"),
+            never_written: count("commit overrun").saturating_add(count("dropped events")),
+            unread: count("entries"),
+            read: count("read events"),
+        })
+    }
+
+    /// Events that were written, neither overwritten nor among the `there` of
+    /// the file. A recorder that counts before it saves what the buffer holds
+    /// finds them unread; one that counts behind itself finds them read.
+    pub fn missing(&self, there: u64) -> u64 {
+        self.read.saturating_add(self.unread).saturating_sub(there)
+    }
+
+    /// Are those that are missing the first ones? Somebody else has read them,
+    /// if what the buffer still held then is all in the file.
+    pub fn missing_first(&self, there: u64) -> bool {
+        self.unread > 0 && self.unread == there && self.read > 0
     }
 }
 
@@ -123,41 +146,71 @@ impl FtraceTrace {
     }
 
     pub fn into_source(self) -> Box<dyn Source> {
-        Box::new(FtraceSource {
-            info: self.info.clone(),
-            trace: Some(self),
+        Box::new(FtraceSource(self))
+    }
+
+    fn stats_of(&self, cpu: u16) -> Option<&CpuStats> {
+        self.stats.iter().find(|stats| stats.cpu == cpu)
+    }
+
+    /// Losses at a CPU's end reach to the trace's.
+    fn end<const BIG: bool>(&self) -> Result<Option<i64>> {
+        let doubtful = |part: &CpuPart| {
+            let stats = self.stats_of(part.cpu);
+            part.cut
+                || part.unfinished
+                || part.pages.cut(self.plan.layout.bytes)
+                || stats.is_some_and(|stats| stats.never_written > 0 || stats.unread > 0)
+        };
+        match self.info.window.1 {
+            Some(end) => Ok(Some(end)),
+            None if self.cpus.iter().any(doubtful) => self.last_stamp::<BIG>(),
+            None => Ok(None),
+        }
+    }
+
+    /// The sub-buffers of `part` that hold events from `from` on.
+    fn pages<const BIG: bool>(&self, part: &CpuPart, from: Option<i64>) -> Result<Box<dyn Pages>> {
+        let Some(from) = from else {
+            return part.pages.whole();
+        };
+        let at = self.plan.layout.timestamp;
+        part.pages.since(self.plan.layout.bytes, &|head| {
+            head.len() >= at + 8 && part.clock.apply(u64_at::<BIG>(head, at)) < from
         })
     }
 
-    fn run<const BIG: bool>(self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+    fn run<const BIG: bool>(
+        &self,
+        from: Option<i64>,
+        sink: &mut dyn EventSink,
+    ) -> Result<SourceEnd> {
         let window = self.info.window;
-        let reaches_end = |stats: &CpuStats| stats.never_written > 0 || stats.unread > 0;
-        let to_the_end = self.stats.iter().any(reaches_end);
-        let cut = self
-            .cpus
-            .iter()
-            .any(|part| part.cut || part.pages.cut(self.plan.layout.bytes));
-        let end = match window.1 {
-            None if to_the_end || cut => self.last_stamp::<BIG>()?,
-            end => end,
-        };
-        let mut streams: Vec<CpuStream<BIG>> = self
-            .cpus
-            .into_iter()
-            .map(|part| {
-                let unread = self
-                    .stats
-                    .iter()
-                    .find(|stats| stats.cpu == part.cpu && stats.unread > 0);
-                let tail = match unread {
-                    _ if part.cut => Some((None, LossReason::Truncated)),
-                    Some(stats) => Some((Some(stats.unread), LossReason::EarlyEnd)),
-                    None => None,
-                };
-                CpuStream::new(part.cpu, self.plan.clone(), part.clock, part.pages)
-                    .with_tail_lost(tail)
-            })
-            .collect();
+        let end = self.end::<BIG>()?;
+        let mut streams = Vec::with_capacity(self.cpus.len());
+        for part in &self.cpus {
+            let pages = self.pages::<BIG>(part, from)?;
+            let tail = if part.cut {
+                Tail::Truncated
+            } else if part.unfinished {
+                Tail::Unfinished
+            } else {
+                match self.stats_of(part.cpu) {
+                    Some(stats) if from.is_none() => Tail::Counted(*stats),
+                    _ => Tail::Whole,
+                }
+            };
+            let only_gap = match self.stats_of(part.cpu) {
+                Some(stats) if stats.overrun > 0 && from.is_none() => {
+                    let marks = Marks::read::<BIG>(part.pages.whole()?, self.plan.layout)?;
+                    (marks.uncounted == 1).then(|| stats.overrun.saturating_sub(marks.counted))
+                }
+                _ => None,
+            };
+            let (plan, clock) = (self.plan.clone(), part.clock.clone());
+            let stream = CpuStream::<BIG>::new(part.cpu, plan, clock, pages);
+            streams.push(stream.with_tail(tail).with_only_gap(only_gap));
+        }
         let total = streams.iter().map(CpuStream::total).sum();
         let mut shared = Shared {
             total,
@@ -174,28 +227,82 @@ impl FtraceTrace {
             for stream in &mut streams {
                 stream.began(begin);
             }
-            for stats in self.stats.iter().filter(|stats| stats.never_written > 0) {
-                sink.event(&Event::Loss {
-                    cpu: Some(stats.cpu),
-                    ts_begin: begin,
-                    ts_end: end.unwrap_or(begin).max(begin),
-                    count: Some(stats.never_written),
-                    reason: LossReason::Overrun,
-                })?;
+            for stats in &self.stats {
+                self.whole_window(stats, &streams, (begin, end.unwrap_or(begin)), sink)?;
+            }
+            for (part, stream) in self.cpus.iter().zip(&streams) {
+                if part.unfinished && stream.first().is_none() {
+                    sink.event(&Event::Loss {
+                        cpu: Some(part.cpu),
+                        ts_begin: begin,
+                        ts_end: end.unwrap_or(begin).max(begin),
+                        count: None,
+                        reason: LossReason::Absent,
+                    })?;
+                }
             }
         }
         merge(&mut streams, &mut shared, sink)?;
         sink.progress(total, total)?;
 
         let mut done = SourceEnd {
-            warnings: self.warnings,
+            warnings: self.warnings.clone(),
             ..SourceEnd::default()
         };
-        done.last_names = self.last_names;
+        done.last_names.clone_from(&self.last_names);
         for stream in &streams {
             report(stream, &self.plan, &self.stats, &mut done);
         }
         Ok(done)
+    }
+
+    /// What may be missing anywhere in the window: events that were never
+    /// written, and all of a CPU whose file holds none of them.
+    fn whole_window<const BIG: bool>(
+        &self,
+        stats: &CpuStats,
+        streams: &[CpuStream<BIG>],
+        (begin, end): (i64, i64),
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        let there = streams
+            .iter()
+            .any(|stream| stream.cpu() == stats.cpu && stream.first().is_some());
+        let gone = stats.missing(0).saturating_add(stats.overrun);
+        let (count, reason) = match (there, stats.never_written) {
+            (false, never) if gone > 0 => (Some(gone.saturating_add(never)), LossReason::Absent),
+            // Their number stands among the losses without a place.
+            (_, 1..) => (None, LossReason::Overrun),
+            _ => return Ok(()),
+        };
+        sink.event(&Event::Loss {
+            cpu: Some(stats.cpu),
+            ts_begin: begin,
+            ts_end: end.max(begin),
+            count,
+            reason,
+        })
+    }
+
+    fn extents<const BIG: bool>(&self) -> Result<Vec<Extent>> {
+        let mut extents = Vec::new();
+        for part in &self.cpus {
+            let (Some(head), Some(tail)) =
+                (part.pages.head()?, part.pages.tail(self.plan.layout.bytes)?)
+            else {
+                continue;
+            };
+            let head = self.run_alone::<BIG>(part, head);
+            let tail = self.run_alone::<BIG>(part, tail);
+            if let (Some(first), Some(last)) = (head.first(), tail.last().max(head.last())) {
+                extents.push(Extent {
+                    cpu: part.cpu,
+                    first,
+                    last,
+                });
+            }
+        }
+        Ok(extents)
     }
 }
 
@@ -212,19 +319,10 @@ fn report<const BIG: bool>(
             done.counts.push((known.name.clone(), cpu, count));
         }
     }
-    if let Some(stats) = stats.iter().find(|stats| stats.cpu == cpu) {
-        if stats.never_written > 0 {
-            done.unplaced_losses
-                .push((Some(cpu), stats.never_written, LossReason::Overrun));
-        }
-        let unplaced = stats.overrun.saturating_sub(stream.told_lost());
-        if unplaced > 0 && !stream.lost_uncounted() {
-            done.unplaced_losses
-                .push((Some(cpu), unplaced, LossReason::Overrun));
-            done.warnings.push(format!(
-                "CPU {cpu}: the kernel overwrote {unplaced} events, and the trace does not tell when"
-            ));
-        }
+    if let Some(stats) = stats.iter().find(|stats| stats.cpu == cpu)
+        && stream.first().is_some()
+    {
+        uncounted(stream, stats, done);
     }
     if stream.backwards() > 0 {
         done.warnings.push(format!(
@@ -240,6 +338,43 @@ fn report<const BIG: bool>(
     }
 }
 
+/// What the kernel counted beyond the losses that the stream could place: sums
+/// are the kernel's, and no event stands in them twice.
+fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &mut SourceEnd) {
+    let cpu = stream.cpu();
+    let mut add = |count: u64, reason| {
+        if count > 0 {
+            done.unplaced_losses.push((Some(cpu), count, reason));
+        }
+    };
+    add(stats.never_written, LossReason::Overrun);
+    let there = stream.records();
+    let missing = stats.missing(there);
+    let first = stats.missing_first(there);
+    if first {
+        add(missing, LossReason::LateStart);
+    }
+    let unplaced = stats.overrun.saturating_sub(stream.told_lost());
+    add(unplaced, LossReason::Overrun);
+    if first && missing > 0 {
+        done.warnings.push(format!(
+            "CPU {cpu}: {missing} events were read by somebody else before the buffer was saved"
+        ));
+    }
+    if unplaced > 0 && stream.uncounted_gaps() > 0 {
+        done.warnings.push(format!(
+            "CPU {cpu}: of {} events that the kernel overwrote, {unplaced} were lost in {} gaps \
+             together; how many in each is not recorded",
+            stats.overrun,
+            stream.uncounted_gaps()
+        ));
+    } else if unplaced > 0 {
+        done.warnings.push(format!(
+            "CPU {cpu}: the kernel overwrote {unplaced} events, and the trace does not tell when"
+        ));
+    }
+}
+
 struct Deaf;
 
 impl EventSink for Deaf {
@@ -251,29 +386,35 @@ impl EventSink for Deaf {
     }
 }
 
-struct FtraceSource {
-    info: SourceInfo,
-    trace: Option<FtraceTrace>,
+struct FtraceSource(FtraceTrace);
+
+impl FtraceSource {
+    fn read(&self, from: Option<i64>, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        match self.0.big_endian {
+            true => self.0.run::<true>(from, sink),
+            false => self.0.run::<false>(from, sink),
+        }
+    }
 }
 
 impl Source for FtraceSource {
     fn info(&self) -> &SourceInfo {
-        &self.info
+        &self.0.info
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let trace = self.trace.take().ok_or_else(|| {
-            Error::usage(
-                "this trace was read already",
-                "one pass",
-                "open the file again",
-            )
-        })?;
-        if trace.big_endian {
-            trace.run::<true>(sink)
-        } else {
-            trace.run::<false>(sink)
-        }
+        self.read(None, sink)
+    }
+
+    fn run_from(&mut self, from: i64, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+        self.read(Some(from), sink)
+    }
+
+    fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
+        Ok(Some(match self.0.big_endian {
+            true => self.0.extents::<true>()?,
+            false => self.0.extents::<false>()?,
+        }))
     }
 }
 
@@ -291,7 +432,25 @@ mod tests {
             overrun: 12,
             never_written: 7,
             unread: 2,
+            read: 17179,
         };
-        assert_eq!(CpuStats::parse(5, text), expected);
+        assert_eq!(CpuStats::parse(5, text), Some(expected));
+        assert_eq!(CpuStats::parse(5, ""), None);
+    }
+
+    #[test]
+    fn entries_are_lost_only_if_the_file_lacks_them() {
+        let stats = |unread, read| CpuStats {
+            unread,
+            read,
+            ..CpuStats::default()
+        };
+        // Counted before the buffer was saved, and after it was read.
+        assert_eq!(stats(900, 0).missing(900), 0);
+        assert_eq!(stats(0, 900).missing(900), 0);
+        assert_eq!(stats(4, 900).missing(900), 4);
+        assert!(!stats(4, 900).missing_first(900));
+        assert_eq!(stats(900, 30).missing(900), 30);
+        assert!(stats(900, 30).missing_first(900));
     }
 }

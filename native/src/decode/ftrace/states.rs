@@ -1,5 +1,9 @@
 //! What `prev_state` of sched_switch means: the bits differ by kernel release,
 //! so they are read from the event's own print format, letter by letter.
+//!
+//! Linux 4.14 logs the *number* of a letter in place of its bit (`fls` of the
+//! state), under a print format that takes it for bits: its D|T is a Z, its t
+//! an I. Such a format is told by its `+`, which is not the bit above the letters.
 
 use crate::model::event::State;
 
@@ -10,8 +14,10 @@ pub struct StateTable {
     flags: Vec<(u64, u8)>,
     /// The bits that the letters cover.
     mask: u64,
-    /// The bit printed as `+`: preempted inside the kernel.
+    /// The bits printed as `+`: preempted inside the kernel.
     plus: u64,
+    /// Values below 9 are numbers of letters (Linux 4.14), not bits.
+    numbered: bool,
     /// Decoded values of the low bits: every value a real kernel writes.
     cache: Vec<(State, bool)>,
 }
@@ -47,7 +53,15 @@ impl StateTable {
                 constant(&head[start..])
             })
             .unwrap_or(0);
-        Some(Self::new(flags, plus))
+        // The letters of the report end with I (0x80); where bits were logged,
+        // the bit above them is the `+`.
+        let report = flags.contains(&(0x80, b'I'));
+        let numbered = report && !matches!(plus, 0 | 0x100);
+        let mut table = Self::new(flags, plus);
+        if numbered {
+            table = table.numbered();
+        }
+        Some(table)
     }
 
     /// For sources that tell only the kernel release ("6.18.0-arch1").
@@ -66,7 +80,10 @@ impl StateTable {
         match version {
             // Unknown: the layout in use since 2017.
             (0, _) => Self::new(letters("SDTtXZPI"), 0x100),
-            v if v >= (4, 14) => Self::new(letters("SDTtXZPI"), 0x100),
+            v if v >= (4, 15) => Self::new(letters("SDTtXZPI"), 0x100),
+            // Whether a release of 4.14 logs numbers or bits, each value tells,
+            // but for 8: t is rare, I is what every idle kernel worker leaves in.
+            (4, 14) => Self::new(letters("SDTtXZPI"), 0x1100).numbered(),
             v if v >= (4, 8) => Self::new(letters("SDTtXZxKWPNn"), 0x1000),
             v if v >= (4, 2) => Self::new(letters("SDTtXZxKWPN"), 0x800),
             v if v >= (3, 14) => Self::new(letters("SDTtXZxKWP"), 0x400),
@@ -82,10 +99,39 @@ impl StateTable {
             flags,
             mask,
             plus,
+            numbered: false,
             cache: Vec::new(),
         };
-        table.cache = (0..CACHED).map(|value| table.compute(value)).collect();
+        table.fill();
         table
+    }
+
+    fn fill(&mut self) {
+        self.cache = (0..CACHED).map(|value| self.compute(value)).collect();
+    }
+
+    fn numbered(mut self) -> Self {
+        self.numbered = true;
+        self.fill();
+        self
+    }
+
+    /// For text without a kernel release: by the states that stand in it.
+    pub fn for_text(release: &str, seen: &SeenStates) -> Self {
+        if !release.is_empty() {
+            return Self::for_release(release);
+        }
+        Self::for_release(seen.release())
+    }
+
+    /// The value that letters stand for, where the kernel logged numbers and the
+    /// printer took them for bits: `S|T` is 5, which is X.
+    pub fn of_letters(&self, text: &[u8]) -> Option<State> {
+        if !self.numbered {
+            return None;
+        }
+        let value = low_bits(text)?;
+        Some(self.decode(value).0)
     }
 
     /// The state, and whether `+` was set.
@@ -102,6 +148,10 @@ impl StateTable {
         if value & self.mask == 0 {
             return (State::Runnable, preempted);
         }
+        let value = match value & self.mask {
+            number @ 1..=8 if self.numbered => 1 << (number - 1),
+            _ => value,
+        };
         let has = |letters: &[u8]| {
             self.flags
                 .iter()
@@ -109,6 +159,77 @@ impl StateTable {
         };
         (state_of_letters(has), preempted)
     }
+}
+
+/// The states of a text that does not name its kernel: which of them occur
+/// betrays the layout.
+#[derive(Debug, Default)]
+pub struct SeenStates {
+    /// All values together, and those of one bit.
+    all: u64,
+    alone: u64,
+    /// A letter with a number of more than one bit (3, 5, 6, 7): as bits they
+    /// would be states that no kernel knows.
+    numbers: bool,
+    /// A killable sleep or stop, with the K (128) of kernels before 4.14.
+    killable: bool,
+}
+
+impl SeenStates {
+    /// What stands behind `prev_state=`.
+    pub fn note(&mut self, text: &[u8]) {
+        let text = text.strip_suffix(b"+").unwrap_or(text);
+        let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+        let Some(value) = number.or_else(|| low_bits(text)) else {
+            return;
+        };
+        self.numbers |= matches!(value, 3 | 5 | 6 | 7);
+        if number.is_some() {
+            self.all |= value;
+            self.killable |= matches!(value, 130 | 132 | 136);
+            if value.is_power_of_two() {
+                self.alone |= value;
+            }
+        }
+    }
+
+    /// A release of the layout; empty for the one in use since 2017.
+    fn release(&self) -> &'static str {
+        let (alone, all) = (|bit| self.alone & bit != 0, |bit| self.all & bit != 0);
+        // From the highest `+` down.
+        if self.numbers {
+            "4.14"
+        } else if alone(0x1000) {
+            "4.8"
+        } else if alone(0x800) {
+            "4.2"
+        } else if alone(0x400) {
+            "3.14"
+        } else if alone(0x100) {
+            ""
+        } else if all(0x400) {
+            "4.8"
+        } else if alone(0x200) {
+            "3.8"
+        } else if self.killable || alone(0x40) && !all(0x30) {
+            // Threads that end leave in x (64); X and Z came later.
+            "4.8"
+        } else {
+            ""
+        }
+    }
+}
+
+/// The value of `S|D|T|t`; None where there is any other letter.
+fn low_bits(text: &[u8]) -> Option<u64> {
+    text.split(|&byte| byte == b'|')
+        .try_fold(0, |sum, letter| match letter {
+            b"S" => Some(sum | 1),
+            b"D" => Some(sum | 2),
+            b"T" => Some(sum | 4),
+            b"t" => Some(sum | 8),
+            _ => None,
+        })
 }
 
 /// The state that letters name, `has` telling whether any of some is there. A
@@ -263,6 +384,68 @@ mod tests {
         assert_eq!(table.decode(0x40), (State::Dead, false)); // x, not P
         assert_eq!(table.decode(0x800), (State::Runnable, true));
         assert_eq!(table.decode(0x100), (State::Unknown, false)); // W: on its way
+    }
+
+    /// Linux 4.14's: the bits of the report, and a `+` far above them.
+    const NUMBERS: &str = r#""prev_state=%s%s", (REC->prev_state & (((0x0001 | 0x0002 | 0x0004 | 0x0008 | 0x0010 | 0x0020 | 0x0040)+1) << 1)-1) ? __print_flags(REC->prev_state, "|", { 0x01, "S" }, { 0x02, "D" }, { 0x04, "T" }, { 0x08, "t" }, { 0x10, "X" }, { 0x20, "Z" }, { 0x40, "P" }, { 0x80, "I" }) : "R", REC->prev_state & 4096 ? "+" : """#;
+
+    #[test]
+    fn linux_4_14_logs_numbers_of_letters() {
+        let from_format = StateTable::from_print_fmt(NUMBERS).unwrap();
+        let expected = [
+            (0, State::Runnable, false),
+            (0x1000, State::Runnable, true),
+            (1, State::Sleeping, false),
+            (2, State::Blocked, false),
+            (3, State::Stopped, false),
+            (4, State::Stopped, false),
+            (5, State::Dead, false),
+            (6, State::Dead, false),
+            (7, State::Parked, false),
+            (8, State::Parked, false),
+        ];
+        for (value, state, preempted) in expected {
+            for table in [&from_format, &StateTable::for_release("4.14.98")] {
+                assert_eq!(table.decode(value), (state, preempted), "{value:#x}");
+            }
+        }
+        // A release of 4.14 that logs bits.
+        let bits = [
+            (0x10, State::Dead),
+            (0x40, State::Parked),
+            (0x80, State::Parked),
+        ];
+        for (value, state) in bits {
+            assert_eq!(StateTable::for_release("4.14.98").decode(value).0, state);
+        }
+        assert_eq!(
+            StateTable::for_release("4.14.98").decode(0x100),
+            (State::Runnable, true)
+        );
+        assert_eq!(from_format.of_letters(b"S|T"), Some(State::Dead));
+        assert_eq!(from_format.of_letters(b"t"), Some(State::Parked));
+        assert_eq!(from_format.of_letters(b"D|K"), None);
+    }
+
+    #[test]
+    fn a_text_without_a_release_betrays_its_layout() {
+        let of = |texts: &[&str]| {
+            let mut seen = SeenStates::default();
+            for text in texts {
+                seen.note(text.as_bytes());
+            }
+            seen.release()
+        };
+        assert_eq!(of(&["0", "1", "2", "64", "130", "4096"]), "4.8");
+        assert_eq!(of(&["1", "2", "64"]), "4.8");
+        assert_eq!(of(&["1", "2048", "1026"]), "4.2");
+        assert_eq!(of(&["1", "64", "1024"]), "3.14");
+        assert_eq!(of(&["1", "64", "512"]), "3.8");
+        assert_eq!(of(&["1", "1026"]), "4.8");
+        assert_eq!(of(&["1", "2", "16", "64", "128", "256"]), "");
+        assert_eq!(of(&["1", "2", "5", "8", "4096"]), "4.14");
+        assert_eq!(of(&["S", "R+", "D|T", "t"]), "4.14");
+        assert_eq!(of(&["S", "D", "R+", "t", "X"]), "");
     }
 
     #[test]

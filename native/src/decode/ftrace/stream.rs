@@ -10,17 +10,13 @@ use crate::decode::ftrace::catalogue::Catalogue;
 use crate::decode::ftrace::clock::Clock;
 use crate::decode::ftrace::fields::{u32_at, u64_at};
 use crate::decode::ftrace::format::PageLayout;
+use crate::decode::ftrace::marks::{commit_word, lost_before, used};
 use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::records::{Mapped, Mapper};
+use crate::decode::ftrace::source::CpuStats;
 use crate::decode::merge::{Head, Stream};
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason};
-
-/// RB_MISSED_EVENTS: events were lost just before this sub-buffer.
-const MISSED: u64 = 1 << 31;
-/// RB_MISSED_STORED: how many stands behind the last record.
-const MISSED_STORED: u64 = 1 << 30;
-const COMMIT: u64 = (1 << 27) - 1;
 
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
@@ -53,6 +49,19 @@ pub struct Plan {
     pub salvage: bool,
 }
 
+/// What is known of the events behind a CPU's last one.
+#[derive(Debug, Clone, Copy)]
+pub enum Tail {
+    /// There are none.
+    Whole,
+    /// The file ends before them.
+    Truncated,
+    /// The recorder was stopped before it came to them.
+    Unfinished,
+    /// The kernel counted; what is missing in the file may be they.
+    Counted(CpuStats),
+}
+
 /// The loss before the next record.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
@@ -83,8 +92,7 @@ pub struct CpuStream<const BIG: bool> {
     end: usize,
     /// This sub-buffer goes on beyond the end of the file.
     torn: bool,
-    /// Events are missing behind the last one: how many, and why.
-    tail: Option<(Option<u64>, LossReason)>,
+    tail: Tail,
     raw_ts: u64,
     /// Stamp of the last record of any kind.
     last: Option<i64>,
@@ -95,10 +103,12 @@ pub struct CpuStream<const BIG: bool> {
     record: Option<Record>,
     counts: Vec<u64>,
     backwards: u64,
-    /// Sum of the losses the sub-buffers told, and whether some told no number.
+    /// Sum of the losses the sub-buffers told, and how many told no number.
     told_lost: u64,
-    lost_uncounted: bool,
+    uncounted_gaps: u64,
     damaged: u64,
+    /// How many events the only loss without a number must have.
+    only_gap: Option<u64>,
 }
 
 impl<const BIG: bool> CpuStream<BIG> {
@@ -115,7 +125,7 @@ impl<const BIG: bool> CpuStream<BIG> {
             at: 0,
             end: 0,
             torn: false,
-            tail: None,
+            tail: Tail::Whole,
             raw_ts: 0,
             last: None,
             first: None,
@@ -125,13 +135,17 @@ impl<const BIG: bool> CpuStream<BIG> {
             counts,
             backwards: 0,
             told_lost: 0,
-            lost_uncounted: false,
+            uncounted_gaps: 0,
             damaged: 0,
+            only_gap: None,
         }
     }
 
-    /// Tells that events are missing behind the last one.
-    pub fn with_tail_lost(self, tail: Option<(Option<u64>, LossReason)>) -> Self {
+    pub fn with_only_gap(self, only_gap: Option<u64>) -> Self {
+        Self { only_gap, ..self }
+    }
+
+    pub fn with_tail(self, tail: Tail) -> Self {
         Self { tail, ..self }
     }
 
@@ -169,9 +183,14 @@ impl<const BIG: bool> CpuStream<BIG> {
         self.told_lost
     }
 
-    /// Did a sub-buffer tell of losses without their number?
-    pub fn lost_uncounted(&self) -> bool {
-        self.lost_uncounted
+    /// Sub-buffers that told of losses without their number.
+    pub fn uncounted_gaps(&self) -> u64 {
+        self.uncounted_gaps
+    }
+
+    /// Records of events that were read.
+    pub fn records(&self) -> u64 {
+        self.counts.iter().sum()
     }
 
     /// Damaged sub-buffers that were left out.
@@ -191,7 +210,9 @@ impl<const BIG: bool> CpuStream<BIG> {
         };
         if gap.reason == LossReason::LateStart {
             *begin = trace_begin.min(*end);
-            if *begin == *end {
+            // Of the CPU that the trace begins with, all of it was before: it
+            // stands there for its number.
+            if *begin == *end && gap.count.is_none() {
                 self.loss = None;
             }
         }
@@ -430,11 +451,8 @@ impl<const BIG: bool> CpuStream<BIG> {
             }
         }
         let stamp = u64_at::<BIG>(&self.window, page + layout.timestamp);
-        let commit = match layout.commit_size {
-            4 => u64::from(u32_at::<BIG>(&self.window, page + layout.commit)),
-            _ => u64_at::<BIG>(&self.window, page + layout.commit),
-        };
-        let used = (commit & COMMIT) as usize;
+        let commit = commit_word::<BIG>(&self.window[page..], layout);
+        let used = used(commit);
         let data = page + layout.data;
         if used > layout.bytes - layout.data {
             return Err(Error::format(
@@ -448,16 +466,10 @@ impl<const BIG: bool> CpuStream<BIG> {
         }
         self.raw_ts = stamp;
         self.check_stamp()?;
-        if commit & MISSED != 0 {
-            let stored = commit & MISSED_STORED != 0
-                && layout.bytes - layout.data - used >= layout.commit_size
-                && there >= layout.data + used + layout.commit_size;
-            let count = stored.then(|| match layout.commit_size {
-                4 => u64::from(u32_at::<BIG>(&self.window, data + used)),
-                _ => u64_at::<BIG>(&self.window, data + used),
-            });
+        if let Some(count) = lost_before::<BIG>(&self.window[page..], commit, layout) {
+            let count = count.or(self.only_gap);
             self.told_lost = self.told_lost.saturating_add(count.unwrap_or(0));
-            self.lost_uncounted |= count.is_none();
+            self.uncounted_gaps += u64::from(count.is_none());
             self.lose(count, LossReason::Overrun);
         }
         self.at = data;
@@ -515,8 +527,20 @@ impl<const BIG: bool> CpuStream<BIG> {
         self.record = None;
         if self.torn {
             self.lose(None, LossReason::Truncated);
-        } else if let Some((count, reason)) = self.tail {
-            self.lose(count, reason);
+        }
+        match self.tail {
+            _ if self.torn => {}
+            Tail::Whole => {}
+            Tail::Truncated => self.lose(None, LossReason::Truncated),
+            Tail::Unfinished => self.lose(None, LossReason::EarlyEnd),
+            Tail::Counted(stats) => {
+                let there = self.records();
+                let missing = stats.missing(there);
+                // Damage left out tells of itself.
+                if missing > 0 && !stats.missing_first(there) && self.damaged == 0 {
+                    self.lose(Some(missing), LossReason::EarlyEnd);
+                }
+            }
         }
         if let (Some(gap), Some(last)) = (self.gap.take(), self.last) {
             // At the very end of the trace it has no length, and still tells that

@@ -17,6 +17,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::decode::Options;
+use crate::decode::coverage::MAX_CPUS;
 use crate::decode::input::Input;
 use crate::error::{Error, Result};
 use crate::model::event::{
@@ -107,8 +108,15 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         release,
         ..Reader::default()
     };
-    for line in text.lines() {
+    for (number, line) in (1..).zip(text.lines()) {
         reader.line(line);
+        if let Some(cpu) = reader.absurd {
+            return Err(Error::format(
+                format!("{}, line {number}: CPU {cpu}", input.name()),
+                format!("numbers below {MAX_CPUS}"),
+                "the file is damaged: copy or print it again",
+            ));
+        }
     }
     let scale = Scale::find(reader.numbered, &reader.ticks, options, input.name())?;
     Ok(Box::new(reader.source(scale)))
@@ -121,6 +129,8 @@ struct Reader {
     release: Option<u32>,
     numbered: bool,
     cpus: u16,
+    /// A CPU's number that no machine has.
+    absurd: Option<u16>,
     strange: u64,
 }
 
@@ -131,7 +141,7 @@ impl Reader {
             return;
         };
         self.numbered |= line.numbered;
-        self.cpus = self.cpus.max(line.cpu.saturating_add(1));
+        self.cpu(line.cpu);
         let what = match (line.group, line.fact) {
             ("load", Fact::Counter(load)) => {
                 let queue = line
@@ -139,7 +149,9 @@ impl Reader {
                     .strip_prefix("CPU ")
                     .and_then(|id| id.split(' ').next());
                 let queue = queue.and_then(|cpu| cpu.parse::<u16>().ok());
-                self.cpus = self.cpus.max(queue.map_or(0, |cpu| cpu.saturating_add(1)));
+                if let Some(cpu) = queue {
+                    self.cpu(cpu);
+                }
                 let load = i32::try_from(load).unwrap_or(i32::MAX);
                 let (who, what) = (Party::default(), What::Load { queue, load });
                 self.entries.push(Entry {
@@ -176,6 +188,14 @@ impl Reader {
             // Points such as "wokeup" tell from the other side what is known.
             (None, _) if matches!(line.fact, Fact::Point(_)) => {}
             _ => self.strange += 1,
+        }
+    }
+
+    fn cpu(&mut self, cpu: u16) {
+        if cpu < MAX_CPUS {
+            self.cpus = self.cpus.max(cpu + 1);
+        } else {
+            self.absurd = Some(cpu);
         }
     }
 

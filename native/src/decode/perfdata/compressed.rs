@@ -27,11 +27,12 @@ pub struct Expanded {
 
 pub fn expand(
     file: &Arc<File>,
+    name: &str,
     range: (u64, u64),
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Expanded> {
     let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
-    let mut out = Spool::new()?;
+    let mut out = Spool::expanding(name, range.1.saturating_sub(range.0))?;
     let mut decoder = Decoder::new().map_err(|error| Error::io("start zstd", &error))?;
     // Expanded bytes that do not yet make a whole record.
     let mut rest: Vec<u8> = Vec::new();

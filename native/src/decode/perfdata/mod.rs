@@ -23,9 +23,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
+use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{
-    Comm, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
+    Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
 use bytes::{u32_at, u64_at};
 use header::Header;
@@ -54,7 +55,7 @@ impl PerfData {
 
     fn scanned(path: &Path, name: &str) -> Result<Self> {
         let opening = |error| Error::io(format!("open {name}"), &error);
-        let file = Arc::new(File::open(path).map_err(opening)?);
+        let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
         let header = Header::read(&file, len)?;
         let (mut attrs, mut features) = (header.attrs, header.features);
@@ -67,7 +68,7 @@ impl PerfData {
             match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
                 Scanned::Done(scan) => (file, scan),
                 Scanned::Compressed => {
-                    let expanded = compressed::expand(&file, header.data, &mut told)?;
+                    let expanded = compressed::expand(&file, name, header.data, &mut told)?;
                     cut = expanded.truncated_at;
                     let file = Arc::new(expanded.file);
                     // A first pass over a piped file has taken these in already.
@@ -112,8 +113,10 @@ impl PerfData {
         let ncpu = scan.cpus.max(possible);
         let info = SourceInfo {
             ncpu,
+            counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
+            unfinished: false,
             window: (None, None),
             has_waking: scan.session.records(|a| {
                 matches!(
@@ -170,6 +173,23 @@ impl PerfData {
 impl Source for PerfData {
     fn info(&self) -> &SourceInfo {
         &self.info
+    }
+
+    fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
+        if !self.info.counts_cpus {
+            return Ok(None);
+        }
+        let seen = (0u16..).zip(&self.scan.extents);
+        let extents = seen.filter(|(_, (_, last))| *last > 0);
+        Ok(Some(
+            extents
+                .map(|(cpu, &(first, last))| Extent {
+                    cpu,
+                    first: first.max(self.scan.first_sample).cast_signed(),
+                    last: last.cast_signed(),
+                })
+                .collect(),
+        ))
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {

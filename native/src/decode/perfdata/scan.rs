@@ -57,6 +57,8 @@ pub struct Scan {
     /// Per event and CPU.
     pub counts: Vec<Vec<u64>>,
     pub cpus: u16,
+    /// First and last sample of each CPU; 0 of one without any.
+    pub extents: Vec<(u64, u64)>,
     /// Time of the last sample.
     pub last_sample: u64,
     /// Time of the first sample. perf follows forks and renames a little
@@ -205,6 +207,7 @@ struct State {
     /// Time of the last placed record, and of the last sample of each CPU.
     last: u64,
     last_of_cpu: Vec<u64>,
+    first_of_cpu: Vec<u64>,
     lost: Vec<Lost>,
     /// Totals of lost records, by sample id where it is told.
     lost_samples: Vec<(Option<u64>, u64)>,
@@ -225,6 +228,7 @@ impl State {
             runs: Vec::new(),
             last: 0,
             last_of_cpu: Vec::new(),
+            first_of_cpu: Vec::new(),
             lost: Vec::new(),
             lost_samples: Vec::new(),
             threads: Vec::new(),
@@ -301,7 +305,9 @@ impl State {
         let at = cpu as usize;
         if at >= self.last_of_cpu.len() {
             self.last_of_cpu.resize(at + 1, 0);
+            self.first_of_cpu.resize(at + 1, u64::MAX);
         }
+        self.first_of_cpu[at] = self.first_of_cpu[at].min(ts);
         self.last_of_cpu[at] = self.last_of_cpu[at].max(ts);
         let counts = &mut self.counts[event];
         if at >= counts.len() {
@@ -364,7 +370,8 @@ impl State {
             Some(cpu) => self.last_of_cpu.get(cpu as usize).copied().unwrap_or(0),
             None => self.last,
         };
-        let begin = if begin == 0 || begin > ts { ts } else { begin };
+        // 0: nothing of that CPU came before.
+        let begin = begin.min(ts);
         self.lost.push(Lost {
             cpu: cpu.and_then(|cpu| u16::try_from(cpu).ok()),
             begin: begin.cast_signed(),
@@ -394,19 +401,26 @@ impl State {
         let mut lost_unplaced = Vec::new();
         for (cpu, count) in untold(&self.lost, &self.lost_samples, cpus) {
             let last = cpu.and_then(|cpu| self.last_of_cpu.get(usize::from(cpu)));
-            match last.filter(|&&last| last > 0) {
+            if cpu.is_some() {
                 // The next record after a loss tells of it, so there was none.
-                Some(last) => self.lost.push(Lost {
+                self.lost.push(Lost {
                     cpu,
-                    begin: last.cast_signed(),
+                    begin: last.copied().unwrap_or(0).cast_signed(),
                     end: None,
                     count,
-                }),
-                None => lost_unplaced.push((cpu, count)),
+                });
+            } else {
+                lost_unplaced.push((cpu, count));
             }
         }
-        self.lost.sort_by_key(|lost| lost.begin);
         let first_sample = self.first_sample;
+        // What was lost before a CPU's first sample, or of one without any, may
+        // have been anywhere from the beginning on.
+        for lost in self.lost.iter_mut().filter(|lost| lost.begin == 0) {
+            let begin = first_sample.cast_signed().max(0);
+            lost.begin = lost.end.map_or(begin, |end| end.min(begin));
+        }
+        self.lost.sort_by_key(|lost| lost.begin);
         let early = self.early.into_iter().filter(|&(ts, _)| ts < first_sample);
         self.threads.extend(early.map(|(_, thread)| thread));
         let threads = unique(self.threads);
@@ -420,6 +434,12 @@ impl State {
             first_sample,
             last_sample: self.last_of_cpu.iter().copied().max().unwrap_or(0),
             cpus: u16::try_from(self.last_of_cpu.len()).unwrap_or(0),
+            extents: self
+                .first_of_cpu
+                .iter()
+                .zip(&self.last_of_cpu)
+                .map(|(&first, &last)| (first, last))
+                .collect(),
             truncated_at,
             unknown_ids: self.unknown_ids,
             malformed: self.malformed,

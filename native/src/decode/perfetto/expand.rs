@@ -19,11 +19,11 @@ const EXPANDED_MAX: u64 = 1 << 30;
 /// The expanded file, its length, and where the input was cut (if it was).
 pub fn expand(
     file: &Arc<File>,
-    len: u64,
+    (name, len): (&str, u64),
     progress: &mut dyn FnMut() -> Result<()>,
 ) -> Result<(File, u64, Option<u64>)> {
     let mut packets = Packets::new(Arc::clone(file), len);
-    let mut spool = Spool::new()?;
+    let mut spool = Spool::expanding(name, len)?;
     let mut told = 0;
     let mut cut = None;
     loop {

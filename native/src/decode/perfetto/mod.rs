@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::input::open_regular;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::model::event::{
@@ -73,14 +74,15 @@ pub fn is_perfetto(head: &[u8]) -> bool {
 impl Perfetto {
     pub fn open(path: &Path) -> Result<Self> {
         let opening = |error| Error::io(format!("open {}", path.display()), &error);
-        let file = Arc::new(File::open(path).map_err(opening)?);
+        let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
         let mut told = check_signals;
         let mut cut = None;
         let (file, scan) = match scan(&file, len, &mut told)? {
             Scanned::Done(scan) => (file, scan),
             Scanned::Compressed => {
-                let (expanded, len, at) = expand::expand(&file, len, &mut told)?;
+                let (expanded, len, at) =
+                    expand::expand(&file, (&path.display().to_string(), len), &mut told)?;
                 cut = at;
                 let file = Arc::new(expanded);
                 match scan(&file, len, &mut told)? {
@@ -123,6 +125,7 @@ impl Perfetto {
         let mut perfetto = Self {
             info: SourceInfo {
                 ncpu,
+                counts_cpus: scan.cpus_said > 0,
                 cpus: cpus(&scan, ncpu),
                 threads: scan.threads.clone(),
                 linux_priorities: true,
@@ -391,16 +394,16 @@ impl Perfetto {
             );
             let before = self.scan.stats_begin.get(&cpu).copied().unwrap_or_default();
             let after = self.scan.stats_end.get(&cpu).copied().unwrap_or(before);
-            let lost = after.overrun.saturating_sub(before.overrun)
-                + after.dropped.saturating_sub(before.dropped);
-            if lost > 0 && cursor.losses == 0 {
+            let lost = after.lost.saturating_sub(before.lost);
+            if lost > 0 {
                 end.unplaced_losses
                     .push((Some(cpu), lost, LossReason::Overrun));
-            } else if lost > 0 {
+            }
+            if lost > 0 && cursor.losses > 0 {
                 warn(
                     lost,
                     &format!(
-                        "events were overwritten in the kernel, in {} places",
+                        "events were lost in the kernel, in {} gaps together; how many in each is not recorded",
                         cursor.losses
                     ),
                 );

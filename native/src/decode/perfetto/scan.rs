@@ -41,8 +41,8 @@ pub struct Membership {
 /// Counters that traced_probes reads per CPU at the beginning and at the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuStats {
-    pub overrun: u64,
-    pub dropped: u64,
+    /// Overwritten, never committed, dropped.
+    pub lost: u64,
 }
 
 #[derive(Default)]
@@ -216,8 +216,7 @@ impl Scan {
             for (number, value) in Fields::new(bytes) {
                 match number {
                     1 => cpu = value.number(),
-                    3 => stats.overrun = value.number(),
-                    8 => stats.dropped = value.number(),
+                    3 | 4 | 8 => stats.lost = stats.lost.saturating_add(value.number()),
                     _ => {}
                 }
             }

@@ -1,6 +1,7 @@
 //! The fields of the scheduler's events, as the kernel, libtraceevent's plug-in
 //! (trace-cmd, perf) and `-R` print them.
 
+use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
 use crate::model::event::{Comm, Event, IrqKind, Party, PriorityCause, State, WakeKind};
 
@@ -271,6 +272,29 @@ fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
 }
 
 /// Letters ("S", "R+", "D|K") or the number of `-R`.
+/// CPUs that the fields of a wakeup or a migration name, below the most there are.
+pub fn cpus_named(kind: usize, text: &[u8]) -> impl Iterator<Item = u16> {
+    let keys: &[&[u8]] = match kind {
+        1..=3 => &[b"target_cpu=", b" CPU:"],
+        4 => &[b"orig_cpu=", b"dest_cpu="],
+        _ => &[],
+    };
+    // They come last; a name may hold the same words.
+    keys.iter()
+        .filter_map(|key| number(&text[find_last(text, key)? + key.len()..]))
+        .filter_map(|cpu| u16::try_from(cpu).ok())
+        .filter(|&cpu| cpu < MAX_CPUS)
+}
+
+/// The state in the fields of a switch, as it is printed.
+pub fn prev_state(text: &[u8]) -> Option<&[u8]> {
+    if !text.starts_with(b"prev_comm=") {
+        return plugin_switch(text).map(|(_, state, _)| state);
+    }
+    let rest = &text[find(text, b" prev_state=")? + 12..];
+    rest.split(|&byte| byte == b' ').next()
+}
+
 fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>)> {
     let (state, plus) = match text.first()? {
         b'0'..=b'9' => states.decode(u64::try_from(whole(text)?).ok()?),
@@ -287,7 +311,9 @@ fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>
             let state = if plus {
                 State::Runnable
             } else {
-                state_of_letters(has)
+                states
+                    .of_letters(text)
+                    .unwrap_or_else(|| state_of_letters(has))
             };
             (state, plus)
         }

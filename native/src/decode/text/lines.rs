@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 
 const WINDOW: usize = 1 << 20;
@@ -26,7 +27,7 @@ pub struct Lines {
 impl Lines {
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| Error::io(format!("open {name}"), &error))?;
+        let file = open_regular(path)?;
         Ok(Self {
             file,
             name,

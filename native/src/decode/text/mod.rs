@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::interrupts::OpenInterrupts;
-use crate::decode::ftrace::states::StateTable;
+use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
-use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
-use fields::{INTERRUPTS, NAMES, Said, known, said};
+use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
+use fields::{INTERRUPTS, NAMES, Said, cpus_named, known, prev_state, said};
 use line::Bad;
 use lines::Lines;
 
@@ -32,6 +32,8 @@ pub struct FtraceText {
     bytes: u64,
     html: bool,
     states: StateTable,
+    /// First and last line of each CPU that has any.
+    extents: Vec<Extent>,
     /// (line of the report, cpu, begin, end, count), in order of begin.
     losses: Vec<Lost>,
 }
@@ -143,7 +145,7 @@ impl FtraceText {
         } else {
             Vec::new()
         };
-        let ncpu = scan.cpus.max(scan.cpus_said);
+        let ncpu = scan.cpus.max(scan.cpus_said).max(scan.named);
         let text = |text: &str| {
             if text.is_empty() {
                 Value::Null
@@ -165,13 +167,14 @@ impl FtraceText {
             .to_string(),
             ..SourceInfo::default()
         };
-        let states = StateTable::for_release(&scan.release);
+        let states = StateTable::for_text(&scan.release, &scan.states);
         Ok(Self {
             path: path.to_owned(),
             info,
             bytes,
             html,
             states,
+            extents: scan.extents.into_iter().flatten().collect(),
             losses,
         })
     }
@@ -182,8 +185,13 @@ impl FtraceText {
 struct Scan {
     cpus: u16,
     cpus_said: u16,
+    /// One more than the highest CPU that a field names.
+    named: u16,
+    /// First and last line of the scheduler's, by CPU.
+    extents: Vec<Option<Extent>>,
     kinds: [bool; NAMES.len()],
     loss_lines: bool,
+    states: SeenStates,
     release: String,
     hostname: String,
     tracer: String,
@@ -210,6 +218,15 @@ impl Scan {
                 self.cpus = self.cpus.max(line.cpu + 1);
                 if let Some(kind) = known(line.event) {
                     self.kinds[kind] = true;
+                    self.extent(line.cpu, line.ts);
+                    for cpu in cpus_named(kind, line.fields) {
+                        self.named = self.named.max(cpu.saturating_add(1));
+                    }
+                    if kind == 0
+                        && let Some(state) = prev_state(line.fields)
+                    {
+                        self.states.note(state);
+                    }
                     // Only trace-cmd prints ns without a point.
                     self.tracer_ticks |= !self.tracer.is_empty() && no_point(text);
                 }
@@ -221,6 +238,20 @@ impl Scan {
             }
             _ => {}
         }
+    }
+
+    fn extent(&mut self, cpu: u16, ts: i64) {
+        let index = usize::from(cpu);
+        if index >= self.extents.len() {
+            self.extents.resize(index + 1, None);
+        }
+        let seen = self.extents[index].get_or_insert(Extent {
+            cpu,
+            first: ts,
+            last: ts,
+        });
+        seen.first = seen.first.min(ts);
+        seen.last = seen.last.max(ts);
     }
 
     fn header(&mut self, text: &[u8]) {
@@ -344,6 +375,10 @@ fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
 impl Source for FtraceText {
     fn info(&self) -> &SourceInfo {
         &self.info
+    }
+
+    fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
+        Ok(Some(self.extents.clone()))
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {

@@ -121,12 +121,14 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             clock,
             pages,
             cut: whole.is_none(),
+            unfinished: false,
         });
     }
     let most = cpus.iter().map(|part| part.cpu + 1).max().unwrap_or(0);
     let count = facts.cpu_count.unwrap_or(0).min(options::MAX_CPUS) as u16;
     let info = SourceInfo {
         ncpu: most.max(count),
+        counts_cpus: count > 0,
         linux_priorities: true,
         about: about(&header, facts, buffer),
         ..SourceInfo::default()

@@ -129,9 +129,8 @@ impl Facts {
         let cpu = text
             .lines()
             .find_map(|line| line.strip_prefix("CPU:")?.trim().parse().ok());
-        if let Some(cpu) = cpu {
-            self.stats
-                .push((self.stats_of.clone(), CpuStats::parse(cpu, text)));
+        if let Some(stats) = cpu.and_then(|cpu| CpuStats::parse(cpu, text)) {
+            self.stats.push((self.stats_of.clone(), stats));
         }
     }
 
@@ -290,7 +289,7 @@ mod tests {
                     cpu: 1,
                     overrun: 2,
                     never_written: 3,
-                    unread: 0,
+                    ..CpuStats::default()
                 },
             ),
         ];

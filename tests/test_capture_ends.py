@@ -1,0 +1,87 @@
+"""What the kernel's counts say of a capture folder: lost, missing, read before, unknown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from test_ftrace import LOSSY, decode, losses, records, rewrite
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(LOSSY, tmp_path / "copy.capture"))
+
+
+def restat(capture: Path, cpu: int, **changes: int) -> None:
+    """Sets counts in a CPU's statistics."""
+    path = capture / "stats" / f"cpu{cpu}"
+    lines = [line.split(":", 1) for line in path.read_text().splitlines()]
+    names = {name.replace(" ", "_"): value for name, value in lines}
+    names |= {name: f" {value}" for name, value in changes.items()}
+    text = "".join(f"{name.replace('_', ' ')}:{value}\n" for name, value in names.items())
+    path.write_text(text)
+
+
+def test_entries_that_the_file_holds_are_not_lost(capture: Path) -> None:
+    """Counted before the buffer was saved, all events are unread; they are all there."""
+    there = sum(record.cpu == 1 for record in records(LOSSY))
+    restat(capture, 1, entries=there, read_events=0)
+    tables, about = decode(capture)
+    assert losses(tables).filter(pl.col("cpu") == 1).is_empty()
+    assert about["unplaced_losses"] == []
+
+
+def test_events_read_by_somebody_else_are_told(capture: Path) -> None:
+    there = sum(record.cpu == 1 for record in records(LOSSY))
+    restat(capture, 1, entries=there, read_events=70)
+    _, about = decode(capture)
+    assert about["unplaced_losses"] == [{"cpu": 1, "count": 70, "reason": "late_start"}]
+    assert "read by somebody else" in about["warnings"][0]
+
+
+def test_each_lost_event_is_counted_once(capture: Path) -> None:
+    """Sums of places and of what has none are the kernel's own."""
+    restat(capture, 0, overrun=1630 + 25, dropped_events=3, entries=4)
+    tables, about = decode(capture)
+    placed = losses(tables)["count"].sum()
+    assert placed + sum(loss["count"] for loss in about["unplaced_losses"]) == 1630 + 25 + 3 + 4
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_without_the_kernels_counts_the_end_is_unknown(capture: Path, how: str) -> None:
+    stats = capture / "stats" / "cpu1"
+    stats.unlink()
+    if how == "empty":
+        stats.touch()
+    tables, about = decode(capture)
+    last = max(record.ts for record in records(LOSSY) if record.cpu == 1)
+    told = losses(tables).filter(pl.col("cpu") == 1)
+    end = json.loads((capture / "capture.json").read_text())["window"]["end"]
+    expected = [(last, end, None, "early_end")]
+    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == expected
+    assert any("lacks the kernel's counts of CPU 1" in text for text in about["warnings"])
+
+
+def test_without_an_end_mark_every_cpu_ends_unknown(capture: Path) -> None:
+    window = json.loads((capture / "capture.json").read_text())["window"]
+    rewrite(capture, window=window | {"end": None})
+    tables, about = decode(capture)
+    told = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(told["cpu"].to_list()) == [0, 1]
+    assert any("does not say when recording ended" in text for text in about["warnings"])
+
+
+def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
+    """The kernel counted its events, and none of them is there."""
+    there = sum(record.cpu == 1 for record in records(LOSSY))
+    (capture / "raw" / "cpu1").write_bytes(b"")
+    tables, about = decode(capture)
+    told = losses(tables).filter(pl.col("cpu") == 1)
+    begin, end = about["window"]
+    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == [
+        (begin, end, there, "absent")
+    ]

@@ -1,0 +1,116 @@
+"""A CPU that is silent while others hand it threads is a hole; one that nobody names is idle.
+
+The worlds are text traces: a thread `w` on CPU 1 is woken by `s` on CPU 0 every 10 ms.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from schedscope import _native
+
+MS = 1_000_000
+
+
+def _line(who: str, cpu: int, us: int, event: str, fields: str) -> str:
+    return f"{who:>16} [{cpu:03}] d..2. {us // 10**6:6}.{us % 10**6:06}: {event}: {fields}\n"
+
+
+def _switch(us: int, cpu: int, prev: str, prev_tid: int, state: str, to: str, tid: int) -> str:
+    text = (
+        f"prev_comm={prev} prev_pid={prev_tid} prev_prio=120 prev_state={state} ==> "
+        f"next_comm={to} next_pid={tid} next_prio=120"
+    )
+    return _line(f"{prev}-{prev_tid}", cpu, us, "sched_switch", text)
+
+
+def _wake(us: int, cpu: int, target: int, step: str = "sched_wakeup") -> str:
+    return _line("s-10", cpu, us, step, f"comm=w pid=11 prio=120 target_cpu={target:03}")
+
+
+def world(periods: int = 30) -> list[tuple[int, int, str]]:
+    """(us, cpu, line): every 10 ms `s` runs 2 ms on CPU 0 and wakes `w`, which runs 1 ms on 1."""
+    lines = []
+    for period in range(periods):
+        us = 10_000 * period
+        for at, cpu, text in (
+            (0, 0, _switch(us, 0, "swapper/0", 0, "R", "s", 10)),
+            (1000, 0, _wake(us + 1000, 0, 1, "sched_waking")),
+            (1002, 0, _wake(us + 1002, 0, 1)),
+            (1010, 1, _switch(us + 1010, 1, "swapper/1", 0, "R", "w", 11)),
+            (2000, 0, _switch(us + 2000, 0, "s", 10, "S", "swapper/0", 0)),
+            (2010, 1, _switch(us + 2010, 1, "w", 11, "S", "swapper/1", 0)),
+        ):
+            lines.append((us + at, cpu, text))
+    return lines
+
+
+def decode(tmp_path: Path, lines: list[tuple[int, int, str]]) -> tuple[dict[str, Any], Any]:
+    path = tmp_path / "trace.txt"
+    path.write_text("# tracer: nop\n" + "".join(text for _, _, text in lines))
+    tables, about = _native.decode(str(path))
+    told = pl.DataFrame(tables["losses"]).filter(pl.col("reason") != "chain_break")
+    return json.loads(about), told
+
+
+def rows(losses: pl.DataFrame) -> list[tuple[object, ...]]:
+    return losses.select("cpu", "ts_begin", "ts_end", "count", "reason").rows()
+
+
+def test_a_complete_trace_has_no_hole(tmp_path: Path) -> None:
+    """CPU 1 is woken by CPU 0 before its own first line, as every idle CPU is."""
+    about, losses = decode(tmp_path, world())
+    assert (about["ncpu"], rows(losses)) == (2, [])
+
+
+def test_a_cpu_that_is_named_and_has_no_line_is_one_hole(tmp_path: Path) -> None:
+    about, losses = decode(tmp_path, [line for line in world() if line[1] == 0])
+    assert about["ncpu"] == 2
+    assert rows(losses) == [(1, 0, 292 * MS, None, "absent")]
+    assert about["per_cpu"][1]["unknown"] == 292 * MS
+
+
+def test_a_cpu_that_only_its_sleepers_name_is_idle(tmp_path: Path) -> None:
+    """`sched_waking` names the CPU where a thread ran last: it counts, and hides nothing."""
+    lines = [line for line in world() if line[1] == 0]
+    lines.insert(3, (1003, 0, _wake(1003, 0, 5, "sched_waking")))
+    kept = [line for line in lines if "sched_wakeup" not in line[2]]
+    about, losses = decode(tmp_path, kept)
+    assert (about["ncpu"], rows(losses)) == (6, [])
+
+
+def test_lines_missing_at_the_beginning_are_a_late_start(tmp_path: Path) -> None:
+    lines = [line for line in world() if line[1] == 0 or line[0] > 100_000]
+    _, losses = decode(tmp_path, lines)
+    assert rows(losses) == [(1, 0, 101_010_000, None, "late_start")]
+
+
+def test_lines_missing_at_the_end_are_an_early_end(tmp_path: Path) -> None:
+    lines = [line for line in world() if line[1] == 0 or line[0] < 200_000]
+    _, losses = decode(tmp_path, lines)
+    assert rows(losses) == [(1, 192_010_000, 292 * MS, None, "early_end")]
+
+
+def test_a_cpu_that_falls_idle_ends_early_without_a_hole(tmp_path: Path) -> None:
+    """Nothing is handed to it any more: it is silent because it has nothing to do."""
+    lines = [line for line in world() if line[0] < 200_000 or line[1] == 0]
+    lines = [line for line in lines if line[0] < 200_000 or "target_cpu" not in line[2]]
+    _, losses = decode(tmp_path, lines)
+    assert rows(losses) == []
+
+
+def test_a_thread_that_is_moved_away_proves_nothing(tmp_path: Path) -> None:
+    """CPU 1 is silent; what was handed to it is pulled off its queue at once."""
+    lines = [(0, 1, _switch(0, 1, "a", 20, "S", "hog", 21))]
+    for us, cpu, text in world(10):
+        if cpu == 0:
+            lines.append((us + 10, 0, text))
+        if "sched_wakeup" in text:
+            moved = "comm=w pid=11 prio=120 orig_cpu=1 dest_cpu=0"
+            lines.append((us + 20, 0, _line("s-10", 0, us + 20, "sched_migrate_task", moved)))
+    _, losses = decode(tmp_path, lines)
+    assert rows(losses) == []
