@@ -17,16 +17,16 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import FormatError, SchedscopeError, StorageError
-from schedscope.parsers import schema
+from schedscope.parsers import files, schema
 
 FACTS = ("switches", "wakeups", "migrations", "yields", "losses")
 """Tables that the reconstruction reads."""
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    ".csv": lambda path: pl.read_csv(path, infer_schema_length=None),
-    ".arrow": pl.read_ipc,
-    ".feather": pl.read_ipc,
+    ".parquet": files.read_parquet,
+    ".csv": files.read_csv,
+    ".arrow": files.read_ipc,
+    ".feather": files.read_ipc,
 }
 _UTIDS = {
     "switches": ("prev_utid", "next_utid"),
@@ -58,7 +58,7 @@ def is_tables(folder: Path) -> bool:
     return any((folder / f"switches{suffix}").is_file() for suffix in _READERS)
 
 
-def files(folder: Path) -> dict[str, Path]:
+def found_in(folder: Path) -> dict[str, Path]:
     """The file of each fact table that the folder has."""
     found: dict[str, Path] = {}
     for name in schema.TABLES:
@@ -129,7 +129,7 @@ def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
 
 def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
     tables = {}
-    for name, path in files(folder).items():
+    for name, path in found_in(folder).items():
         try:
             frame = _READERS[path.suffix](path)
         except OSError as error:

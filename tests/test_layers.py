@@ -22,6 +22,7 @@ ALLOWED = {
     | {
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.parsers.files",
         "schedscope.cache",
         "schedscope.plot",
         "schedscope.trace",
@@ -32,6 +33,7 @@ ALLOWED = {
         "schedscope.simulator",
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.parsers.files",
         "schedscope.cache",
         "schedscope.plot",
         "schedscope.trace",

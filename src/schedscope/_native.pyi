@@ -221,3 +221,11 @@ def run_lengths(
     idle: int,
     grouping: Mapping[str, object],
 ) -> ArrowTable: ...
+def check_table(
+    table: _ArrowStream,
+    name: str,
+    file: str,
+    ncpu: int,
+    threads: int = ...,
+    window: tuple[int, ...] | None = None,
+) -> None: ...

@@ -12,11 +12,10 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-from schedscope.cli import _options
+from schedscope.cli import _options, _output
 from schedscope.errors import SchedscopeError, StorageError
 
 NAME = "capture"
@@ -117,13 +116,10 @@ def _summarise(output: str, args: argparse.Namespace) -> int:
         code = latency.run(parser.parse_args(words))
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
-        print(
-            f"schedscope: {output} is complete; to analyse it here, install {error.name}",
-            file=sys.stderr,
-        )
+        _output.complain(f"{output} is complete; to analyse it here, install {error.name}")
         return 0
     except SchedscopeError as error:
-        print(f"schedscope: {output} is written, but: {error}", file=sys.stderr)
+        _output.complain(f"{output} is written, but: {error}")
         return 1
     _give_to_invoker(Path(output))
     return code

@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
     found = tables.problems(folder)
     if not found:
         rows_in = tables.read(folder)[1]["rows"]
-        print(f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items()))
+        _output.say(
+            f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items())
+        )
         return 0
     frame = pl.DataFrame(
         [(p.table, p.found, p.expected, p.hint) for p in found],

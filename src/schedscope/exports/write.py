@@ -167,6 +167,7 @@ def _chrome(trace: Trace, path: Path) -> None:
 def _folder(trace: Trace, path: Path, suffix: str) -> None:
     import json
 
+    from schedscope.parsers import csv_text
     from schedscope.trace import TABLES
 
     path.mkdir()
@@ -175,7 +176,7 @@ def _folder(trace: Trace, path: Path, suffix: str) -> None:
         if suffix == "parquet":
             frame.write_parquet(path / f"{name}.parquet", compression="zstd")
         else:
-            frame.write_csv(path / f"{name}.csv")
+            csv_text.guard(frame).write_csv(path / f"{name}.csv")
     (path / "trace.json").write_text(json.dumps(trace.info, indent=1) + "\n")
 
 

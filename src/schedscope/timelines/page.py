@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.widget import SCRIPT
+from schedscope.units import printable
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -50,7 +51,7 @@ def timeline_html(
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
-        f'<div class="schedscope-timeline" aria-label="timeline of {html.escape(trace.name)}">'
+        f'<div class="schedscope-timeline" aria-label="timeline of {html.escape(printable(trace.name))}">'
         "<noscript>This timeline is drawn by a script, which is switched off here."
         "</noscript>"
         f'<script type="application/json">{text}</script></div>\n'
