@@ -8,7 +8,6 @@ reconstruction are computed here, never read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import FormatError, SchedscopeError, StorageError
-from schedscope.parsers import files, schema
+from schedscope.parsers import files, schema, trace_json
+from schedscope.parsers.plausible import check_frame
 
 FACTS = ("switches", "wakeups", "migrations", "yields", "losses")
 """Tables that the reconstruction reads."""
@@ -79,6 +79,14 @@ def problems(folder: Path) -> list[Problem]:
     info = _about(folder, found)
     if "switches" in tables:
         _check_rows(tables, _ncpu(tables, info), found)
+    named = {problem.table for problem in found}
+    bound = 2**20 + 3 * sum(map(len, tables.values()))
+    for name, frame in tables.items():
+        if name not in named:
+            try:
+                check_frame(name, frame, name, ncpu=_ncpu(tables, info), threads=bound)
+            except SchedscopeError as error:
+                found.append(Problem(name, error.found, error.expected))
     return found
 
 
@@ -148,24 +156,21 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
 
 def _about(folder: Path, found: list[Problem]) -> dict[str, Any]:
     path = folder / "trace.json"
-    if not path.exists():
+    if not path.is_file():
         return {}
     try:
-        info = json.loads(path.read_bytes())
-    except ValueError as error:
-        found.append(Problem("trace.json", f"not JSON: {error}", "one JSON object"))
+        info = trace_json.parse(path.read_bytes(), "trace.json")
+    except FormatError as error:
+        found.append(Problem("trace.json", error.found, "one JSON object"))
         return {}
-    if not isinstance(info, dict):
-        found.append(Problem("trace.json", "not an object", "one JSON object"))
-        return {}
-    ncpu, window = info.get("ncpu"), info.get("window")
-    if ncpu is not None and not (isinstance(ncpu, int) and 0 < ncpu < 2**14):
-        found.append(Problem("trace.json", f"ncpu is {ncpu!r}", "a number of CPUs"))
-        info.pop("ncpu")
-    whole = isinstance(window, list) and len(window) == 2 and all(type(t) is int for t in window)
-    if window is not None and not whole:
-        found.append(Problem("trace.json", f"window is {window!r}", "[begin, end] in ns"))
-        info.pop("window")
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    while wrong := trace_json.wrong(info):
+        key, value, expected = wrong
+        found.append(Problem("trace.json", f"{key} is {trace_json.shown(value)}", expected))
+        info.pop(key.partition("[")[0].partition(".")[0].split()[-1], None)
+    if info.get("ncpu") == 0:
+        found.append(Problem("trace.json", "ncpu is 0", "a number of CPUs"))
     return info
 
 
@@ -183,7 +188,8 @@ def _ncpu(tables: Mapping[str, pl.DataFrame], info: Mapping[str, Any]) -> int:
 def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Problem]) -> None:
     for name, frame in tables.items():
         time = "ts_begin" if name == "losses" else "ts"
-        if time in frame.columns and not frame[time].is_sorted():
+        # Interrupts are in order of their ends.
+        if time in frame.columns and name != "irqs" and not frame[time].is_sorted():
             row = int((frame[time].diff() < 0).arg_max() or 0)
             text = f"{time} goes back at row {row}"
             found.append(Problem(name, text, f"rows in order of {time}", f"sort by {time}"))

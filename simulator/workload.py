@@ -214,7 +214,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
             f"a workload folder with {_ABOUT_FILE} and {_STEPS_FILE}",
             "check the path",
         ) from error
-    except (ValueError, pl.exceptions.PolarsError) as error:
+    except (ValueError, RecursionError, pl.exceptions.PolarsError) as error:
         raise FormatError(
             f"{path} holds something unreadable: {str(error)[:200]}",
             f"{_ABOUT_FILE} as JSON and {_STEPS_FILE} as Parquet",

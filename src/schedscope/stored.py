@@ -12,6 +12,7 @@ at each value again as it goes (native/src/store/range.rs).
 
 from __future__ import annotations
 
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, SchedscopeError, StorageError
 from schedscope.parsers import files, schema, trace_json
+from schedscope.parsers.plausible import check_frame
 
 ABOUT = "trace.json"
 
@@ -36,6 +38,9 @@ def read_about(folder: Path) -> dict[str, Any]:
     """
     path = folder / ABOUT
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            # To open a pipe nobody writes to would wait for ever.
+            raise FormatError(f"{path} is not a file", "what `schedscope convert` wrote", _REWRITE)
         text = path.read_bytes()
     except OSError as error:
         raise StorageError(
@@ -95,26 +100,10 @@ def checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-def check_frame(
-    name: str, frame: pl.DataFrame, where: str, *, ncpu: int, threads: int, window: object = None
-) -> None:
-    """Raises `FormatError` unless the rows of a table of the trace model can be a trace's.
-
-    `where` is how the error calls the table, `threads` one more than the highest utid.
-    """
-    from schedscope import _native
-
-    numbers = [
-        pl.col(column).to_physical().cast(pl.UInt8) if isinstance(dtype, pl.Enum) else column
-        for column, dtype in frame.schema.items()
-        if dtype != pl.String
-    ]
-    # A machine without CPUs has no rows that name one.
-    span = tuple(window) if isinstance(window, list) else None
-    _native.check_table(frame.select(numbers), name, where, max(1, ncpu), threads, span)
-
-
 def _check_ends(path: Path) -> None:
+    if not stat.S_ISREG(path.stat().st_mode):
+        # To open a pipe nobody writes to would wait for ever.
+        raise FormatError(f"{path} is not a file", "one Parquet file for each table", _REWRITE)
     with path.open("rb") as file:
         head = file.read(4)
         file.seek(0, 2)

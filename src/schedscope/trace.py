@@ -15,6 +15,7 @@ import polars as pl
 from schedscope import cache as _cache
 from schedscope import stored as _stored
 from schedscope.errors import StorageError, UsageError
+from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, empty
 from schedscope.parsers.schema import TABLES as TABLES
 from schedscope.units import printable
@@ -78,7 +79,7 @@ class Trace:
             for name in TABLES:
                 frame = self._table(name).collect()
                 if self.folder_of(name) is None:
-                    _stored.check_frame(
+                    check_frame(
                         name, frame, f"table {name}", ncpu=self.ncpu, threads=1 + (utids or 0)
                     )
                 frame.write_parquet(partial / f"{name}.parquet", compression="lz4")

@@ -26,7 +26,7 @@ pub fn check_table(
     threads: u32,
     window: Option<(i64, i64)>,
 ) -> PyResult<()> {
-    let source = Source::of(table)?;
+    let source = Source::of(table, name)?;
     let bounds = Bounds {
         threads: threads.min(MOST_THREADS),
         // A machine's list may name CPUs that are off.

@@ -1,6 +1,6 @@
 //! Tables that Python hands to analyses: in memory, or on disk.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
@@ -20,8 +20,8 @@ pub struct StoredTable(Scan);
 impl StoredTable {
     /// None if something else than `convert` wrote the file: only its own pages are known here.
     #[staticmethod]
-    fn open(folder: &str, table: &str, columns: Vec<String>) -> PyResult<Option<Self>> {
-        Ok(Scan::open(Path::new(folder), table, &columns)?.map(Self))
+    fn open(folder: PathBuf, table: &str, columns: Vec<String>) -> PyResult<Option<Self>> {
+        Ok(Scan::open(&folder, table, &columns)?.map(Self))
     }
 
     #[pyo3(signature = (requested_schema=None))]

@@ -167,6 +167,7 @@ def _chrome(trace: Trace, path: Path) -> None:
 def _folder(trace: Trace, path: Path, suffix: str) -> None:
     import json
 
+    from schedscope import stored
     from schedscope.parsers import csv_text
     from schedscope.trace import TABLES
 
@@ -177,7 +178,9 @@ def _folder(trace: Trace, path: Path, suffix: str) -> None:
             frame.write_parquet(path / f"{name}.parquet", compression="zstd")
         else:
             csv_text.guard(frame).write_csv(path / f"{name}.csv")
-    (path / "trace.json").write_text(json.dumps(trace.info, indent=1) + "\n")
+    about = {key: value for key, value in trace.info.items() if key not in ("cache", "files")}
+    about |= {"files": stored.record(path)} if suffix == "parquet" else {}
+    (path / "trace.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
 def _replace_folder(target: Path, partial: Path) -> None:

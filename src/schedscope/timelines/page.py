@@ -50,8 +50,9 @@ def timeline_html(
     data = _data(source, first, max_bytes - len(script.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    name = html.escape(printable(trace.name))
     return (
-        f'<div class="schedscope-timeline" aria-label="timeline of {html.escape(printable(trace.name))}">'
+        f'<div class="schedscope-timeline" aria-label="timeline of {name}">'
         "<noscript>This timeline is drawn by a script, which is switched off here."
         "</noscript>"
         f'<script type="application/json">{text}</script></div>\n'
