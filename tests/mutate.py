@@ -165,7 +165,8 @@ def odd_values(rng: random.Random, frame: pl.DataFrame) -> tuple[pl.DataFrame, s
                     f"{name} as 8 bits",
                 )
             case "list":
-                return frame.with_columns(pl.concat_list(name)), f"{name} as lists"
+                lists = pl.Series(name, [[v] for v in frame[name].to_list()], dtype=pl.List(dtype))
+                return frame.with_columns(lists), f"{name} as lists"
             case "null":
                 return frame.with_columns(pl.lit(None, dtype).alias(name)), f"{name} null"
             case "rename":

@@ -23,7 +23,7 @@ import pytest
 import schedscope as ss
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-CASES = int(os.environ.get("SCHEDSCOPE_DOOR_CASES", "240"))
+CASES = int(os.environ.get("SCHEDSCOPE_DOOR_CASES", "180"))
 SEED = int(os.environ.get("SCHEDSCOPE_DOOR_SEED", "1"))
 PATIENCE = 60.0
 ROOM_KB = 1_500_000
@@ -33,7 +33,7 @@ ASKED = [
     "affinity", "affinity --returns", "blame", "check", "critical-path --utid 5",
     "definitions", "efficiency", "efficiency --processes", "efficiency --preemption", "fairness",
     "idle", "idle --episodes", "info", "interactivity", "interactivity --model eevdf --series",
-    "latency", "latency --by tid --kaplan-meier", "latency --definition perf-sched",
+    "latency", "latency --by tid --kaplan-meier", "latency --definition perf",
     "migrations", "off-cpu", "queue", "starvation", "wakers", "latency --since 1ms",
     "check --since 1ms --until 20ms", "simulate --stop-at 10ms",
 ]  # fmt: skip

@@ -4,7 +4,7 @@
 * A table that trace.json has a checksum of is as it was written, to the bit. Whoever wrote it
   (`convert`, `Trace.to_sched`) looked at its values then.
 * A table without one was written by another program: its columns and all of its values
-  are looked at when it is first used.
+  are looked at when it is first used. Those of `threads` and `cpus` are in any case.
 
 A checksum tells damage, not intent: native code that sizes its memory by what a table says looks
 at each value again as it goes (native/src/store/range.rs).
@@ -71,13 +71,14 @@ def table(folder: Path, name: str, about: Mapping[str, Any]) -> pl.LazyFrame:
         if recorded is not None:
             _check_bytes(path, recorded)
         lazy = files.scan_parquet(path)
-        _check_columns(path, name, lazy)
+        _check_columns(path, name, lazy, about)
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
             raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
         expected = "one Parquet file for each table"
         raise FormatError(f"{path} does not exist", expected, _REWRITE) from error
-    if recorded is None:
+    # What a table of threads says decides how much memory others take.
+    if recorded is None or name in ("threads", "cpus"):
         _check_values(path, name, lazy, about)
     return lazy
 
@@ -134,11 +135,17 @@ def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
     )
 
 
-def _check_columns(path: Path, name: str, lazy: pl.LazyFrame) -> None:
+def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str, Any]) -> None:
     try:
         found = lazy.collect_schema()
-    except Exception as error:
+        rows = lazy.select(pl.len()).collect().item()
+    except OSError:
+        raise
+    except BaseException as error:
         raise _unreadable(path, error) from error
+    expected = (about.get("rows") or {}).get(name, rows)
+    if rows != expected:
+        raise FormatError(f"{path} has {rows} rows", f"{expected}, as trace.json says", _REWRITE)
     wanted = schema.TABLES[name].schema
     if dict(found) == dict(wanted):
         return
@@ -165,12 +172,12 @@ def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str,
         frame = schema.conform(name, frame)
     except SchedscopeError as error:
         raise FormatError(f"{path}: {error.found}", error.expected, error.hint) from error
-    threads = _threads(path, name, frame)
+    threads = _threads(path, name, frame, about)
     window = about.get("window")
     check_frame(name, frame, str(path), ncpu=about["ncpu"], threads=threads, window=window)
 
 
-def _threads(path: Path, name: str, frame: pl.DataFrame) -> int:
+def _threads(path: Path, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> int:
     """One more than the highest utid of the threads beside `path`."""
     if name == "threads":
         utids = frame["utid"]
@@ -182,13 +189,8 @@ def _threads(path: Path, name: str, frame: pl.DataFrame) -> int:
                 _REWRITE,
             )
         return 2 * len(utids) + 2**20
-    try:
-        highest = files.scan_parquet(path.with_name("threads.parquet")).select(pl.col("utid").max())
-        return 1 + int(highest.collect().item() or 0)
-    except OSError:
-        raise
-    except BaseException as error:
-        raise _unreadable(path.with_name("threads.parquet"), error) from error
+    threads = table(path.parent, "threads", about)
+    return 1 + int(threads.select(pl.col("utid").max()).collect().item() or 0)
 
 
 def _unreadable(path: Path, error: BaseException) -> BaseException:
