@@ -129,6 +129,8 @@ def odd_values(rng: random.Random, frame: pl.DataFrame) -> tuple[pl.DataFrame, s
     dtype = frame.schema[name]
     row = rng.randrange(max(1, frame.height))
     kind = rng.choice(["value"] * 6 + ["column"] * 2 + ["rows"] * 2)
+    if dtype.is_nested():  # changed before
+        kind = "rows"
     if kind == "value" and frame.height:
         if dtype.is_integer():
             top, bottom = dtype.max(), dtype.min()  # type: ignore[attr-defined]
