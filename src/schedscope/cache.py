@@ -125,6 +125,10 @@ def build(
         while not _published(partial, target, replace):
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
+            if source and _holds(target, about):
+                # Somebody may be reading these very tables.
+                os.replace(partial / ABOUT, target / ABOUT)
+                break
             _set_aside(target)
     return target
 
@@ -214,6 +218,17 @@ def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
     if cache.get("stat") == now:
         return True
     return cache.get("content") is not None and cache["content"] == _content(source, now)
+
+
+def _holds(place: Path, about: Mapping[str, Any]) -> bool:
+    """Are the tables there, to the bit, those that `about` is about?"""
+    there = read_about(place)
+    if there is None or there.get("files") != about["files"]:
+        return False
+    try:
+        return stored.record(place) == about["files"]
+    except OSError:
+        return False
 
 
 def _is_ours(place: Path, source: Path) -> bool:

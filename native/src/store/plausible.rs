@@ -35,7 +35,7 @@ pub fn check_table(
     let mut ranges = Ranges::new(file, bounds);
     let mut rows = Rows::new(file, name, window);
     Ok(py.detach(|| {
-        source.batches().try_for_each(|batch| {
+        source.unchecked().try_for_each(|batch| {
             let batch = batch?;
             crate::sweep::pulse()?;
             ranges.check(&batch)?;

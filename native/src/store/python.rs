@@ -60,23 +60,22 @@ impl<'a> Source<'a> {
     /// All rows, in order; their numbers are in range, or it ends with an error that says which
     /// is not.
     pub fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
+        let mut ranges = match self {
+            Self::Stored(scan) => scan.ranges(),
+            Self::Held(name, _) => Ranges::new(format!("table {name}"), Bounds::default()),
+        };
+        Box::new(self.unchecked().map(move |batch| {
+            let batch = batch?;
+            ranges.check(&batch)?;
+            Ok(batch)
+        }))
+    }
+
+    /// The same for somebody who checks them.
+    pub fn unchecked(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
         match self {
-            Self::Stored(scan) => Box::new(in_range(scan.batches(), scan.ranges())),
-            Self::Held(name, batches) => {
-                let ranges = Ranges::new(format!("table {name}"), Bounds::default());
-                Box::new(in_range(batches.iter().cloned().map(Ok), ranges))
-            }
+            Self::Stored(scan) => Box::new(scan.batches()),
+            Self::Held(_, batches) => Box::new(batches.iter().cloned().map(Ok)),
         }
     }
-}
-
-fn in_range(
-    batches: impl Iterator<Item = Result<RecordBatch>>,
-    mut ranges: Ranges,
-) -> impl Iterator<Item = Result<RecordBatch>> {
-    batches.map(move |batch| {
-        let batch = batch?;
-        ranges.check(&batch)?;
-        Ok(batch)
-    })
 }
