@@ -8,7 +8,6 @@ reconstruction are computed here, never read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,17 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import FormatError, SchedscopeError, StorageError
-from schedscope.parsers import schema
+from schedscope.parsers import files, schema, trace_json
+from schedscope.parsers.plausible import check_frame
 
 FACTS = ("switches", "wakeups", "migrations", "yields", "losses")
 """Tables that the reconstruction reads."""
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    ".csv": lambda path: pl.read_csv(path, infer_schema_length=None),
-    ".arrow": pl.read_ipc,
-    ".feather": pl.read_ipc,
+    ".parquet": files.read_parquet,
+    ".csv": files.read_csv,
+    ".arrow": files.read_ipc,
+    ".feather": files.read_ipc,
 }
 _UTIDS = {
     "switches": ("prev_utid", "next_utid"),
@@ -58,7 +58,7 @@ def is_tables(folder: Path) -> bool:
     return any((folder / f"switches{suffix}").is_file() for suffix in _READERS)
 
 
-def files(folder: Path) -> dict[str, Path]:
+def found_in(folder: Path) -> dict[str, Path]:
     """The file of each fact table that the folder has."""
     found: dict[str, Path] = {}
     for name in schema.TABLES:
@@ -79,6 +79,14 @@ def problems(folder: Path) -> list[Problem]:
     info = _about(folder, found)
     if "switches" in tables:
         _check_rows(tables, _ncpu(tables, info), found)
+    named = {problem.table for problem in found}
+    bound = 2**20 + 3 * sum(map(len, tables.values()))
+    for name, frame in tables.items():
+        if name not in named:
+            try:
+                check_frame(name, frame, name, ncpu=_ncpu(tables, info), threads=bound)
+            except SchedscopeError as error:
+                found.append(Problem(name, error.found, error.expected))
     return found
 
 
@@ -132,7 +140,7 @@ def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
 
 def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
     tables = {}
-    for name, path in files(folder).items():
+    for name, path in found_in(folder).items():
         try:
             frame = _READERS[path.suffix](path)
         except OSError as error:
@@ -151,24 +159,21 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
 
 def _about(folder: Path, found: list[Problem]) -> dict[str, Any]:
     path = folder / "trace.json"
-    if not path.exists():
+    if not path.is_file():
         return {}
     try:
-        info = json.loads(path.read_bytes())
-    except ValueError as error:
-        found.append(Problem("trace.json", f"not JSON: {error}", "one JSON object"))
+        info = trace_json.parse(path.read_bytes(), "trace.json")
+    except FormatError as error:
+        found.append(Problem("trace.json", error.found, "one JSON object"))
         return {}
-    if not isinstance(info, dict):
-        found.append(Problem("trace.json", "not an object", "one JSON object"))
-        return {}
-    ncpu, window = info.get("ncpu"), info.get("window")
-    if ncpu is not None and not (isinstance(ncpu, int) and 0 < ncpu < 2**14):
-        found.append(Problem("trace.json", f"ncpu is {ncpu!r}", "a number of CPUs"))
-        info.pop("ncpu")
-    whole = isinstance(window, list) and len(window) == 2 and all(type(t) is int for t in window)
-    if window is not None and not whole:
-        found.append(Problem("trace.json", f"window is {window!r}", "[begin, end] in ns"))
-        info.pop("window")
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    while wrong := trace_json.wrong(info):
+        key, value, expected = wrong
+        found.append(Problem("trace.json", f"{key} is {trace_json.shown(value)}", expected))
+        info.pop(key.partition("[")[0].partition(".")[0].split()[-1], None)
+    if info.get("ncpu") == 0:
+        found.append(Problem("trace.json", "ncpu is 0", "a number of CPUs"))
     return info
 
 
@@ -186,7 +191,8 @@ def _ncpu(tables: Mapping[str, pl.DataFrame], info: Mapping[str, Any]) -> int:
 def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Problem]) -> None:
     for name, frame in tables.items():
         time = "ts_begin" if name == "losses" else "ts"
-        if time in frame.columns and not frame[time].is_sorted():
+        # Interrupts are in order of their ends.
+        if time in frame.columns and name != "irqs" and not frame[time].is_sorted():
             row = int((frame[time].diff() < 0).arg_max() or 0)
             text = f"{time} goes back at row {row}"
             found.append(Problem(name, text, f"rows in order of {time}", f"sort by {time}"))

@@ -25,13 +25,13 @@ program, disk sleeps (become plain ones). `to_rtapp` names what it left out.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
 from schedscope.errors import FormatError, UsageError
+from schedscope.parsers.trace_json import shown
 from schedscope.simulator.builder import Builder, Program
 from schedscope.simulator.workload import Workload, cpu_list
 
@@ -156,9 +156,13 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
     if isinstance(document, str):
         try:
             document = json.loads(document)
+        except RecursionError as error:
+            raise FormatError("rt-app file: nested too deeply", "rt-app's JSON") from error
         except ValueError as error:
             raise FormatError(
-                f"rt-app file: {error}", "JSON", "rt-app's own comments are not JSON: remove them"
+                f"rt-app file: {str(error)[:200]}",
+                "JSON",
+                "rt-app's own comments are not JSON: remove them",
             ) from error
     tasks = document.get("tasks") if isinstance(document, Mapping) else None
     if not isinstance(tasks, Mapping) or not tasks:
@@ -207,23 +211,28 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
 
 def _check_shape(name: str, task: Any) -> None:
     if not isinstance(task, Mapping):
-        raise FormatError(f"task {name}: {task!r}", "an object with the task's settings and events")
+        raise FormatError(
+            f"task {name}: {shown(task)}", "an object with the task's settings and events"
+        )
     if not isinstance(task.get("policy", ""), str):
-        raise FormatError(f"task {name}: policy {task['policy']!r}", "a name")
+        raise FormatError(f"task {name}: policy {shown(task['policy'])}", "a name")
     phases = task.get("phases")
     if phases is not None and not (
         isinstance(phases, Mapping) and all(isinstance(p, Mapping) for p in phases.values())
     ):
-        raise FormatError(f"task {name}: phases {phases!r}", "an object of objects")
+        raise FormatError(f"task {name}: phases {shown(phases)}", "an object of objects")
     cpus = task.get("cpus")
     if cpus is not None and not (isinstance(cpus, list) and all(type(c) is int for c in cpus)):
-        raise FormatError(f"task {name}: cpus {cpus!r}", "a list of numbers", "as in [0, 1]")
+        raise FormatError(f"task {name}: cpus {shown(cpus)}", "a list of numbers", "as in [0, 1]")
 
 
 def _number(name: str, key: str, value: Any) -> int:
-    if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < 2**50:
+    # Compared first: an integer may be too large for a float.
+    if isinstance(value, (int, float)) and -(2**50) < value < 2**50:
         return int(value)
-    raise UsageError(f"task {name}: {key} {value!r}", "a number", "times are microseconds")
+    raise UsageError(
+        f"task {name}: {key} {shown(value)}", "a number below 2^50", "times are microseconds"
+    )
 
 
 def _events(task: Mapping[str, Any], kind: str) -> list[str]:
@@ -292,7 +301,8 @@ def _fill(
                     waiting = channels.get(str(value)) or made.get(str(value))
                     if not waiting:
                         raise UsageError(
-                            f"task {name}: {key} {value!r}", "a name that some task suspends on"
+                            f"task {name}: {key} {shown(value)}",
+                            "a name that some task suspends on",
                         )
                     for other in waiting:
                         program.signal(other)

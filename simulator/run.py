@@ -13,6 +13,7 @@ import polars as pl
 
 from schedscope import cache, units
 from schedscope.errors import UsageError
+from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs, Machine
@@ -24,7 +25,10 @@ Progress = Callable[[int, int], object]
 """Called now and then with the simulated ns and the engine events so far."""
 
 MAX_EVENTS = 10_000_000_000
-"""Engine events after which a simulation stops if nothing else is said."""
+"""Engine events after which a simulation into a folder stops if nothing else is said."""
+
+MAX_EVENTS_IN_MEMORY = 50_000_000
+"""The same of one whose trace stays in memory: it takes some 80 bytes an event."""
 
 DEFAULT_POLICY = "eevdf-6.12"
 
@@ -40,7 +44,7 @@ def simulate(
     costs: Costs | Mapping[str, Any] | None = None,
     seed: int = 1,
     until: int | str | None = None,
-    max_events: int = MAX_EVENTS,
+    max_events: int | None = None,
     record: bool = False,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
@@ -59,18 +63,30 @@ def simulate(
 
     Raises `UsageError` for a workload that cannot end: a signal that nobody
     sends (naming the threads that wait), a thread without an allowed CPU, a
-    loop that takes no time, an endless program without `until`.
+    loop that takes no time, an endless program without `until`; one of more steps than
+    `max_events` (by default `MAX_EVENTS_IN_MEMORY`, with `output` `MAX_EVENTS`). With
+    `until` the run ends at whichever comes first: `info["simulation"]["ended"]` says which.
 
     >>> from schedscope.simulator.generators import hogs
     >>> trace = simulate(hogs(3, time="10ms"), policy="rr", machine=2)
     >>> trace.duration, trace.info["simulation"]["switches"]
     (20000000, 5)
     """
+    if max_events is None:
+        max_events = MAX_EVENTS_IN_MEMORY if output is None else MAX_EVENTS
     _check(source, policy, seed, max_events)
     end = None if until is None else units.nanoseconds(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time from the beginning on", 'as in "10s"')
     workload = source if isinstance(source, Workload) else extract(source)
+    if end is None and (steps := workload.steps_executed) > max_events:
+        raise UsageError(
+            f"a workload of {steps:,} steps",
+            f"at most {max_events:,} engine events"
+            + (", for the trace stays in memory" if output is None else ""),
+            'end it earlier (--stop-at 10s, until="10s"), give a larger max_events, or keep the '
+            "trace in a folder (-o OUT.sched)",
+        )
     shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
     if workload.machine is not None and not isinstance(machine, Machine):
         # Another machine, but the workload's time: what came with a tick still does.
@@ -142,7 +158,7 @@ def internals(trace: Trace) -> pl.DataFrame:
     if kept is not None:
         return kept.collect()
     if trace.path is not None and (trace.path / _INTERNALS).is_file():
-        return pl.read_parquet(trace.path / _INTERNALS)
+        return read_parquet(trace.path / _INTERNALS)
     raise UsageError(
         f"{trace.name} holds no internal series",
         "a simulated trace with internal series",

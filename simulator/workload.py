@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ import polars as pl
 from schedscope import cache, units
 from schedscope.analysis import topology
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.parsers.files import read_parquet
 from schedscope.simulator.machine import Machine
 
 FORMAT_VERSION = 1
@@ -126,6 +128,35 @@ class Workload:
         joined = self.threads.join(per_program, on="program", how="left")
         return int(joined["ns"].fill_null(0).sum())
 
+    @property
+    def steps_executed(self) -> int:
+        """Steps that all threads go through, those of a `repeat` as often as it says.
+
+        An endless `repeat` counts once.
+
+        >>> from schedscope.simulator.rtapp import from_rtapp
+        >>> from_rtapp('{"tasks": {"t": {"loop": 1000, "run": 1, "sleep": 1}}}').steps_executed
+        3000
+        """
+        plain = self.steps.group_by("program", maintain_order=True).agg(pl.len())
+        lengths = dict(plain.iter_rows())
+        repeats = (
+            self.steps.with_columns(at=pl.int_range(pl.len()).over("program"))
+            .filter(pl.col("op") == "repeat", pl.col("count") > 0)
+            .select("program", "at", "step", "count")
+        )
+        for key, of_program in repeats.partition_by("program", as_dict=True).items():
+            # Behind each repeat: how much more has been gone through than stands there.
+            places, extras = [0], [0]
+            for _, at, to, count in of_program.sort("at").iter_rows():
+                before = extras[bisect_right(places, to or 0) - 1]
+                once = max(0, at + 1 - (to or 0) + extras[-1] - before)
+                places.append(at + 1)
+                extras.append(min(extras[-1] + count * once, 2**63))
+            lengths[key[0]] += extras[-1]
+        programs = self.threads["program"].to_list()
+        return sum(int(lengths.get(program, 0)) for program in programs)
+
     def __repr__(self) -> str:
         """Size in one line."""
         threads = units.several(self.n_threads, "thread")
@@ -176,14 +207,14 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     path = Path(folder)
     try:
         about = json.loads((path / _ABOUT_FILE).read_bytes())
-        steps = pl.read_parquet(path / _STEPS_FILE)
+        steps = read_parquet(path / _STEPS_FILE)
     except OSError as error:
         raise StorageError(
             f"cannot read {path}: {error.strerror or error}",
             f"a workload folder with {_ABOUT_FILE} and {_STEPS_FILE}",
             "check the path",
         ) from error
-    except (ValueError, pl.exceptions.PolarsError) as error:
+    except (ValueError, RecursionError, pl.exceptions.PolarsError) as error:
         raise FormatError(
             f"{path} holds something unreadable: {str(error)[:200]}",
             f"{_ABOUT_FILE} as JSON and {_STEPS_FILE} as Parquet",

@@ -22,6 +22,8 @@ ALLOWED = {
     | {
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.parsers.files",
+        "schedscope.parsers.trace_json",
         "schedscope.cache",
         "schedscope.plot",
         "schedscope.trace",
@@ -32,6 +34,8 @@ ALLOWED = {
         "schedscope.simulator",
         "schedscope.analysis",
         "schedscope.parsers.schema",
+        "schedscope.parsers.files",
+        "schedscope.parsers.trace_json",
         "schedscope.cache",
         "schedscope.plot",
         "schedscope.trace",

@@ -57,13 +57,9 @@ impl ArrowTable {
 /// `ArrowTable`) into record batches.
 pub fn read_stream(object: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let capsule = object.call_method0("__arrow_c_stream__")?;
-    let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
-        Error::usage(
-            "__arrow_c_stream__ gave no capsule",
-            "an Arrow C stream",
-            "",
-        )
-    })?;
+    let capsule = capsule
+        .cast::<PyCapsule>()
+        .map_err(|_| Error::internal("__arrow_c_stream__ gave no capsule"))?;
     let pointer = capsule
         .pointer_checked(Some(STREAM))?
         .cast::<FFI_ArrowArrayStream>();
@@ -72,10 +68,10 @@ pub fn read_stream(object: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBa
     // leaves a released one behind, so the capsule's destructor frees nothing
     // twice. We hold the interpreter lock, so nobody else consumes it.
     let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }
-        .map_err(|error| Error::usage(format!("unreadable Arrow stream: {error}"), "", ""))?;
+        .map_err(|error| Error::internal(format!("unreadable Arrow stream: {error}")))?;
     let schema = arrow_array::RecordBatchReader::schema(&reader);
     let batches = reader
         .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(|error| Error::usage(format!("unreadable Arrow stream: {error}"), "", ""))?;
+        .map_err(|error| Error::internal(format!("unreadable Arrow stream: {error}")))?;
     Ok((schema, batches))
 }

@@ -17,13 +17,7 @@ pub fn column<'a, T: ArrowPrimitiveType>(
     batch
         .column_by_name(name)
         .and_then(|array| array.as_primitive_opt::<T>())
-        .ok_or_else(|| {
-            Error::usage(
-                format!("no column {name} of type {}", T::DATA_TYPE),
-                "the column",
-                "",
-            )
-        })
+        .ok_or_else(|| Error::internal(format!("no column {name} of type {}", T::DATA_TYPE)))
 }
 
 /// The values of a column in which every row has one.
@@ -51,7 +45,7 @@ pub fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
     let schema = Arc::new(Schema::new(fields));
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|error| Error::usage(format!("a table that does not fit: {error}"), "", ""))?;
+        .map_err(|error| Error::internal(format!("a table that does not fit: {error}")))?;
     Ok(ArrowTable::new(schema, vec![batch]))
 }
 

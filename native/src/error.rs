@@ -13,6 +13,8 @@ pub enum Kind {
     Io,
     /// The caller asked for something impossible: `UsageError`.
     Usage,
+    /// A fault of our own: `InternalError`.
+    Internal,
 }
 
 /// An error in three parts, or the Python exception that interrupted us.
@@ -54,6 +56,16 @@ impl Error {
             found: found.into(),
             expected: expected.into(),
             hint: hint.into(),
+        }
+    }
+
+    /// What only a mistake in schedscope can lead to.
+    pub fn internal(found: impl Into<String>) -> Self {
+        Self::Report {
+            kind: Kind::Internal,
+            found: found.into(),
+            expected: String::new(),
+            hint: String::new(),
         }
     }
 
@@ -136,6 +148,7 @@ impl From<Error> for PyErr {
                     Kind::Format => "FormatError",
                     Kind::Io => "StorageError",
                     Kind::Usage => "UsageError",
+                    Kind::Internal => "InternalError",
                 };
                 py.import("schedscope.errors")
                     .and_then(|module| module.getattr(class))

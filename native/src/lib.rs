@@ -46,6 +46,8 @@ mod _native {
     use crate::sim::agreement::discordance;
 
     #[pymodule_export]
+    use crate::store::plausible::check_table;
+    #[pymodule_export]
     use crate::store::python::StoredTable;
 
     #[pymodule_export]

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from schedscope.analysis.worst_waits import worst_waits
     from schedscope.errors import (
         FormatError,
+        InternalError,
         MissingEventsError,
         SchedscopeError,
         StorageError,
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
 # imports for type checkers above, too (tests/test_layers.py compares them).
 _HOMES = {
     "FormatError": "schedscope.errors",
+    "InternalError": "schedscope.errors",
     "MissingEventsError": "schedscope.errors",
     "Policy": "schedscope.simulator.policy",
     "SchedscopeError": "schedscope.errors",
@@ -207,6 +209,7 @@ _HOMES = {
 
 __all__ = [
     "FormatError",
+    "InternalError",
     "MissingEventsError",
     "Policy",
     "SchedscopeError",

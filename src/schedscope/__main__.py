@@ -1,7 +1,31 @@
-"""`python -m schedscope`: the same as `schedscope`."""
+"""`schedscope` and `python -m schedscope`."""
 
-import sys
+from __future__ import annotations
 
-from schedscope.cli import main
+# The module behind `signal`, which would load others first.
+import _signal
 
-sys.exit(main())
+# Ctrl-C while the program is still being loaded ends it without a word.
+_HANDLER = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+import signal  # noqa: E402 - see above
+import sys  # noqa: E402
+
+from schedscope.cli import main as _main  # noqa: E402
+
+
+def main() -> int:
+    """Run one command; returns the exit code of the process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, _HANDLER)
+    try:
+        code = _main()
+    except KeyboardInterrupt:  # a second time, on the way out
+        code = 128 + signal.SIGINT
+    # What is left is to end. One Ctrl-C may be told twice: by Polars and by Python.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

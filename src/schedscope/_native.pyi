@@ -22,7 +22,7 @@ class StoredTable:
     """Columns of a table in a `.sched` folder, for native code to read (analysis/coded.py)."""
 
     @staticmethod
-    def open(folder: str, table: str, columns: list[str]) -> StoredTable | None: ...
+    def open(folder: str | PathLike[str], table: str, columns: list[str]) -> StoredTable | None: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 def recognise(path: str | PathLike[str]) -> str: ...
@@ -222,3 +222,11 @@ def run_lengths(
     idle: int,
     grouping: Mapping[str, object],
 ) -> ArrowTable: ...
+def check_table(
+    table: _ArrowStream,
+    name: str,
+    file: str,
+    ncpu: int,
+    threads: int = ...,
+    window: tuple[int, ...] | None = None,
+) -> None: ...

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -32,9 +33,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from schedscope import stored
 from schedscope.errors import StorageError, UsageError
-
-ABOUT = "trace.json"
+from schedscope.stored import ABOUT
 
 _CONTENT_LIMIT = 64 * 2**20
 # Two writes within the file system's clock tick leave the same mtime: a stat
@@ -118,12 +119,16 @@ def build(
                 **key,
                 "stat": before if settled else None,
                 "content": _content(source, before),
-                "files": {f.name: f.stat().st_size for f in sorted(partial.iterdir())},
             }
+        about["files"] = stored.record(partial)
         (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
         while not _published(partial, target, replace):
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
+            if source and _holds(target, about):
+                # Somebody may be reading these very tables.
+                os.replace(partial / ABOUT, target / ABOUT)
+                break
             _set_aside(target)
     return target
 
@@ -172,7 +177,7 @@ def read_about(folder: Path) -> dict[str, Any] | None:
     """trace.json of a `.sched` folder, or None where there is no readable one."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return about if isinstance(about, dict) else None
 
@@ -203,15 +208,27 @@ def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
         return False
     try:
         # A crash of the host may leave files of the right name without content.
-        whole = all((place / n).stat().st_size == s for n, s in cache["files"].items())
-    except (OSError, KeyError, AttributeError):
+        sizes = {name: row["bytes"] for name, row in (about or {})["files"].items()}
+        whole = all((place / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, KeyError, AttributeError, TypeError, ValueError):
         return False
-    if not whole:
+    if not (whole and sizes):
         return False
     now = _stat(source)
     if cache.get("stat") == now:
         return True
     return cache.get("content") is not None and cache["content"] == _content(source, now)
+
+
+def _holds(place: Path, about: Mapping[str, Any]) -> bool:
+    """Are the tables there, to the bit, those that `about` is about?"""
+    there = read_about(place)
+    if there is None or there.get("files") != about["files"]:
+        return False
+    try:
+        return stored.record(place) == about["files"]
+    except OSError:
+        return False
 
 
 def _is_ours(place: Path, source: Path) -> bool:
@@ -258,16 +275,8 @@ def _content(source: Path, rows: list[list[Any]]) -> str | None:
 @contextmanager
 def _partial_folder(target: Path) -> Iterator[Path]:
     """A locked folder beside `target`, gone afterwards unless it was renamed."""
-    partial = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
+    partial, descriptor = _locked_folder(target)
     try:
-        # Not mkdtemp: the folder shall have the permissions of the user's umask.
-        partial.mkdir()
-    except OSError as error:
-        raise _storage_error(f"create {partial}", error) from error
-    # The lock says "somebody works here"; the kernel drops it with the process.
-    descriptor = os.open(partial, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield partial
     except OSError as error:
         raise _storage_error(f"write {target}", error) from error
@@ -276,12 +285,37 @@ def _partial_folder(target: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _remove_abandoned(target: Path) -> None:
-    for path in target.parent.glob(f".{target.stem}.*.sched.partial"):
+def _locked_folder(target: Path) -> tuple[Path, int]:
+    """A new folder beside `target`, and the descriptor whose lock says "somebody works here".
+
+    The kernel drops the lock with the process, however that ends.
+    """
+    while True:
+        partial = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
         try:
-            if time.time() - path.stat().st_mtime < 60:  # its owner may not hold the lock yet
-                continue
-            descriptor = os.open(path, os.O_RDONLY)
+            # Not mkdtemp: the folder shall have the permissions of the user's umask.
+            partial.mkdir()
+        except OSError as error:
+            raise _storage_error(f"create {partial}", error) from error
+        try:
+            descriptor = os.open(partial, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # another process took it for abandoned: it was not locked yet
+        except OSError as error:
+            partial.rmdir()
+            raise _storage_error(f"create {partial}", error) from error
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), partial.stat()):
+                return partial, descriptor
+        os.close(descriptor)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """What killed processes left: a partial folder that nobody holds the lock of."""
+    for path in target.parent.glob(f".{glob.escape(target.stem)}.*.sched.partial"):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             continue
         try:

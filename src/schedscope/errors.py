@@ -37,3 +37,15 @@ class UsageError(SchedscopeError):
 
 class MissingEventsError(SchedscopeError):
     """The trace lacks events that this analysis needs; says how to re-record."""
+
+
+class InternalError(SchedscopeError):
+    """A fault of schedscope itself, not of its input or of its caller: please report it."""
+
+    def __init__(self, found: str, expected: str = "", hint: str = "") -> None:
+        """The same three parts; the hint says how to report it if nothing better is given."""
+        super().__init__(
+            f"internal error: {found}",
+            expected,
+            hint or "a fault of schedscope: set SCHEDSCOPE_DEBUG=1 to see where, and report it",
+        )

@@ -24,7 +24,9 @@ def between(trace: Trace, since: str | int | None, until: str | int | None) -> T
     for name in TABLES:
         if name not in tables:
             tables[name] = _CUTS.get(name, _instants)(trace._table(name), begin, end)
-    info = {key: value for key, value in trace.info.items() if key not in ("rows", "cache")}
+    info = {
+        key: value for key, value in trace.info.items() if key not in ("rows", "cache", "files")
+    }
     info.update(window=[begin, end], origin=trace.origin)
     return type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
 

@@ -13,9 +13,12 @@ from typing import Any, Literal
 import polars as pl
 
 from schedscope import cache as _cache
-from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope import stored as _stored
+from schedscope.errors import StorageError, UsageError
+from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, empty
 from schedscope.parsers.schema import TABLES as TABLES
+from schedscope.units import printable
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
@@ -59,22 +62,7 @@ class Trace:
     def read(cls, folder: str | os.PathLike[str]) -> Trace:
         """A `.sched` folder as it is, without asking whether its source changed."""
         path = Path(folder)
-        try:
-            about = json.loads((path / _cache.ABOUT).read_bytes())
-        except OSError as error:
-            raise StorageError(
-                f"cannot read {path / _cache.ABOUT}: {error.strerror}",
-                "a .sched folder",
-                "convert the capture again: schedscope convert CAPTURE",
-            ) from error
-        except ValueError as error:
-            raise FormatError(
-                f"{path / _cache.ABOUT} is not JSON: {error}",
-                "what `schedscope convert` wrote",
-                "convert the capture again",
-            ) from error
-        _check_version(path, about)
-        return cls(about, {}, path)
+        return cls(_stored.read_about(path), {}, path)
 
     def to_sched(self, folder: str | os.PathLike[str], *, force: bool = False) -> Trace:
         """Write trace.json and every table to a `.sched` folder; returns the trace there.
@@ -87,11 +75,16 @@ class Trace:
 
         def write(partial: Path) -> str:
             rows = {}
+            utids = self._table("threads").select(pl.col("utid").max()).collect().item()
             for name in TABLES:
                 frame = self._table(name).collect()
+                if self.folder_of(name) is None:
+                    check_frame(
+                        name, frame, f"table {name}", ncpu=self.ncpu, threads=1 + (utids or 0)
+                    )
                 frame.write_parquet(partial / f"{name}.parquet", compression="lz4")
                 rows[name] = frame.height
-            about = {key: value for key, value in self._info.items() if key != "cache"}
+            about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 
         return Trace.read(_cache.write(target, write, replace=force))
@@ -118,7 +111,10 @@ class Trace:
 
     def folder_of(self, table: str) -> Path | None:
         """The `.sched` folder whose file is this table, as it is; None for one held in memory."""
-        return None if table in self._made else self._path
+        if table in self._made or self._path is None:
+            return None
+        self._table(table)  # raises if the file is damaged
+        return self._path
 
     @property
     def name(self) -> str:
@@ -274,12 +270,16 @@ class Trace:
 
     def _table(self, name: str) -> pl.LazyFrame:
         if name not in self._tables:
-            self._tables[name] = _scan(self._path, name)
+            self._tables[name] = (
+                empty(name).lazy()
+                if self._path is None
+                else _stored.table(self._path, name, self._info)
+            )
         return self._tables[name]
 
     def __repr__(self) -> str:
         """The facts a person asks first, a line each."""
-        lines = [f"Trace {self.name}"]
+        lines = [f"Trace {printable(self.name)}"]
         lines += [f"  {key}: {value}" for key, value in self._facts()]
         return "\n".join(lines)
 
@@ -289,7 +289,7 @@ class Trace:
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
             for key, value in self._facts()
         )
-        title = html.escape(self.name)
+        title = html.escape(printable(self.name))
         return f"<table><caption><b>Trace {title}</b></caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -311,7 +311,7 @@ class Trace:
         facts += [("warning", str(text)) for text in info.get("warnings") or []]
         if self._path:
             facts.append(("folder", str(self._path)))
-        return facts
+        return [(key, printable(text)) for key, text in facts]
 
 
 def open(
@@ -453,37 +453,3 @@ def _converter(
         return _native.convert(str(source), str(folder), dict(options or {}), progress)
 
     return convert_into
-
-
-def _check_version(path: Path, about: Any) -> None:
-    found = about.get("schema_version") if isinstance(about, dict) else None
-    if found != SCHEMA_VERSION:
-        raise FormatError(
-            f"{path / _cache.ABOUT} has schema version {found}",
-            f"version {SCHEMA_VERSION}",
-            "convert the capture again with this schedscope",
-        )
-
-
-def _scan(folder: Path | None, name: str) -> pl.LazyFrame:
-    if folder is None:
-        return empty(name).lazy()
-    path = folder / f"{name}.parquet"
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(-4, os.SEEK_END)
-            whole = head == file.read(4) == b"PAR1"
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {error.strerror}",
-            "one Parquet file for each table",
-            "convert the capture again",
-        ) from error
-    if not whole:
-        raise FormatError(
-            f"{path} does not begin and end as a Parquet file",
-            "what `schedscope convert` wrote",
-            "convert the capture again",
-        )
-    return pl.scan_parquet(path)

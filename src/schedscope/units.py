@@ -105,15 +105,20 @@ def size(n: float) -> str:
     return f"{n / 1024:.1f} TiB"
 
 
-def printable(text: str) -> str:
-    r"""Text that cannot move the cursor: a thread's name is its own choice.
+def printable(text: str, keep: str = "") -> str:
+    r"""Text that cannot move the cursor or hide: a thread's name is its own choice.
 
-    >>> printable("evil\x1b[2J"), printable("lto cgu.05")
-    ('evil\\x1b[2J', 'lto cgu.05')
+    What is not seen as itself (control characters, marks of the direction of writing, spaces
+    without width) becomes its escape; characters in `keep` stay.
+
+    >>> printable("evil\x1b[2J"), printable("txt.\u202eexe"), printable("lto cgu.05")
+    ('evil\\x1b[2J', 'txt.\\u202eexe', 'lto cgu.05')
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def nanoseconds(text: str | int) -> int:

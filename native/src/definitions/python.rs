@@ -16,9 +16,9 @@ use crate::model::event::Censored;
 use crate::store::python::Source;
 
 fn facts<'a>(frames: &'a HashMap<String, Bound<'_, PyAny>>, ncpu: u16) -> Result<Facts<'a>> {
-    let read = |name: &str| match frames.get(name) {
-        Some(table) => Source::of(table),
-        None => Ok(Source::Held(Vec::new())),
+    let read = |name: &'static str| match frames.get(name) {
+        Some(table) => Source::of(table, name),
+        None => Ok(Source::Held(name, Vec::new())),
     };
     Ok(Facts {
         switches: read("switches")?,
@@ -50,7 +50,7 @@ pub fn ledger_figures<'py>(
     py: Python<'py>,
     waits: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let table = Source::of(waits)?;
+    let table = Source::of(waits, "waits")?;
     let found = py.detach(|| -> Result<Figures> {
         let mut complete = Vec::new();
         for batch in table.batches() {

@@ -41,7 +41,7 @@ impl Fact for Switch {
         let preempted = batch
             .column_by_name("preempted")
             .and_then(|array| array.as_boolean_opt())
-            .ok_or_else(|| Error::usage("no column preempted", "booleans", ""))?;
+            .ok_or_else(|| Error::internal("no column preempted of booleans"))?;
         rows.extend((0..ts.len()).map(|i| {
             let left = if state[i] != State::Runnable as u8 {
                 Left::Off

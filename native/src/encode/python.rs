@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 
-use crate::arrow_ffi::read_stream;
 use crate::decode::tracedat::compression::Kind;
 use crate::encode::synthetic::Machine;
 use crate::encode::tables::Tables;
 use crate::encode::tracedat::{LeftOut, Settings, Writer};
 use crate::error::{Error, Result};
 use crate::reconstruct::facts::{self, Facts, TableIn};
+use crate::store::python::Source;
 
 /// Settings by name, as texts: `version`, `compression` (none, zlib, zstd),
 /// `endian` (little, big), `long_bits`, `page_bytes`, `buffer`, `clock`, `uname`,
@@ -75,7 +75,10 @@ pub fn write_trace_dat(
     let settings = settings(&options.unwrap_or_default())?;
     let mut read = HashMap::new();
     for (name, table) in &tables {
-        read.insert(name.as_str(), read_stream(table)?.1);
+        let batches = Source::of(table, name)?
+            .batches()
+            .collect::<Result<Vec<_>>>()?;
+        read.insert(name.as_str(), batches);
     }
     let left_out = py.detach(|| {
         let none: Vec<RecordBatch> = Vec::new();

@@ -46,6 +46,7 @@ impl Tables {
         priorities: &TableIn<'_>,
     ) -> Result<Self> {
         facts.check_order()?;
+        facts.check_range(ncpu)?;
         let mut tables = Self {
             facts,
             ncpu,

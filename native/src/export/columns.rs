@@ -29,9 +29,7 @@ pub fn uint32<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a [u32]> {
 }
 
 fn wrong(name: &str) -> Error {
-    Error::usage(
-        format!("column {name} of an export frame is absent, of another type, or holds nulls"),
-        "what schedscope.export prepares",
-        "",
-    )
+    Error::internal(format!(
+        "column {name} of an export frame is absent, of another type, or holds nulls"
+    ))
 }

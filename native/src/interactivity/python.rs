@@ -10,7 +10,7 @@ use super::o1::O1;
 use super::ule::Ule;
 use super::ule_2003::Ule2003;
 use super::{Closed, Doing, Rule, output};
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::arrow_ffi::ArrowTable;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
@@ -152,12 +152,14 @@ pub fn interactivity(
 ) -> PyResult<(ArrowTable, ArrowTable)> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match frames.get(name) {
-            Some(table) => Ok(read_stream(table)?.1),
+            Some(table) => Ok(Source::of(table, name)?.batches().collect::<Result<_>>()?),
             None => Ok(Vec::new()),
         }
     };
-    let states = frames.get("states").map(Source::of).transpose()?;
-    let states = states.unwrap_or(Source::Held(Vec::new()));
+    let states = match frames.get("states") {
+        Some(table) => Source::of(table, "states")?,
+        None => Source::Held("states", Vec::new()),
+    };
     let (table, locked) = (read("threads")?, read("locks")?);
     let idle = ncpu as u32;
     let found = py.detach(|| -> Result<_> {

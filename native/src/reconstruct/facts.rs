@@ -466,7 +466,14 @@ impl Facts {
             }
         }
         for (row, wakeup) in self.wakeups.iter().enumerate() {
+            cpu("wakeups", row, wakeup.cpu)?;
             utid("wakeups", "utid", row, wakeup.utid)?;
+            for (column, of) in [
+                ("waker_utid", wakeup.waker_utid),
+                ("current_utid", wakeup.current_utid),
+            ] {
+                utid("wakeups", column, row, of.unwrap_or(0))?;
+            }
         }
         for (row, migration) in self.migrations.iter().enumerate() {
             utid("migrations", "utid", row, migration.utid)?;

@@ -17,9 +17,10 @@ use super::policy::{Policy, registry};
 use super::py_policy::PyPolicy;
 use super::trace_sink::{Series, TraceSink};
 use super::workload::Workload;
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::arrow_ffi::ArrowTable;
 use crate::model::tables::schemas;
 use crate::reconstruct::facts::{self, Facts, TableIn};
+use crate::store::python::Source;
 use crate::store::{MemoryStore, ParquetStore, Store};
 
 /// Every policy: name, family, summary, models, tunables, series.
@@ -312,11 +313,7 @@ fn run(
         .into_any()
         .downcast::<TraceSink<Target>>()
     else {
-        return Err(Error::usage(
-            "the simulation lost its output",
-            "its own sink",
-            "report it",
-        ));
+        return Err(Error::internal("the simulation lost its output"));
     };
     let (store, mut about, series) = sink.finish(end, load, &machine, &prios)?;
     about.insert("scheduler".into(), Value::Object(about_policy));
@@ -348,7 +345,7 @@ pub fn extract<'py>(
 ) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match facts.get(name) {
-            Some(table) => Ok(read_stream(table)?.1),
+            Some(table) => Ok(Source::of(table, name)?.batches().collect::<Result<_>>()?),
             None => Ok(Vec::new()),
         }
     };
@@ -361,6 +358,7 @@ pub fn extract<'py>(
             ..Facts::default()
         };
         facts.check_order()?;
+        facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
         let rules = Rules {
             absolute,
             extend_cut,

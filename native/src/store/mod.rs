@@ -4,7 +4,9 @@ mod bodies;
 mod columns;
 mod pages;
 mod parquet;
+pub mod plausible;
 pub mod python;
+mod range;
 mod scan;
 
 use std::collections::BTreeMap;

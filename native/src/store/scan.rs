@@ -19,6 +19,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::bodies::{self, Narrow};
 use super::pages::BLOCK;
+use super::range::{Bounds, Ranges};
 use crate::error::{Error, Result};
 use crate::model::tables::{CATEGORIES, schemas};
 
@@ -40,6 +41,8 @@ pub struct Scan {
     wanted: Vec<Wanted>,
     /// Of the batches: categories are their codes.
     schema: SchemaRef,
+    /// Utids are row numbers of the table of threads beside.
+    threads: u32,
 }
 
 impl Scan {
@@ -90,11 +93,19 @@ impl Scan {
             metadata,
             wanted,
             schema: Arc::new(Schema::new(fields)),
+            threads: threads(folder),
         }))
     }
 
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+
+    /// What goes along with its batches, to see that their numbers are in range.
+    pub fn ranges(&self) -> Ranges {
+        let mut bounds = Bounds::default();
+        bounds.threads = bounds.threads.min(self.threads);
+        Ranges::new(self.path.display().to_string(), bounds)
     }
 
     pub fn rows(&self) -> usize {
@@ -165,9 +176,9 @@ impl Batches<'_> {
         }
         self.left -= rows;
         let batch = RecordBatch::try_new(scan.schema(), arrays);
-        Ok(Some(batch.map_err(|error| {
-            Error::usage(error.to_string(), "", "")
-        })?))
+        Ok(Some(
+            batch.map_err(|error| Error::internal(error.to_string()))?,
+        ))
     }
 }
 
@@ -177,6 +188,16 @@ impl Iterator for Batches<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.page().transpose()
     }
+}
+
+/// The number of threads in the `folder`; that of all utids there may be if it does not say.
+fn threads(folder: &Path) -> u32 {
+    let rows = File::open(folder.join("threads.parquet"))
+        .ok()
+        .and_then(|file| ParquetMetaDataReader::new().parse_and_finish(&file).ok())
+        .map(|metadata| metadata.file_metadata().num_rows());
+    rows.and_then(|rows| u32::try_from(rows).ok())
+        .unwrap_or(u32::MAX)
 }
 
 fn wanted(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<Vec<Wanted>> {
@@ -368,7 +389,13 @@ fn array(body: &[u8], len: usize, encoding: Encoding, field: &Field) -> Option<A
             integers::<UInt32Type>(body, kept, valid)?
         }
         (DataType::Dictionary(..), Encoding::RLE_DICTIONARY) => {
-            placed::<UInt8Type>(bodies::codes(body, kept)?, valid)?
+            let codes = bodies::codes(body, kept)?;
+            let known = categories(field);
+            codes
+                .iter()
+                .all(|code| usize::from(*code) < known)
+                .then_some(())?;
+            placed::<UInt8Type>(codes, valid)?
         }
         (DataType::Boolean, Encoding::PLAIN) => {
             let kept = bodies::booleans(body, kept)?;
@@ -382,6 +409,21 @@ fn array(body: &[u8], len: usize, encoding: Encoding, field: &Field) -> Option<A
         }
         _ => return None,
     })
+}
+
+/// How many categories a field has: each stands in its metadata behind its length.
+fn categories(field: &Field) -> usize {
+    let mut rest = field.metadata().get(CATEGORIES).map_or("", String::as_str);
+    let mut count = 0;
+    while let Some((length, after)) = rest.split_once(';') {
+        let next = length
+            .parse()
+            .ok()
+            .and_then(|length: usize| after.get(length..));
+        rest = next.unwrap_or("");
+        count += 1;
+    }
+    count
 }
 
 fn integers<T: Narrow>(body: &[u8], kept: usize, valid: Option<NullBuffer>) -> Option<ArrayRef> {

@@ -65,9 +65,9 @@ pub fn virtual_lag(
     phase: i64,
     series: bool,
 ) -> PyResult<Told> {
-    let read = |name: &str| match frames.get(name) {
-        Some(table) => Source::of(table),
-        None => Ok(Source::Held(Vec::new())),
+    let read = |name: &'static str| match frames.get(name) {
+        Some(table) => Source::of(table, name),
+        None => Ok(Source::Held(name, Vec::new())),
     };
     let (intervals, listed) = (read("states")?, read("threads")?);
     let (weights, fair) = (told_weights(sharing.0)?, sharing.1);

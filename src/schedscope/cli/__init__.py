@@ -26,13 +26,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from schedscope.errors import SchedscopeError, UsageError
+from schedscope import units
+from schedscope.cli._output import complain
+from schedscope.errors import InternalError, SchedscopeError, UsageError
 
 DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
 
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse, or a signal
         return stop.code if isinstance(stop.code, int) else 1
     except KeyboardInterrupt:
-        _complain("interrupted")
+        complain("interrupted")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Point stdout at nothing, or
@@ -107,18 +108,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except SchedscopeError as error:
         _trace_if_asked()
-        _complain(str(error))
+        complain(str(error))
         return 2 if isinstance(error, UsageError) else 1
     except OSError as error:
         _trace_if_asked()
         where = f"{error.filename}: " if error.filename else ""
-        _complain(f"{where}{error.strerror or error}")
+        complain(f"{where}{error.strerror or error}")
         return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception
         _trace_if_asked()
-        _complain(
-            f"internal error, {type(error).__name__}: {' '.join(str(error).split())[:300]}."
-            " Hint: set SCHEDSCOPE_DEBUG=1 to see where, and report it"
+        complain(
+            str(InternalError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         )
         return 1
 
@@ -128,7 +128,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in known:
         # Only this command's module is loaded.
         module = import_module(known[arguments[0]])
-        parser = argparse.ArgumentParser(prog=f"schedscope {arguments[0]}", **_texts(module))
+        parser = _Parser(prog=f"schedscope {arguments[0]}", **_texts(module))
         module.add_arguments(parser)
         code: int = module.run(parser.parse_args(arguments[1:]))
         return code
@@ -148,7 +148,7 @@ def _dispatch(arguments: list[str]) -> int:
 def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
     space = max(map(len, known))
     listing = [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in known.items()]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="schedscope",
         usage="schedscope COMMAND ...",
         description=DESCRIPTION,
@@ -170,6 +170,14 @@ def _texts(module: ModuleType) -> dict[str, Any]:
     }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its complaints repeat words of the command line, such as the name of a file."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {units.printable(message)}\n")
+
+
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         # importlib.metadata costs 30 ms: only when asked.
@@ -181,11 +189,6 @@ class _Version(argparse.Action):
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _complain(text: str) -> None:
-    with suppress(OSError):  # stderr may be closed: then the exit code must do
-        print(f"schedscope: {text}", file=sys.stderr)
 
 
 def _trace_if_asked() -> None:

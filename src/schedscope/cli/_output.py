@@ -2,18 +2,25 @@
 
 Tables show human units and fit the terminal; JSON and CSV carry every column
 in nanoseconds and plain digits.
+
+Threads, hosts and files choose their own names. Whatever goes to stdout or stderr goes through
+here (or `_progress`), where characters that would move the cursor, change colours, reverse the
+direction of writing or not be seen are written as escapes: `\\x1b` in tables, sentences and CSV,
+`\\u001b` in JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from schedscope import units
 from schedscope.errors import StorageError
@@ -64,36 +71,89 @@ def emit(
     as keys of the JSON object, beside its `rows`. CSV is the rows alone.
     """
     if form == "csv":
-        _write(frame.write_csv())
+        from schedscope.parsers.csv_text import each_text
+
+        _write(each_text(frame, _csv_text).write_csv())
     elif form == "json":
-        document = {**(about or {}), "rows": frame.to_dicts()}
-        _write(json.dumps(document, ensure_ascii=False, indent=1, default=str) + "\n")
+        say_json({**(about or {}), "rows": frame.to_dicts()})
     else:
         columns = columns_of(frame) if columns is None else columns
         # No columns: the lines around say it all.
-        parts = [*head, *(table(frame, columns, width=width()) if columns else []), *foot]
-        _write("\n".join(parts) + "\n")
+        say(*head, *(table(frame, columns, width=width()) if columns else []), *foot)
 
 
 def emit_about(about: Mapping[str, Any], form: str, lines: Iterable[str]) -> None:
     """Write a result that is no table: `lines` for people, else `about`."""
     if form == "table":
-        _write("\n".join(lines) + "\n")
+        say(*lines)
     elif form == "json":
-        _write(json.dumps(about, ensure_ascii=False, indent=1, default=str) + "\n")
+        say_json(about)
     else:
-        import csv
-        import io
+        rows = [
+            (key, value if isinstance(value, str | int | float) else _json_line(value))
+            for key, value in about.items()
+        ]
+        say_csv(("key", "value"), rows)
 
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["key", "value"])
-        for key, value in about.items():
-            plain = (
-                value if isinstance(value, str | int | float) else json.dumps(value, default=str)
-            )
-            writer.writerow([key, plain])
-        _write(text.getvalue())
+
+def say(*lines: str) -> None:
+    """Write lines for people to stdout, nothing in them but what can be seen."""
+    _write("".join(f"{_visible(line)}\n" for line in lines))
+
+
+def say_json(document: object) -> None:
+    """Write a JSON document to stdout."""
+    text = json.dumps(document, ensure_ascii=False, indent=1, default=str)
+    _write(_UNSEEN.sub(_json_escape, text) + "\n")
+
+
+def say_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows to stdout as CSV."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([_csv_text(cell) if isinstance(cell, str) else cell for cell in row])
+    _write(text.getvalue())
+
+
+def complain(text: str) -> None:
+    """Write a sentence for people to stderr."""
+    # stderr may be closed: then the exit code must do.
+    with suppress(OSError, AttributeError):
+        print(f"schedscope: {_encodable(units.printable(text), sys.stderr)}", file=sys.stderr)
+
+
+class Head(str):
+    """A line of a table that says what its columns are: bold, where that can be."""
+
+    __slots__ = ()
+
+
+# Nearly everything is plain; the rest is looked at one by one. A line break is between values.
+_UNSEEN = re.compile(r"[^ -~\n]")
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
+
+
+def _json_line(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def _csv_text(text: str) -> str:
+    from schedscope.parsers.csv_text import guarded
+
+    return guarded(units.printable(text))
+
+
+def _visible(line: str) -> str:
+    text = units.printable(line)
+    return _bold(text) if isinstance(line, Head) else text
 
 
 def columns_of(frame: pl.DataFrame, *, origin: int = 0) -> list[Column]:
@@ -152,12 +212,12 @@ def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) 
             fields.append(value.ljust(space) if column.kind == "text" else value.rjust(space))
         return "  ".join(fields).rstrip()
 
-    lines = [_bold(line(column.title for column in shown))]
+    lines: list[str] = [Head(line(column.title for column in shown))]
     rows = zip(*(texts[column.name] for column in shown), strict=True)
     lines += [line(row) for row in rows]
     if dropped:
         lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
-    return [_encodable(text) for text in lines]
+    return lines
 
 
 def width() -> int | None:
@@ -200,16 +260,17 @@ def _bold(text: str) -> str:
     return text
 
 
-def _encodable(text: str) -> str:
-    encoding = sys.stdout.encoding or "utf-8"
+def _encodable(text: str, to: TextIO) -> str:
+    encoding = to.encoding or "utf-8"
     if encoding.lower().replace("-", "") == "utf8":
-        return text
+        # Bytes of a file's name that are not UTF-8 are no characters.
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
     plain = text.replace("µ", "u").replace("≥", ">=").replace("…", "~").replace("·", "|")
     return plain.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(_encodable(text))
+    sys.stdout.write(_encodable(text, sys.stdout))
 
 
 def more(rest: int, what: str = "more row", why: str = "") -> list[str]:

@@ -19,7 +19,7 @@ class Progress:
 
     def __init__(self, label: str) -> None:
         """`label` says what is being done, as in "reading x.dat"."""
-        self._label = label
+        self._label = units.printable(label)
         self._start = time.monotonic()
         self._next = self._start + 0.3  # short work shows nothing
         self._drawn = False

@@ -15,12 +15,11 @@ import pwd
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NoReturn
 
-from schedscope.cli import _options
+from schedscope.cli import _options, _output
 from schedscope.errors import SchedscopeError, StorageError
 
 NAME = "capture"
@@ -190,11 +189,8 @@ def _summarise_here(output: str, words: list[str]) -> int:
         return latency.run(parser.parse_args(words))
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
-        print(
-            f"schedscope: {output} is complete; to analyse it here, install {error.name}",
-            file=sys.stderr,
-        )
+        _output.complain(f"{output} is complete; to analyse it here, install {error.name}")
         return 0
     except SchedscopeError as error:
-        print(f"schedscope: {output} is written, but: {error}", file=sys.stderr)
+        _output.complain(f"{output} is written, but: {error}")
         return 1

@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from schedscope.cli import _output
 from schedscope.errors import StorageError, UsageError
 
 NAME = "collectors"
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope import collectors
 
     if args.path:
-        print(collectors.path())
+        _output.say(collectors.path())
         return 0
     text = collectors.bundle()
     if args.bundle == "-":
@@ -53,5 +54,7 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(f"cannot write {target}: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
-    print(f"wrote {target}; copy it to a host and run it there as root: ./{target.name} --help")
+    _output.say(
+        f"wrote {target}; copy it to a host and run it there as root: ./{target.name} --help"
+    )
     return 0

@@ -8,10 +8,9 @@ something here can record, else 1.
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import sys
 from dataclasses import asdict
+
+from schedscope.cli import _output
 
 NAME = "doctor"
 HELP = "what this host can record with, and what is missing"
@@ -42,20 +41,17 @@ def run(args: argparse.Namespace) -> int:
     found = findings()
     rows = [asdict(finding) for finding in found]
     if args.format == "json":
-        print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
+        _output.say_json({"rows": rows})
     elif args.format == "csv":
-        writer = csv.DictWriter(
-            sys.stdout, ["area", "subject", "state", "text"], lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(rows)
+        head = ("area", "subject", "state", "text")
+        _output.say_csv(head, [[row[name] for name in head] for row in rows])
     else:
         width = max(len(finding.subject) for finding in found)
         area = ""
         for finding in found:
             if finding.area != area:
                 area = finding.area
-                print(f"{area}:")
-            print(f"  {finding.state:<4}  {finding.subject:<{width}}  {finding.text}")
+                _output.say(f"{area}:")
+            _output.say(f"  {finding.state:<4}  {finding.subject:<{width}}  {finding.text}")
     able = any(finding.area == "record" and finding.state == "yes" for finding in found)
     return 0 if able else 1

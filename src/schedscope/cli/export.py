@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _output
 
 NAME = "export"
 HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
     path = export(trace, output, args.to, waits=not args.no_waits, force=args.force, notes=notes)
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
-    print(f"wrote {path} ({units.size(size)})")
+    _output.say(f"wrote {path} ({units.size(size)})")
     for note in notes:
-        print(note)
+        _output.say(note)
     if args.to == "perfetto":
-        print("open it in https://ui.perfetto.dev (the file stays on this machine)")
+        _output.say("open it in https://ui.perfetto.dev (the file stays on this machine)")
     return 0

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
             headings=not args.quiet,
             relative=args.relative,
         )
-        sys.stdout.write(text)
+        _output.say(*text.splitlines())
         return 0
     from schedscope.analysis.ministat import ministat
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -409,7 +408,7 @@ def _save(args: argparse.Namespace, workload: Workload) -> None:
         _output.write_whole(target, json.dumps(document, indent=1) + "\n")
         if lost:
             words = ", ".join(f"{n} {op}" for op, n in lost.items())
-            print(f"rt-app cannot express: {words}", file=sys.stderr)
+            _output.complain(f"rt-app cannot express: {words}")
 
 
 def _list_policies(args: argparse.Namespace) -> int:
@@ -442,5 +441,5 @@ def _list_generators() -> int:
             for p in inspect.signature(function).parameters.values()
         )
         first = (inspect.getdoc(function) or "").splitlines()[0]
-        print(f"{name}: {parameters}\n    {first}")
+        _output.say(f"{name}: {parameters}", f"    {first}")
     return 0

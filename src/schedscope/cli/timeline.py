@@ -21,6 +21,7 @@ EXAMPLE = "  schedscope timeline web.capture -o web-timeline.html --since 2s --u
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{policy}
 <title>{title}</title>
 <style>:root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: CanvasText; background: Canvas; }}
@@ -57,11 +58,13 @@ def run(args: argparse.Namespace) -> int:
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
     trace = _options.open_input(args)
+    from schedscope.timelines.content_policy import content_policy
     from schedscope.timelines.page import timeline_html
     from schedscope.units import printable, size
 
     body = timeline_html(trace, max_bytes=args.max_bytes)
-    text = _PAGE.format(title=html.escape(f"Timeline of {printable(trace.name)}"), body=body)
+    title = html.escape(f"Timeline of {printable(trace.name)}")
+    text = _PAGE.format(title=title, policy=content_policy(body), body=body)
     _output.write_whole(target, text)
-    print(f"wrote {target} ({size(len(text.encode()))})")
+    _output.say(f"wrote {target} ({size(len(text.encode()))})")
     return 0

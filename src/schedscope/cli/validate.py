@@ -59,17 +59,19 @@ def run(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "a folder with a file for each table")
     found = tables.problems(folder)
-    if not found:
-        rows_in = tables.read(folder)[1]["rows"]
-        print(f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items()))
+    rows_in = {} if found else tables.read(folder)[1]["rows"]
+    if not found and args.format == "table":
+        _output.say(
+            f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items())
+        )
         return 0
     frame = pl.DataFrame(
         [(p.table, p.found, p.expected, p.hint) for p in found],
-        schema=["table", "found", "expected", "hint"],
+        schema=dict.fromkeys(["table", "found", "expected", "hint"], pl.String),
         orient="row",
     )
     _output.emit(frame, args.format, columns=[Column(name) for name in frame.columns])
-    return 1
+    return 1 if found else 0
 
 
 def _type(dtype: object) -> str:

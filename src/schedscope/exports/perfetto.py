@@ -419,7 +419,7 @@ def _wait_slices(trace: Trace, names: _Names) -> tuple[pl.DataFrame, pl.Series]:
 def _host(trace: Trace) -> tuple[str, str, str]:
     info = trace.info
     os_name, release = str(info.get("os") or ""), str(info.get("release") or "")
-    numbers = [int(n) for n in re.findall(r"\d+", release)[:2]]
+    numbers = [int(n) for n in re.findall(r"\d{1,9}", release)[:2]]
     # Readers choose the letters of prev_state by the release; ours are those of 4.14 on.
     modern = os_name == "Linux" and numbers >= [4, 14]
     version = f"{os_name or 'unknown system'} {release}, written by schedscope".replace("  ", " ")

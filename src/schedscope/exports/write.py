@@ -167,6 +167,8 @@ def _chrome(trace: Trace, path: Path) -> None:
 def _folder(trace: Trace, path: Path, suffix: str) -> None:
     import json
 
+    from schedscope import stored
+    from schedscope.parsers import csv_text
     from schedscope.trace import TABLES
 
     path.mkdir()
@@ -175,8 +177,10 @@ def _folder(trace: Trace, path: Path, suffix: str) -> None:
         if suffix == "parquet":
             frame.write_parquet(path / f"{name}.parquet", compression="zstd")
         else:
-            frame.write_csv(path / f"{name}.csv")
-    (path / "trace.json").write_text(json.dumps(trace.info, indent=1) + "\n")
+            csv_text.guard(frame).write_csv(path / f"{name}.csv")
+    about = {key: value for key, value in trace.info.items() if key not in ("cache", "files")}
+    about |= {"files": stored.record(path)} if suffix == "parquet" else {}
+    (path / "trace.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
 def _replace_folder(target: Path, partial: Path) -> None:

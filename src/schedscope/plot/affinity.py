@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
 from schedscope.errors import UsageError
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, visible
 
 _WORDS = {
     "cpu": "CPU",
@@ -70,7 +70,7 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
             base += widths
         for row, running in zip(rows.tolist(), ranked["running"], strict=True):
             axes.text(1.01, row, units.duration(running), va="center", fontsize=9, color=INK)
-        axes.set_yticks(rows, ranked["group"].to_list())
+        axes.set_yticks(rows, visible(ranked["group"].to_list()))
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(False, axis="y")

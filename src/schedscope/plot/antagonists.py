@@ -6,7 +6,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis, visible
 
 _NEEDED = ("wait", "kind", "time", "share")
 _REST = {
@@ -65,7 +65,7 @@ def plot_antagonists(
             ticks.append(y)
             labels.append(label)
             y += 1
-        axes.set_yticks(ticks, labels)
+        axes.set_yticks(ticks, visible(labels))
         axes.set_ylim(max(y, 1) - 0.4, -0.6)
         axes.set_xlim(0, longest * 1.12)
         axes.tick_params(axis="y", length=0)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, PercentFormatter
 
-from schedscope.plot.style import COLORS, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visible
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -67,7 +67,7 @@ def plot_comparison(
         for i, row in enumerate(rows.iter_rows(named=True)):
             _line(axes, rows.height - 1 - i, row, ends)
         labels = [_label(row) for row in rows.iter_rows(named=True)]
-        axes.set_yticks(range(rows.height), labels[::-1])
+        axes.set_yticks(range(rows.height), visible(labels[::-1]))
         axes.tick_params(axis="y", length=0, pad=9)
         axes.spines["left"].set_visible(False)
         axes.axvline(0, color=INK, linewidth=1)

@@ -6,7 +6,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _PARTS = (("busy", COLORS[0]), ("idle", COLORS[5]), ("unknown", FAINT))
 
@@ -44,7 +44,7 @@ def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None =
         for name, color in _PARTS:
             axes.barh([0], [0], color=color, label="not known" if name == "unknown" else name)
         axes.set_xlim(0, 100)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), visible(names))
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)

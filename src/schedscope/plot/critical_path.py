@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Patch
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _NEEDED = ("ts", "dur", "kind", "comm", "tid", "utid", "ended")
 _KINDS = {
@@ -64,7 +64,7 @@ def plot_critical_path(
                 PolyCollection(found, facecolors=color, edgecolors=color, linewidths=0.4)
             )
         axes.autoscale_view()
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
-from schedscope.plot.style import COLORS, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visible
 
 _BEHIND, _AHEAD = COLORS[1], COLORS[0]
 
@@ -43,7 +43,7 @@ def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None)
                 fontsize=8,
             )
             labels.append(_label(row))
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         axes.margins(x=0.18)
         axes.set_xlim(left=-0.01)

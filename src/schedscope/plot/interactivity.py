@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _COLUMNS = ("ts", "utid", "tid", "comm", "score", "interactive", "scheduler")
 # The highest score there is: ULE's, unless the scheduler is named here.
@@ -55,7 +55,7 @@ def plot_interactivity(
             rows = frame.filter(pl.col("utid") == utid).sort("ts", maintain_order=True)
             _lane(axes, rows, chosen.height - 1 - lane, 0.85 / highest, origin, last)
         names = [_name(*row) for row in chosen.select("utid", "comm", "tid").rows()]
-        axes.set_yticks([y + 0.42 for y in range(len(names))], names[::-1])
+        axes.set_yticks([y + 0.42 for y in range(len(names))], visible(names[::-1]))
         axes.set_ylim(-0.05, max(len(names), 1))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")

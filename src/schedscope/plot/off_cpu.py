@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.plot.style import COLORS, INK, canvas, nothing, require, time_axis
+from schedscope.plot.style import COLORS, INK, canvas, nothing, require, time_axis, visible
 
 _STATES = ("sleeping", "blocked", "stopped", "parked")
 
@@ -38,7 +38,7 @@ def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) 
             names.append(" ".join([*(str(row[name]) for name in before), str(what)])[:40])
         for state in dict.fromkeys(row["state"] for row in rows):
             axes.barh([0], [0], color=COLORS[_STATES.index(state)], label=state)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), visible(names))
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
         axes.margins(x=0.18)
         axes.set_xlim(left=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope.plot.style import CAUSE_COLORS, COLORS, canvas, require, time_axis
+from schedscope.plot.style import CAUSE_COLORS, COLORS, canvas, require, time_axis, visible
 
 _FIXED = ("threads", "n_censored", "wall", "cpu", "waiting", "unknown", "preempted", "ratio",
           "slowdown")  # fmt: skip
@@ -54,7 +54,7 @@ def plot_process_efficiency(frame: pl.DataFrame, *, top: int = 20, ax: Axes | No
         time_axis(axes.xaxis)
         longest = (drawn["cpu"] + drawn["waiting"]).max() if drawn.height else 0
         axes.set_xlim(0, 1.1 * max(float(longest or 0), 1.0))  # type: ignore[arg-type]
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, StepPatch
 
-from schedscope.plot.style import COLORS, FAINT, canvas, require
+from schedscope.plot.style import COLORS, FAINT, canvas, require, visible
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,7 +63,7 @@ def plot_queue_depth(
         names = ["all" if cpu is None else f"CPU {cpu}" for cpu in chosen]
         if None in chosen and len(chosen) > 1:
             names[-1] = "no queue"
-        axes.set_yticks(range(len(names)), names[::-1])
+        axes.set_yticks(range(len(names)), visible(names[::-1]))
         axes.set_ylim(-0.05, max(len(names), 1))
         axes.margins(x=0.01)
         axes.tick_params(axis="y", length=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis, visible
 
 _FIXED = ("n", "n_censored", "mean", "max", "total", "total_censored")
 
@@ -37,7 +37,7 @@ def plot_run_lengths(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = No
         axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=2, label="max")
         axes.set_xscale("log")
         time_axis(axes.xaxis, log=True)
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)

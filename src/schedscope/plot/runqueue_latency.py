@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, time_axis
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, time_axis, visible
 
 _FIXED = ("n", "n_censored", "n_excluded", "total", "mean", "max", "max_censored", "ts_max")
 
@@ -62,7 +62,7 @@ def _ladder(
             axes.plot([], [], ">", color=INK, label="still open")
         axes.set_xscale("log")
         time_axis(axes.xaxis, log=True)
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _COLUMNS = ("lane", "cpu", "ts", "dur", "state", "kind", "comm", "waited")
 _WAITING = COLORS[1]
@@ -65,7 +65,7 @@ def plot_starvation(
             _draw(axes, own, str(color), float(str(alpha)), origin, end - begin)
         who = mine["comm"][0] if mine.height else ""
         labels = [units.printable(str(who))] + [f"CPU {cpu}" for _, cpu in order]
-        axes.set_yticks(range(len(labels)), labels[::-1])
+        axes.set_yticks(range(len(labels)), visible(labels[::-1]))
         axes.get_yticklabels()[-1].set_fontweight("bold")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,6 +110,11 @@ def nothing(axes: Axes, text: str) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+
+
+def visible(labels: Iterable[object]) -> list[str]:
+    """Labels as a figure can show them: threads choose their own names."""
+    return [units.printable(str(label), keep="\n") for label in labels]
 
 
 def time_axis(axis: Axis, *, log: bool = False) -> None:

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from schedscope import units
 from schedscope.errors import UsageError
-from schedscope.plot.style import COLORS, FAINT, canvas, require, time_axis
+from schedscope.plot.style import COLORS, FAINT, canvas, require, time_axis, visible
 
 _REASONS: dict[str | None, tuple[str, str]] = {
     "placed": ("placed on a busy CPU", COLORS[0]),
@@ -130,7 +130,7 @@ def plot_idle_episodes(
             labels.append(units.duration(row["dur"]))
             if row["cause"] not in seen:
                 seen.append(row["cause"])
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         if not rows:
             axes.text(0.5, 0, "none did", ha="center", va="center")

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from schedscope import units
-from schedscope.plot.style import CAUSE_COLORS, canvas, require
+from schedscope.plot.style import CAUSE_COLORS, canvas, require, visible
 
 
 def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
@@ -46,7 +46,7 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
             labels.append(f"{row['comm']} {row['tid'] if row['tid'] is not None else ''}".strip())
             if row["cause"] not in seen:
                 seen.append(row["cause"])
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.margins(x=0.12)
         axes.grid(visible=False, axis="y")

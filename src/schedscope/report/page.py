@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from html import escape
@@ -17,6 +15,7 @@ from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus
 from schedscope.report.look import CSS
 from schedscope.report.section import Section
+from schedscope.timelines.content_policy import content_policy
 from schedscope.timelines.page import timeline_html
 from schedscope.trace import Trace
 
@@ -62,12 +61,12 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     )
     facts = " · ".join(escape(part) for part in _headline.headline(trace)[0].split(" · ")[1:])
     trusted = escape(verdict(once(check, trace)).partition(". ")[0].rstrip(".") + ".")
-    return (
+    whole = (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(body)}">'
+        f"{content_policy(body)}"
         f"<title>{name}: who waited for a CPU</title><style>{CSS}</style></head><body><main>\n"
         f"<header><h1>{name}</h1><p class=facts>{facts}</p>"
         f'<p class=facts><a href="#trust">{trusted}</a></p>{findings.tiles(trace)}</header>\n'
@@ -77,6 +76,9 @@ def _page(trace: Trace, focus: Focus | None) -> str:
         " Commands are to be called where the trace lies.</footer>"
         "</main></body></html>\n"
     )
+    # Wherever a name stands: what does not show is written as an escape. `prose` has its own
+    # spaces, and the script has no such characters: its digest is known already.
+    return units.printable(whole, keep="\n\u00a0")
 
 
 def _timeline(trace: Trace, focus: Focus) -> Section:
@@ -101,14 +103,3 @@ def _timeline(trace: Trace, focus: Focus) -> Section:
 
 def _text(ts: int, trace: Trace) -> str:
     return f"{(ts - trace.origin) / 1e9:.6f}s"
-
-
-def _policy(body: str) -> str:
-    """Nothing may be fetched, and no script may run but the one that this page has.
-
-    A name in the trace that looked like markup would find both doors shut.
-    """
-    scripts = re.findall(r'<script type="module">(.*?)</script>', body, flags=re.DOTALL)
-    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
-    allowed = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
-    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from schedscope.plot.style import COLORS, FAINT, INK
+from schedscope.units import printable
 
 # Text stays text: it can be selected and searched, and is a tenth of the size.
 # The salt makes identifiers, and so the page, the same on every run.
@@ -49,7 +50,7 @@ def inline_svg(axes: Axes, title: str) -> str:
         for part in re.split(r"(<text\b[^>]*>)", svg)
     ).replace(INK, "var(--ink)")
     # Matplotlib's default for text without a colour of its own.
-    name = escape(title, quote=True)
+    name = escape(printable(title), quote=True)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" fill="currentColor" ', 1)
 
 

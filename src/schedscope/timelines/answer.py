@@ -11,6 +11,7 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.timelines.lanes import NOBODY, STATES, Lane, Lanes
+from schedscope.units import printable
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -51,7 +52,7 @@ class Timeline:
         utids = {w[key] for w in self.waits for key in ("utid", "waker")} - {None}
         utids |= {int(key[5:]) for key in self.first if key.startswith("utid:")}
         return {
-            "name": self.lanes.trace.name,
+            "name": printable(self.lanes.trace.name),
             "origin": self.lanes.begin - self.lanes.trace.origin,
             "duration": self.lanes.duration,
             "states": list(STATES),

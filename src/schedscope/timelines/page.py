@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.widget import SCRIPT
+from schedscope.units import printable
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -49,8 +50,9 @@ def timeline_html(
     data = _data(source, first, max_bytes - len(script.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    name = html.escape(printable(trace.name))
     return (
-        f'<div class="schedscope-timeline" aria-label="timeline of {html.escape(trace.name)}">'
+        f'<div class="schedscope-timeline" aria-label="timeline of {name}">'
         "<noscript>This timeline is drawn by a script, which is switched off here."
         "</noscript>"
         f'<script type="application/json">{text}</script></div>\n'

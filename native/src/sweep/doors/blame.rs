@@ -25,7 +25,7 @@ pub fn blame(
     numbers: Vec<u16>,
     waits: &Bound<'_, PyAny>,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
-    let (asked, waits) = (read_stream(asked)?.1, Source::of(waits)?);
+    let (asked, waits) = (read_stream(asked)?.1, Source::of(waits, "waits")?);
     let mut victim: Vec<Option<u32>> = vec![None; read.changes.threads];
     let by_cpu = asked
         .iter()

@@ -21,10 +21,8 @@ use crate::sweep::matching::Masks;
 fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
     let natoms = atom.values().max().map_or(1, |most| most + 1);
     if atoms.is_empty() || atoms.iter().flatten().any(|atom| *atom >= natoms) {
-        return Err(Error::usage(
-            "a class that may use no group of CPUs",
-            "groups that exist",
-            "",
+        return Err(Error::internal(
+            "a class of threads that may use no group of CPUs",
         ));
     }
     Ok(Masks { atoms, natoms })
@@ -121,7 +119,7 @@ pub fn episodes(
 ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
     let nclasses = allowed.atoms.len();
     let question = allowed.question(nclasses)?;
-    let waits = Source::of(waits)?;
+    let waits = Source::of(waits, "waits")?;
     let changes = &read.changes;
     let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
     let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
@@ -141,7 +139,7 @@ pub fn episodes(
             begun.finish();
             Ok(Some((told, watch, begun)))
         })?
-        .ok_or_else(|| Error::usage("a sweep that lost what it found", "", "report this"))?;
+        .ok_or_else(|| Error::internal("a sweep that lost what it found"))?;
     let ranked = || (1u32..).zip(&told);
     let episodes = || told.iter().map(|told| told.episode);
     let found = table(vec![

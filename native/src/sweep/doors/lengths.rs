@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::{counts, cpus, each_batch, ints};
-use crate::arrow_ffi::{ArrowTable, read_stream};
+use crate::arrow_ffi::ArrowTable;
 use crate::columns::{full, table};
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::store::python::Source;
 use crate::sweep::lengths;
 
 /// Options of `run_lengths`.
@@ -36,7 +37,9 @@ pub fn run_lengths(
     idle: u32,
     grouping: Grouping,
 ) -> PyResult<ArrowTable> {
-    let switches = read_stream(ins)?.1;
+    let switches = Source::of(ins, "switches")?
+        .batches()
+        .collect::<Result<Vec<_>>>()?;
     let Grouping {
         group,
         beyond,

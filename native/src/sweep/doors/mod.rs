@@ -41,7 +41,7 @@ fn each_batch(
     states: &Bound<'_, PyAny>,
     mut take: impl FnMut(RecordBatch) -> Result<()> + Send,
 ) -> PyResult<()> {
-    let source = Source::of(states)?;
+    let source = Source::of(states, "states")?;
     Ok(states
         .py()
         .detach(|| source.batches().try_for_each(|batch| take(batch?)))?)

@@ -174,6 +174,6 @@ impl Occupancy {
 impl Occupancy {
     pub fn weights(&self) -> Result<&Weights> {
         let given = self.weights.as_ref();
-        given.ok_or_else(|| Error::usage("weights that were not given", "weights", ""))
+        given.ok_or_else(|| Error::internal("weights that were not given"))
     }
 }

@@ -9,6 +9,7 @@ use super::{counts, cpus, each_batch, ints};
 use crate::arrow_ffi::{ArrowTable, read_stream};
 use crate::columns::table;
 use crate::error::Result;
+use crate::store::python::Source;
 use crate::sweep::{path, sleeps};
 
 /// The steps of the path that led thread `utid` to the end of the `interval`, in order of time.
@@ -25,7 +26,10 @@ pub fn critical_path(
     idle: u32,
     parents: Vec<Option<u32>>,
 ) -> PyResult<ArrowTable> {
-    let (mut rows, waits) = (Vec::new(), read_stream(waits)?.1);
+    let waits = Source::of(waits, "waits")?
+        .batches()
+        .collect::<Result<Vec<_>>>()?;
+    let mut rows = Vec::new();
     each_batch(states, |batch| {
         rows.push(batch);
         Ok(())

@@ -19,7 +19,7 @@ pub fn told_weights((threads, table, linux, fair, realtime): ToldWeights<'_>) ->
     let threads = read_stream(&threads)?.1;
     let table: [i64; LEVELS] = table
         .try_into()
-        .map_err(|_| Error::usage("a table of weights of another length", "42 levels", ""))?;
+        .map_err(|_| Error::internal("a table of weights that has not 42 levels"))?;
     let (mut class, mut prio, mut is_idle) = (Vec::new(), Vec::new(), Vec::new());
     for batch in &threads {
         class.extend_from_slice(full::<UInt8Type>(batch, "class")?);

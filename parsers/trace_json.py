@@ -1,0 +1,204 @@
+"""What trace.json may say: the types of its keys, checked once when a trace is opened.
+
+Keys that nothing here names are kept as they are: other programs may add their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from schedscope.errors import FormatError
+
+FAR = 2**62
+"""No time is farther from 0, ns: 146 years."""
+MOST_CPUS = 2**14
+
+Shape = Callable[[Any], str] | Mapping[str, Any]
+"""What a value should have been, or "" if it is that; or the shapes of an object's keys."""
+
+
+def _whole(least: int, most: int, what: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        return "" if type(value) is int and least <= value <= most else what
+
+    return check
+
+
+_count = _whole(0, 2**63 - 1, "a whole number of 0 or more")
+_stamp = _whole(-FAR, FAR, "a time in ns, no farther from 0 than 2^62 ns")
+_cpu = _whole(0, MOST_CPUS - 1, f"the number of a CPU, below {MOST_CPUS}")
+_number = _whole(-(2**63), 2**63 - 1, "a whole number")
+
+
+def _text(value: Any) -> str:
+    return "" if isinstance(value, str) else "a text"
+
+
+def _flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else "true or false"
+
+
+def _any(_value: Any) -> str:
+    return ""
+
+
+def _object(value: Any) -> str:
+    return "" if isinstance(value, dict) else "an object"
+
+
+def _window(value: Any) -> str:
+    what = "[begin, end] in ns, no farther from 0 than 2^62 ns, the begin first"
+    if not (isinstance(value, list) and len(value) == 2 and not any(map(_stamp, value))):
+        return what
+    return "" if value[0] <= value[1] else what
+
+
+def _pair(value: Any) -> str:
+    whole = isinstance(value, list) and len(value) == 2 and not any(map(_number, value))
+    return "" if whole else "two times in ns"
+
+
+class _Each:
+    """A list of one shape, or an object whose values are; `digits`: whose keys are numbers."""
+
+    def __init__(self, kind: type, shape: Shape, *, digits: bool = False) -> None:
+        self.kind, self.shape, self.digits = kind, shape, digits
+
+
+_SHAPE: Mapping[str, Any] = {
+    "ncpu": _whole(0, MOST_CPUS - 1, f"a number of CPUs, below {MOST_CPUS}"),
+    "window": _window,
+    "origin": _stamp,
+    "events": _Each(dict, _Each(dict, _count, digits=True)),
+    "rows": _Each(dict, _count),
+    "per_cpu": _Each(
+        list,
+        {
+            "cpu": _cpu,
+            "switches": _count,
+            "running": _number,
+            "idle": _number,
+            "unknown": _number,
+            "first_ts": _stamp,
+            "last_ts": _stamp,
+        },
+    ),
+    "reconstruction": _Each(dict, _count),
+    "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count}),
+    "warnings": _Each(list, _text),
+    "notes": _Each(list, _text),
+    "source": {"name": _text, "format": _text, "bytes": _count},
+    "files": _Each(dict, {"bytes": _count, "crc32": _text}),
+    "clock": {
+        "name": _text,
+        "resolution_ns": _count,
+        "pairs": _Each(list, _pair),
+    },
+    "recorder": {"name": _text, "version": _text, "why": _text, "command": _any},
+    "scheduler": {"name": _text, "models": _text, "tunables": _Each(dict, _text)},
+    "workload": _object,
+    "simulation": _object,
+    "priorities": _Each(dict, _Each(list, _any), digits=True),
+    "hz": _whole(1, 10**9, "a number of ticks a second"),
+    "stathz": _whole(1, 10**9, "a number of ticks a second"),
+    **dict.fromkeys(("os", "release", "machine", "hostname", "preempt", "generator"), _text),
+    **dict.fromkeys(("has_waking", "has_enqueued", "complete"), _flag),
+}
+# Some formats know only a name, as in "clock": "boot".
+_NAMES = ("clock", "recorder", "scheduler", "workload")
+# Without these there is no trace.
+_NEEDED = ("ncpu",)
+
+
+def parse(text: bytes, where: str) -> dict[str, Any]:
+    """The object in `text`; raises `FormatError` if it is none or a key is not what it should be.
+
+    `where` is how errors call the file.
+    """
+    try:
+        info = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FormatError(
+            f"{where} is not JSON: {reason[:200]}",
+            "what `schedscope convert` wrote",
+            "convert the capture again",
+        ) from error
+    if not isinstance(info, dict):
+        raise FormatError(f"{where} is not an object", "what `schedscope convert` wrote")
+    return info
+
+
+def check(info: Mapping[str, Any], where: str) -> None:
+    """Raises `FormatError` naming the first key of a trace's facts that has a wrong value."""
+    for key in _NEEDED:
+        if info.get(key) is None:
+            raise FormatError(f"{where} has no {key}", "what `schedscope convert` wrote")
+    found = wrong(info)
+    if found:
+        path, value, expected = found
+        raise FormatError(
+            f"{where}: {path} is {shown(value)}",
+            expected,
+            "convert the capture again; if that does not help, the recording itself says so",
+        )
+    begin, end = info.get("window") or (0, 0)
+    if (end - begin) * max(1, info["ncpu"]) >= 2**63:
+        raise FormatError(
+            f"{where}: a window of {end - begin} ns on {info['ncpu']} CPUs",
+            "less than 2^63 ns, that is 292 years, of all CPUs' time",
+        )
+
+
+def wrong(info: Mapping[str, Any]) -> tuple[str, Any, str] | None:
+    """The first key with a wrong value, the value, and what it should have been."""
+    for key, shape in _SHAPE.items():
+        value = info.get(key)
+        if value is None or (key in _NAMES and isinstance(value, str)):
+            continue
+        if found := _wrong(key, value, shape):
+            return found
+    return None
+
+
+def _wrong(path: str, value: Any, shape: Any) -> tuple[str, Any, str] | None:
+    if isinstance(shape, _Each):
+        if not isinstance(value, shape.kind):
+            return path, value, "an object" if shape.kind is dict else "a list"
+        if shape.kind is list:
+            parts = [(f"{path}[{i}]", part) for i, part in enumerate(value)]
+        else:
+            strange = [key for key in value if shape.digits and not _is_number(key)]
+            if strange:
+                return f"a key of {path}", strange[0], "a number"
+            parts = [(f"{path}.{key}", part) for key, part in value.items()]
+        return next((found for p, v in parts if (found := _wrong(p, v, shape.shape))), None)
+    if isinstance(shape, Mapping):
+        if not isinstance(value, dict):
+            return path, value, "an object"
+        for key, inner in shape.items():
+            part = value.get(key)
+            if part is not None and (found := _wrong(f"{path}.{key}", part, inner)):
+                return found
+        return None
+    expected = shape(value)
+    return (path, value, expected) if expected else None
+
+
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 12
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence: not all of it, if it is long.
+
+    >>> shown([1, 2]), shown("x" * 100)
+    ('[1, 2]', "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...")
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # digits without end; lists in lists
+        return "too large to print"
+    return text if len(text) <= 41 else text[:38] + "..."
