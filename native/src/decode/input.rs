@@ -57,12 +57,14 @@ impl Input {
             )
         };
         let mut expanded = zstd::Decoder::new(&input.file).map_err(damaged)?;
-        let mut spool = Spool::new()?;
+        let mut spool = Spool::expanding(input.len)?;
         let mut buffer = vec![0; 1 << 17];
         loop {
             match expanded.read(&mut buffer).map_err(damaged)? {
                 0 => break,
-                count => spool.write(&buffer[..count])?,
+                count => spool
+                    .write(&buffer[..count])
+                    .map_err(|error| error.within(&input.name))?,
             }
         }
         let (file, len) = spool.finish()?;

@@ -7,22 +7,53 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::{Error, Result};
 
+/// No trace shrinks to less than a two-hundredth of its size: events shrink to a
+/// quarter or a tenth, empty sub-buffers further. What grows more is not one of ours,
+/// and would fill the disk.
+const MOST_TIMES: u64 = 200;
+/// So much is allowed in any case.
+const LEAST_BOUND: u64 = 64 << 20;
+
 /// Bytes on their way to the unnamed file.
 pub struct Spool {
     writer: BufWriter<File>,
     len: u64,
+    most: u64,
 }
 
 impl Spool {
-    pub fn new() -> Result<Self> {
+    /// For what `compressed` bytes expand to.
+    pub fn expanding(compressed: u64) -> Result<Self> {
+        Self::up_to(compressed.saturating_mul(MOST_TIMES).max(LEAST_BOUND))
+    }
+
+    /// For what has the size of its input.
+    pub fn unbounded() -> Result<Self> {
+        Self::up_to(u64::MAX)
+    }
+
+    fn up_to(most: u64) -> Result<Self> {
         Ok(Self {
             writer: BufWriter::with_capacity(1 << 18, unnamed_file()?),
             len: 0,
+            most,
         })
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> u64 {
+        self.len
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
+        if self.len > self.most {
+            return Err(Error::format(
+                format!("it expands to more than {} MB", self.most >> 20),
+                format!("at most {MOST_TIMES} times its compressed size"),
+                "no trace grows like that: look where the file comes from, or expand it with another tool first",
+            ));
+        }
         self.writer.write_all(bytes).map_err(|error| failed(&error))
     }
 
@@ -76,4 +107,25 @@ fn unnamed_file() -> Result<File> {
         "room for one more",
         "remove schedscope-*.expanded there, or set TMPDIR",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_beyond_all_traces_is_refused_in_one_sentence() {
+        let mut spool = Spool::expanding(1000).unwrap();
+        let zeros = vec![0; 1 << 20];
+        let error = (0..100)
+            .find_map(|_| spool.write(&zeros).err())
+            .unwrap()
+            .to_string();
+        assert_eq!(spool.len(), LEAST_BOUND + (1 << 20));
+        assert!(error.contains("more than 64 MB"), "{error}");
+        // A real one of this size may be as large.
+        let mut spool = Spool::expanding(1 << 20).unwrap();
+        assert!((0..200).all(|_| spool.write(&zeros).is_ok()));
+        assert!(spool.write(&zeros).is_err());
+    }
 }

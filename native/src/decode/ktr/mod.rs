@@ -29,6 +29,9 @@ use ticks::{Scale, Tick};
 /// A ring of the largest sensible KTR_ENTRIES is far smaller.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// A CPU number from here on is damage, not a machine.
+const MOST_CPUS: u16 = 1 << 14;
+
 /// Lines at the head of the file in which the first KTRGRAPH one must be.
 pub fn recognise(path: &Path, head: &[u8]) -> bool {
     !path.is_dir()
@@ -126,20 +129,22 @@ struct Reader {
 
 impl Reader {
     fn line(&mut self, line: &str) {
-        let Some(line) = Line::read(line) else {
+        let Some(line) = Line::read(line).filter(|line| line.cpu < MOST_CPUS) else {
             self.strange += u64::from(line.contains("KTRGRAPH"));
             return;
         };
         self.numbered |= line.numbered;
-        self.cpus = self.cpus.max(line.cpu.saturating_add(1));
+        self.cpus = self.cpus.max(line.cpu + 1);
         let what = match (line.group, line.fact) {
             ("load", Fact::Counter(load)) => {
                 let queue = line
                     .id
                     .strip_prefix("CPU ")
                     .and_then(|id| id.split(' ').next());
-                let queue = queue.and_then(|cpu| cpu.parse::<u16>().ok());
-                self.cpus = self.cpus.max(queue.map_or(0, |cpu| cpu.saturating_add(1)));
+                let queue = queue
+                    .and_then(|cpu| cpu.parse::<u16>().ok())
+                    .filter(|&cpu| cpu < MOST_CPUS);
+                self.cpus = self.cpus.max(queue.map_or(0, |cpu| cpu + 1));
                 let load = i32::try_from(load).unwrap_or(i32::MAX);
                 let (who, what) = (Party::default(), What::Load { queue, load });
                 self.entries.push(Entry {

@@ -31,7 +31,7 @@ pub fn expand(
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Expanded> {
     let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
-    let mut out = Spool::new()?;
+    let mut out = Spool::expanding(range.1 - range.0)?;
     let mut decoder = Decoder::new().map_err(|error| Error::io("start zstd", &error))?;
     // Expanded bytes that do not yet make a whole record.
     let mut rest: Vec<u8> = Vec::new();
