@@ -13,7 +13,7 @@ use crate::model::tables::{
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
-use crate::reconstruct::facts::FAR;
+use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
 
 /// Called with bytes done and in all; an error (Ctrl-C) ends the work.
@@ -157,6 +157,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 .window
                 .1
                 .map_or(self.last_ts, |end| end.max(self.last_ts));
+            check_length((begin, end), self.ncpu)?;
             if let Some(reconstruction) = &mut self.reconstruction {
                 reconstruction.began(begin);
                 reconstruction.finish(end);
@@ -519,11 +520,29 @@ mod tests {
                 "{error}"
             );
         }
-        for right in [call(-FAR), call(FAR), irq(FAR - 1, 1), loss(FAR, FAR)] {
+        for right in [call(0), call(FAR), irq(FAR - 1, 1), loss(FAR, FAR)] {
             pipeline.event(&right).unwrap();
         }
         let summary = pipeline.finish(&info).unwrap();
-        assert_eq!(summary.window, Some((-FAR, FAR)));
+        assert_eq!(summary.window, Some((0, FAR)));
+    }
+
+    #[test]
+    fn a_window_whose_sum_over_all_cpus_does_not_fit_is_refused() {
+        for (ncpu, end, right) in [(2, FAR / 2, true), (2, FAR / 2 + 1, false)] {
+            let info = SourceInfo {
+                ncpu,
+                ..SourceInfo::default()
+            };
+            let mut store = MemoryStore::default();
+            let mut progress = |_, _| Ok(());
+            let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+            for ts in [0, end] {
+                pipeline.event(&Event::Yield { ts, tid: 7 }).unwrap();
+            }
+            let error = pipeline.finish(&info).err().map(|error| error.to_string());
+            assert_eq!(error.is_none(), right, "{error:?}");
+        }
     }
 
     #[test]

@@ -194,6 +194,7 @@ pub fn reconstruct<'py>(
             (Some(given), None) => given,
             (None, seen) => seen.unwrap_or((0, 0)),
         };
+        facts::check_length((begin, end), ncpu)?;
         let mut store = MemoryStore::default();
         let mut reconstruction = Reconstructor::new(ncpu, begin);
         facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;

@@ -169,8 +169,11 @@ fn parent(settings: &Settings) -> Result<bool> {
             }
         }
         if !done.status.success() {
-            found += 1;
             let said = String::from_utf8_lossy(&done.stderr);
+            if done.status.code() == Some(2) {
+                return Err(said.into_owned().into());
+            }
+            found += 1;
             let kept = settings.findings.join(format!("ended-{seed}"));
             keep_folder(&folder, &kept)?;
             eprintln!(
@@ -227,9 +230,15 @@ fn child(settings: &Settings, folder: &Path) -> Result<()> {
     for case in &seeds {
         std::fs::create_dir_all(folder.join("seed"))?;
         let path = case.write(&folder.join("seed"))?;
-        trial::run(case, &path).map_err(|found| {
-            format!("the seed of {} breaks: {}", case.format, found.details)
-        })?;
+        match trial::run(case, &path) {
+            Ok(Outcome::Read) => {}
+            Ok(Outcome::Refused) => {
+                return Err(format!("a seed of {} is refused: {path:?}", case.format).into());
+            }
+            Err(found) => {
+                return Err(format!("a seed of {} breaks: {}", case.format, found.details).into());
+            }
+        }
         std::fs::remove_dir_all(folder.join("seed"))?;
     }
     trial::keep_panics();

@@ -17,7 +17,12 @@ struct Field {
 
 /// Deeper messages are bytes.
 const DEEPEST: usize = 8;
+/// Fields of a packet.
+const EVENTS: u64 = 1;
 const COMPRESSED: u64 = 50;
+const ZSTD_COMPRESSED: u64 = 133;
+/// Packets without events that a small input does without.
+const LONG: usize = 2000;
 
 fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
@@ -127,13 +132,25 @@ fn packets(data: &[u8]) -> Option<Vec<Field>> {
     Some(all)
 }
 
-/// The first `most` packets, expanded: a smaller file that is whole.
+/// Keeps the first `most` packets with events, and the small ones of other kinds: a
+/// smaller file that is whole.
 pub fn thin_out(data: &mut Vec<u8>, most: usize) {
-    if let Some(mut all) = packets(data) {
-        all.truncate(most);
-        data.clear();
-        put(&all, data);
-    }
+    let Some(mut all) = packets(data) else { return };
+    let mut bundles = 0;
+    all.retain(|packet| {
+        let Value::Message(fields) = &packet.value else {
+            return true;
+        };
+        if fields.iter().any(|field| field.number == EVENTS) {
+            bundles += 1;
+            return bundles <= most;
+        }
+        let mut bytes = Vec::new();
+        put(fields, &mut bytes);
+        bytes.len() < LONG || fields.iter().any(|field| field.number == ZSTD_COMPRESSED)
+    });
+    data.clear();
+    put(&all, data);
 }
 
 pub fn injure(data: &mut Vec<u8>, chance: &mut Chance) {

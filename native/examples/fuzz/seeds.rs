@@ -38,7 +38,7 @@ pub fn all(fixtures: &Path, scratch: &Path) -> Result<Vec<Case>> {
             }
             "pftrace" => {
                 let mut data = std::fs::read(&path)?;
-                packets::thin_out(&mut data, 12);
+                packets::thin_out(&mut data, 6);
                 cases.push(lone("perfetto", "input.pftrace", Kind::Packets, data));
             }
             _ => {}
@@ -183,7 +183,7 @@ fn capture(path: &Path, stem: &str) -> Result<Vec<Case>> {
     } else {
         let data = first_lines(&read("events.txt")?, 120, 15);
         parts.insert(0, text("events.txt", data.clone()));
-        if data.starts_with(b"#sched") {
+        if data.starts_with(b"#sched\t") {
             cases.push(lone("DTrace lines", "input.txt", Kind::Text, data));
             "DTrace capture"
         } else {

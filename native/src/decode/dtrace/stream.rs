@@ -181,8 +181,13 @@ impl Stream for RunStream {
 
     fn pop(&mut self, shared: &mut Shared, sink: &mut dyn EventSink) -> Result<()> {
         if !self.opened {
+            let scanned = self.head();
             self.opened = true;
             self.advance(shared)?;
+            if self.head() != scanned {
+                // Its first line is none after all: the next one has its own place.
+                return Ok(());
+            }
         }
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];
