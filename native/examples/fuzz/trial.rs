@@ -114,7 +114,9 @@ impl EventSink for Watched<'_> {
             Event::Irq { ts, dur, .. } => ts.saturating_add(dur),
             _ => event.ts(),
         };
-        if ts < self.last && self.unordered.is_none() {
+        // Which records were dropped before a line is known at that line only.
+        let late = matches!(event, Event::Loss { .. });
+        if ts < self.last && !late && self.unordered.is_none() {
             self.unordered = Some(format!("{event:?} after {}", self.last));
         }
         self.last = self.last.max(ts);

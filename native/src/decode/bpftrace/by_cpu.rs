@@ -49,7 +49,7 @@ impl Writer {
         }
         let (file, _) = self.spool.finish()?;
         let file = Arc::new(file);
-        let filled = (0u16..).zip(self.lanes).filter(|(_, lane)| !lane.blocks.is_empty());
+        let filled = (0..=u16::MAX).zip(self.lanes).filter(|(_, lane)| !lane.blocks.is_empty());
         Ok(filled
             .map(|(cpu, lane)| {
                 let size = lane.blocks.iter().map(|&(_, length)| u64::from(length)).sum();
