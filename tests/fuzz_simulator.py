@@ -38,19 +38,23 @@ def workload(chance: random.Random) -> Any:
 
     b = Builder()
     programs = []
+    unborn = []
     for n in range(chance.randrange(1, 7)):
         sched = chance.choice(["fair", "fair", "fifo", "rr", "batch", "idle"])
         realtime = sched in {"fifo", "rr"}
+        forked = n > 0 and chance.random() < 0.2
         programs.append(
             b.thread(
                 f"t{n}",
                 sched=sched,
                 nice=0 if realtime else chance.choice([0, 0, -20, 19, 5]),
                 rt_prio=chance.choice([1, 50, 99]) if realtime else 0,
-                start=chance.choice([0, 0, 0, None, number(chance)]),
-                cpus=chance.choice([None, None, "0", "1-3", "0,2"]),
+                start=None if forked else chance.choice([0, 0, 0, number(chance)]),
+                cpus=chance.choice([None, None, None, None, "0", "0,2", "1-3"]),
             )
         )
+        if forked:
+            unborn.append(programs[-1])
     for program in programs:
         for _ in range(chance.randrange(1, 9)):
             other = chance.choice(programs)
@@ -61,14 +65,15 @@ def workload(chance: random.Random) -> Any:
                     program.sleep(number(chance))
                 case 5:
                     program.signal(other)
-                case 6:
+                case 6 if chance.random() < 0.5:
                     program.wait_for(chance.choice([other, None]))
                 case 7:
                     program.yield_()
                 case 8:
-                    program.fork(other)
+                    program.fork(unborn.pop() if unborn else other)
                 case _:
                     times = chance.choice([None, 1, 5, 1000, 2**32 - 1, 2**32])
+                    program.run("1ms")
                     program.repeat(*([] if times is None else [times]))
     return b.workload()
 
@@ -86,7 +91,7 @@ def rtapp(chance: random.Random) -> Any:
         for key in chance.sample(
             ["run", "sleep", "runtime", "timer", "loop", "instance", "priority", "delay"], 4
         ):
-            odd = chance.random() < 0.2
+            odd = chance.random() < 0.07
             task[key] = value() if odd else chance.choice([1, 5, 1000, 100_000])
         if chance.random() < 0.3:
             task["phases"] = {"p0": {"run": number(chance), "loop": number(chance)}}
@@ -109,11 +114,15 @@ def settings(chance: random.Random, policies: list[Any]) -> dict[str, Any]:
         elif tunable["kind"] == "switch":
             given[tunable["name"]] = chance.choice(["on", "off"])
         else:
-            edges = [0, 1, 2, 3, 99, 100, 1000, 10**6, 10**9, 10**12, number(chance), 0.001, -1]
-            given[tunable["name"]] = chance.choice(edges)
+            # What stands there as a default is allowed; so are many numbers of its size.
+            usual = [tunable["default"], 1, 2, 3, 10, 99, 100, 1000, 10**6]
+            edges = [0, 10**9, 10**12, number(chance), 0.001, -1]
+            given[tunable["name"]] = chance.choice(usual if chance.random() < 0.8 else edges)
     names = ["switch", "migration_smt", "ipi", "idle_exit", "preempt", "tick", "smt_speed"]
     costs = {
-        name: chance.choice([0, 1, 1000, 10**6, 10**9, 10**9 + 1, -1, 0.001, 1e300, float("nan")])
+        name: chance.choice(
+            [0, 1, 1000, 10**6, 10**9, 0.5] * 3 + [-1, 10**9 + 1, 1e300, float("nan")]
+        )
         for name in chance.sample(names, chance.choice([0, 0, 0, 1, 2]))
     }
     return {
@@ -121,7 +130,7 @@ def settings(chance: random.Random, policies: list[Any]) -> dict[str, Any]:
         "set": given,
         "machine": chance.choice([1, 2, 4, "2x2x2", 64]),
         "costs": costs or None,
-        "until": chance.choice(["1s", "10s", None, number(chance)]),
+        "until": chance.choice(["1s", "10s", "1000s", None, 2**52, number(chance)]),
         "seed": chance.randrange(1000),
         "record": chance.random() < 0.3,
         "max_events": MOST_EVENTS,

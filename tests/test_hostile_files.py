@@ -154,7 +154,7 @@ def test_numbers_that_fit_no_thread_or_priority_are_damaged_lines(tmp_path: Path
     ]
     path = tmp_path / "events.txt"
     path.write_text(header + "".join(bad) + f"Y\t{ts + 5}\t0\t7\n#end\t{ts + 9}\t1\n")
-    tables, about = _native.decode(path)
+    _, about = _native.decode(path)
     assert "4 lines begin like events and are none" in about
     assert json.loads(about)["rows"]["yields"] == 1
 

@@ -43,7 +43,11 @@ pub fn injure(data: &mut Vec<u8>, chance: &mut Chance) {
 /// A number of 1 to 8 bytes becomes another one, mostly where one may stand.
 pub fn word(data: &mut [u8], at: usize, chance: &mut Chance) {
     let size = *chance.of(&[1, 2, 4, 4, 8, 8]);
-    let at = if chance.once_in(4) { at } else { at / size * size };
+    let at = if chance.once_in(4) {
+        at
+    } else {
+        at / size * size
+    };
     let Some(field) = data.get_mut(at..at + size) else {
         return;
     };

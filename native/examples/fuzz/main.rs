@@ -63,7 +63,9 @@ fn settings() -> Result<Settings> {
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word} wants a value"))?;
         match word.as_str() {
             "--seconds" => settings.seconds = value.parse()?,
             "--seed" => settings.seed = value.parse()?,
@@ -149,7 +151,11 @@ fn parent(settings: &Settings) -> Result<bool> {
             .arg("-c")
             .arg(format!("ulimit -v {SPACE_KIB} && exec \"$0\" \"$@\""))
             .arg(std::env::current_exe()?)
-            .args(words.iter().flat_map(|(word, value)| [*word, value.as_str()]))
+            .args(
+                words
+                    .iter()
+                    .flat_map(|(word, value)| [*word, value.as_str()]),
+            )
             // What is expanded to disk stays in memory, too.
             .env("TMPDIR", &folder)
             .output()?;

@@ -117,7 +117,12 @@ fn packets(data: &[u8]) -> Option<Vec<Field>> {
             continue;
         };
         match fields.as_slice() {
-            [Field { number: COMPRESSED, value: Value::Bytes(bytes) }] => {
+            [
+                Field {
+                    number: COMPRESSED,
+                    value: Value::Bytes(bytes),
+                },
+            ] => {
                 use std::io::Read;
                 let mut expanded = Vec::new();
                 flate2::read::ZlibDecoder::new(bytes.as_slice())

@@ -37,7 +37,9 @@ fn records(data: &[u8]) -> Vec<Range<usize>> {
             66 => u64_at(data, at + 8).unwrap_or(0) as u32 as usize,
             _ => 0,
         };
-        let end = at.saturating_add(size).saturating_add(trailing.next_multiple_of(8));
+        let end = at
+            .saturating_add(size)
+            .saturating_add(trailing.next_multiple_of(8));
         if size < 8 || end > section.end {
             break;
         }
@@ -92,7 +94,10 @@ pub fn injure(data: &mut Vec<u8>, chance: &mut Chance) {
     }
     let record = chance.of(&records).clone();
     match chance.below(9) {
-        0 => data[record.start] = *chance.of(&[1, 2, 3, 4, 5, 7, 9, 10, 13, 64, 66, 69, 71, 80, 81, 83]),
+        0 => {
+            data[record.start] =
+                *chance.of(&[1, 2, 3, 4, 5, 7, 9, 10, 13, 64, 66, 69, 71, 80, 81, 83])
+        }
         1 => word(&mut data[record.start + 6..record.start + 8], 0, chance),
         2..=4 => {
             let from = 8 + chance.below(record.len().min(160) - 7);

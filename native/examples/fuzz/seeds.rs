@@ -78,7 +78,9 @@ fn first_lines(data: &[u8], first: usize, last: usize) -> Vec<u8> {
     if lines.len() <= first + last {
         return data.to_vec();
     }
-    [&lines[..first], &lines[lines.len() - last..]].concat().concat()
+    [&lines[..first], &lines[lines.len() - last..]]
+        .concat()
+        .concat()
 }
 
 /// Made-up scheduling in each variant of trace.dat.

@@ -49,10 +49,16 @@ impl Writer {
         }
         let (file, _) = self.spool.finish()?;
         let file = Arc::new(file);
-        let filled = (0..=u16::MAX).zip(self.lanes).filter(|(_, lane)| !lane.blocks.is_empty());
+        let filled = (0..=u16::MAX)
+            .zip(self.lanes)
+            .filter(|(_, lane)| !lane.blocks.is_empty());
         Ok(filled
             .map(|(cpu, lane)| {
-                let size = lane.blocks.iter().map(|&(_, length)| u64::from(length)).sum();
+                let size = lane
+                    .blocks
+                    .iter()
+                    .map(|&(_, length)| u64::from(length))
+                    .sum();
                 let reader = Reader {
                     file: Arc::clone(&file),
                     blocks: lane.blocks.into_iter(),
