@@ -11,7 +11,7 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test check bench wheel clean
+.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz check bench wheel clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -65,6 +65,10 @@ shellcheck:
 
 rust-test:
 	cd native && cargo test --locked --profile quick
+
+fuzz:
+	cd native && cargo run -q --locked --profile quick --example fuzz -- \
+		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
 bench: build
 	$(RUN) benchmarks/startup.py

@@ -1,15 +1,19 @@
-"""Damaged traces of every format: an error or a reading, never a crash (see fuzz_decoders)."""
+"""Damaged traces and extreme simulations: an answer or one sentence, never a crash."""
 
 from __future__ import annotations
 
 import os
+from types import ModuleType
 
-from fuzz_decoders import run
+import fuzz_decoders
+import fuzz_simulator
+import pytest
 
 
-def test_no_damaged_input_breaks_a_decoder() -> None:
+@pytest.mark.parametrize("door", [fuzz_decoders, fuzz_simulator])
+def test_nothing_breaks(door: ModuleType) -> None:
     """Bounded by SCHEDSCOPE_FUZZ_SECONDS; SCHEDSCOPE_FUZZ_SEED repeats a run."""
     seconds = float(os.environ.get("SCHEDSCOPE_FUZZ_SECONDS", "10"))
     seed = int(os.environ.get("SCHEDSCOPE_FUZZ_SEED", "1"))
-    broken = run(seconds, seed)
+    broken = door.run(seconds, seed)
     assert broken is None, broken

@@ -17,7 +17,7 @@ mod python;
 pub mod reconstruct;
 pub mod sim;
 pub mod store;
-mod summary;
+pub mod summary;
 pub mod sweep;
 mod touch;
 pub mod virtual_lag;

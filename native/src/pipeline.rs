@@ -4,7 +4,7 @@
 //! reconstruction, and leave in batches. Memory is bounded by the batch size
 //! and the number of threads.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
@@ -13,6 +13,7 @@ use crate::model::tables::{
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
+use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
 
 /// Called with bytes done and in all; an error (Ctrl-C) ends the work.
@@ -166,6 +167,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 .window
                 .1
                 .map_or(self.last_ts, |end| end.max(self.last_ts));
+            check_length((begin, end), self.ncpu)?;
             if let Some(reconstruction) = &mut self.reconstruction {
                 reconstruction.began(begin);
                 reconstruction.finish(end);
@@ -227,8 +229,40 @@ impl<'a, S: Store> Pipeline<'a, S> {
     }
 }
 
+/// Differences of two times must fit 64 bits, wherever they are taken: what no clock
+/// shows is refused here, once for all decoders.
+#[inline]
+fn check_times(event: &Event) -> Result<()> {
+    let within = |ts: i64| (-FAR..=FAR).contains(&ts);
+    let right = match *event {
+        Event::Loss {
+            ts_begin, ts_end, ..
+        } => within(ts_begin) && within(ts_end),
+        Event::Irq { ts, dur, .. } => within(ts) && dur >= 0 && within(ts.saturating_add(dur)),
+        _ => within(event.ts()),
+    };
+    if right { Ok(()) } else { Err(no_time(event)) }
+}
+
+#[cold]
+fn no_time(event: &Event) -> Error {
+    let found = match *event {
+        Event::Loss {
+            ts_begin, ts_end, ..
+        } => format!("lost events from {ts_begin} to {ts_end} ns"),
+        Event::Irq { ts, dur, .. } => format!("an interrupt of {dur} ns at {ts} ns"),
+        _ => format!("an event at {} ns", event.ts()),
+    };
+    Error::format(
+        found,
+        "times within 146 years of the clock's zero",
+        "a time stamp in the file is damaged, or the clock's rate is: copy or record it again",
+    )
+}
+
 impl<S: Store> EventSink for Pipeline<'_, S> {
     fn event(&mut self, event: &Event) -> Result<()> {
+        check_times(event)?;
         match *event {
             Event::Switch {
                 ts,
@@ -416,7 +450,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 self.loss(Loss {
                     cpu,
                     ts_begin,
-                    ts_end,
+                    ts_end: ts_end.max(ts_begin),
                     count,
                     reason,
                 });
@@ -458,6 +492,71 @@ mod tests {
         Party {
             tid,
             ..Party::default()
+        }
+    }
+
+    #[test]
+    fn times_that_no_clock_shows_are_refused_in_one_sentence() {
+        let info = SourceInfo {
+            ncpu: 1,
+            ..SourceInfo::default()
+        };
+        let mut store = MemoryStore::default();
+        let mut progress = |_, _| Ok(());
+        let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+        let irq = |ts, dur| Event::Irq {
+            ts,
+            cpu: 0,
+            kind: IrqKind::Hard,
+            id: 3,
+            dur,
+        };
+        let loss = |ts_begin, ts_end| Event::Loss {
+            cpu: None,
+            ts_begin,
+            ts_end,
+            count: None,
+            reason: crate::model::event::LossReason::Overrun,
+        };
+        let call = |ts| Event::Yield { ts, tid: 7 };
+        for wrong in [
+            call(i64::MAX),
+            call(i64::MIN),
+            call(FAR + 1),
+            irq(FAR, 1),
+            irq(0, -1),
+            irq(0, i64::MAX),
+            loss(0, i64::MAX),
+            loss(i64::MIN, 0),
+        ] {
+            let error = pipeline.event(&wrong).unwrap_err().to_string();
+            assert!(
+                error.contains(" ns; expected times within 146 years"),
+                "{error}"
+            );
+        }
+        for right in [call(0), call(FAR), irq(FAR - 1, 1), loss(FAR, FAR)] {
+            pipeline.event(&right).unwrap();
+        }
+        let summary = pipeline.finish(&info).unwrap();
+        assert_eq!(summary.window, Some((0, FAR)));
+    }
+
+    #[test]
+    fn a_window_whose_sum_over_all_cpus_does_not_fit_is_refused() {
+        for (ncpu, end, right) in [(2, FAR / 2, true), (2, FAR / 2 + 1, false)] {
+            let info = SourceInfo {
+                ncpu,
+                ..SourceInfo::default()
+            };
+            let mut store = MemoryStore::default();
+            let mut progress = |_, _| Ok(());
+            let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+            for ts in [0, end] {
+                pipeline.event(&Event::Yield { ts, tid: 7 }).unwrap();
+            }
+            let error = pipeline.finish(&info).err().map(|error| error.to_string());
+            assert_eq!(error.is_none(), right, "{error:?}");
         }
     }
 

@@ -199,6 +199,7 @@ pub fn reconstruct<'py>(
             (Some(given), None) => given,
             (None, seen) => seen.unwrap_or((0, 0)),
         };
+        facts::check_length((begin, end), ncpu)?;
         let mut store = MemoryStore::default();
         let mut wakeups = facts.wakeups.iter();
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);

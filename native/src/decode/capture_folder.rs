@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::decode::input::open_regular;
@@ -82,24 +83,24 @@ impl CaptureFolder {
     /// decoder adds what its events tell.
     pub fn info(&self) -> Result<SourceInfo> {
         let mut threads = self.threads()?;
+        // The first of each: a table may name one twice.
+        let mut places: FxHashMap<u32, usize> = FxHashMap::default();
+        for (place, thread) in threads.iter().enumerate() {
+            places.entry(thread.tid).or_insert(place);
+        }
         let recorders = self.get(&["recorder_tids"]).and_then(Value::as_array);
         for tid in recorders.into_iter().flatten().filter_map(Value::as_u64) {
-            match threads
-                .iter_mut()
-                .find(|thread| u64::from(thread.tid) == tid)
-            {
-                Some(thread) => thread.recorder = true,
-                None => {
-                    let Ok(tid) = u32::try_from(tid) else {
-                        continue;
-                    };
-                    threads.push(KnownThread {
-                        tid,
-                        recorder: true,
-                        ..KnownThread::default()
-                    });
-                }
+            let Ok(tid) = u32::try_from(tid) else {
+                continue;
+            };
+            let place = *places.entry(tid).or_insert(threads.len());
+            if place == threads.len() {
+                threads.push(KnownThread {
+                    tid,
+                    ..KnownThread::default()
+                });
             }
+            threads[place].recorder = true;
         }
         let cpus = self.cpus()?;
         let most = cpus

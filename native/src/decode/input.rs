@@ -99,7 +99,9 @@ impl Input {
         loop {
             match expanded.read(&mut buffer).map_err(damaged)? {
                 0 => break,
-                count => spool.write(&buffer[..count])?,
+                count => spool
+                    .write(&buffer[..count])
+                    .map_err(|error| error.within(&input.name))?,
             }
         }
         let (file, len) = spool.finish()?;

@@ -26,6 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::model::event::Source;
+use crate::reconstruct::facts::FAR;
 
 /// What the caller asked for, by name: `buffer`, `tsc_hz`, ...
 #[derive(Debug, Clone, Default)]
@@ -212,5 +213,20 @@ pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Sou
     let format = find(path)?;
     format.check(path, options)?;
     let source = (format.open)(path, options)?;
+    let (begin, end) = source.info().window;
+    if let Some(far) = [begin, end]
+        .into_iter()
+        .flatten()
+        .find(|ts| !(-FAR..=FAR).contains(ts))
+    {
+        return Err(Error::format(
+            format!(
+                "{}: its recording is said to begin or end at {far} ns",
+                path.display()
+            ),
+            "a time within 146 years of the clock's zero",
+            "the capture is damaged: copy or record it again",
+        ));
+    }
     Ok((format.name, coverage::covered(source)?))
 }

@@ -22,6 +22,7 @@ const RATIO: u64 = 200;
 const FREE: u64 = 64 << 20;
 
 impl Spool {
+    /// For what has the size of its input.
     pub fn new() -> Result<Self> {
         Ok(Self {
             writer: BufWriter::with_capacity(1 << 18, unnamed_file()?),
@@ -37,6 +38,11 @@ impl Spool {
             limit: Some((name.to_string(), limit)),
             ..Self::new()?
         })
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> u64 {
+        self.len
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -103,4 +109,25 @@ fn unnamed_file() -> Result<File> {
         "room for one more",
         "remove schedscope-*.expanded there, or set TMPDIR",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_beyond_all_traces_is_refused_in_one_sentence() {
+        let mut spool = Spool::expanding("x.zst", 1000).unwrap();
+        let zeros = vec![0; 1 << 20];
+        let error = (0..100)
+            .find_map(|_| spool.write(&zeros).err())
+            .unwrap()
+            .to_string();
+        assert_eq!(spool.len(), FREE + (1 << 20));
+        assert!(error.contains("more than 64 MB"), "{error}");
+        // A real one of this size may be as large.
+        let mut spool = Spool::expanding("x.zst", 1 << 20).unwrap();
+        assert!((0..264).all(|_| spool.write(&zeros).is_ok()));
+        assert!(spool.write(&zeros).is_err());
+    }
 }

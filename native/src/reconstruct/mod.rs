@@ -202,7 +202,7 @@ impl Reconstructor {
             let dur = ts - thread.since;
             let placed = matches!(thread.state, State::Running | State::Runnable);
             if thread.state == State::Running {
-                self.counters.thread_running += dur;
+                self.counters.thread_running = self.counters.thread_running.saturating_add(dur);
             }
             self.states.push(StateRow {
                 ts: thread.since,

@@ -1,12 +1,13 @@
 //! Captures of the bpftrace recorder: the lines of collectors/linux/sched.bt.
 
+mod by_cpu;
 mod line;
 mod sorted;
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use by_cpu::Reader;
 use line::{Fields, Start, events};
 use sorted::{Gap, Sorted, sort_out};
 
@@ -23,7 +24,7 @@ use crate::model::event::{
 /// Lines between two reports of progress.
 const REPORT: u64 = 1 << 16;
 /// Window of one CPU's lines.
-const WINDOW: usize = 1 << 16;
+const WINDOW: usize = 1 << 14;
 
 pub fn recognise(path: &Path, _: &[u8]) -> bool {
     path.is_dir() && capture_folder::recorder(path).as_deref() == Some("bpftrace")
@@ -96,24 +97,22 @@ enum Kind {
 /// One CPU's lines, or hidden switches, or the gaps of all.
 struct LineStream {
     cpu: u16,
-    reader: Option<BufReader<File>>,
+    reader: Option<BufReader<Reader>>,
     line: Vec<u8>,
     kind: Kind,
 }
 
 impl LineStream {
-    fn new(cpu: u16, file: Option<File>, kind: Kind) -> Result<Self> {
-        use std::io::{Seek, SeekFrom};
+    fn new(cpu: u16, lines: Option<(Reader, u64)>, kind: Kind) -> Result<Self> {
         let mut stream = Self {
             cpu,
             reader: None,
             line: Vec::new(),
             kind,
         };
-        if let Some(mut file) = file {
-            file.seek(SeekFrom::Start(0))
-                .map_err(|error| Error::io("read sorted lines", &error))?;
-            stream.reader = Some(BufReader::with_capacity(WINDOW, file));
+        if let Some((lines, size)) = lines {
+            let window = usize::try_from(size).unwrap_or(WINDOW).min(WINDOW);
+            stream.reader = Some(BufReader::with_capacity(window, lines));
             stream.advance()?;
         }
         Ok(stream)
@@ -248,19 +247,19 @@ impl Source for Bpftrace {
         let Some(sorted) = &this.sorted else {
             return Ok(SourceEnd::default());
         };
-        let again = |file: &File| {
-            file.try_clone()
-                .map(Some)
-                .map_err(|error| Error::io("read sorted lines", &error))
-        };
         let mut streams = Vec::new();
         let mut total = 0;
-        let files = sorted.lines.iter().zip(&sorted.hidden);
-        for (cpu, ((lines, size), (hidden, _))) in (0u16..).zip(files) {
+        for (cpu, lines, size) in sorted.lines.clone() {
             total += size;
-            streams.push(LineStream::new(cpu, again(lines)?, Kind::Lines(None))?);
-            streams.push(LineStream::new(cpu, again(hidden)?, Kind::Hidden(None))?);
+            let kind = Kind::Lines(None);
+            streams.push(LineStream::new(cpu, Some((lines, size)), kind)?);
         }
+        for (cpu, lines, size) in sorted.hidden.clone() {
+            let kind = Kind::Hidden(None);
+            streams.push(LineStream::new(cpu, Some((lines, size)), kind)?);
+        }
+        // At one time the lower CPU comes first, and of one CPU its lines.
+        streams.sort_by_key(|stream| stream.cpu);
         let gaps = Kind::Gaps(sorted.gaps.clone().into_iter());
         streams.push(LineStream::new(0, None, gaps)?);
         let mut shared = Shared {

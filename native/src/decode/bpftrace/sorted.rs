@@ -5,13 +5,12 @@
 //! CPU's lines to a file of its own takes two passes and a window per CPU,
 //! whatever the order was.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
 use crate::decode::input::open_regular;
-use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 
@@ -31,11 +30,11 @@ pub struct Gap {
 /// What one pass over the file finds.
 #[derive(Default)]
 pub struct Sorted {
-    /// Event lines of each CPU, in order.
-    pub lines: Vec<(File, u64)>,
-    /// Hidden switches of each CPU (`since`), in order, as lines
+    /// Event lines of each CPU that has some, in order, and their bytes.
+    pub lines: Vec<(u16, Reader, u64)>,
+    /// Hidden switches of each CPU that has some (`since`), in order, as lines
     /// `SINCE TID PRIO`.
-    pub hidden: Vec<(File, u64)>,
+    pub hidden: Vec<(u16, Reader, u64)>,
     pub gaps: Vec<Gap>,
     pub recorder_tid: Option<u32>,
     /// The recording's end, if its line arrived.
@@ -53,7 +52,10 @@ pub struct Sorted {
 #[derive(Clone, Copy, Default)]
 struct Last {
     seq: Option<u64>,
+    /// Of its last line; the window's begin before there is one.
     ts: i64,
+    /// Its lines stand in order: what is earlier than the one before it is damaged.
+    earliest: Option<i64>,
     since: i64,
 }
 
@@ -69,12 +71,8 @@ pub fn sort_out(
     let total = file.metadata().map_or(0, |meta| meta.len());
     let mut reader = BufReader::with_capacity(1 << 18, file);
     let mut sorted = Sorted::default();
-    let mut lines: Vec<Spool> = Vec::new();
-    let mut hidden: Vec<Spool> = Vec::new();
-    for _ in 0..ncpu {
-        lines.push(Spool::new()?);
-        hidden.push(Spool::new()?);
-    }
+    let mut lines = Writer::new(ncpu)?;
+    let mut hidden = Writer::new(ncpu)?;
     let mut last = vec![
         Last {
             ts: window.0.unwrap_or(i64::MIN),
@@ -123,6 +121,14 @@ pub fn sort_out(
         let mut fields = Fields(&line);
         let start =
             Start::read(&mut fields).filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
+        let start = start.filter(|start| {
+            let earliest = &mut last[usize::from(start.cpu)].earliest;
+            let ordered = earliest.is_none_or(|ts| ts <= start.ts);
+            if ordered {
+                *earliest = Some(start.ts);
+            }
+            ordered
+        });
         let Some(start) = start else {
             sorted.malformed += 1;
             if sorted.malformed == 1 {
@@ -132,7 +138,7 @@ pub fn sort_out(
         };
         let cpu = usize::from(start.cpu);
         let before = &mut last[cpu];
-        let expected = before.seq.map_or(0, |seq| seq + 1);
+        let expected = before.seq.map_or(0, |seq| seq.saturating_add(1));
         if start.seq > expected {
             let ts_begin = if before.ts == i64::MIN {
                 start.ts
@@ -152,10 +158,11 @@ pub fn sort_out(
             && let Some(told) = since(Fields(fields.0)).filter(|told| told.since > before.since)
         {
             before.since = told.since;
-            hidden[cpu].write(format!("{} {} {}\n", told.since, told.tid, told.prio).as_bytes())?;
+            let text = format!("{} {} {}\n", told.since, told.tid, told.prio);
+            hidden.write(cpu, text.as_bytes())?;
         }
         line.push(b'\n');
-        lines[cpu].write(&line)?;
+        lines.write(cpu, &line)?;
     }
     if number == 0 {
         return Err(Error::format(
@@ -167,14 +174,8 @@ pub fn sort_out(
     if let Some(until) = sorted.until {
         sorted.gaps.retain(|gap| gap.ts_begin < until);
     }
-    sorted.lines = lines
-        .into_iter()
-        .map(Spool::finish)
-        .collect::<Result<_>>()?;
-    sorted.hidden = hidden
-        .into_iter()
-        .map(Spool::finish)
-        .collect::<Result<_>>()?;
+    sorted.lines = lines.finish()?;
+    sorted.hidden = hidden.finish()?;
     Ok(sorted)
 }
 
@@ -191,7 +192,7 @@ fn note(
     sorted: &mut Sorted,
     window_end: Option<i64>,
     last: &[Last],
-    hidden: &mut [Spool],
+    hidden: &mut Writer,
 ) -> Result<()> {
     let Ok(text) = std::str::from_utf8(line) else {
         return Ok(());
@@ -210,7 +211,7 @@ fn note(
     if let Some((cpu, made)) = indexed("@n[")
         && let Some(before) = last.get(cpu)
     {
-        let arrived = before.seq.map_or(0, |seq| seq + 1);
+        let arrived = before.seq.map_or(0, |seq| seq.saturating_add(1));
         let missing = u64::try_from(made).unwrap_or(0).saturating_sub(arrived);
         if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
             // bpftrace leaves its probes one after the other, and reads no more meanwhile.
@@ -227,11 +228,11 @@ fn note(
         }
     } else if let Some((cpu, ts)) = indexed("@late[")
         && ts > 0
-        && let (Some(before), Some(spool)) = (last.get(cpu), hidden.get_mut(cpu))
+        && let Some(before) = last.get(cpu)
         && ts > before.since
     {
         // Who ran after the recorder left is not told any more.
-        spool.write(format!("{ts} {} -1\n", u32::MAX).as_bytes())?;
+        hidden.write(cpu, format!("{ts} {} -1\n", u32::MAX).as_bytes())?;
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ enum Open {
 struct Cpu {
     open: Open,
     /// A change of priority between a wakeup and its enqueue hides neither.
-    priority: Option<(Ticket, i64, i64)>,
+    priority: Option<(Ticket, u32, i16)>,
     /// The thread that `preempt` fired for, until the next switch.
     preempting: Option<u32>,
     /// Another CPU's queue that grew just before this line.
@@ -199,9 +199,9 @@ impl FreeBsd {
                 }
                 None => return Ok(false),
             },
-            b'D' => match read_ints::<2>(fields) {
-                Some([agent, tid]) => self.dequeue(ts, cpu, agent as u32, tid as u32, sink)?,
-                None => return Ok(false),
+            b'D' => match read_ints::<2>(fields).map(|ids| ids.map(u32::try_from)) {
+                Some([Ok(agent), Ok(tid)]) => self.dequeue(ts, cpu, agent, tid, sink)?,
+                _ => return Ok(false),
             },
             b'X' => match read_exit(fields) {
                 Some((tid, pid, comm)) => {
@@ -222,9 +222,10 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'C' => match read_ints::<5>(fields) {
-                Some([_, tid, _, prio, lent]) => {
-                    self.priority(ts, cpu, tid, prio, lent != 0, sink)?;
-                }
+                Some([_, tid, _, prio, lent]) => match (u32::try_from(tid), i16::try_from(prio)) {
+                    (Ok(tid), Ok(prio)) => self.priority(ts, cpu, tid, prio, lent != 0, sink)?,
+                    _ => return Ok(false),
+                },
                 None => return Ok(false),
             },
             b'I' => match irq(ts, cpu, fields) {
@@ -436,8 +437,8 @@ impl FreeBsd {
         &mut self,
         ts: i64,
         cpu: u16,
-        tid: i64,
-        prio: i64,
+        tid: u32,
+        prio: i16,
         lent: bool,
         sink: &mut dyn EventSink,
     ) -> Result<()> {
@@ -457,8 +458,8 @@ impl FreeBsd {
         self.settle_priority(cpu, sink)?;
         let event = Event::Priority {
             ts,
-            who: known_by_tid(tid as u32),
-            prio: prio as i16,
+            who: known_by_tid(tid),
+            prio,
             cause: if lent {
                 PriorityCause::LendPri
             } else {
@@ -618,7 +619,7 @@ fn irq(ts: i64, cpu: u16, fields: &mut Fields<'_>) -> Option<Event> {
     let id = fields.small()?;
     let dur = fields.int()?;
     Some(Event::Irq {
-        ts: ts - dur,
+        ts: ts.checked_sub(dur).filter(|_| dur >= 0)?,
         cpu,
         kind,
         id,

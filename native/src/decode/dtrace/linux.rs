@@ -103,12 +103,10 @@ impl Linux {
     ) -> Result<bool> {
         let event = match letter {
             b'S' => SwitchLine::read(fields).map(|line| self.switch(ts, cpu, &line)),
-            b'Y' => read_ints::<1>(fields).map(|[tid]| {
-                self.yielding[usize::from(cpu)] = Some(tid as u32);
-                Event::Yield {
-                    ts,
-                    tid: tid as u32,
-                }
+            b'Y' => read_ints::<1>(fields).and_then(|[tid]| {
+                let tid = u32::try_from(tid).ok()?;
+                self.yielding[usize::from(cpu)] = Some(tid);
+                Some(Event::Yield { ts, tid })
             }),
             _ => other(letter, ts, cpu, fields, sink)?,
         };
@@ -199,12 +197,14 @@ fn other(
                 })
             }
         },
-        b'M' => read_ints::<4>(fields).map(|[_, tid, from, to]| Event::Migrate {
-            ts,
-            cpu,
-            who: known_by_tid(tid as u32, None),
-            from_cpu: u16::try_from(from).ok(),
-            to_cpu: u16::try_from(to).ok(),
+        b'M' => read_ints::<4>(fields).and_then(|[_, tid, from, to]| {
+            Some(Event::Migrate {
+                ts,
+                cpu,
+                who: known_by_tid(u32::try_from(tid).ok()?, None),
+                from_cpu: u16::try_from(from).ok(),
+                to_cpu: u16::try_from(to).ok(),
+            })
         }),
         b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
             ts,
@@ -215,11 +215,13 @@ fn other(
                 ..Party::default()
             },
         }),
-        b'C' => read_ints::<5>(fields).map(|[_, tid, _, prio, _]| Event::Priority {
-            ts,
-            who: known_by_tid(tid as u32, None),
-            prio: prio as i16,
-            cause: PriorityCause::PiSetprio,
+        b'C' => read_ints::<5>(fields).and_then(|[_, tid, _, prio, _]| {
+            Some(Event::Priority {
+                ts,
+                who: known_by_tid(u32::try_from(tid).ok()?, None),
+                prio: i16::try_from(prio).ok()?,
+                cause: PriorityCause::PiSetprio,
+            })
         }),
         _ => None,
     })

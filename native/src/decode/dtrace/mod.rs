@@ -294,14 +294,16 @@ impl Source for DtraceSource {
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let ncpu = usize::from(self.info.ncpu);
-        let drops_on = |cpu: usize| {
-            self.drops
-                .iter()
-                .any(|&(at, n)| n > 0 && at.is_none_or(|c| usize::from(c) == cpu))
-        };
         let reader = match self.header.os {
             Os::FreeBsd => {
-                let dropped: Vec<bool> = (0..ncpu).map(drops_on).collect();
+                let mut dropped = vec![false; ncpu];
+                for &(cpu, _) in self.drops.iter().filter(|&&(_, count)| count > 0) {
+                    match cpu.map(usize::from) {
+                        Some(cpu) if cpu < ncpu => dropped[cpu] = true,
+                        Some(_) => {}
+                        None => dropped.fill(true),
+                    }
+                }
                 Reader::FreeBsd(FreeBsd::new(&dropped))
             }
             Os::Linux => Reader::Linux(Linux::new(ncpu, self.scan.has_yields)),

@@ -85,7 +85,9 @@ impl RunStream {
     /// Moves what is left to the front and reads more behind it.
     fn fill(&mut self, shared: &Shared) -> Result<()> {
         if self.buffer.is_empty() {
-            self.buffer = vec![0; shared.window];
+            // Where time jumps back at every line there are as many runs as lines.
+            let length = usize::try_from(self.run.end - self.run.begin).unwrap_or(usize::MAX);
+            self.buffer = vec![0; length.min(shared.window)];
         }
         self.buffer.copy_within(self.at..self.filled, 0);
         self.filled -= self.at;
@@ -179,8 +181,13 @@ impl Stream for RunStream {
 
     fn pop(&mut self, shared: &mut Shared, sink: &mut dyn EventSink) -> Result<()> {
         if !self.opened {
+            let scanned = self.head();
             self.opened = true;
             self.advance(shared)?;
+            if self.head() != scanned {
+                // Its first line is none after all: the next one has its own place.
+                return Ok(());
+            }
         }
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];

@@ -154,6 +154,8 @@ pub struct Chunks {
     at: u64,
     end: u64,
     left: u32,
+    /// What a chunk may grow to however little it is compressed.
+    room: u32,
     chunk_at: u64,
     compressed: Vec<u8>,
 }
@@ -165,6 +167,7 @@ impl Chunks {
         big_endian: bool,
         begin: u64,
         end: u64,
+        room: u32,
     ) -> Result<Self> {
         let mut chunks = Self {
             input,
@@ -174,6 +177,7 @@ impl Chunks {
             at: begin,
             end,
             left: 0,
+            room,
             chunk_at: begin,
             compressed: Vec::new(),
         };
@@ -192,6 +196,7 @@ impl Chunks {
             self.big_endian,
             self.begin,
             self.end,
+            self.room,
         )
     }
 
@@ -240,7 +245,7 @@ impl Pages for Chunks {
             }
             self.codec
                 .kind()
-                .check_size(size, compressed)
+                .check_size(size, compressed, self.room)
                 .map_err(|(found, expected)| self.input.wrong(self.chunk_at, found, expected))?;
             self.compressed.resize(compressed as usize, 0);
             self.input

@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// gap are those of a CPU that stopped its clock when idle.
 const SAME_TICK: f64 = 1.2;
 
+/// Cycles per second of any counter.
+const CYCLES: std::ops::RangeInclusive<f64> = 1e3..=1e11;
+
 /// Nanoseconds per unit of time, as a fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
@@ -25,7 +28,7 @@ impl Scale {
     pub fn find(numbered: bool, ticks: &[Tick], options: &Options, name: &str) -> Result<Self> {
         if let Some(text) = options.get("tsc_hz") {
             return match text.parse::<f64>() {
-                Ok(hz) if (1e3..=1e11).contains(&hz) => Ok(Self {
+                Ok(hz) if CYCLES.contains(&hz) => Ok(Self {
                     hz,
                     source: "given",
                 }),
@@ -91,7 +94,8 @@ fn fit(ticks: &[Tick]) -> Option<f64> {
         .into_iter()
         .filter(|gap| *gap > one_tick / SAME_TICK && *gap < one_tick * SAME_TICK)
         .collect();
-    Some(single[single.len() / 2])
+    let hz = single.get(single.len() / 2).copied()?;
+    CYCLES.contains(&hz).then_some(hz)
 }
 
 #[cfg(test)]
@@ -107,6 +111,14 @@ mod tests {
         ticks.extend((0..5).map(|n| (1, n * step * 7, 127)));
         let hz = fit(&ticks).unwrap();
         assert!((hz / 2_394_454_000.0 - 1.0).abs() < 0.001, "{hz}");
+    }
+
+    #[test]
+    fn ticks_that_no_clock_makes_fit_no_frequency() {
+        for (step, hz) in [(1, 0), (1, 1), (u64::MAX / 8, u32::MAX)] {
+            let ticks: Vec<Tick> = (0..8).map(|n| (0, n * step, hz)).collect();
+            assert_eq!(fit(&ticks), None);
+        }
     }
 
     #[test]

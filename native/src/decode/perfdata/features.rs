@@ -62,6 +62,9 @@ pub struct Features {
     pub clock: Option<ClockPair>,
 }
 
+/// The kernel's names of events and their systems are far shorter.
+const LONGEST_NAME: usize = 256;
+
 impl Features {
     pub fn wanted(bit: u32) -> bool {
         matches!(
@@ -195,7 +198,9 @@ fn tracing_data(block: &[u8]) -> Option<Vec<FormatText>> {
         block.take(len)?;
     }
     for _ in 0..block.u32()? {
-        let system = String::from_utf8_lossy(block.c_str()?).into_owned();
+        // Each format keeps a copy of it.
+        let system = block.c_str().filter(|name| name.len() <= LONGEST_NAME)?;
+        let system = String::from_utf8_lossy(system).into_owned();
         for _ in 0..block.u32()? {
             let len = block.len64()?;
             formats.push(FormatText {

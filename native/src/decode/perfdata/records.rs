@@ -11,6 +11,7 @@ use super::header::{
     read_at,
 };
 use crate::error::Result;
+use crate::reconstruct::facts::FAR;
 
 pub const LOST: u32 = 2;
 pub const COMM: u32 = 3;
@@ -28,6 +29,9 @@ pub const COMPRESSED2: u32 = 83;
 
 /// Set in a COMM record whose name came with an exec.
 pub const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// Sums of times up to it cannot overflow.
+pub const LATEST: u64 = FAR.cast_unsigned();
 
 /// Walks the records of a byte range, reading `window` bytes at a time.
 pub struct RecordReader {
@@ -233,9 +237,10 @@ impl Layout {
         self.sample_type & SAMPLE_RAW != 0
     }
 
+    /// None, too, where it is no time (146 years and more): damage.
     #[inline]
     pub fn time(&self, record: Record<'_>) -> Option<u64> {
-        u64_at(record.0, self.time_at?)
+        u64_at(record.0, self.time_at?).filter(|&ts| ts <= LATEST)
     }
 
     #[inline]
@@ -302,6 +307,9 @@ impl Layout {
         let time = cpu + has(SAMPLE_STREAM_ID) + has(SAMPLE_ID) + has(SAMPLE_TIME);
         self.time_at?;
         let time = u64_at(record.0, record.0.len().checked_sub(time)?)?;
+        if time > LATEST {
+            return None;
+        }
         let cpu = if has(SAMPLE_CPU) > 0 {
             Some(u32_at(record.0, record.0.len().checked_sub(cpu)?)?)
         } else {

@@ -214,6 +214,9 @@ struct State {
     threads: Vec<KnownThread>,
     /// Threads forked before the first sample seen so far.
     early: Vec<(u64, KnownThread)>,
+    /// The latest name of each of `threads`, and of each of `early`.
+    names: FxHashMap<u32, Comm>,
+    early_names: FxHashMap<u32, Comm>,
     first_sample: u64,
     counts: Vec<Vec<u64>>,
     unknown_ids: u64,
@@ -233,6 +236,8 @@ impl State {
             lost_samples: Vec::new(),
             threads: Vec::new(),
             early: Vec::new(),
+            names: FxHashMap::default(),
+            early_names: FxHashMap::default(),
             first_sample: u64::MAX,
             counts,
             unknown_ids: 0,
@@ -321,10 +326,12 @@ impl State {
     fn known_thread(&mut self, record: Record<'_>) {
         let mut body = record.body();
         if let (Some(pid), Some(tid)) = (body.u32(), body.u32()) {
+            let comm = Comm::new(body.0);
+            self.names.insert(tid, comm);
             self.threads.push(KnownThread {
                 tid,
                 pid: Some(pid),
-                comm: Comm::new(body.0),
+                comm,
                 ..KnownThread::default()
             });
         }
@@ -339,13 +346,10 @@ impl State {
             return;
         };
         if ts < self.first_sample {
-            let parent = self
-                .threads
-                .iter()
-                .chain(self.early.iter().map(|(_, t)| t))
-                .rev()
-                .find(|t| t.tid == ptid);
-            let comm = parent.map(|parent| parent.comm).unwrap_or_default();
+            let parent = self.early_names.get(&ptid);
+            let comm = parent.or_else(|| self.names.get(&ptid));
+            let comm = comm.copied().unwrap_or_default();
+            self.early_names.insert(tid, comm);
             self.early.push((
                 ts,
                 KnownThread {

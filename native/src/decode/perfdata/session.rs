@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::bytes::u64_at;
 use super::features::Features;
 use super::header::{Attr, TYPE_TRACEPOINT};
-use super::records::{COMM, EXIT, FORK, LOST, Layout, Record, SAMPLE};
+use super::records::{COMM, EXIT, FORK, LATEST, LOST, Layout, Record, SAMPLE};
 use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::records::{Action, Plan};
 use crate::error::{Error, Result};
@@ -233,9 +233,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of a record that is no sample; time 0 is none.
+    /// Of a record that is no sample; time 0 is none, and so is one beyond all clocks.
     fn of_other(ts: u64) -> Option<Self> {
-        (ts > 0).then_some(Self {
+        (1..=LATEST).contains(&ts).then_some(Self {
             ts,
             rank: 3,
             event: 0,

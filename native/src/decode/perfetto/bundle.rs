@@ -5,6 +5,7 @@ use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge;
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
+use crate::reconstruct::facts::FAR;
 
 /// `common_flags`: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
@@ -381,10 +382,14 @@ impl<'a> Small<'a> {
 }
 
 impl Decoder<'_> {
-    fn ts(&mut self, raw: u64) -> i64 {
-        let ts = raw.cast_signed().saturating_add(self.ts_offset);
+    /// None where it is no time: damage.
+    fn ts(&mut self, raw: u64) -> Option<i64> {
+        let ts = i64::try_from(raw).ok()?.checked_add(self.ts_offset)?;
+        if !(-FAR..=FAR).contains(&ts) {
+            return None;
+        }
         self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
-        ts
+        Some(ts)
     }
 
     fn event(&mut self, bytes: &[u8]) {
@@ -403,7 +408,10 @@ impl Decoder<'_> {
             self.state.malformed += 1;
             return;
         };
-        let ts = self.ts(ts);
+        let Some(ts) = self.ts(ts) else {
+            self.state.malformed += 1;
+            return;
+        };
         let tid = tid.and_then(|tid| u32::try_from(tid).ok());
         let generic;
         let (kind, message) = if kind == GENERIC {
@@ -632,9 +640,11 @@ impl Decoder<'_> {
                 (Some(switch), Some(wake)) => wake < switch,
             };
             if wake_first {
-                let ts = self.ts(next_wake.unwrap_or(0));
-                let (Some(woken), Some(name)) = (wake_tid.next(), wake_comm.next().and_then(name))
-                else {
+                let (Some(ts), Some(woken), Some(name)) = (
+                    next_wake.and_then(|raw| self.ts(raw)),
+                    wake_tid.next(),
+                    wake_comm.next().and_then(name),
+                ) else {
                     self.state.malformed += 1;
                     break;
                 };
@@ -661,8 +671,8 @@ impl Decoder<'_> {
                 });
                 next_wake = step(wake_ts, &mut wake_at);
             } else {
-                let ts = self.ts(next_switch.unwrap_or(0));
-                let (Some(bits), Some(next), Some(name)) = (
+                let (Some(ts), Some(bits), Some(next), Some(name)) = (
+                    next_switch.and_then(|raw| self.ts(raw)),
                     switch_state.next(),
                     switch_tid.next(),
                     switch_comm.next().and_then(name),

@@ -36,17 +36,23 @@ impl Kind {
         }
     }
 
-    /// Refuses sizes that only a damaged file states: (found, expected).
+    /// Refuses sizes that only a damaged file states: (found, expected). What is more
+    /// than `room` must be worth it: a few bytes must not claim much memory.
     pub fn check_size(
         self,
         size: u32,
         compressed: u32,
+        room: u32,
     ) -> std::result::Result<(), (String, String)> {
         let bound = size.saturating_add(size / 2).saturating_add(1 << 16);
-        if size > MAX_SIZE || compressed > bound {
+        let most = compressed
+            .saturating_mul(MOST_TIMES)
+            .max(room)
+            .min(MAX_SIZE);
+        if size > most || compressed > bound {
             return Err((
                 format!("{compressed} compressed bytes for {size}"),
-                format!("at most {MAX_SIZE} bytes, and not more when compressed"),
+                format!("at most {most} bytes, and not more when compressed"),
             ));
         }
         Ok(())
@@ -81,6 +87,10 @@ pub enum Codec {
 /// No section or chunk of a real file comes near: kallsyms is 6 MB, the event
 /// formats are 2 MB, a chunk is 10 pages.
 const MAX_SIZE: u32 = 64 << 20;
+/// Sections and chunks above the room they have in any case may grow so far.
+const MOST_TIMES: u32 = 10;
+/// Room of a section: nearly three times the longest, kallsyms.
+pub const SECTION_ROOM: u32 = 16 << 20;
 
 impl Codec {
     pub fn new(kind: Kind) -> Result<Self> {
@@ -173,8 +183,11 @@ mod tests {
                     .decompress(&packed[..packed.len() / 2], bytes.len(), &mut Vec::new())
                     .is_err()
             );
-            assert!(kind.check_size(u32::MAX, 5).is_err());
-            assert!(kind.check_size(5, u32::MAX).is_err());
+            assert!(kind.check_size(u32::MAX, 5, u32::MAX).is_err());
+            assert!(kind.check_size(5, u32::MAX, 100).is_err());
+            assert!(kind.check_size(100, 5, 100).is_ok());
+            assert!(kind.check_size(101, 5, 100).is_err());
+            assert!(kind.check_size(101, 11, 100).is_ok());
         }
     }
 }

@@ -73,6 +73,8 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let scale = scale(&input, facts, buffer, options)?;
     let mut cpus = Vec::new();
     let mut warnings = Vec::new();
+    check_apart(&input, buffer)?;
+    let room = chunk_room(input.len(), buffer.cpus.len());
     for &(cpu, begin, size) in &buffer.cpus {
         let Ok(cpu) = u16::try_from(cpu) else {
             continue;
@@ -103,6 +105,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
                 header.big_endian,
                 begin,
                 end,
+                room,
             )?)
         } else {
             Box::new(Plain::new(Arc::clone(&input), begin, end))
@@ -153,6 +156,40 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     };
     trace.sample_wakes()?;
     Ok(trace.into_source())
+}
+
+/// Memory that the chunks of all CPUs may take together, however large the file is.
+const CHUNKS: u64 = 128 << 20;
+
+/// What one CPU's chunk may grow to, however little it is compressed: the chunks of all
+/// CPUs are in memory at a time.
+fn chunk_room(bytes: u64, cpus: usize) -> u32 {
+    let room = bytes.saturating_mul(8).saturating_add(CHUNKS) / cpus.max(1) as u64;
+    u32::try_from(room).unwrap_or(u32::MAX)
+}
+
+/// Refuses a file whose CPUs share bytes: it would be read as often as there are CPUs.
+fn check_apart(input: &Input, buffer: &Buffer) -> Result<()> {
+    let mut places: Vec<(u64, u64)> = buffer
+        .cpus
+        .iter()
+        .filter(|&&(.., size)| size > 0)
+        .map(|&(_, begin, size)| (begin, size))
+        .collect();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        let [(begin, size), (next, _)] = *pair else {
+            continue;
+        };
+        if begin.saturating_add(size) > next {
+            return Err(input.wrong(
+                next,
+                "the data of one CPU lie within those of another",
+                "the data of each CPU in a place of their own",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The instance asked for, or the only one that holds events.

@@ -2,7 +2,7 @@
 
 use crate::decode::input::Input;
 use crate::decode::tracedat::Contents;
-use crate::decode::tracedat::compression::Codec;
+use crate::decode::tracedat::compression::{Codec, SECTION_ROOM};
 use crate::decode::tracedat::cursor::{Cursor, MAX_BLOCK};
 use crate::decode::tracedat::header::{self, Header};
 use crate::decode::tracedat::options::{Facts, id};
@@ -132,7 +132,7 @@ fn open_section<'a>(input: &'a Input, header: &Header, at: u64, want: u16) -> Re
     let size = cursor.u32("a section's size once decompressed")?;
     header
         .compression
-        .check_size(size, compressed)
+        .check_size(size, compressed, SECTION_ROOM)
         .map_err(|(found, expected)| input.wrong(at, found, expected))?;
     let bytes = cursor.block(u64::from(compressed), "a compressed section")?;
     let mut out = Vec::new();
