@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Tunables that make our policy the machine of the cases."""
 
-WITHOUT_CHANCE: dict[str, dict[str, Any]] = {"ule-14": {}, "4bsd": {}}
+WITHOUT_CHANCE: dict[str, dict[str, Any]] = {"ule-14": {"random": False}, "4bsd": {}}
 """Added to them where the kernel ran with chance taken out."""
 
 RT_PRIO = 52
