@@ -193,6 +193,7 @@ impl<'a> Engine<'a> {
             cpu_events: SlotHeap::with_slots(4 * ncpu),
             pending: std::collections::VecDeque::with_capacity(ncpu),
             here: None,
+            sent: None,
             n_migrations: 0,
             fault: None,
         };
@@ -289,6 +290,9 @@ impl<'a> Engine<'a> {
                 self.thread_event(slot);
             } else {
                 self.cpu_event(slot);
+            }
+            if let Some(c) = self.world.here {
+                self.finish_here(c);
             }
             self.settle_pending();
             self.world.here = None;
@@ -491,7 +495,33 @@ impl<'a> Engine<'a> {
                 }
                 self.world.here = Some(c);
                 self.choose_again(c, why);
+                self.finish_here(c);
             }
+        }
+    }
+
+    /// For policies that want it: all that `c` does at this instant and takes no time.
+    fn finish_here(&mut self, c: Cpu) {
+        if !self.policy.steps_before_ipis() {
+            return;
+        }
+        while self.standstill <= self.standstill_limit && self.world.fault.is_none() {
+            self.standstill += 1;
+            let cpu = &self.world.cpus[c as usize];
+            if let Some(why) = cpu.resched {
+                if !self.world.pending.contains(&c) {
+                    // It has yet to arrive.
+                    return;
+                }
+                self.choose_again(c, why);
+                continue;
+            }
+            let Some(t) = cpu.curr else { return };
+            let th = &self.world.threads[t as usize];
+            if th.work > 0 || th.owed > 0 {
+                return;
+            }
+            self.advance(c);
         }
     }
 

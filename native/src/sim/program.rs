@@ -113,14 +113,18 @@ impl Engine<'_> {
                         self.block(c, t, false);
                         return;
                     }
-                    if self.signal(c, t, to, pair, sync) && cost > 0 {
-                        self.burst(t, cost);
-                        break;
+                    if self.signal(c, t, to, pair, sync) {
+                        self.policy.back_from_kernel(&mut self.world, t);
+                        if cost > 0 {
+                            self.burst(t, cost);
+                            break;
+                        }
                     }
                 }
                 Step::Fork(child) => {
                     if self.world.threads[child as usize].state == State::Unborn {
                         self.start(child, Some(t), c);
+                        self.policy.back_from_kernel(&mut self.world, t);
                     } else {
                         self.fail_fork(t, child);
                         return;
@@ -137,12 +141,14 @@ impl Engine<'_> {
                     rt_prio,
                 } => {
                     self.set_priority(if of == SELF { t } else { of }, class, nice, rt_prio);
+                    self.policy.back_from_kernel(&mut self.world, t);
                 }
                 Step::SetAffinity { of, mask } => {
                     self.set_affinity(if of == SELF { t } else { of }, mask);
                     if self.world.cpus[c as usize].curr != Some(t) {
                         return;
                     }
+                    self.policy.back_from_kernel(&mut self.world, t);
                 }
                 Step::Repeat { to, times, counter } => {
                     let number = self.counter_base[t as usize] as usize + counter as usize;

@@ -218,9 +218,26 @@ impl Levels {
         Some((level, self.lists[level].front()?))
     }
 
+    /// The threads of `level` and worse ones, in that order, each list front to back.
+    pub fn iter_from<'a>(
+        &'a self,
+        links: &'a Links,
+        level: usize,
+    ) -> impl Iterator<Item = Tid> + 'a {
+        self.iter_at(links, self.first_from(level)).map(|(_, t)| t)
+    }
+
     /// All threads, best level first, each list front to back.
     pub fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = (usize, Tid)> + 'a {
-        let mut level = self.best();
+        self.iter_at(links, self.best())
+    }
+
+    fn iter_at<'a>(
+        &'a self,
+        links: &'a Links,
+        begin: Option<usize>,
+    ) -> impl Iterator<Item = (usize, Tid)> + 'a {
+        let mut level = begin;
         std::iter::from_fn(move || {
             let at = level?;
             level = self.first_from(at + 1);

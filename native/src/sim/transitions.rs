@@ -207,13 +207,22 @@ impl Engine<'_> {
         };
         self.policy.put_prev(&mut self.world, c, t, left);
         self.off_cpu(c, t);
-        self.world.count_queued(c);
+        let to = self.world.sent.take().map_or(c, |(_, to)| to);
+        self.world.threads[t as usize].cpu = to;
+        self.world.count_queued(to);
         let left_as = if yielded {
             LeftAs::Yielded
         } else {
             LeftAs::Preempted
         };
         self.dispatch(c, Some(t), left_as);
+        if to != c && self.world.threads[t as usize].cpu == to {
+            // It left its CPU before it is seen in another's queue.
+            self.world.note_migration(t, c, to);
+            if self.world.cpus[to as usize].curr.is_none() {
+                self.world.resched(to, Why::Preempted);
+            }
+        }
     }
 
     /// `c` runs nothing: take the policy's next thread.
@@ -346,6 +355,18 @@ impl Engine<'_> {
             sync: false,
         };
         match state {
+            State::Queued | State::Running
+                if self.policy.moves_by_itself() && (stays || state == State::Running) =>
+            {
+                self.world.threads[of as usize].mask = mask;
+                self.policy.affinity_changed(&mut self.world, of);
+                let costs = &self.world.machine.costs;
+                let late = costs.ipi_ns > 0 || costs.preempt_ns > 0;
+                if late && self.world.needs_resched(at) {
+                    // Nobody runs outside its mask, not even until an IPI arrives.
+                    self.choose_again(at, Why::Preempted);
+                }
+            }
             State::Queued => {
                 // Out and in again: queues may be kept by mask.
                 self.policy.dequeue(&mut self.world, at, of);

@@ -128,6 +128,8 @@ pub struct World {
     pub(super) pending: std::collections::VecDeque<Cpu>,
     /// The CPU whose event is being handled; requests to others take an IPI.
     pub(super) here: Option<Cpu>,
+    /// The thread that `put_prev` queued on another CPU, and which.
+    pub(super) sent: Option<(Tid, Cpu)>,
     pub(super) n_migrations: u64,
     pub(super) fault: Option<Error>,
 }
@@ -293,6 +295,16 @@ impl World {
         self.cpu_events.disarm(slot);
     }
 
+    /// The CPU whose event is being handled; none for a timer of the policy.
+    pub fn here(&self) -> Option<Cpu> {
+        self.here
+    }
+
+    /// In `put_prev` of a thread that stays queued: it is now in `to`'s queue.
+    pub fn send(&mut self, t: Tid, to: Cpu) {
+        self.sent = Some((t, to));
+    }
+
     /// Tell that the policy moved the queued thread `t` to `to`'s queue: counts
     /// and the output follow. If `to` is idle it is asked to choose.
     pub fn migrate(&mut self, t: Tid, to: Cpu) {
@@ -333,6 +345,7 @@ impl World {
             cpu_events: SlotHeap::default(),
             pending: std::collections::VecDeque::new(),
             here: None,
+            sent: None,
             n_migrations: 0,
             fault: None,
         }

@@ -2,23 +2,30 @@
 
 use crate::model::event::SchedClass;
 
-/// First __FreeBSD_version that this reader takes for the renumbered bands
-/// (one run queue level per priority; sys/sys/priority.h).
-const RENUMBERED: u32 = 1_500_000;
+/// Where the real-time, kernel and timeshare bands begin, by the first
+/// __FreeBSD_version that has them so (sys/sys/priority.h). The timeshare band ends at
+/// 223 in all of them.
+const BANDS: [(u32, (i16, i16, i16)); 3] = [
+    // One run queue level per priority.
+    (1_500_000, (8, 40, 56)),
+    // Fewer interrupt priorities.
+    (1_400_000, (16, 48, 88)),
+    (0, (48, 80, 120)),
+];
 
 /// The class a priority belongs to. `release` is kern.osreldate; without it
 /// only the idle band is certain.
 pub fn class(prio: i16, release: Option<u32>) -> Option<SchedClass> {
-    let (interrupt, realtime, kernel) = match release {
-        Some(release) if release >= RENUMBERED => (8, 40, 56),
-        Some(_) => (48, 80, 120),
-        None => return (prio >= 224).then_some(SchedClass::Idle),
+    let Some(release) = release else {
+        return (prio >= 224).then_some(SchedClass::Idle);
     };
+    let found = BANDS.iter().find(|(first, _)| release >= *first);
+    let (realtime, kernel, timeshare) = found?.1;
     Some(match prio {
-        _ if prio < interrupt => SchedClass::Interrupt,
-        _ if prio < realtime => SchedClass::Realtime,
+        _ if prio < realtime => SchedClass::Interrupt,
+        _ if prio < kernel => SchedClass::Realtime,
         // A user thread that slept in the kernel shows a kernel priority, too.
-        _ if prio < kernel => SchedClass::Unknown,
+        _ if prio < timeshare => SchedClass::Unknown,
         ..224 => SchedClass::Timeshare,
         _ => SchedClass::Idle,
     })
@@ -28,30 +35,25 @@ pub fn class(prio: i16, release: Option<u32>) -> Option<SchedClass> {
 mod tests {
     use super::*;
 
+    /// First priorities of the real-time, kernel, timeshare and idle bands.
     #[test]
     fn bands_by_release() {
-        let old = |prio| class(prio, Some(1_402_000));
-        let new = |prio| class(prio, Some(1_600_001));
-        assert_eq!(
-            (old(0), new(7)),
-            (Some(SchedClass::Interrupt), Some(SchedClass::Interrupt))
-        );
-        assert_eq!(
-            (old(48), new(8)),
-            (Some(SchedClass::Realtime), Some(SchedClass::Realtime))
-        );
-        assert_eq!(
-            (old(80), new(80)),
-            (Some(SchedClass::Unknown), Some(SchedClass::Timeshare))
-        );
-        assert_eq!(
-            (old(120), new(223)),
-            (Some(SchedClass::Timeshare), Some(SchedClass::Timeshare))
-        );
-        assert_eq!(
-            (old(224), class(255, None)),
-            (Some(SchedClass::Idle), Some(SchedClass::Idle))
-        );
+        let begins = |release: u32| {
+            let of = |prio: i16| class(prio, Some(release));
+            assert_eq!(of(0), Some(SchedClass::Interrupt));
+            let first = |class| (0..=255).find(|prio| of(*prio) == Some(class));
+            [
+                SchedClass::Realtime,
+                SchedClass::Unknown,
+                SchedClass::Timeshare,
+                SchedClass::Idle,
+            ]
+            .map(|class| first(class).unwrap())
+        };
+        assert_eq!(begins(1_302_001), [48, 80, 120, 224]);
+        assert_eq!(begins(1_402_000), [16, 48, 88, 224]);
+        assert_eq!(begins(1_600_001), [8, 40, 56, 224]);
+        assert_eq!(class(255, None), Some(SchedClass::Idle));
         assert_eq!(class(100, None), None);
     }
 }

@@ -80,6 +80,7 @@ struct KtrSource {
     base: u64,
     info: SourceInfo,
     strange: u64,
+    release_known: bool,
 }
 
 pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
@@ -164,7 +165,10 @@ impl Reader {
             }
             ("thread", Fact::State(state)) => self.state(&line, state),
             ("thread", Fact::Point("statclock")) => {
-                if let Some(hz) = line.number("stathz") {
+                let idle = ThreadId::read(line.id, !self.numbered).is_none_or(|id| id.idle);
+                if let Some(hz) = line.number("stathz")
+                    && !idle
+                {
                     self.ticks.push((line.cpu, line.time, hz));
                 }
                 return;
@@ -282,6 +286,7 @@ impl Reader {
             base,
             info,
             strange: self.strange,
+            release_known: self.release.is_some(),
         }
     }
 }
@@ -417,6 +422,12 @@ impl Source for KtrSource {
             }
         }
         let mut end = SourceEnd::default();
+        end.warnings.extend(self.scale.doubt.map(String::from));
+        if !self.release_known {
+            end.warnings.push(
+                "the release is not known, so that only idle threads have a class: give the option osreldate with the number that `sysctl -n kern.osreldate` prints on the traced host".into(),
+            );
+        }
         if self.strange > 0 {
             end.warnings.push(format!(
                 "{} KTRGRAPH lines are not of a known kind",

@@ -4,9 +4,18 @@
 use crate::decode::Options;
 use crate::error::{Error, Result};
 
-/// `statclock` points of one CPU further apart than this share of the shortest
-/// gap are those of a CPU that stopped its clock when idle.
-const SAME_TICK: f64 = 1.2;
+/// Fewer gaps between ticks than this can be told by chance from a clock twice as slow.
+const FEW: usize = 12;
+
+/// Ticks that an interrupt may skip between two of the same CPU.
+const MOST_SKIPPED: u32 = 1000;
+
+/// How far a gap may be from a whole number of ticks, in ticks, and how many gaps may be
+/// further off: their tick was delayed by another interrupt.
+const TOLERANCE: f64 = 0.1;
+const OUTLIERS: f64 = 0.1;
+/// How far off half of them may be.
+const TYPICAL: f64 = 0.03;
 
 /// Cycles per second of any counter.
 const CYCLES: std::ops::RangeInclusive<f64> = 1e3..=1e11;
@@ -17,9 +26,14 @@ pub struct Scale {
     hz: f64,
     /// How the frequency became known, for trace.json.
     pub source: &'static str,
+    /// What to doubt about it.
+    pub doubt: Option<&'static str>,
 }
 
-/// A statclock point: CPU, time, stathz.
+/// A statclock point of a thread that is not the idle thread: CPU, time, stathz.
+///
+/// An idle CPU's clock stands still, and what it prints when it is woken is off the grid
+/// of ticks (`cpu_activeclock` in kern_clocksource.c).
 pub type Tick = (u16, u64, u32);
 
 impl Scale {
@@ -31,6 +45,7 @@ impl Scale {
                 Ok(hz) if CYCLES.contains(&hz) => Ok(Self {
                     hz,
                     source: "given",
+                    doubt: None,
                 }),
                 _ => Err(Error::usage(
                     format!("tsc_hz is {text:?}"),
@@ -39,24 +54,23 @@ impl Scale {
                 )),
             };
         }
+        let known = |hz, source, doubt| Ok(Self { hz, source, doubt });
         if !numbered {
-            return Ok(Self {
-                hz: 1e9,
-                source: "nanoseconds",
-            });
+            return known(1e9, "nanoseconds", None);
         }
-        match fit(ticks) {
+        let gaps = gaps(ticks);
+        match fit(&gaps) {
             // schedgraph.d's lines, numbered by make_ktr.sh.
-            Some(hz) if (hz / 1e9 - 1.0).abs() < 0.02 => Ok(Self {
-                hz: 1e9,
-                source: "nanoseconds",
-            }),
-            Some(hz) => Ok(Self {
-                hz,
-                source: "statclock",
-            }),
+            Some(hz) if (hz / 1e9 - 1.0).abs() < 0.02 => known(1e9, "nanoseconds", None),
+            Some(hz) => {
+                let few = gaps.len() < FEW;
+                known(hz, "statclock", few.then_some(DOUBT))
+            }
             None => Err(Error::format(
-                format!("{name} is stamped in cycles, and has no statclock points to fit"),
+                format!(
+                    "{name} is stamped in cycles, and its {} statclock points of running threads are too few or too irregular to fit",
+                    ticks.len()
+                ),
                 "a frequency",
                 "give the option tsc_hz with the number that `sysctl -n machdep.tsc_freq` prints on the traced host",
             )),
@@ -73,29 +87,56 @@ impl Scale {
     }
 }
 
-/// The median distance of neighbouring ticks, times stathz. Each CPU has its
-/// own clock interrupt; idle CPUs skip some.
-fn fit(ticks: &[Tick]) -> Option<f64> {
+const DOUBT: &str = "the frequency of the time stamps is fitted to few statclock points of running threads and may be wrong by a factor: give the option tsc_hz with the number that `sysctl -n machdep.tsc_freq` prints on the traced host";
+
+/// Times between neighbouring ticks of a CPU, in cycles times stathz, shortest first.
+fn gaps(ticks: &[Tick]) -> Vec<f64> {
     let mut by_cpu: Vec<Tick> = ticks.to_vec();
     by_cpu.sort_unstable();
-    let mut frequencies: Vec<f64> = by_cpu
+    let mut gaps: Vec<f64> = by_cpu
         .windows(2)
         .filter(|pair| pair[0].0 == pair[1].0 && pair[1].1 > pair[0].1 && pair[0].2 == pair[1].2)
         .map(|pair| (pair[1].1 - pair[0].1) as f64 * f64::from(pair[0].2))
         .collect();
-    if frequencies.len() < 3 {
+    gaps.sort_by(f64::total_cmp);
+    gaps
+}
+
+/// The frequency of which every gap is a whole multiple: the highest such, for any part
+/// of it would do, too. CPUs where threads come and go skip many ticks, so not even the
+/// shortest gap need be one.
+fn fit(gaps: &[f64]) -> Option<f64> {
+    if gaps.len() < 3 {
         return None;
     }
-    frequencies.sort_by(f64::total_cmp);
-    // A tick delayed by another interrupt makes one gap short, the next long:
-    // the lower quartile stands for one tick.
-    let one_tick = frequencies[frequencies.len() / 4];
-    let single: Vec<f64> = frequencies
-        .into_iter()
-        .filter(|gap| *gap > one_tick / SAME_TICK && *gap < one_tick * SAME_TICK)
-        .collect();
-    let hz = single.get(single.len() / 2).copied()?;
+    // A tick that was delayed makes one gap short: the base is not the very shortest.
+    let base = gaps[gaps.len() / 20];
+    let hz = (1..=MOST_SKIPPED).find_map(|n| whole_multiples(gaps, base / f64::from(n)))?;
     CYCLES.contains(&hz).then_some(hz)
+}
+
+/// The frequency near `first` that divides the gaps, if one does. What the short gaps tell
+/// is exact enough to count the ticks in the longer ones.
+fn whole_multiples(gaps: &[f64], first: f64) -> Option<f64> {
+    let allowed = (gaps.len() as f64 * OUTLIERS) as usize;
+    let (mut time, mut ticks, mut outliers) = (0.0, 0.0, 0);
+    let mut off = Vec::with_capacity(gaps.len());
+    for gap in gaps {
+        let hz = if ticks > 0.0 { time / ticks } else { first };
+        let n = (gap / hz).round();
+        off.push((gap / hz - n).abs());
+        if n < 1.0 || (gap / hz - n).abs() > TOLERANCE {
+            outliers += 1;
+            if outliers > allowed {
+                return None;
+            }
+            continue;
+        }
+        time += gap;
+        ticks += n;
+    }
+    off.sort_by(f64::total_cmp);
+    (off[off.len() / 2] <= TYPICAL && ticks > 0.0).then(|| time / ticks)
 }
 
 #[cfg(test)]
@@ -103,14 +144,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fit_ignores_the_ticks_that_idle_cpus_skip() {
+    fn gaps_of_many_ticks_are_counted() {
         let step = 2_394_454_000u64 / 127;
+        // CPU 0 ticks at every step, a little late now and then, CPU 1 at every seventh.
         let mut ticks: Vec<Tick> = (0..20)
             .map(|n| (0, n * step + (n % 3) * 900, 127))
             .collect();
         ticks.extend((0..5).map(|n| (1, n * step * 7, 127)));
-        let hz = fit(&ticks).unwrap();
+        let hz = fit(&gaps(&ticks)).unwrap();
         assert!((hz / 2_394_454_000.0 - 1.0).abs() < 0.001, "{hz}");
+        // No two neighbouring ticks at all: 2, 3, 5, ... steps apart.
+        let mut at = 0;
+        let sparse: Vec<Tick> = [0u64, 9, 2, 14, 3, 25, 8, 3, 7, 40, 11, 6, 21, 2, 5]
+            .iter()
+            .map(|skip| {
+                at += skip;
+                (0, at * step + at % 4 * 1000, 127)
+            })
+            .collect();
+        let hz = fit(&gaps(&sparse)).unwrap();
+        assert!((hz / 2_394_454_000.0 - 1.0).abs() < 0.001, "{hz}");
+    }
+
+    #[test]
+    fn few_ticks_are_doubted() {
+        let step = 2_394_454_000u64 / 127;
+        let scale = |n: u64| {
+            let ticks: Vec<Tick> = (0..n).map(|i| (0, i * 2 * step, 127)).collect();
+            Scale::find(true, &ticks, &Options::default(), "x").unwrap()
+        };
+        assert!(scale(6).doubt.is_some_and(|text| text.contains("tsc_hz")));
+        assert_eq!(scale(30).doubt, None);
     }
 
     #[test]

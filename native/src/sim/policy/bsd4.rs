@@ -1,25 +1,31 @@
 //! 4BSD: FreeBSD's traditional scheduler, one queue and decaying CPU usage.
 //!
-//! Models sched_4bsd.c of FreeBSD 14 (bodies read). One machine-wide queue of 64
-//! lists, 4 priorities in each; beside it a queue per CPU for threads that may
-//! not run everywhere. A thread's priority worsens with `estcpu`, which counts
-//! the statistics clock ticks it was charged and decays once a second at a rate
-//! set by the load average. Nothing balances: any CPU takes the head.
+//! Models sched_4bsd.c of FreeBSD 14, held run for run against what that file does
+//! (`fixtures/freebsd-schedulers.md`). One machine-wide queue of 64 lists, 4
+//! priorities in each; beside it a queue per CPU for threads that may not run
+//! everywhere. A thread's priority worsens with `estcpu`, which counts the statistics
+//! clock ticks it was charged and decays once a second at a rate set by the load
+//! average. Nothing balances: any CPU takes the head.
 //!
 //! Accounting is by sampling, as in the original: a thread that always sleeps
-//! before the tick is never charged. A better thread that wakes preempts the CPU
-//! where it is woken, or finds an idle one; other busy CPUs are not looked at,
-//! so it may wait while a worse one runs elsewhere.
+//! before the tick is never charged. A thread that wakes calls all idle CPUs, or
+//! else is compared with the one that runs where it is woken, which then leaves at
+//! its return to user mode, which is at once here: it goes to the tail of its list
+//! (to the head only if it is of the idle class). Other busy CPUs are not looked at,
+//! so a better thread may wait while a worse one runs elsewhere.
 //!
-//! Left out: interrupt threads, priority lending, the boundary between kernel
-//! and user mode (preemption takes effect at once), runq_fuzz.
+//! The user priority follows `estcpu` and nice. The active one is that of the sleep
+//! from wakeup to the return to user mode.
+//!
+//! Left out: interrupt threads, priority lending, runq_fuzz.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
+use super::freebsd_ast::Asked;
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, kick_idle};
+use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 
 pub const SPEC: Spec = Spec {
     family: "4bsd",
@@ -60,6 +66,13 @@ pub const SPEC: Spec = Spec {
             "priority",
             (80.0, 223.0),
             "best timeshare priority: 88 in 14, 120 in 9 to 13, 160 in 5 to 8; the worst is 223",
+        ),
+        int(
+            "min_realtime",
+            "16",
+            "priority",
+            (0.0, 150.0),
+            "best real-time priority, of 32: 16 in 14, 48 in 9 to 13, 128 in 5 to 8",
         ),
         switch(
             "kernel_sleep_prio",
@@ -106,10 +119,12 @@ const LISTS: usize = 64;
 /// Priorities per list.
 const RQ_PPQ: i64 = 4;
 const MAX_TIMESHARE: i64 = 223;
-/// Where a thread woken in the kernel is queued: below real time, above users.
-const KERNEL_PRIO: i64 = 84;
+/// Where a thread woken in the kernel is queued, below the best timeshare priority:
+/// PWAIT of FreeBSD 9 to 14. Of 5 to 8, whose kernel priorities are better than real
+/// time, it is one number.
+const SLEEP_ABOVE: i64 = 12;
+const OLD_SLEEP: i64 = 96;
 const IDLE_CLASS: i64 = 240;
-const MIN_REALTIME: i64 = 48;
 /// Fixed-point one of the load average and the decay.
 const FSCALE: i64 = 2048;
 const SECOND: i64 = 1_000_000_000;
@@ -122,13 +137,19 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     let or = |given: i64, auto: i64| if given == 0 { auto } else { given };
     let weight = or(s.int("inverse_estcpu_weight"), 8 * machine.ncpu() as i64);
     let fixed = s.real("load_average");
+    let user = s.int("min_timeshare");
     let mut policy = Bsd4 {
         stathz: stathz as u32,
         slice: or(s.int("slice"), stathz / 10).max(1),
         weight,
         nice_weight: s.int("nice_weight"),
-        user: s.int("min_timeshare"),
-        kernel_prio: s.is_on("kernel_sleep_prio"),
+        user,
+        min_realtime: s.int("min_realtime"),
+        sleep_prio: s.is_on("kernel_sleep_prio").then_some(if user < 160 {
+            user - SLEEP_ABOVE
+        } else {
+            OLD_SLEEP
+        }),
         fixed_load: fixed >= 0.0,
         load: (fixed.max(0.0) * FSCALE as f64) as i64,
         threads: vec![Td::default(); nthreads],
@@ -136,6 +157,12 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         private: vec![Levels::new(LISTS); machine.ncpu()],
         links: Links::new(nthreads),
         restricted_load: vec![0; machine.ncpu()],
+        asked: vec![Asked::default(); machine.ncpu()],
+        idling: vec![true; machine.ncpu()],
+        n_idling: machine.ncpu(),
+        woken: vec![-1; machine.ncpu()],
+        in_schedcpu: false,
+        kept: None,
     };
     for td in &mut policy.threads {
         td.slice = policy.slice;
@@ -153,9 +180,10 @@ struct Td {
     /// Seconds asleep, as the once-a-second pass counts them.
     slept: i64,
     did_run: bool,
+    /// It returns to user mode when it runs next.
+    in_kernel: bool,
     queued_on: Option<Cpu>,
     level: usize,
-    born: bool,
 }
 
 struct Bsd4 {
@@ -164,7 +192,9 @@ struct Bsd4 {
     weight: i64,
     nice_weight: i64,
     user: i64,
-    kernel_prio: bool,
+    min_realtime: i64,
+    /// The priority with which a thread wakes, if not with its user priority.
+    sleep_prio: Option<i64>,
     fixed_load: bool,
     /// 1-minute load average, fixed point.
     load: i64,
@@ -174,6 +204,15 @@ struct Bsd4 {
     links: Links,
     /// Threads in each private queue.
     restricted_load: Vec<u32>,
+    /// Why each CPU's thread is to be switched out.
+    asked: Vec<Asked>,
+    /// CPUs that run their idle thread, how many, and when each last ceased to.
+    idling: Vec<bool>,
+    n_idling: usize,
+    woken: Vec<i64>,
+    in_schedcpu: bool,
+    /// A thread that goes on after all, its CPU having been asked to choose.
+    kept: Option<Tid>,
 }
 
 impl Bsd4 {
@@ -200,7 +239,7 @@ impl Bsd4 {
             + self.nice_weight * (nice + 20);
         let prio = match class {
             // 99 real-time levels on FreeBSD's 32.
-            Class::Fifo | Class::RoundRobin => MIN_REALTIME + (99 - rt) * 32 / 99,
+            Class::Fifo | Class::RoundRobin => self.min_realtime + (99 - rt) * 32 / 99,
             Class::Idle => IDLE_CLASS,
             Class::Fair | Class::Batch => by_usage.clamp(self.user, MAX_TIMESHARE),
         };
@@ -208,10 +247,25 @@ impl Bsd4 {
         w.record(PRIORITY, t, prio as f64);
     }
 
-    fn queue(&mut self, w: &World, cpu: Cpu, t: Tid, front: bool) {
-        let level = (self.threads[t as usize].prio / RQ_PPQ) as usize;
-        let on = (!w.unbound(t)).then_some(cpu);
+    fn is_timeshare(w: &World, t: Tid) -> bool {
+        matches!(w.thread(t).class, Class::Fair | Class::Batch)
+    }
+
+    /// The CPU whose own queue takes `t`, which last ran on `last`, if the machine's does
+    /// not: the shortest.
+    fn own_queue(&self, w: &World, t: Tid, last: Option<Cpu>) -> Option<Cpu> {
+        if w.unbound(t) {
+            return None;
+        }
+        let length = |c: &Cpu| self.restricted_load[*c as usize];
+        w.mask(t)
+            .iter()
+            .min_by_key(|c| (length(c), Some(*c) != last, *c))
+    }
+
+    fn queue(&mut self, t: Tid, on: Option<Cpu>, front: bool) {
         let td = &mut self.threads[t as usize];
+        let level = (td.prio / RQ_PPQ) as usize;
         td.level = level;
         td.queued_on = on;
         let queue = match on {
@@ -246,25 +300,78 @@ impl Bsd4 {
         self.threads[t as usize].prio
     }
 
-    /// A better queued thread makes `cpu` choose again.
-    fn ask(&self, w: &mut World, cpu: Cpu, t: Tid) {
-        if let Some(r) = w.cpu(cpu).curr
-            && w.allowed(t, cpu)
-            && self.prio_of(t) < self.prio_of(r)
-        {
-            w.resched(cpu, Why::Preempted);
+    /// `t` was queued by what runs on `here`: who takes it?
+    fn announce(&mut self, w: &mut World, t: Tid, here: Cpu) {
+        let prio = self.prio_of(t);
+        let idle = |w: &World, c: Cpu| w.cpu(c).curr.is_none();
+        match self.threads[t as usize].queued_on {
+            Some(c) if c != here => {
+                if idle(w, c) {
+                    w.resched(c, Why::Preempted);
+                } else {
+                    self.ask(w, c, prio);
+                }
+            }
+            on => {
+                let mut called = false;
+                if on.is_none() && self.n_idling > 0 && !idle(w, here) {
+                    // All idle CPUs are called; the first that comes has it.
+                    for c in w.machine.cpus() {
+                        if c != here && idle(w, c) {
+                            w.resched(c, Why::Preempted);
+                            called = true;
+                        }
+                    }
+                }
+                if !called {
+                    self.preempt_or_ask(w, here, prio);
+                }
+            }
         }
     }
 
+    /// The thread on `here`, where a thread of priority `prio` has just come, leaves at
+    /// once if it is of the idle class, else at its return to user mode.
+    fn preempt_or_ask(&mut self, w: &mut World, here: Cpu, prio: i64) {
+        if self.in_schedcpu {
+            // The kernel thread that runs there is better than any other.
+            return;
+        }
+        let Some(curr) = w.cpu(here).curr else {
+            w.resched(here, Why::Preempted);
+            return;
+        };
+        let old = self.prio_of(curr);
+        if prio < old && old > MAX_TIMESHARE {
+            self.asked[here as usize].preempt = true;
+            w.resched(here, Why::Preempted);
+        } else {
+            self.ask(w, here, prio);
+        }
+    }
+
+    /// The thread on `c` leaves at its return to user mode if `prio` is better.
+    fn ask(&mut self, w: &mut World, c: Cpu, prio: i64) {
+        if w.cpu(c).curr.is_some_and(|r| prio < self.prio_of(r)) {
+            self.asked[c as usize].at_return = true;
+            w.resched(c, Why::Preempted);
+        }
+    }
+
+    /// Once a second, for every thread: decay, and a new priority. A kernel thread of the
+    /// first CPU does it; that its coming and going makes that CPU choose is left out.
     fn schedcpu(&mut self, w: &mut World) {
+        self.in_schedcpu = true;
         for t in 0..w.nthreads() as Tid {
             let state = w.thread(t).state;
             if matches!(state, State::Unborn | State::Dead) {
                 continue;
             }
-            let runnable = matches!(state, State::Running | State::Queued);
+            let running = state == State::Running;
             let td = self.td(t);
-            if std::mem::take(&mut td.did_run) || runnable {
+            let did_run = td.did_run;
+            td.did_run &= running;
+            if did_run || running || state == State::Queued {
                 td.slept = 0;
             } else {
                 td.slept += 1;
@@ -276,28 +383,47 @@ impl Bsd4 {
             let e = self.decay(self.threads[t as usize].estcpu);
             self.td(t).estcpu = e;
             w.record(ESTCPU, t, e as f64);
-            if state == State::Queued {
-                self.ask(w, w.thread(t).cpu, t);
+            if Self::is_timeshare(w, t) {
+                self.renew(w, t);
             }
-            self.renew(w, t);
-            self.apply(w, t);
+            self.apply(w, t, 0);
         }
+        self.in_schedcpu = false;
         w.arm_timer(SCHEDCPU, w.now() + SECOND);
     }
 
-    /// Take the user priority over, and requeue if the list changes.
-    fn apply(&mut self, w: &mut World, t: Tid) {
-        let td = self.td(t);
-        if td.prio < td.user_prio.min(KERNEL_PRIO + 1) {
-            // Still at the priority it slept with.
+    /// Take the user priority over, unless `t` still has that of its sleep, and requeue
+    /// it if the list changes; on `here` this happens.
+    fn apply(&mut self, w: &mut World, t: Tid, here: Cpu) {
+        let old = self.prio_of(t);
+        if !(self.user..=MAX_TIMESHARE).contains(&old) {
             return;
         }
-        let (new, old_level) = (td.user_prio, td.level);
-        td.prio = new;
-        if w.thread(t).state == State::Queued && (new / RQ_PPQ) as usize != old_level {
-            self.unqueue(t);
-            self.queue(w, w.thread(t).cpu, t, false);
+        if w.cpu(here).curr != Some(t) && !self.in_schedcpu {
+            // The original compares before the priority changes.
+            self.ask(w, here, old);
         }
+        self.set_active(w, t, here);
+    }
+
+    fn set_active(&mut self, w: &mut World, t: Tid, here: Cpu) {
+        let td = self.td(t);
+        td.prio = td.user_prio;
+        let moves = td.level != (td.prio / RQ_PPQ) as usize;
+        if w.thread(t).state == State::Queued && moves {
+            self.unqueue(t);
+            self.add(w, t, here);
+        }
+    }
+
+    /// Queue the waiting `t` anew.
+    fn add(&mut self, w: &mut World, t: Tid, here: Cpu) {
+        let on = self.own_queue(w, t, w.thread(t).last_cpu);
+        self.queue(t, on, false);
+        if let Some(c) = on {
+            w.migrate(t, c);
+        }
+        self.announce(w, t, here);
     }
 
     fn sample_load(&mut self, w: &mut World) {
@@ -325,45 +451,49 @@ impl Policy for Bsd4 {
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        self.renew(w, child);
+        let mut prio = self.threads[child as usize].user_prio;
         if let Some(p) = parent {
-            self.td(child).estcpu = self.threads[p as usize].estcpu;
+            let like = |w: &World, t: Tid| (w.thread(t).class, w.thread(t).nice);
+            let (estcpu, user_prio) = {
+                let of = &self.threads[p as usize];
+                (of.estcpu, of.user_prio)
+            };
+            if like(w, p) == like(w, child) {
+                // A copy of its parent: nothing is computed anew.
+                prio = self.prio_of(p);
+                self.td(child).user_prio = user_prio;
+            }
+            self.td(child).estcpu = estcpu;
             self.td(child).slice = 1;
         }
-        self.renew(w, child);
         let td = self.td(child);
-        td.prio = td.user_prio;
-        td.born = true;
+        td.prio = prio;
+        td.in_kernel = true;
     }
 
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
-        let old = w.thread(t).cpu;
-        if w.allowed(t, old) && w.is_idle(old) {
-            return old;
-        }
-        if let Some(c) = w.idle_for(t) {
+        if let Some(c) = self.own_queue(w, t, w.thread(t).last_cpu) {
             return c;
         }
-        if w.unbound(t) {
-            return old;
-        }
-        // The least of the queues of threads with masks; the waker's or the old
-        // CPU at equality.
+        // The machine's queue has no CPU; shown is the one that will take the thread.
         let here = match place {
             Place::Wake(wake) | Place::Fork(wake) => wake.cpu,
-            Place::Moved => old,
+            Place::Moved => w.thread(t).cpu,
         };
-        w.mask(t)
-            .iter()
-            .min_by_key(|c| (self.restricted_load[*c as usize], *c != old, *c != here, *c))
-            .unwrap_or(old)
+        if w.cpu(here).curr.is_none() {
+            return here;
+        }
+        let idle = w.machine.cpus().find(|c| w.cpu(*c).curr.is_none());
+        idle.unwrap_or(here)
     }
 
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
         if how == How::Wakeup {
-            let missed = std::mem::take(&mut self.td(t).slept);
-            if missed > 1 {
+            let slept = std::mem::take(&mut self.td(t).slept);
+            if slept > 1 {
                 let mut e = self.threads[t as usize].estcpu;
-                for _ in 1..missed {
+                for _ in 2..slept {
                     e = self.decay(e);
                     if e == 0 {
                         break;
@@ -371,57 +501,65 @@ impl Policy for Bsd4 {
                 }
                 self.td(t).estcpu = e;
                 w.record(ESTCPU, t, e as f64);
+                self.renew(w, t);
             }
-            self.renew(w, t);
-            let slice = self.slice;
-            let boost = self.kernel_prio;
-            let td = self.td(t);
-            td.slice = slice;
-            td.prio = if boost && td.user_prio <= MAX_TIMESHARE {
-                td.user_prio.min(KERNEL_PRIO)
-            } else {
-                td.user_prio
-            };
+            self.td(t).slice = self.slice;
+            self.sleeps(w, t);
         }
-        self.queue(w, cpu, t, false);
+        let on = (!w.unbound(t)).then_some(cpu);
+        self.queue(t, on, false);
+        let here = w.here().unwrap_or(cpu);
+        self.announce(w, t, here);
     }
 
     fn dequeue(&mut self, _: &mut World, _: Cpu, t: Tid) {
         self.unqueue(t);
     }
 
-    fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake) {
-        let here = if w.unbound(t) { wake.cpu } else { cpu };
-        self.ask(w, here, t);
-    }
+    fn check_preempt(&mut self, _: &mut World, _: Cpu, _: Tid, _: Wake) {}
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        if let Some(t) = self.kept.take() {
+            return Some(t);
+        }
         let shared = self.shared.front().map(|(_, t)| t);
         let own = self.private[cpu as usize].front().map(|(_, t)| t);
         let t = match (shared, own) {
-            (Some(s), Some(o)) => {
-                if self.prio_of(o) < self.prio_of(s) {
-                    o
-                } else {
-                    s
-                }
-            }
-            (s, o) => s.or(o)?,
+            (Some(s), Some(o)) if self.prio_of(o) < self.prio_of(s) => Some(o),
+            (s, o) => s.or(o),
         };
+        let was_idling = std::mem::replace(&mut self.idling[cpu as usize], t.is_none());
+        self.n_idling -= usize::from(was_idling);
+        self.n_idling += usize::from(t.is_none());
+        let t = t?;
+        if was_idling {
+            self.woken[cpu as usize] = w.now();
+        }
         self.unqueue(t);
         let td = self.td(t);
-        // Back in user mode.
-        td.prio = td.user_prio;
         td.did_run = true;
+        if std::mem::take(&mut td.in_kernel) {
+            td.prio = td.user_prio;
+        }
         debug_assert!(w.allowed(t, cpu));
         Some(t)
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
-        self.td(t).did_run = true;
+        let asked = std::mem::take(&mut self.asked[cpu as usize]);
+        let mut front = false;
         match left {
-            Left::Preempted => self.queue(w, cpu, t, true),
-            Left::SliceEnd | Left::Yielded => self.queue(w, cpu, t, false),
+            Left::Preempted | Left::SliceEnd if asked.preempt => front = !asked.slice_end,
+            Left::Preempted | Left::SliceEnd if asked.at_return => {
+                let td = self.td(t);
+                td.prio = td.user_prio;
+                td.in_kernel = true;
+            }
+            Left::Preempted | Left::SliceEnd => {
+                self.kept = Some(t);
+                return;
+            }
+            Left::Yielded => self.td(t).in_kernel = true,
             Left::Exited => {
                 if let Some(p) = w.parent(t) {
                     let sum = self.threads[p as usize].estcpu + self.threads[t as usize].estcpu;
@@ -429,31 +567,46 @@ impl Policy for Bsd4 {
                     w.record(ESTCPU, p, self.threads[p as usize].estcpu as f64);
                 }
             }
-            Left::Blocked | Left::Moved => {}
+            Left::Blocked => {
+                self.td(t).slept = 0;
+                self.sleeps(w, t);
+            }
+            Left::Moved => {}
         }
         if left.stays_queued() {
-            kick_idle(w, t);
+            // Its own CPU is where it last ran.
+            let on = self.own_queue(w, t, Some(cpu));
+            self.queue(t, on, front);
+            match on {
+                Some(c) if c != cpu => w.send(t, c),
+                _ => {}
+            }
+            self.announce(w, t, cpu);
         }
     }
 
     fn stat_tick(&mut self, w: &mut World, cpu: Cpu) {
         let Some(t) = w.cpu(cpu).curr else { return };
+        if self.woken[cpu as usize] == w.now() {
+            // It was woken at this very instant: the tick was the idle thread's.
+            return;
+        }
         let e = self.limit(self.threads[t as usize].estcpu + 1);
         self.td(t).estcpu = e;
         w.record(ESTCPU, t, e as f64);
-        if e % self.weight == 0 {
+        if e % self.weight == 0 && Self::is_timeshare(w, t) {
             self.renew(w, t);
             let td = self.td(t);
             td.prio = td.user_prio;
-        }
-        if w.thread(t).class == Class::Fifo {
-            return;
         }
         let slice = self.slice;
         let td = self.td(t);
         td.slice -= 1;
         if td.slice <= 0 {
             td.slice = slice;
+            let asked = &mut self.asked[cpu as usize];
+            asked.slice_end = true;
+            asked.at_return = true;
             w.resched(cpu, Why::SliceEnd);
         }
     }
@@ -467,29 +620,75 @@ impl Policy for Bsd4 {
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {
+        let was = self.prio_of(t);
         self.renew(w, t);
-        let td = self.td(t);
-        td.prio = td.user_prio;
+        let here = w.here().unwrap_or(w.thread(t).cpu);
+        let class_changed =
+            !Self::is_timeshare(w, t) || !(self.user..=MAX_TIMESHARE).contains(&was);
+        let asleep = w.thread(t).state == State::Sleeping;
+        if class_changed && !(asleep && Self::is_timeshare(w, t)) {
+            self.set_active(w, t, here);
+        } else {
+            self.apply(w, t, here);
+        }
+    }
+
+    fn moves_by_itself(&self) -> bool {
+        true
+    }
+
+    fn steps_before_ipis(&self) -> bool {
+        true
+    }
+
+    fn affinity_changed(&mut self, w: &mut World, t: Tid) {
+        if w.unbound(t) {
+            return;
+        }
+        let cpu = w.thread(t).cpu;
         match w.thread(t).state {
             State::Queued => {
-                self.unqueue(t);
-                let cpu = w.thread(t).cpu;
-                self.queue(w, cpu, t, false);
-                self.ask(w, cpu, t);
-            }
-            State::Running => {
-                let cpu = w.thread(t).cpu;
-                let mine = self.prio_of(t);
-                let better = |q: &Levels| q.front().is_some_and(|(_, o)| self.prio_of(o) < mine);
-                if better(&self.shared) || better(&self.private[cpu as usize]) {
-                    w.resched(cpu, Why::Preempted);
+                let on = self.threads[t as usize].queued_on;
+                if on.is_none_or(|c| !w.allowed(t, c)) {
+                    self.unqueue(t);
+                    let here = w.here().unwrap_or(cpu);
+                    self.add(w, t, here);
                 }
             }
-            State::Unborn | State::Sleeping | State::Dead => {}
+            State::Running if !w.allowed(t, cpu) => {
+                self.asked[cpu as usize].at_return = true;
+                w.resched(cpu, Why::Preempted);
+            }
+            _ => {}
+        }
+    }
+
+    fn back_from_kernel(&mut self, w: &mut World, t: Tid) {
+        let cpu = w.thread(t).cpu;
+        let preempted = self.asked[cpu as usize].preempt;
+        let td = self.td(t);
+        if preempted {
+            // It is preempted before it gets that far.
+            td.in_kernel = true;
+        } else {
+            td.prio = td.user_prio;
         }
     }
 
     fn prio(&self, _: &World, t: Tid) -> i16 {
         self.threads[t as usize].prio as i16
+    }
+}
+
+impl Bsd4 {
+    /// `t` goes to sleep, and has the priority of its sleep until it is back in user mode.
+    fn sleeps(&mut self, w: &World, t: Tid) {
+        let timeshare = Self::is_timeshare(w, t);
+        let sleep_prio = self.sleep_prio;
+        let td = self.td(t);
+        td.in_kernel = true;
+        if timeshare && let Some(prio) = sleep_prio {
+            td.prio = prio;
+        }
     }
 }

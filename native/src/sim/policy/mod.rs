@@ -31,6 +31,7 @@
 //!   names it. With `SliceEnd`, `Preempted` and `Yielded` you must queue it
 //!   again (on `cpu`); with `Blocked`, `Exited` and `Moved` you must not
 //!   (after `Moved` comes an `enqueue` elsewhere). A sleep begins at `Blocked`.
+//!   To queue it on another CPU, do so and call `w.send(t, other)`.
 //! * `pick_next(cpu)`: take a thread out of your queues and answer it, or `None`.
 //!   Right after a `put_prev` it may answer the same thread: then there is no
 //!   switch. It must be `Queued` and allowed on `cpu`; taking it from another
@@ -49,6 +50,14 @@
 //! * `set_priority(t)`: class, nice or rt_prio of `t` have changed; it may be
 //!   running, queued (requeue it) or asleep.
 //! * `affinity_changed(t)`: the mask changed and `t` stays where it is.
+//! * `moves_by_itself()`: then a change of mask leaves a queued thread in its place
+//!   if its CPU is still allowed, and a running one where it is: `affinity_changed`
+//!   has to ask for its CPU to choose, and `put_prev` to `w.send` it elsewhere.
+//! * `steps_before_ipis()`: then a CPU finishes what takes no time before others hear
+//!   what was asked of them: it chooses again, and a thread whose burst has no length
+//!   takes its next step. Otherwise CPUs choose in the order in which they were asked.
+//! * `back_from_kernel(t)`: the running `t` has made a system call that forked, woke
+//!   somebody, or changed a priority or mask, and is about to go on.
 //! * `expect(t)`: `t` will wake before long. Nothing is to be changed: `touch` what
 //!   you keep of `t`, so that it is near by then. Worth it for records of many threads.
 //! * `prio(t)`: the number shown in the output. Default: Linux's (120 + nice,
@@ -113,6 +122,7 @@ pub(crate) mod cfs_place;
 mod eevdf;
 pub(crate) mod eevdf_lag;
 mod fifo;
+mod freebsd_ast;
 mod keyed_queue;
 mod linux_domains;
 pub(crate) mod linux_fair;
@@ -133,7 +143,9 @@ pub mod tunables;
 mod ule;
 mod ule_2003;
 pub(crate) mod ule_2003_score;
+mod ule_balance;
 mod ule_place;
+mod ule_queue;
 pub(crate) mod ule_score;
 
 pub use tunables::{Kind, Preset, Series, Settings, Tunable};
@@ -218,6 +230,13 @@ pub trait Policy: Send {
     fn timer(&mut self, _w: &mut World, _id: u32) {}
     fn set_priority(&mut self, w: &mut World, t: Tid);
     fn affinity_changed(&mut self, _w: &mut World, _t: Tid) {}
+    fn moves_by_itself(&self) -> bool {
+        false
+    }
+    fn steps_before_ipis(&self) -> bool {
+        false
+    }
+    fn back_from_kernel(&mut self, _w: &mut World, _t: Tid) {}
     fn expect(&self, _t: Tid) {}
     fn prio(&self, w: &World, t: Tid) -> i16 {
         let th = w.thread(t);

@@ -1,26 +1,37 @@
 //! ULE, FreeBSD's scheduler since 7.1: interactivity score and calendar queue.
 //!
-//! Models sched_ule.c of FreeBSD 14 (all its scheduling code read) and, as
-//! `ule-2011`, the form of 8 and 9 (r227746 is taken to equal a 2009 text that
-//! was read): fixed slices, a steal threshold that grows with the CPUs, one pair
-//! of CPUs per balancer run. Per CPU three rows of 64 lists: real time (which
-//! holds interactive threads too), a calendar for batch threads, idle class.
-//! Interactive threads are strictly above batch ones, which can starve.
+//! Models sched_ule.c of FreeBSD 14, held run for run against what that file does
+//! (`fixtures/freebsd-schedulers.md`), and, as `ule-2011`, the form of 8 and 9
+//! (r227746 is taken to equal a 2009 text that was read): fixed slices, a steal
+//! threshold that grows with the CPUs, one pair of CPUs per balancer run. Per CPU
+//! three rows of 64 lists: real time (which holds interactive threads too), a
+//! calendar for batch threads, idle class. Interactive threads are strictly above
+//! batch ones, which can starve.
 //!
-//! Run time is charged by the statistics clock, sleep in whole `hz` ticks.
-//! Preemption by a better timeshare thread on the same CPU waits for the return
-//! to user mode, here at once; a thread switched out that way is queued again by
-//! its priority, one preempted in the kernel at the head.
+//! Two priorities: the user priority follows class, history and nice; the active one,
+//! which counts in queues and comparisons, takes it over when the thread returns to
+//! user mode (`sched_userret`, `ast_sched`). A statistics tick moves the former only.
+//!
+//! Run time is charged by the statistics clock, sleep in whole `hz` ticks. A better
+//! thread on the same CPU is served at the return to user mode, which is at once
+//! here; who is switched out that way is queued again by its priority, who is
+//! preempted in the kernel (by real time, or by another CPU's interrupt) at the head.
+//!
+//! An idle CPU's clock stands still; it catches up when the CPU is woken, and the
+//! balancer, which lives on the first CPU's clock, with it.
 //!
 //! Left out: interrupt threads, priority lending and propagation, CPU groups
-//! below the cache other than hardware threads. CPU placement: `ule_place`.
+//! below the cache other than hardware threads. Queues: `ule_queue`; CPU placement:
+//! `ule_place`; stealing and balancing: `ule_balance`.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
-use super::super::queue::{Levels, Links};
+use super::super::queue::Links;
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
+use super::freebsd_ast::Asked;
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
-use super::ule_place::{Placer, Seen};
+use super::ule_place::{CACHE_LEVELS, Placer, Seen};
+use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, Place as Slot, Tdq};
 use super::ule_score::{History, INTERACT, SLP_RUN_FORK, SLP_RUN_MAX, Scale};
 use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
 use crate::touch::touch;
@@ -74,6 +85,13 @@ pub const SPEC: Spec = Spec {
             "of them interactive (48 in 14, 32 in 9 to 13)",
         ),
         int(
+            "min_realtime",
+            "16",
+            "priority",
+            (0.0, 150.0),
+            "best real-time priority, of 32 (16 in 14, 48 in 9 to 13)",
+        ),
+        int(
             "preempt_thresh",
             "48",
             "priority",
@@ -120,7 +138,12 @@ pub const SPEC: Spec = Spec {
             "balance_interval",
             "1s",
             SPAN,
-            "mean time between balancer runs, each 0.5 to 1.5 of it",
+            "mean time between balancer runs, each 0.5 to 1.5 of it by the clock of the first CPU",
+        ),
+        switch(
+            "random",
+            "on",
+            "chance breaks ties and times the balancer; off: no chance at all, for comparisons run for run",
         ),
     ],
     presets: &[
@@ -136,6 +159,7 @@ pub const SPEC: Spec = Spec {
                 ("slice_by_load", "off"),
                 ("min_timeshare", "120"),
                 ("interact_levels", "32"),
+                ("min_realtime", "48"),
                 ("preempt_thresh", "80"),
                 ("steal_thresh", "0"),
                 ("balance", "one_pair"),
@@ -168,20 +192,24 @@ const SCORE: u16 = 0;
 const PRIORITY: u16 = 1;
 const QUEUE_INDEX: u16 = 2;
 
-const LISTS: usize = 64;
-const RQ_PPQ: i64 = 4;
-const MAX_TIMESHARE: i64 = 223;
 const IDLE_PRIO: i64 = 240;
-/// A CPU with nothing.
-const NOTHING: i64 = 255;
-const BALANCE: u32 = 0;
-const BALANCE_EVERY_DONOR: usize = 0;
-const BALANCE_OFF: usize = 2;
+/// Groups of CPUs in which a thread that goes to sleep lets its CPU steal before the
+/// idle thread does.
+const TRYSTEAL_LIMIT: u32 = 2;
+
+/// What a run of the balancer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Balance {
+    EveryDonor,
+    OnePair,
+    Off,
+}
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
+    let (hz, stathz) = (s.int("hz"), s.int("stathz"));
     let slice = match s.int("slice") {
-        0 => (s.int("stathz") / 10).max(1),
+        0 => (stathz / 10).max(1),
         given => given,
     };
     let fixed = s.int("steal_thresh");
@@ -190,103 +218,100 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     } else {
         i64::from(ncpu.ilog2().min(3))
     };
-    let batch = s.int("min_timeshare") + s.int("interact_levels");
+    let modern = s.is_on("slice_by_load");
+    let random = s.is_on("random");
+    let ticks = |ns: i64, per_second: i64| ns * per_second / 1_000_000_000;
+    let affinity = ticks(s.ns("affinity"), hz);
     Ok(Box::new(Ule {
         scale: Scale::new(s)?,
-        batch,
+        batch: s.int("min_timeshare") + s.int("interact_levels"),
+        min_realtime: s.int("min_realtime"),
         slice,
-        by_load: s.is_on("slice_by_load"),
+        by_load: modern,
         preempt_thresh: s.int("preempt_thresh"),
         ast: s.choice("wake_preempt") == 0,
         boost: s.is_on("static_boost"),
-        steal,
+        // A CPU with one thread has none to give.
+        steal_thresh: steal.max(2),
         // With the threshold of 2011, hardware threads of a core steal at load 1.
-        steal_sibling: if fixed > 0 { fixed } else { 1 },
-        steals: s.is_on("steal_idle"),
+        steal_thresh_core: if fixed > 0 { fixed.max(2) } else { 1 },
+        steals: s.is_on("steal_idle") && ncpu > 1,
         polls: s.is_on("idle_poll") && s.is_on("steal_idle"),
-        balance: s.choice("balance"),
-        interval: s.ns("balance_interval"),
+        balancer: [Balance::EveryDonor, Balance::OnePair, Balance::Off][s.choice("balance")],
+        interval: ticks(s.ns("balance_interval"), stathz).max(1),
+        balance_in: 0,
+        random,
         threads: vec![Td::default(); nthreads],
-        cpus: vec![
-            Tdq {
-                realtime: Levels::new(LISTS),
-                calendar: Levels::new(LISTS),
-                idle: Levels::new(LISTS),
-                idx: 0,
-                ridx: 0,
-                kernel_preempt: false,
-            };
-            ncpu
-        ],
+        cpus: vec![Tdq::new(); ncpu],
         seen: Seen::new(ncpu),
         links: Links::new(nthreads),
-        placer: Placer::new(machine, s.ns("affinity"), s.is_on("slice_by_load")),
+        placer: Placer::new(machine, affinity.max(1), modern, random),
+        before: NOTHING,
+        kept: None,
+        leaves: Left::Preempted,
     }))
 }
 
-/// A thread: one cache line.
+/// A thread: two cache lines.
 #[derive(Debug, Clone, Default)]
 #[repr(align(64))]
 struct Td {
     history: History,
-    /// What it is queued by, and what it has in user mode.
+    /// The active priority, and the one it has in user mode.
     prio: i64,
     user_prio: i64,
+    /// The tick in which it last left a CPU, other than by ending.
+    ran: Option<i64>,
     /// Stat ticks of its slice used.
     used: i32,
-    row: Row,
-    level: u16,
+    /// It returns to user mode when it runs next.
+    in_kernel: bool,
+    slot: Slot,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Row {
-    #[default]
-    Realtime,
-    Calendar,
-    Idle,
-}
-
-#[derive(Debug, Clone)]
-struct Tdq {
-    realtime: Levels,
-    calendar: Levels,
-    idle: Levels,
-    /// Where the calendar inserts, and from where it removes.
-    idx: usize,
-    ridx: usize,
-    /// The next switch is a preemption in the kernel.
-    kernel_preempt: bool,
-}
-
-struct Ule {
+pub(super) struct Ule {
     scale: Scale,
     /// Best batch priority.
     batch: i64,
+    min_realtime: i64,
     slice: i64,
     by_load: bool,
     preempt_thresh: i64,
     ast: bool,
     boost: bool,
-    steal: i64,
-    steal_sibling: i64,
+    pub(super) steal_thresh: i64,
+    pub(super) steal_thresh_core: i64,
     steals: bool,
     polls: bool,
-    balance: usize,
+    pub(super) balancer: Balance,
+    /// Ticks between balancer runs, and to the next.
     interval: i64,
+    balance_in: i64,
+    random: bool,
     threads: Vec<Td>,
-    cpus: Vec<Tdq>,
-    seen: Seen,
-    links: Links,
-    placer: Placer,
+    pub(super) cpus: Vec<Tdq>,
+    pub(super) seen: Seen,
+    pub(super) links: Links,
+    pub(super) placer: Placer,
+    /// What the CPU showed before the thread just queued came.
+    before: i64,
+    /// A thread that goes on after all, its CPU having been asked to choose.
+    kept: Option<Tid>,
+    /// How the last thread left its CPU: idle CPUs choose by it.
+    leaves: Left,
 }
 
 impl Ule {
-    fn ticks(&self, w: &World) -> i64 {
-        self.ticks_at(w.now())
+    fn td(&mut self, t: Tid) -> &mut Td {
+        &mut self.threads[t as usize]
     }
 
-    fn ticks_at(&self, ns: i64) -> i64 {
-        self.scale.ticks_at(ns)
+    fn prio_of(&self, t: Tid) -> i64 {
+        self.threads[t as usize].prio
+    }
+
+    fn ticks(&self, w: &World) -> i64 {
+        self.scale.ticks_at(w.now())
     }
 
     /// The user priority from class, history and nice.
@@ -295,7 +320,9 @@ impl Ule {
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
             // 99 real-time levels on FreeBSD's 32.
-            Class::Fifo | Class::RoundRobin => 48 + (99 - i64::from(th.rt_prio)) * 32 / 99,
+            Class::Fifo | Class::RoundRobin => {
+                self.min_realtime + (99 - i64::from(th.rt_prio)) * 32 / 99
+            }
             Class::Idle => IDLE_PRIO,
             Class::Fair | Class::Batch => {
                 let history = &self.threads[t as usize].history;
@@ -307,91 +334,71 @@ impl Ule {
         if prio != self.threads[t as usize].user_prio {
             w.record(PRIORITY, t, prio as f64);
         }
-        self.threads[t as usize].user_prio = prio;
+        self.td(t).user_prio = prio;
     }
 
     fn is_timeshare(w: &World, t: Tid) -> bool {
         matches!(w.thread(t).class, Class::Fair | Class::Batch)
     }
 
-    fn queue(&mut self, w: &mut World, c: Cpu, t: Tid, preempted: bool) {
-        let td = &mut self.threads[t as usize];
-        let q = &mut self.cpus[c as usize];
-        let prio = td.prio;
-        let n = LISTS as i64;
-        let (row, level) = if prio < self.batch {
-            (Row::Realtime, (prio / RQ_PPQ) as usize)
-        } else if prio <= MAX_TIMESHARE {
-            let slot = if preempted {
-                q.ridx
-            } else {
-                let range = MAX_TIMESHARE - self.batch + 1;
-                let slot = ((n * (prio - self.batch) / range + q.idx as i64) % n) as usize;
-                // While the removal index lags, its slot is not for new ones.
-                if q.ridx != q.idx && slot == q.ridx {
-                    (slot + LISTS - 1) % LISTS
-                } else {
-                    slot
-                }
-            };
-            (Row::Calendar, slot)
-        } else {
-            (Row::Idle, (prio / RQ_PPQ) as usize)
-        };
-        (td.row, td.level) = (row, level as u16);
-        let list = match row {
-            Row::Realtime => &mut q.realtime,
-            Row::Calendar => &mut q.calendar,
-            Row::Idle => &mut q.idle,
-        };
-        if preempted {
-            list.push_front(&mut self.links, level, t);
-        } else {
-            list.push_back(&mut self.links, level, t);
-        }
-        w.record(QUEUE_INDEX, t, level as f64);
+    /// Queue a thread that enters `c`; what `c` showed before is in `before`.
+    pub(super) fn queue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter) {
+        let prio = self.prio_of(t);
+        let low = &mut self.seen.lowpri[c as usize];
+        self.before = *low;
+        *low = prio.min(*low);
+        self.insert(w, c, t, enter);
         self.seen.load[c as usize] += 1;
-        if self.seen.lowpri[c as usize] > prio {
-            self.seen.lowpri[c as usize] = prio;
-        }
     }
 
-    fn unqueue(&mut self, w: &World, c: Cpu, t: Tid) {
-        let td = &self.threads[t as usize];
-        let (row, level) = (td.row, usize::from(td.level));
-        let q = &mut self.cpus[c as usize];
-        match row {
-            Row::Realtime => q.realtime.remove(&mut self.links, level, t),
-            Row::Calendar => {
-                q.calendar.remove(&mut self.links, level, t);
-                if q.idx != q.ridx && level == q.ridx && q.calendar.list(level).is_empty() {
-                    q.ridx = (q.ridx + 1) % LISTS;
-                }
-            }
-            Row::Idle => q.idle.remove(&mut self.links, level, t),
-        }
+    /// Into the row alone: load and shown priority are the caller's.
+    fn insert(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter) {
+        let (prio, batch) = (self.prio_of(t), self.batch);
+        let slot = self.cpus[c as usize].insert(&mut self.links, t, prio, batch, enter);
+        self.td(t).slot = slot;
+        self.seen.queued[c as usize] += 1;
+        w.record(QUEUE_INDEX, t, f64::from(slot.level()));
+    }
+
+    fn remove(&mut self, c: Cpu, t: Tid) {
+        let slot = self.threads[t as usize].slot;
+        self.cpus[c as usize].remove(&mut self.links, t, slot);
+        self.seen.queued[c as usize] -= 1;
+    }
+
+    /// Take `t` off the queue of `c` without running it there.
+    pub(super) fn unqueue(&mut self, c: Cpu, t: Tid) {
+        self.remove(c, t);
         self.seen.load[c as usize] -= 1;
-        self.set_lowpri(w, c);
+        if self.prio_of(t) == self.seen.lowpri[c as usize] {
+            self.show_exactly(c);
+        }
     }
 
-    /// The next thread of `c`'s queues.
-    fn choose(&self, c: Cpu) -> Option<Tid> {
+    /// The best of who runs on `c` and who waits there.
+    fn show_exactly(&mut self, c: Cpu) {
         let q = &self.cpus[c as usize];
-        if let Some((_, t)) = q.realtime.front() {
-            return Some(t);
-        }
-        let slot = q.calendar.first_from(q.ridx).or_else(|| q.calendar.best());
-        if let Some(slot) = slot {
-            return q.calendar.list(slot).front();
-        }
-        q.idle.front().map(|(_, t)| t)
+        let prio = |t: Tid| self.threads[t as usize].prio;
+        let running = q.curr.map_or(NOTHING, prio);
+        self.seen.lowpri[c as usize] = q.first().map_or(NOTHING, prio).min(running);
     }
 
-    fn set_lowpri(&mut self, w: &World, c: Cpu) {
-        let prio = |t: Tid| self.threads[t as usize].prio;
-        let queued = self.choose(c).map_or(NOTHING, prio);
-        let running = w.cpu(c).curr.map_or(NOTHING, prio);
-        self.seen.lowpri[c as usize] = queued.min(running);
+    /// A new active priority of the thread that runs on `c`.
+    fn set_active(&mut self, c: Cpu, t: Tid, prio: i64) {
+        let old = std::mem::replace(&mut self.td(t).prio, prio);
+        let low = self.seen.lowpri[c as usize];
+        if prio < low {
+            self.seen.lowpri[c as usize] = prio;
+        } else if old == low && prio != old {
+            self.show_exactly(c);
+        }
+    }
+
+    fn return_to_user(&mut self, c: Cpu, t: Tid) {
+        let prio = self.threads[t as usize].user_prio;
+        if prio != self.prio_of(t) {
+            self.set_active(c, t, prio);
+        }
     }
 
     fn slice_of(&self, c: Cpu) -> i64 {
@@ -408,102 +415,153 @@ impl Ule {
         }
     }
 
-    /// Ask `c` to switch to the queued `t` if the rules say so.
-    fn ask(&mut self, w: &mut World, c: Cpu, t: Tid, remote: bool) {
-        let Some(curr) = w.cpu(c).curr else { return };
-        let (new, old) = (
-            self.threads[t as usize].prio,
-            self.threads[curr as usize].prio,
-        );
+    /// Whether `new` preempts `old` inside the kernel.
+    fn preempts(&self, new: i64, old: i64, remote: bool) -> bool {
         if new >= old {
+            return false;
+        }
+        old > MAX_TIMESHARE
+            || self.preempt_thresh > 0
+                && (new <= self.preempt_thresh
+                    || remote && self.ast && new < self.batch && old >= self.batch)
+    }
+
+    /// A thread of priority `prio` came to the queue of `c`, on which its waker runs.
+    pub(super) fn preempt_here(&mut self, w: &mut World, c: Cpu, prio: i64) {
+        let Some(curr) = self.cpus[c as usize].curr else {
+            return;
+        };
+        let old = self.prio_of(curr);
+        if prio >= old {
             return;
         }
-        let both_timeshare = new >= self.scale.min_interactive && old <= MAX_TIMESHARE;
-        let displaces_batch = remote && new < self.batch && old >= self.batch;
-        let at_once =
-            old > MAX_TIMESHARE || new <= self.preempt_thresh || displaces_batch && self.ast;
-        // Real time over anything else is never left waiting in user mode.
-        let soon = (!remote && self.ast) || !both_timeshare;
-        if at_once || soon {
-            self.cpus[c as usize].kernel_preempt = at_once;
+        let preempt = self.preempts(prio, old, false);
+        // Of timeshare threads only the Linux port leaves a better one waiting.
+        let timeshare = prio >= self.scale.min_interactive && old <= MAX_TIMESHARE;
+        if preempt || self.ast || !timeshare {
+            let asked = &mut self.cpus[c as usize].asked;
+            asked.at_return = true;
+            asked.preempt |= preempt;
             w.resched(c, Why::Preempted);
         }
     }
 
-    /// A thread that `thief` may take from `c`: the best interactive, else of the
-    /// calendar the second if there is one, else of the idle class.
-    fn stealable(&self, w: &World, c: Cpu, thief: Cpu) -> Option<Tid> {
-        let q = &self.cpus[c as usize];
-        let may = |t: &Tid| w.allowed(*t, thief);
-        let links = &self.links;
-        let first = q.realtime.iter(links).map(|(_, t)| t).find(may);
-        if first.is_some() {
-            return first;
+    /// A thread has just been queued on another CPU.
+    pub(super) fn notify(&mut self, w: &mut World, c: Cpu) {
+        let before = self.before;
+        let q = &mut self.cpus[c as usize];
+        if q.notified || q.curr.is_none() {
+            return;
         }
-        let mut spare = None;
-        let mut slot = q.ridx;
-        for _ in 0..LISTS {
-            if !q.calendar.list(slot).is_empty() {
-                for t in q.calendar.list(slot).iter(links).filter(may) {
-                    if spare.is_some() {
-                        return Some(t);
-                    }
-                    spare = Some(t);
-                }
-            }
-            slot = (slot + 1) % LISTS;
+        let low = self.seen.lowpri[c as usize];
+        if self.preempts(low, before, true) {
+            let q = &mut self.cpus[c as usize];
+            q.notified = true;
+            q.asked.interrupt = true;
+            w.resched(c, Why::Preempted);
         }
-        spare.or_else(|| q.idle.iter(links).map(|(_, t)| t).find(may))
     }
 
-    /// Move one waiting thread between two CPUs' queues.
-    fn move_one(&mut self, w: &mut World, from: Cpu, to: Cpu) -> bool {
-        let Some(t) = self.stealable(w, from, to) else {
-            return false;
-        };
-        self.unqueue(w, from, t);
-        self.queue(w, to, t, false);
-        w.migrate(t, to);
-        self.ask(w, to, t, true);
-        true
+    /// `n` ticks of the statistics clock of `c`.
+    fn clock(&mut self, w: &mut World, c: Cpu, n: i64) {
+        if c == 0 && self.balancer != Balance::Off && w.ncpu() > 1 {
+            self.balance_in -= n;
+            if self.balance_in <= 0 {
+                self.balance_in = self.next_balance(w);
+                self.balance(w);
+            }
+        }
+        self.cpus[c as usize].turn(self.seen.load[c as usize]);
     }
 
-    fn balance_once(&mut self, w: &mut World) {
-        if self.balance == BALANCE_EVERY_DONOR {
-            let mut done = vec![false; w.ncpu()];
-            let mut gave = vec![false; w.ncpu()];
-            loop {
-                let donors = w.machine.cpus().filter(|c| !gave[*c as usize]);
-                let Some(high) = donors
-                    .filter(|c| !done[*c as usize])
-                    .max_by_key(|c| (self.seen.load[*c as usize], *c))
-                else {
-                    break;
-                };
-                let load = self.seen.load[high as usize];
-                gave[high as usize] = true;
-                if load <= 1 {
-                    break;
-                }
-                let low = self.placer.receiver(w, &self.seen, high, load - 1, &gave);
-                if let Some(low) = low
-                    && self.move_one(w, high, low)
-                {
-                    done[low as usize] = true;
-                }
-            }
+    fn next_balance(&self, w: &mut World) -> i64 {
+        let chance = if self.random {
+            w.rng.below(self.interval as u64) as i64
         } else {
-            for level in 0..self.placer.levels() {
-                for (high, low) in self.placer.pairs(&self.seen, level) {
-                    let (a, b) = (self.seen.load[high as usize], self.seen.load[low as usize]);
-                    for _ in 0..(a.saturating_sub(b)).div_ceil(2) {
-                        if !self.move_one(w, high, low) {
-                            break;
-                        }
-                    }
-                }
+            0
+        };
+        (self.interval / 2).max(1) + chance
+    }
+
+    /// Ticks of the statistics clock at or before `ns`.
+    fn ticks_until(&self, w: &World, ns: i64) -> i64 {
+        let since = i128::from(ns - w.machine.costs.tick_phase_ns);
+        (since * i128::from(self.scale.stathz)).div_euclid(1_000_000_000) as i64
+    }
+
+    /// `c` is woken from idling: its clock catches up with what it missed.
+    fn catch_up(&mut self, w: &mut World, c: Cpu) {
+        let ticks = self.ticks_until(w, w.now());
+        let missed = ticks - self.cpus[c as usize].ticks;
+        if missed > 0 {
+            self.cpus[c as usize].ticks = ticks;
+            self.clock(w, c, missed);
+        }
+    }
+
+    /// Take the first of the queue of `c`; it runs now.
+    fn take(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
+        let Some(t) = self.cpus[c as usize].first() else {
+            self.seen.lowpri[c as usize] = NOTHING;
+            self.cpus[c as usize].idling = true;
+            return None;
+        };
+        self.remove(c, t);
+        self.seen.lowpri[c as usize] = self.prio_of(t);
+        self.cpus[c as usize].curr = Some(t);
+        self.cpus[c as usize].idling = false;
+        let ticks = self.ticks(w);
+        let td = &mut self.threads[t as usize];
+        if self.leaves != Left::Exited {
+            self.scale.age(&mut td.history, ticks, false);
+        }
+        if std::mem::take(&mut td.in_kernel) {
+            self.return_to_user(c, t);
+        }
+        debug_assert!(w.allowed(t, c));
+        Some(t)
+    }
+
+    /// `t` goes back into a queue, that of `c` unless it may not or shall not stay.
+    fn requeue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter, pick_cpu: bool) {
+        if !w.allowed(t, c) || pick_cpu {
+            let (prio, ran) = (self.prio_of(t), self.ran_ago(w, t));
+            let to = self.placer.pick(w, &self.seen, t, prio, (c, ran, true));
+            if to != c {
+                self.seen.load[c as usize] -= 1;
+                self.queue(w, to, t, enter);
+                self.notify(w, to);
+                w.send(t, to);
+                return;
             }
         }
+        self.insert(w, c, t, enter);
+    }
+
+    fn ran_ago(&self, w: &World, t: Tid) -> Option<i64> {
+        let ran = self.threads[t as usize].ran?;
+        Some(self.ticks(w) - ran)
+    }
+
+    /// Whether the running `t` is switched out now that `c` was asked to choose, and
+    /// how it is queued. If it is not, it goes on as if nothing had been.
+    fn put_off(&mut self, c: Cpu, t: Tid, asked: Asked) -> Option<Enter> {
+        let worse = self.prio_of(t) > self.seen.lowpri[c as usize];
+        if asked.preempt || (asked.interrupt && worse) {
+            return Some(if asked.slice_end {
+                Enter::Plain
+            } else {
+                Enter::Preempted
+            });
+        }
+        if !asked.at_return {
+            self.cpus[c as usize].notified = false;
+            return None;
+        }
+        // On its way to user mode it has its user priority already.
+        self.return_to_user(c, t);
+        self.td(t).in_kernel = true;
+        Some(Enter::Plain)
     }
 }
 
@@ -517,139 +575,187 @@ impl Policy for Ule {
     }
 
     fn init(&mut self, w: &mut World) {
-        if self.balance != BALANCE_OFF && w.ncpu() > 1 {
-            let at = w.rng.between(self.interval / 2, self.interval * 3 / 2);
-            w.arm_timer(BALANCE, at);
+        // The machine has run for long: its balancer may be anywhere in its interval.
+        self.balance_in = if self.random {
+            self.next_balance(w)
+        } else {
+            self.interval
+        };
+        let ticks = self.ticks_until(w, w.now());
+        for q in &mut self.cpus {
+            q.ticks = ticks;
         }
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
         let ticks = self.ticks(w);
         if let Some(p) = parent {
-            let mut history = self.threads[p as usize].history.clone();
-            self.scale.inherit(&mut history);
-            self.threads[child as usize].history = history;
             let tick = self.scale.per_stat_tick();
-            self.scale
-                .add_run(&mut self.threads[p as usize].history, tick);
+            let past = &mut self.threads[p as usize].history;
+            self.scale.age(past, ticks, true);
+            let mut history = past.clone();
+            self.scale.inherit(&mut history);
+            self.scale.add_run(past, tick);
+            self.td(child).history = history;
             self.renew(w, p);
+            self.renew(w, child);
             let c = w.thread(p).cpu;
             let used = self.slice_of(c) - (self.slice / 6).max(1);
-            self.threads[child as usize].used = used.max(0) as i32;
+            self.td(child).used = used.max(0) as i32;
         } else {
             self.scale
                 .start(&mut self.threads[child as usize].history, ticks);
+            self.renew(w, child);
         }
-        self.renew(w, child);
-        let td = &mut self.threads[child as usize];
-        td.prio = td.user_prio;
+        // Until it is in user mode it has its parent's priority.
+        let inherited = parent
+            .filter(|p| Self::is_timeshare(w, child) && Self::is_timeshare(w, *p))
+            .map(|p| self.prio_of(p));
+        let td = self.td(child);
+        td.prio = inherited.unwrap_or(td.user_prio);
+        td.in_kernel = true;
     }
 
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
         let ticks = self.ticks(w);
+        let here = match place {
+            Place::Wake(wake) | Place::Fork(wake) => {
+                if wake.waker.is_none() && self.cpus[wake.cpu as usize].curr.is_none() {
+                    self.catch_up(w, wake.cpu);
+                    // Whether it finds work or not, it has been woken.
+                    w.resched(wake.cpu, Why::Preempted);
+                }
+                wake.cpu
+            }
+            Place::Moved => w.here().unwrap_or(w.thread(t).cpu),
+        };
         if let Place::Wake(_) = place {
-            let slept_from = self.ticks_at(w.now() - w.thread(t).slept);
+            let slept_from = self.scale.ticks_at(w.now() - w.thread(t).slept);
             let td = &mut self.threads[t as usize];
             td.used = 0;
             if ticks > slept_from {
                 self.scale.add_sleep(&mut td.history, ticks - slept_from);
                 self.scale.age(&mut td.history, ticks, false);
             }
-            self.renew(w, t);
-            let boost = self.boost && Self::is_timeshare(w, t);
-            let (td, batch) = (&mut self.threads[t as usize], self.batch);
-            // It is queued by what it slept with, the new one counts when it runs.
-            td.prio = if boost {
-                td.prio.min(batch)
-            } else {
-                td.user_prio
-            };
         }
-        let prio = self.threads[t as usize].prio;
-        let here = match place {
-            Place::Wake(wake) | Place::Fork(wake) => wake.cpu,
-            Place::Moved => w.thread(t).cpu,
-        };
-        self.placer.pick(w, &self.seen, t, prio, here)
+        self.renew(w, t);
+        let (prio, ran) = (self.prio_of(t), self.ran_ago(w, t));
+        self.placer.pick(w, &self.seen, t, prio, (here, ran, false))
     }
 
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: How) {
-        self.queue(w, cpu, t, false);
+        self.queue(w, cpu, t, Enter::Plain);
     }
 
-    fn dequeue(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
-        self.unqueue(w, cpu, t);
+    fn dequeue(&mut self, _: &mut World, cpu: Cpu, t: Tid) {
+        self.unqueue(cpu, t);
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake) {
-        self.ask(w, cpu, t, cpu != wake.cpu);
+        if cpu == wake.cpu {
+            let prio = self.prio_of(t);
+            self.preempt_here(w, cpu, prio);
+        } else {
+            self.notify(w, cpu);
+        }
     }
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
-        let t = self.choose(cpu)?;
-        self.unqueue(w, cpu, t);
-        self.take(w, cpu, t);
-        Some(t)
+        if let Some(t) = self.kept.take() {
+            self.cpus[cpu as usize].curr = Some(t);
+            return Some(t);
+        }
+        if self.cpus[cpu as usize].idling {
+            self.leaves = Left::Preempted;
+            self.catch_up(w, cpu);
+        }
+        self.take(w, cpu)
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
-        let ticks = self.ticks(w);
-        self.seen.load[cpu as usize] -= 1;
-        self.scale
-            .age(&mut self.threads[t as usize].history, ticks, true);
-        let kernel = std::mem::take(&mut self.cpus[cpu as usize].kernel_preempt);
+        self.leaves = left;
+        let asked = std::mem::take(&mut self.cpus[cpu as usize].asked);
+        let mut enter = Enter::Plain;
         match left {
-            Left::Preempted => self.queue(w, cpu, t, kernel),
-            Left::SliceEnd | Left::Yielded => self.queue(w, cpu, t, false),
-            Left::Exited => {
-                if let Some(p) = w.parent(t)
-                    && w.thread(p).state != State::Dead
-                {
-                    let run = self.threads[t as usize].history.run;
-                    self.scale
-                        .add_run(&mut self.threads[p as usize].history, run);
-                    self.renew(w, p);
+            Left::Preempted | Left::SliceEnd => match self.put_off(cpu, t, asked) {
+                Some(how) => enter = how,
+                None => {
+                    self.kept = Some(t);
+                    return;
+                }
+            },
+            Left::Yielded => self.td(t).in_kernel = true,
+            Left::Blocked => {
+                let batch = self.batch;
+                let boost = self.boost && Self::is_timeshare(w, t);
+                let td = self.td(t);
+                td.in_kernel = true;
+                if boost {
+                    // Who sleeps comes back no worse than the best batch thread.
+                    td.prio = td.prio.min(batch);
                 }
             }
-            Left::Blocked | Left::Moved => {}
+            Left::Exited | Left::Moved => {}
         }
-        let queued = self.choose(cpu);
-        self.seen.lowpri[cpu as usize] = queued.map_or(NOTHING, |t| self.threads[t as usize].prio);
+        let ticks = self.ticks(w);
+        self.cpus[cpu as usize].notified = false;
+        if left == Left::Exited {
+            self.penalize_parent(w, t);
+        } else {
+            self.scale
+                .age(&mut self.threads[t as usize].history, ticks, true);
+            let cold = if asked.pick_cpu {
+                self.placer.warmth(CACHE_LEVELS)
+            } else {
+                0
+            };
+            self.td(t).ran = Some(ticks - cold);
+            self.cpus[cpu as usize].switches += 1;
+        }
+        if left.stays_queued() {
+            self.requeue(w, cpu, t, enter, asked.pick_cpu);
+        } else {
+            self.seen.load[cpu as usize] -= 1;
+        }
+        self.cpus[cpu as usize].curr = None;
     }
 
     fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
-        if !self.steals || !super::someone_waits(w) {
+        if !self.steals {
             return None;
         }
-        for level in 0..self.placer.levels() {
-            let Some((c, load)) = self.placer.most_loaded(&self.seen, level, cpu) else {
-                continue;
-            };
-            let needed = if self.placer.is_core(level) {
-                self.steal_sibling
-            } else {
-                self.steal
-            };
-            if i64::from(load) < needed.max(2) {
-                continue;
-            }
-            if let Some(t) = self.stealable(w, c, cpu) {
-                self.unqueue(w, c, t);
-                self.take(w, cpu, t);
-                return Some(t);
-            }
+        let worth = super::someone_waits(w);
+        let slept = self.by_load && self.leaves == Left::Blocked;
+        if slept && worth && self.steal(w, cpu, Some(TRYSTEAL_LIMIT)) {
+            return self.take(w, cpu);
+        }
+        // The idle thread looks again only if there was a switch since it last did.
+        let q = &mut self.cpus[cpu as usize];
+        let switches = q.switches + q.old_switches;
+        let woken = std::mem::replace(&mut q.waits, true);
+        if switches == q.looked && self.by_load && !self.polls {
+            // Being woken for nothing counts as a switch that it knows of.
+            q.switches += i64::from(woken);
+            q.looked += i64::from(woken);
+            return None;
+        }
+        q.looked = switches;
+        if worth && self.steal(w, cpu, None) {
+            self.cpus[cpu as usize].waits = false;
+            self.leaves = Left::Preempted;
+            return self.take(w, cpu);
         }
         None
     }
 
     fn stat_tick(&mut self, w: &mut World, cpu: Cpu) {
-        let q = &mut self.cpus[cpu as usize];
-        if q.idx == q.ridx {
-            q.idx = (q.idx + 1) % LISTS;
-            if q.calendar.list(q.ridx).is_empty() {
-                q.ridx = q.idx;
-            }
+        let ticks = self.ticks_until(w, w.now());
+        let n = ticks - std::mem::replace(&mut self.cpus[cpu as usize].ticks, ticks);
+        if n == 0 {
+            // It was woken at this very instant and has caught up with this tick.
+            return;
         }
+        self.clock(w, cpu, n);
         let Some(t) = w.cpu(cpu).curr else {
             if self.polls {
                 w.resched(cpu, Why::Preempted);
@@ -663,25 +769,19 @@ impl Policy for Ule {
             return;
         }
         if Self::is_timeshare(w, t) {
-            let tick = self.scale.per_stat_tick();
+            let run = self.scale.per_stat_tick() * n;
             self.scale
-                .add_run(&mut self.threads[t as usize].history, tick);
+                .add_run(&mut self.threads[t as usize].history, run);
             self.renew(w, t);
-            let td = &mut self.threads[t as usize];
-            td.prio = td.user_prio;
-            self.set_lowpri(w, cpu);
         }
-        self.threads[t as usize].used += 1;
+        self.td(t).used += n as i32;
         if i64::from(self.threads[t as usize].used) >= self.slice_of(cpu) {
-            self.threads[t as usize].used = 0;
+            self.td(t).used = 0;
+            let asked = &mut self.cpus[cpu as usize].asked;
+            asked.at_return = true;
+            asked.slice_end = true;
             w.resched(cpu, Why::SliceEnd);
         }
-    }
-
-    fn timer(&mut self, w: &mut World, _: u32) {
-        self.balance_once(w);
-        let next = w.rng.between(self.interval / 2, self.interval * 3 / 2);
-        w.arm_timer(BALANCE, w.now() + next);
     }
 
     fn expect(&self, t: Tid) {
@@ -691,48 +791,69 @@ impl Policy for Ule {
     fn set_priority(&mut self, w: &mut World, t: Tid) {
         self.renew(w, t);
         let cpu = w.thread(t).cpu;
-        let prio = self.threads[t as usize].user_prio;
+        let (old, prio) = (self.prio_of(t), self.threads[t as usize].user_prio);
         match w.thread(t).state {
-            State::Queued => {
-                self.unqueue(w, cpu, t);
-                self.threads[t as usize].prio = prio;
-                self.queue(w, cpu, t, false);
-                self.ask(w, cpu, t, false);
-            }
-            State::Running => {
-                self.threads[t as usize].prio = prio;
-                self.set_lowpri(w, cpu);
-                if self
-                    .choose(cpu)
-                    .is_some_and(|o| self.threads[o as usize].prio < prio)
-                {
-                    w.resched(cpu, Why::Preempted);
+            State::Queued if prio < old => {
+                self.unqueue(cpu, t);
+                self.td(t).prio = prio;
+                let here = w.here().unwrap_or(cpu);
+                let ran = self.ran_ago(w, t);
+                let to = self.placer.pick(w, &self.seen, t, prio, (here, ran, false));
+                self.queue(w, to, t, Enter::Raised);
+                w.migrate(t, to);
+                if to == here {
+                    self.preempt_here(w, to, prio);
+                } else {
+                    self.notify(w, to);
                 }
             }
-            State::Sleeping | State::Unborn | State::Dead => {
-                self.threads[t as usize].prio = prio;
-            }
+            State::Running => self.set_active(cpu, t, prio),
+            // A worse priority leaves a queued thread where it is.
+            _ => self.td(t).prio = prio,
+        }
+    }
+
+    fn moves_by_itself(&self) -> bool {
+        true
+    }
+
+    fn steps_before_ipis(&self) -> bool {
+        true
+    }
+
+    fn affinity_changed(&mut self, w: &mut World, t: Tid) {
+        let cpu = w.thread(t).cpu;
+        if w.thread(t).state == State::Running && !w.allowed(t, cpu) {
+            self.cpus[cpu as usize].asked.at_return = true;
+            w.resched(cpu, Why::Preempted);
+        }
+    }
+
+    fn back_from_kernel(&mut self, w: &mut World, t: Tid) {
+        let cpu = w.thread(t).cpu;
+        if self.cpus[cpu as usize].asked.preempt {
+            // It is preempted before it gets that far.
+            self.td(t).in_kernel = true;
+        } else {
+            self.return_to_user(cpu, t);
         }
     }
 
     fn prio(&self, _: &World, t: Tid) -> i16 {
-        self.threads[t as usize].prio as i16
+        self.prio_of(t) as i16
     }
 }
 
 impl Ule {
-    /// `t`, just out of a queue, will run on `c`: it has its user priority now.
-    fn take(&mut self, w: &mut World, c: Cpu, t: Tid) {
-        let ticks = self.ticks(w);
-        let td = &mut self.threads[t as usize];
-        self.scale.age(&mut td.history, ticks, false);
-        td.prio = td.user_prio;
-        let prio = td.prio;
-        self.seen.load[c as usize] += 1;
-        let queued = self
-            .choose(c)
-            .map_or(NOTHING, |o| self.threads[o as usize].prio);
-        self.seen.lowpri[c as usize] = queued.min(prio);
-        debug_assert!(w.allowed(t, c));
+    /// The run time of a child that ends is its parent's.
+    fn penalize_parent(&mut self, w: &mut World, t: Tid) {
+        if let Some(p) = w.parent(t)
+            && w.thread(p).state != State::Dead
+        {
+            let run = self.threads[t as usize].history.run;
+            self.scale
+                .add_run(&mut self.threads[p as usize].history, run);
+            self.renew(w, p);
+        }
     }
 }

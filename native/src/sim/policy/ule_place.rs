@@ -1,16 +1,21 @@
 //! ULE's choice of CPUs: where a thread goes, who is most and least loaded.
 //!
-//! CPU groups form a tree: hardware threads of a core, cores of a cache, the
-//! caches of a node, the machine. Searches go down the tree and weigh whole
-//! groups first. Ties are broken by chance, as in the original.
-use super::super::machine::{Cpu, Machine};
+//! CPU groups form a tree: hardware threads of a core, cores of a cache, the caches
+//! of a node, the machine. Searches weigh whole groups first and go from the last CPU
+//! to the first. Ties are broken by chance, as in the original, or with `random=off`
+//! by that order alone.
+use super::super::machine::{Cpu, CpuSet, Machine};
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::linux_domains::{Domain, Level, domains};
+use super::linux_domains::{Level, domains};
+use super::ule_queue::{MAX_TIMESHARE, NOTHING};
 
-/// What a CPU shows to others: runnable threads, and its best priority.
+/// What a CPU shows to others.
 pub(super) struct Seen {
+    /// Runnable threads, the running one among them, and the queued ones.
     pub load: Vec<u32>,
+    pub queued: Vec<u32>,
+    /// The priority of the last thread chosen there, or of a better one queued since.
     pub lowpri: Vec<i64>,
 }
 
@@ -18,177 +23,360 @@ impl Seen {
     pub(super) fn new(ncpu: usize) -> Self {
         Self {
             load: vec![0; ncpu],
-            lowpri: vec![255; ncpu],
+            queued: vec![0; ncpu],
+            lowpri: vec![NOTHING; ncpu],
         }
+    }
+
+    fn is_idle(&self, c: Cpu) -> bool {
+        self.lowpri[c as usize] > MAX_TIMESHARE
     }
 }
 
-const MAX_TIMESHARE: i64 = 223;
 /// Load units: a thread, and the bonus of the CPU where it ran last.
 const UNIT: i64 = 256;
 const PREFER: i64 = 128;
+/// Chance takes off up to these in the search for the least and the most loaded.
+const LOWER: u64 = 128;
+const HIGHER: u64 = 256;
+/// Levels of cache that ticks of affinity are counted by.
+pub(super) const CACHE_LEVELS: i64 = 3;
 
-pub(super) struct Placer {
-    /// From the smallest groups to the whole machine.
-    tree: Vec<Domain>,
-    affinity: i64,
-    modern: bool,
+/// A group of CPUs.
+pub(super) struct Group {
+    cpus: Vec<Cpu>,
+    children: Vec<usize>,
+    parent: Option<usize>,
+    level: Level,
 }
 
-/// What the least-loaded search asks.
-struct Search<'a> {
+impl Group {
+    pub(super) fn is_core(&self) -> bool {
+        self.level == Level::Smt
+    }
+}
+
+pub(super) struct Placer {
+    groups: Vec<Group>,
+    /// The smallest group of each CPU, and the machine.
+    leaf: Vec<usize>,
+    top: usize,
+    /// Ticks of cache affinity per level.
+    affinity: i64,
+    modern: bool,
+    random: bool,
+}
+
+/// What a search for the least loaded CPU asks.
+struct Least<'a> {
     w: &'a mut World,
     seen: &'a Seen,
-    t: Tid,
+    /// Only these CPUs, or those that the thread may use.
+    among: Result<&'a CpuSet, Tid>,
     prefer: Cpu,
+    /// The thread runs on `prefer` now.
+    running: bool,
     /// Only CPUs whose best priority is worse than this.
     worse_than: i64,
     /// Only CPUs with at most this load.
     most: u32,
 }
 
-impl Search<'_> {
-    /// The least loaded of `cpus`: within the group of least total load.
-    fn least(&mut self, tree: &[Domain], at: usize, cpus: &[Cpu]) -> (i64, Option<(Cpu, i64)>) {
-        if at == 0 {
-            return self.least_of(cpus);
+impl Placer {
+    pub(super) fn new(m: &Machine, affinity: i64, modern: bool, random: bool) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut of: Vec<Option<usize>> = vec![None; m.ncpu()];
+        let mut leaf = vec![0; m.ncpu()];
+        let mut levels = domains(m);
+        if levels.is_empty() {
+            groups.push(Group {
+                cpus: m.cpus().collect(),
+                children: Vec::new(),
+                parent: None,
+                level: Level::Cache,
+            });
         }
-        let groups = &tree[at - 1].span(cpus[0]).groups;
-        if groups.len() == cpus.len() {
-            return self.least_of(cpus);
+        for domain in levels.drain(..) {
+            for span in domain.spans {
+                let mut children: Vec<usize> =
+                    span.cpus.iter().filter_map(|c| of[*c as usize]).collect();
+                children.dedup();
+                if children.len() == 1 && groups[children[0]].cpus.len() == span.cpus.len() {
+                    // The same CPUs as below: one group.
+                    continue;
+                }
+                let at = groups.len();
+                for child in &children {
+                    groups[*child].parent = Some(at);
+                }
+                for c in &span.cpus {
+                    if of[*c as usize].is_none() {
+                        leaf[*c as usize] = at;
+                    }
+                    of[*c as usize] = Some(at);
+                }
+                groups.push(Group {
+                    cpus: span.cpus,
+                    children,
+                    parent: None,
+                    level: domain.level,
+                });
+            }
         }
-        if groups.len() < 2 {
-            return self.least(tree, at - 1, cpus);
+        Self {
+            top: groups.len() - 1,
+            groups,
+            leaf,
+            affinity,
+            modern,
+            random,
         }
+    }
+
+    pub(super) fn group(&self, at: usize) -> &Group {
+        &self.groups[at]
+    }
+
+    pub(super) fn leaf(&self, c: Cpu) -> usize {
+        self.leaf[c as usize]
+    }
+
+    pub(super) fn top(&self) -> usize {
+        self.top
+    }
+
+    fn below(&self, w: &mut World, n: u64) -> i64 {
+        if self.random {
+            w.rng.below(n) as i64
+        } else {
+            0
+        }
+    }
+
+    /// Ticks of affinity of a level; none where no cache is shared.
+    pub(super) fn warmth(&self, levels: i64) -> i64 {
+        levels * self.affinity
+    }
+
+    /// Where a search goes on that found nobody in `at`: of two groups the other one
+    /// first, which need not be searched again with both. `None` at the end.
+    pub(super) fn wider(&self, at: usize, sibling: &mut bool) -> Option<usize> {
+        let mut at = at;
+        if std::mem::take(sibling) {
+            at = self.groups[at].parent?;
+        }
+        let parent = self.groups[at].parent?;
+        let children = &self.groups[parent].children;
+        if self.modern && children.len() == 2 {
+            *sibling = true;
+            return Some(if children[0] == at {
+                children[1]
+            } else {
+                children[0]
+            });
+        }
+        Some(parent)
+    }
+
+    /// Total load of the group, and its best CPU with the load that it was weighed by.
+    fn search_least(&self, s: &mut Least, at: usize) -> (i64, Option<(Cpu, i64)>) {
+        let group = &self.groups[at];
         let (mut total, mut best, mut found) = (0, i64::MAX, None);
-        for group in groups.iter().rev() {
-            let (load, cpu) = self.least(tree, at - 1, group);
+        for child in group.children.iter().rev() {
+            let (mut load, cpu) = self.search_least(s, *child);
             total += load;
+            // A busy core is no better for being the thread's own: cores take turns.
+            if s.running && self.groups[*child].is_core() && load >= PREFER && load & PREFER != 0 {
+                load += PREFER;
+            }
             if let Some((c, own)) = cpu
-                && (load < best || (load == best && found.is_none_or(|(_, o)| own < o)))
+                && (load < best || (load == best && found.is_some_and(|(_, o)| own < o)))
             {
                 best = load;
                 found = Some((c, own));
             }
         }
+        if !group.children.is_empty() {
+            return (total, found);
+        }
+        for c in group.cpus.iter().rev().copied() {
+            let home = c == s.prefer;
+            let threads = s.seen.load[c as usize] - u32::from(home && s.running);
+            let mut bonus = if home { PREFER } else { 0 };
+            let load = i64::from(threads) * UNIT;
+            total += load - bonus;
+            // Its own priority is no reason against where it runs.
+            let good = s.seen.lowpri[c as usize] <= s.worse_than && !(s.running && home);
+            let may = match s.among {
+                Ok(set) => set.contains(c),
+                Err(t) => s.w.allowed(t, c),
+            };
+            if threads > s.most || good || !may {
+                continue;
+            }
+            if s.running && threads > 0 {
+                bonus = 0;
+            }
+            if load - bonus - LOWER as i64 + 1 >= best {
+                // Chance cannot help it.
+                continue;
+            }
+            let load = load - self.below(s.w, LOWER);
+            if load - bonus < best {
+                best = load - bonus;
+                found = Some((c, load));
+            }
+        }
         (total, found)
     }
 
-    fn least_of(&mut self, cpus: &[Cpu]) -> (i64, Option<(Cpu, i64)>) {
-        let (mut total, mut best, mut found) = (0, i64::MAX, None);
-        let unbound = self.w.unbound(self.t);
-        for c in cpus.iter().rev().copied() {
-            let threads = self.seen.load[c as usize];
-            let bonus = if c == self.prefer { PREFER } else { 0 };
-            let load = i64::from(threads) * UNIT - bonus;
+    /// Total load of the group, and its most loaded CPU of `among` that has at least
+    /// `least` threads and `queued` of them waiting.
+    fn search_most(
+        &self,
+        w: &mut World,
+        seen: &Seen,
+        at: usize,
+        among: &CpuSet,
+        least: u32,
+        queued: u32,
+    ) -> (i64, Option<(Cpu, i64)>) {
+        let group = &self.groups[at];
+        let (mut total, mut best, mut found) = (0, i64::MIN, None);
+        for child in group.children.iter().rev() {
+            let (load, cpu) = self.search_most(w, seen, *child, among, least, queued);
             total += load;
-            // Chance takes off 0 to 127: it cannot help those too far behind.
-            if load - 127 >= best
-                || threads > self.most
-                || self.seen.lowpri[c as usize] <= self.worse_than
-                || !(unbound || self.w.allowed(self.t, c))
+            if let Some((c, own)) = cpu
+                && (load > best || (load == best && found.is_some_and(|(_, o)| own > o)))
             {
+                best = load;
+                found = Some((c, own));
+            }
+        }
+        if !group.children.is_empty() {
+            return (total, found);
+        }
+        for c in group.cpus.iter().rev().copied() {
+            let threads = seen.load[c as usize];
+            let load = i64::from(threads) * UNIT;
+            total += load;
+            if threads < least || seen.queued[c as usize] < queued || !among.contains(c) {
                 continue;
             }
-            let load = load - (self.w.rng.next_u64() >> 57) as i64;
-            if load < best {
+            if load <= best {
+                continue;
+            }
+            let load = load - self.below(w, HIGHER);
+            if load > best {
                 best = load;
                 found = Some((c, load));
             }
         }
         (total, found)
     }
-}
 
-impl Placer {
-    pub(super) fn new(m: &Machine, affinity: i64, modern: bool) -> Self {
-        Self {
-            tree: domains(m),
-            affinity,
-            modern,
-        }
+    pub(super) fn most_loaded(
+        &self,
+        w: &mut World,
+        seen: &Seen,
+        at: usize,
+        among: &CpuSet,
+        (least, queued): (u32, u32),
+    ) -> Option<Cpu> {
+        let found = self.search_most(w, seen, at, among, least, queued).1;
+        found.map(|(c, _)| c)
     }
 
-    pub(super) fn levels(&self) -> usize {
-        self.tree.len()
+    /// The least loaded CPU of `among` for a thread that runs on `from`, with at most
+    /// `most` threads.
+    pub(super) fn receiver(
+        &self,
+        w: &mut World,
+        seen: &Seen,
+        from: Cpu,
+        most: u32,
+        among: &CpuSet,
+    ) -> Option<Cpu> {
+        let mut s = Least {
+            w,
+            seen,
+            among: Ok(among),
+            prefer: from,
+            running: true,
+            worse_than: -1,
+            most,
+        };
+        self.search_least(&mut s, self.top).1.map(|(c, _)| c)
     }
 
-    pub(super) fn is_core(&self, level: usize) -> bool {
-        self.tree[level].level == Level::Smt
-    }
-
-    /// How long a thread is at home in a group of this level.
-    fn warmth(&self, level: usize) -> i64 {
-        match self.tree[level].level {
-            Level::Smt => 2 * self.affinity,
-            Level::Cache => 3 * self.affinity,
-            Level::Package | Level::Numa => 0,
-        }
-    }
-
-    fn least(
+    /// Where `t`, of priority `prio`, should go; `here` is where it is woken. `ran`: how
+    /// many ticks ago it last left a CPU other than by ending. `running`: it leaves its
+    /// CPU right now.
+    pub(super) fn pick(
         &self,
         w: &mut World,
         seen: &Seen,
         t: Tid,
-        level: usize,
-        worse_than: i64,
-    ) -> Option<Cpu> {
-        let home = w.thread(t).cpu;
-        let span = &self.tree[level].span(home).cpus;
-        let mut s = Search {
-            w,
-            seen,
-            t,
-            prefer: home,
-            worse_than,
-            most: u32::MAX,
-        };
-        s.least(&self.tree, level + 1, span).1.map(|(c, _)| c)
-    }
-
-    /// Where `t`, of priority `prio`, should go; `here` is where it is woken.
-    pub(super) fn pick(&self, w: &mut World, seen: &Seen, t: Tid, prio: i64, here: Cpu) -> Cpu {
+        prio: i64,
+        (here, ran, running): (Cpu, Option<i64>, bool),
+    ) -> Cpu {
         let old = w.thread(t).cpu;
-        if self.tree.is_empty() {
+        if self.leaf.len() == 1 {
             return old;
         }
-        let top = self.tree.len() - 1;
-        let old_ok = w.allowed(t, old);
-        let ago = if w.thread(t).last_cpu.is_some() {
-            w.now() - w.thread(t).last_ran
-        } else {
-            i64::MAX
+        let warm = |levels: i64| ran.is_some_and(|ago| ago < self.warmth(levels));
+        let leaf = &self.groups[self.leaf(old)];
+        if w.allowed(t, old) {
+            if self.modern {
+                let whole = !leaf.is_core() || leaf.cpus.iter().all(|c| seen.is_idle(*c));
+                if seen.is_idle(old) && warm(2) && whole {
+                    return old;
+                }
+            } else if seen.is_idle(old) || (warm(2) && seen.lowpri[old as usize] > prio) {
+                return old;
+            }
+        }
+        // The largest cache that may still hold what the thread used.
+        let mut near = None;
+        let mut at = Some(self.leaf(old));
+        while let Some(i) = at {
+            let group = &self.groups[i];
+            let shares = if self.modern {
+                group.level == Level::Cache && group.children.len() != 1 && group.cpus.len() > 1
+            } else {
+                matches!(group.level, Level::Cache | Level::Smt)
+            };
+            let levels = if group.is_core() { 2 } else { CACHE_LEVELS };
+            if shares && warm(levels) {
+                near = Some(i);
+            }
+            at = group.parent;
+        }
+        let near = near.filter(|i| *i != self.top);
+        let mut search = |at: usize, worse_than: i64| {
+            let mut s = Least {
+                w: &mut *w,
+                seen,
+                among: Err(t),
+                prefer: old,
+                running,
+                worse_than,
+                most: u32::MAX,
+            };
+            self.search_least(&mut s, at).1.map(|(c, _)| c)
         };
-        let is_idle = |w: &World, c: Cpu| seen.lowpri[c as usize] > MAX_TIMESHARE && w.is_idle(c);
-        if old_ok && self.modern {
-            let core = w.machine.smt(old);
-            let whole = core.iter().all(|c| is_idle(w, *c));
-            if whole && (ago <= 2 * self.affinity || ago == i64::MAX) {
-                return old;
-            }
-        } else if old_ok {
-            let affine = ago <= 2 * self.affinity;
-            if is_idle(w, old) || (affine && seen.lowpri[old as usize] > prio) {
-                return old;
-            }
-        }
-        let warm = (0..top).rev().find(|l| ago <= self.warmth(*l));
-        let mut found = None;
-        if let Some(level) = warm {
-            found = self.least(w, seen, t, level, prio.max(MAX_TIMESHARE));
-        }
-        let found = found
-            .or_else(|| self.least(w, seen, t, top, prio))
-            .or_else(|| self.least(w, seen, t, top, i64::MIN));
+        let found = near
+            .and_then(|at| search(at, prio.max(MAX_TIMESHARE)))
+            .or_else(|| search(self.top, prio))
+            .or_else(|| search(self.top, -1));
         let Some(c) = found else {
             return super::least_loaded(w, t);
         };
-        // The waker's CPU, if it can run it at once and is no more loaded.
+        // Here, if it can run here at once and there is no more to do.
         let loads = (seen.load[here as usize], seen.load[c as usize]);
         if w.allowed(t, here)
             && seen.lowpri[here as usize] > prio
-            && seen.lowpri[c as usize] < 224
+            && !seen.is_idle(c)
             && loads.0 <= loads.1 + 1
         {
             return here;
@@ -196,46 +384,15 @@ impl Placer {
         c
     }
 
-    /// Of the group of `c` at `level`, the most loaded other CPU.
-    pub(super) fn most_loaded(&self, seen: &Seen, level: usize, c: Cpu) -> Option<(Cpu, u32)> {
-        let others = self.tree[level].span(c).cpus.iter().filter(|o| **o != c);
-        others
-            .map(|o| (*o, seen.load[*o as usize]))
-            .max_by_key(|(o, load)| (*load, *o))
-    }
-
-    /// The least loaded CPU, with at most `most` threads, that is no donor.
-    pub(super) fn receiver(
-        &self,
-        w: &mut World,
-        seen: &Seen,
-        from: Cpu,
-        most: u32,
-        donors: &[bool],
-    ) -> Option<Cpu> {
-        let mut best: Option<(i64, Cpu)> = None;
-        for c in (0..w.ncpu() as Cpu).rev() {
-            let load = seen.load[c as usize];
-            if c == from || donors[c as usize] || load > most {
-                continue;
-            }
-            let key = i64::from(load) * UNIT - (w.rng.next_u64() >> 57) as i64;
-            if best.is_none_or(|(b, _)| key < b) {
-                best = Some((key, c));
-            }
-        }
-        best.map(|(_, c)| c)
-    }
-
-    /// In each span of `level`, the most and the least loaded CPU.
-    pub(super) fn pairs(&self, seen: &Seen, level: usize) -> Vec<(Cpu, Cpu)> {
+    /// For every group of several CPUs, its most and its least loaded CPU: the
+    /// balancer of 2011.
+    pub(super) fn pairs(&self, seen: &Seen) -> Vec<(Cpu, Cpu)> {
         let load = |c: &Cpu| seen.load[*c as usize];
-        self.tree[level]
-            .spans
+        self.groups
             .iter()
-            .filter_map(|s| {
-                let high = s.cpus.iter().copied().max_by_key(|c| (load(c), *c))?;
-                let low = s.cpus.iter().copied().min_by_key(|c| (load(c), *c))?;
+            .filter_map(|group| {
+                let high = group.cpus.iter().copied().max_by_key(|c| (load(c), *c))?;
+                let low = group.cpus.iter().copied().min_by_key(|c| (load(c), *c))?;
                 (high != low).then_some((high, low))
             })
             .collect()

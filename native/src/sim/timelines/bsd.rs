@@ -33,7 +33,7 @@ fn bsd4_estcpu_decays_by_two_thirds_a_second_at_load_one() {
 
 #[test]
 fn bsd4_a_sleeper_is_queued_above_all_that_run_in_user_mode() {
-    // s wakes at 55 and runs at once; h goes back to the head and goes on.
+    // s wakes at 55 and runs at once; h, the only other one, goes on.
     // cpu0  s 0-5  h 5-55  s 55-60  h 60-..: its slice ends at the 10th tick
     let mut b = Build::new(1);
     b.add("s", &[run(5), sleep(50), run(5)]);
