@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,15 @@ import schedscope as ss
 from faults import (
     comparison,
     figures,
+    mutations,
     mutations_clocks,
     mutations_hosts,
     mutations_pages,
     recording,
+    tracedat,
     truth,
 )
+from faults.figures import Caution, Figure
 from faults.mutations import KINDS, Mutant
 from faults.recording import Recording
 from faults.truth import Truth
@@ -32,6 +36,16 @@ MODULES = (mutations_clocks, mutations_hosts, mutations_pages)
 
 Result = dict[str, Any]
 _EXAMPLES = 5
+_LEAST = 100
+"""Waits that a capture must have to be worth the while."""
+
+
+@dataclass(frozen=True)
+class Undamaged:
+    """What is said of the undamaged recording."""
+
+    figures: dict[str, Figure]
+    caution: Caution
 
 
 @dataclass
@@ -41,8 +55,9 @@ class Case:
     name: str
     recording: Recording
     truth: Truth
-    figures: dict[str, figures.Figure]
-    caution: figures.Caution
+    folder: Undamaged
+    # The window of a trace.dat is that of its events.
+    file: Undamaged
 
 
 class NotComplete(Exception):
@@ -50,22 +65,23 @@ class NotComplete(Exception):
 
 
 def load(path: Path, work: Path) -> Case:
-    """Read a capture; its truth must be what schedscope says of it undamaged."""
+    """Read a capture, or the longest stretch of it of which everything is told."""
     try:
         whole = recording.read(path)
     except (OSError, ValueError, KeyError) as error:
         raise NotComplete(f"{path}: {error}") from error
-    true = truth.of(whole)
-    if true.flaws["gaps marked"] or len(true.doubtful) > 0.5 * true.states["tid"].n_unique():
-        raise NotComplete(f"{path} is not complete: {dict(true.flaws)}")
-    trace = opened(Mutant(whole, "nothing"), work)
-    return Case(
-        path.name.removesuffix(".capture"),
-        whole,
-        true,
-        figures.figures(trace),
-        figures.caution(trace),
-    )
+    if not whole.cpus or not all(whole.cpus.values()):
+        raise NotComplete(f"{path} has a CPU without events")
+    whole, true = truth.complete(whole)
+    if true.flaws or true.waits.height < _LEAST:
+        what = Counter(flaw.what for flaw in true.flaws)
+        raise NotComplete(f"{path}: no complete stretch of {_LEAST} waits ({dict(what)})")
+    mutations.recount(whole)
+    said = []
+    for file in (None, tracedat.encode(whole)):
+        trace = opened(Mutant(whole, "nothing", file=file), work)
+        said.append(Undamaged(figures.figures(trace), figures.caution(trace)))
+    return Case(path.name.removesuffix(".capture"), whole, true, *said)
 
 
 def opened(mutant: Mutant, work: Path) -> ss.Trace:
@@ -108,17 +124,16 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
     except Exception as error:
         return result | {"crashed": f"{type(error).__name__}: {error}".splitlines()[0]}
     statuses: dict[str, str] = {}
+    whole = case.file if mutant.file is not None else case.folder
     if not mutant.truth_of:
         statuses = {
-            name: figures.status(
-                name, said[name], case.figures[name], true, spoken, case.caution
-            )
+            name: figures.status(name, said[name], whole.figures[name], true, spoken, whole.caution)
             for name in said
         }
     return result | {
-        "verdict": spoken.checked,
-        "trustworthy": spoken.trustworthy,
-        "admits": figures.admits(spoken, case.caution),
+        "warnings": sorted(spoken.warnings - whole.caution.warnings),
+        "trusted": figures.trusted(spoken, whole.caution),
+        "admits": figures.admits(spoken, whole.caution),
         "true_waits": found.true_waits,
         "true_wait_time": found.true_wait_time,
         "measured_waits": found.measured_waits,
@@ -136,7 +151,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
             "waits": found.wrong_waits[:_EXAMPLES],
             "states": [list(state) for state in found.wrong_states[:_EXAMPLES]],
             "figures": {
-                name: [said[name].value, case.figures[name].value]
+                name: [said[name].value, whole.figures[name].value]
                 for name, how in statuses.items()
                 if how == "wrong"
             },
@@ -176,9 +191,7 @@ def run(
         case.recording.others = [o.recording for o in cases if o is not case]
     results = list(_kept(journal, seed))
     done = {(r["capture"], r["kind"], r["number"]) for r in results}
-    wanted = [
-        (number, kind, case) for number in range(numbers) for kind in kinds for case in cases
-    ]
+    wanted = [(number, kind, case) for number in range(numbers) for kind in kinds for case in cases]
     for n, (number, kind, case) in enumerate(wanted, 1):
         if (case.name, kind, number) in done:
             continue

@@ -61,7 +61,7 @@ def _clocks(trace: ss.Trace, truth: Truth) -> Clocks:
         ours = said.filter(pl.col("cpu") == cpu)["ts"].sort().to_numpy()
         theirs = part["ts"].sort().to_numpy()
         n = min(len(ours), len(theirs))
-        found[int(cpu)] = (ours[:n], theirs[:n])  # type: ignore[call-overload]
+        found[int(str(cpu))] = (ours[:n], theirs[:n])
     return found
 
 

@@ -7,7 +7,7 @@ the truth. A figure of a damaged input
 * is a bound if the headline admits that more is missing than in the undamaged recording, and the
   figure is what a part of the truth can give: a sum or count or maximum that is not larger, a
   quantile that a subset of the true waits of that size can have;
-* is flagged if `check` does not call the trace trustworthy;
+* is flagged if `check` warns of something that it does not warn of in the undamaged recording;
 * else it is wrong, and given as measured.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -53,8 +53,8 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
 
     found: dict[str, Figure] = {}
 
-    def put(name: str, value: float | None, kind: Kind = "part", **more: float) -> None:
-        found[name] = Figure(float(value or 0), kind, **more)  # type: ignore[arg-type]
+    def put(name: str, value: Any, kind: Kind = "part", share: float = 0, n: int = 0) -> None:
+        found[name] = Figure(float(value or 0), kind, share, n)
 
     latency = ss.runqueue_latency(trace).row(0, named=True)
     n = latency["n"]
@@ -66,13 +66,13 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     row = starved.row(0, named=True) if starved.height else {}
     put("starvation episodes", (row.get("n") or 0) - (row.get("n_censored") or 0))
     whole = ss.starvation(trace, threshold=LONG).filter(pl.col("censored") == "none")
-    put("starvation longest", whole["wait"].max() if whole.height else 0)  # type: ignore[arg-type]
+    put("starvation longest", whole["wait"].max() if whole.height else 0)
     wasted = ss.wasted_time(trace).row(0, named=True)
     put("work conservation wasted", wasted["wasted"])
     put("work conservation idle", wasted["idle"])
     off = ss.off_cpu(trace)
     put("off CPU total", off["total"].sum())
-    put("off CPU longest", off["max"].max())  # type: ignore[arg-type]
+    put("off CPU longest", off["max"].max())
     put("off CPU n", off["n"].sum())
     moves = ss.migration_summary(trace, by=[])
     put("migrations", moves["n"].sum())
@@ -93,28 +93,30 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
 
 @dataclass(frozen=True)
 class Caution:
-    """What a reader is told beside the figures. `checked`: check's verdict, its first sentence."""
+    """What a reader is told beside the figures: check's warnings, the headline's doubts."""
 
-    checked: str
+    warnings: frozenset[str]
     doubts: tuple[str, ...]
     unknown: float
 
-    @property
-    def trustworthy(self) -> bool:
-        return self.checked.startswith("Trustworthy")
-
 
 def caution(trace: ss.Trace) -> Caution:
-    """Check's verdict and the doubts of the headline, without their numbers."""
-    from schedscope.analysis.check import check, verdict
+    """Names of the checks that warn; the doubts of the headline, without their numbers."""
+    from schedscope.analysis.check import check
     from schedscope.cli._headline import doubts
 
+    findings = check(trace).filter(pl.col("level").is_in(["warning", "violated"]))
     told = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in doubts(trace))
     per_cpu = trace.info.get("per_cpu") or []
     unknown = sum(cpu.get("unknown", 0) for cpu in per_cpu)
-    known = "unknown" not in " ".join(told) or not trace.duration
-    share = 0 if known else unknown / (trace.duration * max(1, trace.ncpu))
-    return Caution(re.split(r"[.:,]", verdict(check(trace)))[0], told, share)
+    told_so = any("unknown" in doubt for doubt in told) and trace.duration
+    share = unknown / (trace.duration * max(1, trace.ncpu)) if told_so else 0
+    return Caution(frozenset(findings["check"]), told, share)
+
+
+def trusted(said: Caution, whole: Caution) -> bool:
+    """Does check warn of nothing that it did not warn of in the undamaged recording?"""
+    return said.warnings <= whole.warnings
 
 
 def admits(said: Caution, whole: Caution) -> bool:
@@ -143,7 +145,7 @@ def status(
         return "right"
     if admits(spoken, whole) and _possible(said, reference, truth, slack):
         return "bound"
-    return "wrong" if spoken.trustworthy else "flagged"
+    return "wrong" if trusted(spoken, whole) else "flagged"
 
 
 def _possible(said: Figure, reference: Figure, truth: Truth, slack: float) -> bool:

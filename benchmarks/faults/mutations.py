@@ -127,8 +127,8 @@ _hole("hole, unmarked", 1, False)
 _hole("hole on all CPUs, unmarked", 64, False)
 
 
-@kind("hole, told in stats only")
-def told_in_stats(whole: Recording, rng: random.Random) -> Mutant:
+@kind("hole, in stats only")
+def in_stats_only(whole: Recording, rng: random.Random) -> Mutant:
     made = whole.copy()
     begin, end = some_hole(whole, rng)
     cpu = rng.choice(sorted(made.cpus))
@@ -155,8 +155,8 @@ def _edge(name: str, first: bool, told: bool) -> None:
         return Mutant(made, f"{side} {share:.0%} of CPU {cpu} missing", [hole])
 
 
-_edge("begin of a CPU missing, counted in stats", True, True)
-_edge("begin of a CPU missing, unmarked", True, False)
+_edge("start of a CPU missing, counted in stats", True, True)
+_edge("start of a CPU missing, unmarked", True, False)
 _edge("end of a CPU missing, counted in stats", False, True)
 _edge("end of a CPU missing, unmarked", False, False)
 

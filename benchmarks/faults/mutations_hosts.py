@@ -115,8 +115,8 @@ def lying(whole: Recording, rng: random.Random) -> Mutant:
     return Mutant(made, "; ".join(said))
 
 
-@kind("losses in capture.json that never were")
-def never_lost(whole: Recording, rng: random.Random) -> Mutant:
+@kind("losses in capture.json that did not happen")
+def not_lost(whole: Recording, rng: random.Random) -> Mutant:
     made = whole.copy()
     cpu, count = rng.choice(sorted(made.cpus)), rng.randint(1, 10**5)
     made.about["lost"].append(

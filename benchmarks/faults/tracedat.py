@@ -12,7 +12,7 @@ _CPUSTAT, _TRACECLOCK, _UNAME, _CPUCOUNT = 2, 4, 5, 8
 
 
 def encode(recording: Recording) -> bytes:
-    """The file; sub-buffers are packed anew into pages of 4 KiB."""
+    """The file; sub-buffers are packed anew into pages of 4 KiB, `raw` ones have that size."""
     events = recording.folder / "events"
     out = bytearray(b"\x17\x08\x44tracing6\0\0\x08" + struct.pack("<I", _PAGE))
     page = (events / "header_page").read_bytes().replace(b"\r", b"")
@@ -40,7 +40,9 @@ def encode(recording: Recording) -> bytes:
     at = len(out) + 16 * count + 8 + len(clock)
     contents = []
     for cpu in range(count):
-        content = b"".join(pack(recording.cpus.get(cpu, []), _PAGE))
+        content = recording.raw.get(cpu)
+        if content is None:
+            content = b"".join(pack(recording.cpus.get(cpu, []), _PAGE))
         at += -at % _PAGE
         contents.append((at, content))
         out += struct.pack("<QQ", at, len(content))

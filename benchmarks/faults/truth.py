@@ -1,13 +1,13 @@
 """What really happened: states and waits of every thread, from a complete recording.
 
 Written apart from schedscope's own reconstruction, and shorter: nothing is missing from a
-complete recording, so a thread's state follows from its own events alone. A recording that
-is not complete is refused: see `flaws`.
+complete recording, so a thread's state follows from its own events alone. Where a recording
+is not complete, which `flaws` tells, its longest complete stretch is taken.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,15 +22,25 @@ _BITS |= {0x10: "dead", 0x20: "dead", 0x40: "parked", 0x80: "parked"}
 _AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 
 
+@dataclass(frozen=True)
+class Flaw:
+    """Something that the recording does not tell, between `since` and `ts`."""
+
+    since: int
+    ts: int
+    what: str
+    tids: tuple[int, ...] = ()
+
+
 @dataclass
 class Truth:
-    """States `tid ts end state cpu`, waits `tid ts_ready ts_run wait cpu cause`, runs and events."""
+    """States `tid ts end state cpu`, waits `tid ts_ready ts_run wait cpu cause`, and switches."""
 
     states: pl.DataFrame
     waits: pl.DataFrame
     switches: pl.DataFrame
     window: tuple[int, int]
-    flaws: Counter[str]
+    flaws: list[Flaw]
     # Threads that a flaw concerns: nothing said of them is judged.
     doubtful: set[int]
     ncpu: int
@@ -51,16 +61,12 @@ class _Thread:
 @dataclass
 class _Story:
     threads: dict[int, _Thread] = field(default_factory=lambda: defaultdict(_Thread))
-    current: dict[int, int] = field(default_factory=dict)
+    # Per CPU: who runs there, and since when.
+    current: dict[int, tuple[int, int]] = field(default_factory=dict)
     states: list[tuple[int, int, int, str, int | None]] = field(default_factory=list)
     waits: list[tuple[int, int, int, int, int, str]] = field(default_factory=list)
     switches: list[tuple[int, int, int, int]] = field(default_factory=list)
-    flaws: Counter[str] = field(default_factory=Counter)
-    doubtful: set[int] = field(default_factory=set)
-
-    def flaw(self, what: str, *tids: int) -> None:
-        self.flaws[what] += 1
-        self.doubtful.update(tids)
+    flaws: list[Flaw] = field(default_factory=list)
 
     def enter(self, tid: int, ts: int, state: str, cpu: int | None = None) -> None:
         thread = self.threads[tid]
@@ -70,9 +76,10 @@ class _Story:
 
     def switch(self, ts: int, cpu: int, prev: int, bits: int, following: int) -> None:
         self.switches.append((ts, cpu, prev, following))
-        if self.current.setdefault(cpu, prev) != prev:
-            self.flaw("chain breaks", self.current[cpu], prev)
-        self.current[cpu] = following
+        current, since = self.current.get(cpu, (prev, ts))
+        if current != prev:
+            self.flaws.append(Flaw(since, ts, "prev is not the last next", (current, prev)))
+        self.current[cpu] = following, ts
         if prev:
             self.switch_out(ts, cpu, prev, bits)
         if following:
@@ -81,7 +88,7 @@ class _Story:
     def switch_out(self, ts: int, cpu: int, tid: int, bits: int) -> None:
         thread = self.threads[tid]
         if thread.state not in ("running", "unknown"):
-            self.flaw("left a CPU it was not on", tid)
+            self.flaws.append(Flaw(thread.since, ts, "left a CPU it was not on", (tid,)))
         state = next((name for bit, name in _BITS.items() if bits & bit), "runnable")
         self.enter(tid, ts, state, cpu if state == "runnable" else None)
         thread.out = ts
@@ -98,7 +105,7 @@ class _Story:
             assert thread.ready is not None
             self.waits.append((tid, thread.ready, ts, ts - thread.ready, cpu, thread.cause))
         elif thread.state != "unknown":
-            self.flaw("switched in without a wakeup", tid)
+            self.flaws.append(Flaw(thread.since, ts, "switched in without a wakeup", (tid,)))
         self.enter(tid, ts, "running", cpu)
         thread.early = None
 
@@ -131,9 +138,10 @@ def of(recording: Recording) -> Truth:
     window = recording.window
     for tid in list(story.threads):
         story.enter(tid, window[1], "unknown")
-    if any(r.missed is not None for records in recording.cpus.values() for r in records):
-        story.flaws["gaps marked"] += 1
-    judged = ~pl.col("tid").is_in(story.doubtful)
+    for records in recording.cpus.values():
+        story.flaws += [Flaw(r.ts, r.ts, "gap marked") for r in records if r.missed is not None]
+    doubtful = {tid for flaw in story.flaws for tid in flaw.tids if tid}
+    judged = ~pl.col("tid").is_in(doubtful)
     return Truth(
         states=pl.DataFrame(
             story.states,
@@ -165,7 +173,7 @@ def of(recording: Recording) -> Truth:
         ),
         window=window,
         flaws=story.flaws,
-        doubtful=story.doubtful,
+        doubtful=doubtful,
         ncpu=len(recording.cpus),
     )
 
@@ -183,10 +191,35 @@ def _take(story: _Story, recording: Recording, cpu: int, record: Record) -> None
             story.wake(record.ts, tid, kind, target)
 
 
+def complete(recording: Recording) -> tuple[Recording, Truth]:
+    """The longest stretch of a recording of which everything is told, and its truth."""
+    truth = of(recording)
+    begin, end = truth.window
+    flaws = sorted(truth.flaws, key=lambda flaw: flaw.ts)
+    # A stretch ends where the next flaw may have begun.
+    edges = [(begin, min([flaw.since for flaw in flaws], default=end))]
+    for at, flaw in enumerate(flaws):
+        edges.append((flaw.ts + 1, min([later.since for later in flaws[at + 1 :]], default=end)))
+    for begin, end in sorted(edges, key=lambda edge: edge[0] - edge[1]):
+        part = recording.copy()
+        if flaws:
+            part.about["window"] = {"begin": begin, "end": end}
+        part.cpus = {
+            cpu: [r for r in records if begin <= r.ts <= end]
+            for cpu, records in recording.cpus.items()
+        }
+        if end > begin and all(part.cpus.values()):
+            truth = of(part)
+            if not truth.flaws:
+                return part, truth
+    return recording, of(recording)
+
+
 def stretches(states: pl.DataFrame) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Per tid: begins, ends and codes of the states, in order of time."""
     coded = states.sort("tid", "ts").with_columns(code=pl.col("state").to_physical())
     found = {}
     for (tid,), part in coded.group_by("tid", maintain_order=True):
-        found[int(tid)] = tuple(part[name].to_numpy() for name in ("ts", "end", "code"))  # type: ignore[call-overload]
+        begin, end, code = (part[name].to_numpy() for name in ("ts", "end", "code"))
+        found[int(str(tid))] = begin, end, code
     return found
