@@ -127,7 +127,9 @@ def _described(cases: list[campaign.Case]) -> list[str]:
 
 
 def _command() -> str:
-    return "python " + shlex.join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])
+    """The command as it was given; captures by their names, wherever they lie."""
+    words = [Path(word).name if word.endswith(".capture") else word for word in sys.argv[1:]]
+    return "python " + shlex.join([os.path.relpath(sys.argv[0], ROOT), *words])
 
 
 def _today() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import time
 from collections import Counter
@@ -27,7 +26,7 @@ from faults import (
     truth,
 )
 from faults.figures import Caution, Figure
-from faults.mutations import KINDS, Mutant
+from faults.mutations import KINDS, Draw, Mutant
 from faults.recording import Recording
 from faults.truth import Truth
 
@@ -97,7 +96,7 @@ def opened(mutant: Mutant, work: Path) -> ss.Trace:
 
 def draw(case: Case, kind: str, number: int, seed: int) -> Mutant:
     """The mutant of this name: the same for the same seed, on any machine."""
-    return KINDS[kind](case.recording, random.Random(f"{seed}/{case.name}/{kind}/{number}"))
+    return KINDS[kind](case.recording, Draw(f"{seed}/{case.name}/{kind}/{number}", number))
 
 
 def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,21 @@ class Mutant:
     file: bytes | None = None
 
 
-Mutation = Callable[[Recording, random.Random], Mutant]
+class Draw(random.Random):
+    """Chance, seeded by the name of the input, and which input of its kind it is."""
+
+    def __init__(self, seed: str, number: int = 0) -> None:
+        """Seed by a text: the same on any machine."""
+        super().__init__(seed)
+        self.number = number
+
+    def spread(self, n: int) -> int:
+        """One of `n` places: successive numbers come to all of them, far from each other."""
+        step = next(k for k in range(max(1, round(n * 0.618)), 2 * n + 2) if math.gcd(k, n) == 1)
+        return (self.number * step + n // 3) % n
+
+
+Mutation = Callable[[Recording, Draw], Mutant]
 
 KINDS: dict[str, Mutation] = {}
 """Every kind of damage by name."""
@@ -87,7 +102,7 @@ def recount(recording: Recording) -> None:
 
 
 def some_hole(
-    recording: Recording, rng: random.Random, shortest: float = 20e3, longest: float = 0.5
+    recording: Recording, rng: Draw, shortest: float = 20e3, longest: float = 0.5
 ) -> tuple[int, int]:
     """A stretch of the window: its length log-uniform up to a share `longest` of it."""
     begin, end = recording.window
@@ -99,7 +114,7 @@ def some_hole(
 
 def _hole(name: str, cpus: int, marked: bool, pieces: int = 1) -> None:
     @kind(name)
-    def hole(whole: Recording, rng: random.Random) -> Mutant:
+    def hole(whole: Recording, rng: Draw) -> Mutant:
         made, holes = whole.copy(), []
         chosen = rng.sample(sorted(made.cpus), min(cpus, len(made.cpus)))
         for _ in range(pieces):
@@ -115,7 +130,7 @@ def _hole(name: str, cpus: int, marked: bool, pieces: int = 1) -> None:
 
 
 @kind("nothing")
-def nothing(whole: Recording, rng: random.Random) -> Mutant:
+def nothing(whole: Recording, rng: Draw) -> Mutant:
     """Not damaged: what differs here is a fault of the campaign, or of a definition."""
     return Mutant(whole.copy(), "nothing")
 
@@ -128,7 +143,7 @@ _hole("hole on all CPUs, unmarked", 64, False)
 
 
 @kind("hole, in stats only")
-def in_stats_only(whole: Recording, rng: random.Random) -> Mutant:
+def in_stats_only(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
     begin, end = some_hole(whole, rng)
     cpu = rng.choice(sorted(made.cpus))
@@ -140,7 +155,7 @@ def in_stats_only(whole: Recording, rng: random.Random) -> Mutant:
 
 def _edge(name: str, first: bool, told: bool) -> None:
     @kind(name)
-    def edge(whole: Recording, rng: random.Random) -> Mutant:
+    def edge(whole: Recording, rng: Draw) -> Mutant:
         made = whole.copy()
         begin, end = whole.window
         cpu = rng.choice(sorted(made.cpus))
@@ -162,7 +177,7 @@ _edge("end of a CPU missing, unmarked", False, False)
 
 
 @kind("CPU absent")
-def absent(whole: Recording, rng: random.Random) -> Mutant:
+def absent(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
     cpu = rng.choice(sorted(made.cpus))
     del made.cpus[cpu]
@@ -171,7 +186,7 @@ def absent(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("CPU empty")
-def empty(whole: Recording, rng: random.Random) -> Mutant:
+def empty(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
     cpu = rng.choice(sorted(made.cpus))
     made.cpus[cpu] = []
@@ -192,7 +207,7 @@ _DROPPED = {
 
 def _dropped(what: str, share: float) -> None:
     @kind(f"{share:.1%} of {what} dropped".replace(".0%", "%"))
-    def dropped(whole: Recording, rng: random.Random) -> Mutant:
+    def dropped(whole: Recording, rng: Draw) -> Mutant:
         made, names = whole.copy(), _DROPPED[what]
         ids = {number for number, layout in made.formats.items() if layout.name in names}
         n = 0
@@ -211,5 +226,7 @@ def _dropped(what: str, share: float) -> None:
 
 
 for _what in _DROPPED:
-    for _share in (0.001, 0.01, 0.1) if _what not in ("fork", "exit", "migrate") else (0.1, 1.0):
+    for _share in (0.001, 0.01, 0.1):
         _dropped(_what, _share)
+for _what in ("migrate", "fork", "exit"):
+    _dropped(_what, 1.0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from faults.mutations import Mutant, kind
+from faults.mutations import Draw, Mutant, kind
 from faults.recording import Recording
 from faults.words import length
 
@@ -24,7 +23,7 @@ def _moved(whole: Recording, cpu: int, new: Callable[[int], int], what: str) -> 
 
 def _offset(ns: int) -> None:
     @kind(f"clock of a CPU {length(ns)} off")
-    def offset(whole: Recording, rng: random.Random) -> Mutant:
+    def offset(whole: Recording, rng: Draw) -> Mutant:
         cpu, sign = rng.choice(sorted(whole.cpus)), rng.choice([-1, 1])
         return _moved(whole, cpu, lambda ts: ts + sign * ns, f"CPU {cpu} {sign * ns} ns off")
 
@@ -34,7 +33,7 @@ for _ns in (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000):
 
 
 @kind("clock of a CPU steps")
-def step(whole: Recording, rng: random.Random) -> Mutant:
+def step(whole: Recording, rng: Draw) -> Mutant:
     begin, end = whole.window
     cpu, at = rng.choice(sorted(whole.cpus)), rng.randint(begin, end)
     ns = int(10_000 * 10 ** (4 * rng.random())) * rng.choice([-1, 1])
@@ -43,7 +42,7 @@ def step(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("clock of a CPU drifts")
-def drift(whole: Recording, rng: random.Random) -> Mutant:
+def drift(whole: Recording, rng: Draw) -> Mutant:
     begin, _ = whole.window
     cpu = rng.choice(sorted(whole.cpus))
     rate = rng.choice([-1, 1]) * 10 ** rng.uniform(-4.5, -2)

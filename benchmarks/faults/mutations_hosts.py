@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
-from faults.mutations import Mutant, cut, kind, recount
+from faults.mutations import Draw, Mutant, cut, kind, recount
 from faults.recording import Record, Recording
 
 _TIDS = ("common_pid", "prev_pid", "next_pid", "pid", "child_pid", "parent_pid", "old_pid")
@@ -44,7 +43,7 @@ def renamed(whole: Recording, old: int, new: int) -> Recording:
 
 def _reused(name: str, last_switch_too: bool) -> None:
     @kind(name)
-    def reuse(whole: Recording, rng: random.Random) -> Mutant:
+    def reuse(whole: Recording, rng: Draw) -> Mutant:
         born, died = _lives(whole)
         pairs = [
             (first, second)
@@ -79,18 +78,18 @@ _reused("tid reused, exit, fork and last switch missing", True)
 
 
 @kind("CPU taken off line")
-def taken_off(whole: Recording, rng: random.Random) -> Mutant:
+def taken_off(whole: Recording, rng: Draw) -> Mutant:
     """Its records end, and the host counts it no more."""
     return _unplugged(whole, rng, first=False)
 
 
 @kind("CPU brought on line")
-def brought_on(whole: Recording, rng: random.Random) -> Mutant:
+def brought_on(whole: Recording, rng: Draw) -> Mutant:
     """Its records begin late, and the host did not count it at the start."""
     return _unplugged(whole, rng, first=True)
 
 
-def _unplugged(whole: Recording, rng: random.Random, first: bool) -> Mutant:
+def _unplugged(whole: Recording, rng: Draw, first: bool) -> Mutant:
     made = whole.copy()
     begin, end = whole.window
     cpu, at = rng.choice(sorted(made.cpus)), rng.randint(begin, end)
@@ -103,7 +102,7 @@ def _unplugged(whole: Recording, rng: random.Random, first: bool) -> Mutant:
 
 
 @kind("stats that lie")
-def lying(whole: Recording, rng: random.Random) -> Mutant:
+def lying(whole: Recording, rng: Draw) -> Mutant:
     """Nothing is missing; counts say otherwise, or make no sense."""
     made, said = whole.copy(), []
     for cpu, lines in made.stats.items():
@@ -116,7 +115,7 @@ def lying(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("losses in capture.json that did not happen")
-def not_lost(whole: Recording, rng: random.Random) -> Mutant:
+def not_lost(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
     cpu, count = rng.choice(sorted(made.cpus)), rng.randint(1, 10**5)
     made.about["lost"].append(
@@ -126,7 +125,7 @@ def not_lost(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("two captures mixed")
-def mixed(whole: Recording, rng: random.Random) -> Mutant:
+def mixed(whole: Recording, rng: Draw) -> Mutant:
     """One CPU's file comes from another run on the same host."""
     like = [
         other

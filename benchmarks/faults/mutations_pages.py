@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 from faults import tracedat
-from faults.mutations import Mutant, kind
+from faults.mutations import Draw, Mutant, kind
 from faults.recording import Recording
 
 _PAGE = 4096
 """Small sub-buffers, so that a short capture has many."""
 
 
-def _in_pages(whole: Recording, rng: random.Random) -> tuple[Recording, int, list[bytes]]:
+def _in_pages(whole: Recording, rng: Draw) -> tuple[Recording, int, list[bytes]]:
     made = whole.copy()
     made.sub_buffer_bytes = made.about["ftrace"]["sub_buffer_bytes"] = _PAGE
     cpu = rng.choice(sorted(made.cpus))
@@ -26,7 +24,7 @@ def _changed(made: Recording, cpu: int, pages: list[bytes] | bytes, what: str) -
 
 
 @kind("page twice")
-def twice(whole: Recording, rng: random.Random) -> Mutant:
+def twice(whole: Recording, rng: Draw) -> Mutant:
     made, cpu, pages = _in_pages(whole, rng)
     at = rng.randrange(len(pages))
     to = min(len(pages), at + rng.choice([1, 1, 1, 2, 5]))
@@ -34,7 +32,7 @@ def twice(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("pages out of order")
-def reordered(whole: Recording, rng: random.Random) -> Mutant:
+def reordered(whole: Recording, rng: Draw) -> Mutant:
     made, cpu, pages = _in_pages(whole, rng)
     at = rng.randrange(max(1, len(pages) - 1))
     to = min(len(pages) - 1, at + rng.choice([1, 1, 2, 5]))
@@ -43,28 +41,32 @@ def reordered(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("page missing, unmarked")
-def missing(whole: Recording, rng: random.Random) -> Mutant:
+def missing(whole: Recording, rng: Draw) -> Mutant:
     made, cpu, pages = _in_pages(whole, rng)
     at = rng.randrange(len(pages))
     return _changed(made, cpu, pages[:at] + pages[at + 1 :], f"page {at} missing")
 
 
 @kind("a CPU truncated at a page")
-def truncated(whole: Recording, rng: random.Random) -> Mutant:
-    made, cpu, pages = _in_pages(whole, rng)
-    at = rng.randrange(len(pages))
-    return _changed(made, cpu, pages[:at], f"truncated to {at} of {len(pages)} pages")
+def truncated(whole: Recording, rng: Draw) -> Mutant:
+    """At each page in turn."""
+    made = whole.copy()
+    made.sub_buffer_bytes = made.about["ftrace"]["sub_buffer_bytes"] = _PAGE
+    places = [(cpu, at) for cpu in sorted(made.cpus) for at in range(len(made.pages(cpu)) // _PAGE)]
+    cpu, at = places[rng.spread(len(places))]
+    content = made.pages(cpu)
+    return _changed(made, cpu, content[: at * _PAGE], f"truncated to {at} pages")
 
 
 @kind("a CPU truncated inside a page")
-def truncated_inside(whole: Recording, rng: random.Random) -> Mutant:
+def truncated_inside(whole: Recording, rng: Draw) -> Mutant:
     made, cpu, pages = _in_pages(whole, rng)
     content = b"".join(pages)
     at = rng.randrange(len(content))
     return _changed(made, cpu, content[:at], f"truncated to {at} of {len(content)} bytes")
 
 
-def _flipped(content: bytes, rng: random.Random, first: int) -> tuple[bytes, str]:
+def _flipped(content: bytes, rng: Draw, first: int) -> tuple[bytes, str]:
     changed, where = bytearray(content), []
     for _ in range(rng.choice([1, 1, 2, 8])):
         at, bit = rng.randrange(first, len(changed)), rng.randrange(8)
@@ -74,13 +76,13 @@ def _flipped(content: bytes, rng: random.Random, first: int) -> tuple[bytes, str
 
 
 @kind("bits flipped")
-def flipped(whole: Recording, rng: random.Random) -> Mutant:
+def flipped(whole: Recording, rng: Draw) -> Mutant:
     made, cpu, pages = _in_pages(whole, rng)
     return _changed(made, cpu, *_flipped(b"".join(pages), rng, 0))
 
 
 @kind("trace.dat truncated")
-def file_truncated(whole: Recording, rng: random.Random) -> Mutant:
+def file_truncated(whole: Recording, rng: Draw) -> Mutant:
     content = tracedat.encode(whole)
     first = tracedat.data_begins(content)
     at = rng.randrange(first, len(content))
@@ -90,7 +92,7 @@ def file_truncated(whole: Recording, rng: random.Random) -> Mutant:
 
 
 @kind("trace.dat, bits flipped")
-def file_flipped(whole: Recording, rng: random.Random) -> Mutant:
+def file_flipped(whole: Recording, rng: Draw) -> Mutant:
     content = tracedat.encode(whole)
     changed, what = _flipped(content, rng, tracedat.data_begins(content))
     made = Mutant(whole.copy(), what)

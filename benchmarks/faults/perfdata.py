@@ -32,6 +32,7 @@ class PerfFile:
     head: bytes
     records: list[Sample]
     tail: bytes
+    sample_type: int
 
     def encode(self, records: list[Sample]) -> bytes:
         """The file with these records instead."""
@@ -52,6 +53,9 @@ class PerfFile:
         return bytes(head) + body + bytes(tail)
 
 
+Edit = Callable[[PerfFile, random.Random], bytes]
+
+
 def read(content: bytes) -> PerfFile:
     """Take a perf.data apart; all its events must have one layout, as perf sched record's have."""
     attrs_at = struct.unpack_from("<Q", content, 24)[0]
@@ -65,7 +69,7 @@ def read(content: bytes) -> PerfFile:
         data = content[at : at + length]
         records.append(_sample(data, sample_type, names) if kind == _SAMPLE else Sample(data))
         at += length
-    return PerfFile(head, records, tail)
+    return PerfFile(head, records, tail, sample_type)
 
 
 def _sample(data: bytes, sample_type: int, names: dict[int, str]) -> Sample:
@@ -82,23 +86,48 @@ def _sample(data: bytes, sample_type: int, names: dict[int, str]) -> Sample:
     return Sample(data, names.get(event), cpu, time, time_at)
 
 
-Edit = Callable[[PerfFile, random.Random], bytes]
-
-
 def _window(file: PerfFile) -> tuple[int, int]:
     times = [record.time for record in file.records if record.time is not None]
     return min(times), max(times)
 
 
-def hole(file: PerfFile, rng: random.Random) -> bytes:
-    """Records of one CPU for up to half of the time missing."""
-    begin, end = _window(file)
-    length = int((end - begin) * rng.uniform(0.02, 0.5))
-    at = rng.randint(begin, end - length)
-    cpu = rng.choice(sorted({r.cpu for r in file.records if r.cpu is not None}))
-    return file.encode(
-        [r for r in file.records if r.cpu != cpu or not at <= (r.time or 0) < at + length]
-    )
+def _lost(file: PerfFile, after: Sample, count: int) -> Sample:
+    """The kernel's record of lost events, in place of those that followed `after`."""
+    assert after.time is not None
+    assert after.cpu is not None
+    trailer = b""
+    for bit in (_TID, _TIME, _ID, _STREAM_ID, _CPU, _IDENTIFIER):
+        if file.sample_type & bit:
+            value = {_TIME: after.time, _CPU: after.cpu, _IDENTIFIER: _id(file, after)}.get(bit, 0)
+            trailer += struct.pack("<Q", value)
+    body = struct.pack("<QQ", _id(file, after), count) + trailer
+    return Sample(struct.pack("<IHH", _LOST, 0, 8 + len(body)) + body)
+
+
+def _id(file: PerfFile, sample: Sample) -> int:
+    has = file.sample_type & _IDENTIFIER
+    return int(struct.unpack_from("<Q", sample.data, 8)[0]) if has else 0
+
+
+def hole(marked: bool) -> Edit:
+    """Records of one CPU for up to half of the time missing, with a record of it or without."""
+
+    def edit(file: PerfFile, rng: random.Random) -> bytes:
+        begin, end = _window(file)
+        length = int((end - begin) * rng.uniform(0.02, 0.5))
+        at = rng.randint(begin, end - length)
+        cpu = rng.choice(sorted({r.cpu for r in file.records if r.cpu is not None}))
+        gone = [r for r in file.records if r.cpu == cpu and at <= (r.time or 0) < at + length]
+        ids = set(map(id, gone))
+        records = []
+        for record in file.records:
+            if id(record) not in ids:
+                records.append(record)
+            elif marked and record is gone[-1]:
+                records.append(_lost(file, record, len(gone)))
+        return file.encode(records)
+
+    return edit
 
 
 def absent(file: PerfFile, rng: random.Random) -> bytes:
@@ -143,7 +172,8 @@ def shifted(ns: int) -> Edit:
 
 EDITS: dict[str, Edit] = {
     "nothing": lambda file, _: file.encode(file.records),
-    "hole, unmarked": hole,
+    "hole, marked": hole(marked=True),
+    "hole, unmarked": hole(marked=False),
     "CPU absent": absent,
     "1% of switch dropped": dropped("sched_switch", 0.01),
     "10% of switch dropped": dropped("sched_switch", 0.1),
