@@ -3,11 +3,11 @@
     python benchmarks/faults.py                                 the captures of `fixtures/`
     python benchmarks/faults.py --captures A.capture B.capture --mutations 20
     python benchmarks/faults.py --kinds hole clock              kinds whose name has a word
-    python benchmarks/faults.py --again CAPTURE KIND NUMBER     one input once more, with its events
+    python benchmarks/faults.py --again CAPTURE KIND NUMBER     one input again, with its events
     python benchmarks/faults.py -o docs/faults.md               and write the page
 
 Every (capture, kind, number) is drawn from `--seed` and its own name, so it is the same whenever
-and wherever it is run. Results go to a journal in `--work` at once: Ctrl-C ends the campaign, and
+and wherever it is run (where two captures are mixed: beside the same others). Results go to a journal in `--work` at once: Ctrl-C ends the campaign, and
 the same command goes on where it was (`--fresh` begins anew). Failures are listed in
 `failures.txt` beside it, each with what `--again` needs. Exit code 1 if anything was wrong.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from faults import campaign, comparison, page, recording, story, tracedat, truth
+from faults import campaign, comparison, page, perfdata, recording, story, tracedat, truth
 from faults.mutations import KINDS, Mutant
 
 import schedscope as ss
@@ -121,6 +121,17 @@ def test_a_recording_written_again_is_the_same(cases: list[campaign.Case], tmp_p
         for name in ("again.capture", "again.dat")
     ]
     assert tables[0].sort(pl.all()).equals(tables[1].sort(pl.all()))
+
+
+def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:
+    """Taken apart and put together it is the same; without a CPU's records, that CPU is silent."""
+    content = (ROOT / "fixtures" / "perf-sched.data").read_bytes()
+    file = perfdata.read(content)
+    assert file.encode(file.records) == content
+    (tmp_path / "one.data").write_bytes(file.encode([r for r in file.records if r.cpu != 1]))
+    switches = ss.open(tmp_path / "one.data", cache=tmp_path / "cache").switches.collect()
+    assert switches["cpu"].unique().to_list() == [0]
+    assert switches.height == sum(r.event == "sched_switch" and r.cpu == 0 for r in file.records)
 
 
 def test_the_truth_is_of_a_stretch_without_flaws(cases: list[campaign.Case]) -> None:

@@ -64,7 +64,7 @@ class NotComplete(Exception):
 
 
 def load(path: Path, work: Path) -> Case:
-    """Read a capture, or the longest stretch of it of which everything is told."""
+    """Read a capture, or the longest stretch of it in which nothing is missing."""
     try:
         whole = recording.read(path)
     except (OSError, ValueError, KeyError) as error:

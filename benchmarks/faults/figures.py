@@ -93,7 +93,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
 
 @dataclass(frozen=True)
 class Caution:
-    """What a reader is told beside the figures: check's warnings, the headline's doubts."""
+    """What a reader sees beside the figures: check's warnings, the headline's doubts."""
 
     warnings: frozenset[str]
     doubts: tuple[str, ...]
@@ -106,12 +106,12 @@ def caution(trace: ss.Trace) -> Caution:
     from schedscope.cli._headline import doubts
 
     findings = check(trace).filter(pl.col("level").is_in(["warning", "violated"]))
-    told = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in doubts(trace))
+    doubted = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in doubts(trace))
     per_cpu = trace.info.get("per_cpu") or []
     unknown = sum(cpu.get("unknown", 0) for cpu in per_cpu)
-    told_so = any("unknown" in doubt for doubt in told) and trace.duration
-    share = unknown / (trace.duration * max(1, trace.ncpu)) if told_so else 0
-    return Caution(frozenset(findings["check"]), told, share)
+    named = any("unknown" in doubt for doubt in doubted) and trace.duration
+    share = unknown / (trace.duration * max(1, trace.ncpu)) if named else 0
+    return Caution(frozenset(findings["check"]), doubted, share)
 
 
 def trusted(said: Caution, whole: Caution) -> bool:
@@ -138,7 +138,7 @@ def status(
     spoken: Caution,
     whole: Caution,
 ) -> Status:
-    """May this figure stand beside what the reader is told?"""
+    """May this figure stand beside what else the reader sees?"""
     timed = not name.endswith((" n", "episodes", "migrations", "mean"))
     slack = max(_SLACK_NS if timed else 0, SHARE * abs(reference.value))
     if abs(said.value - reference.value) <= slack:

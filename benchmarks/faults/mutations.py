@@ -153,7 +153,7 @@ def in_stats_only(whole: Recording, rng: Draw) -> Mutant:
     return Mutant(made, f"hole CPU {cpu} {begin}..{end}, {lost} events", [(cpu, begin, end)])
 
 
-def _edge(name: str, first: bool, told: bool) -> None:
+def _edge(name: str, first: bool, counted: bool) -> None:
     @kind(name)
     def edge(whole: Recording, rng: Draw) -> Mutant:
         made = whole.copy()
@@ -163,7 +163,7 @@ def _edge(name: str, first: bool, told: bool) -> None:
         at = begin + int((end - begin) * (share if first else 1 - share))
         hole = (cpu, begin, at) if first else (cpu, at, end)
         lost = cut(made, *hole)
-        if told and lost:
+        if counted and lost:
             book(made, cpu, lost)
         recount(made)
         side = "first" if first else "last"

@@ -198,10 +198,7 @@ def section(cases: list[Case], numbers: int, seed: int, work: Path) -> str:
         parts.append(_perf_part(numbers, seed, work))
     else:
         parts.append("perf is not here.\n")
-    parts.append(
-        "trace_processor is not here: it comes from the internet only, and reads none of these "
-        "formats damaged in the same way."
-    )
+    parts.append("trace_processor was not installed where this page was made.")
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""One failure told: what repeats it, and the events around it, with those that were taken out."""
+"""One failure in full: what repeats it, and the events around it, those taken out included."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failure(result: dict[str, Any]) -> str:
 
 
 def again(cases: list[Case], name: str, kind: str, number: str, seed: int, work: Path) -> str:
-    """Judge one input once more and tell each failure with its events."""
+    """Judge one input once more and show each failure with its events."""
     from faults import campaign
 
     case = next(case for case in cases if case.name == name)
@@ -76,7 +76,8 @@ def _concerns(whole: Recording, record: Record, tid: int) -> bool:
 
 def _words(whole: Recording, record: Record) -> str:
     layout = whole.formats[record.event_id]
-    skip = ("common_type", "common_flags", "common_preempt_count", "prev_prio", "next_prio", "prio")
+    skip = ("common_type", "common_flags", "common_preempt_count", "comm", "parent_comm")
+    skip += ("prev_prio", "next_prio", "prio")
     fields = {name: place for name, place in layout.fields.items() if place[1] <= 8}
     said = [f"{n}={layout.get(record.data, n)}" for n in fields if n not in skip]
     return f"{layout.name} {' '.join(said)}"

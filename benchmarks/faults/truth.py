@@ -2,7 +2,7 @@
 
 Written apart from schedscope's own reconstruction, and shorter: nothing is missing from a
 complete recording, so a thread's state follows from its own events alone. Where a recording
-is not complete, which `flaws` tells, its longest complete stretch is taken.
+is not complete (`flaws` says where), its longest complete stretch is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 
 @dataclass(frozen=True)
 class Flaw:
-    """Something that the recording does not tell, between `since` and `ts`."""
+    """Something that the recording does not show, between `since` and `ts`."""
 
     since: int
     ts: int
@@ -192,7 +192,7 @@ def _take(story: _Story, recording: Recording, cpu: int, record: Record) -> None
 
 
 def complete(recording: Recording) -> tuple[Recording, Truth]:
-    """The longest stretch of a recording of which everything is told, and its truth."""
+    """The longest stretch of a recording in which nothing is missing, and its truth."""
     truth = of(recording)
     begin, end = truth.window
     flaws = sorted(truth.flaws, key=lambda flaw: flaw.ts)
