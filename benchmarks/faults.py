@@ -7,9 +7,10 @@
     python benchmarks/faults.py -o docs/faults.md               and write the page
 
 Every (capture, kind, number) is drawn from `--seed` and its own name, so it is the same whenever
-and wherever it is run (where two captures are mixed: beside the same others). Results go to a journal in `--work` at once: Ctrl-C ends the campaign, and
-the same command goes on where it was (`--fresh` begins anew). Failures are listed in
-`failures.txt` beside it, each with what `--again` needs. Exit code 1 if anything was wrong.
+and wherever it is run; only "two captures mixed" depends on the other captures, too. Results go to
+a journal in `--work` at once: Ctrl-C ends the campaign, and the same command goes on where it was
+(`--fresh` begins anew; do so after a change of the program). Failures are listed in `failures.txt`
+beside it, each with what `--again` needs. Exit code 1 if anything was wrong.
 """
 
 from __future__ import annotations
