@@ -56,14 +56,9 @@ def main() -> int:
         print(story.again(cases, *args.again, seed=args.seed, work=work))
         return 0
     kinds = [name for name in KINDS if not args.kinds or any(word in name for word in args.kinds)]
-    began = time.monotonic()
-    try:
-        results = campaign.run(
-            cases, kinds, args.mutations, args.seed, work, journal, _progress(began)
-        )
-    except KeyboardInterrupt:
-        print(f"\nended; {journal} has what was found", file=sys.stderr)
-        return 130
+    results = campaign.run(
+        cases, kinds, args.mutations, args.seed, work, journal, _progress(time.monotonic())
+    )
     _failures(results, work / "failures.txt")
     headings = page.HEADINGS
     rows = [page.row(kind, found) for kind, found in page.by_kind(results).items()]
@@ -142,4 +137,8 @@ def _host() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nended; the journal has what was found", file=sys.stderr)
+        sys.exit(130)
