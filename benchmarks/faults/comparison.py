@@ -1,0 +1,185 @@
+"""Hold what a trace says of waits and states against the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from faults.mutations import Mutant
+from faults.truth import STATES, Truth, stretches
+
+if TYPE_CHECKING:
+    import schedscope as ss
+
+TOLERANCE = 1_000
+"""A wait is right if it is within 1 us of the truth."""
+
+_UNKNOWN = STATES.index("unknown")
+
+
+@dataclass
+class Verdict:
+    """What is right, wrong and not said, of one damaged input."""
+
+    true_waits: int = 0
+    true_wait_time: int = 0
+    measured_waits: int = 0
+    right_wait_time: int = 0
+    wrong_waits: list[dict[str, Any]] = field(default_factory=list)
+    true_state_time: int = 0
+    right_state_time: int = 0
+    wrong_state_time: int = 0
+    # Longest first: (ns, tid, from, to, said, true).
+    wrong_states: list[tuple[int, int, int, int, str, str]] = field(default_factory=list)
+
+
+def judge(trace: ss.Trace, truth: Truth, mutant: Mutant) -> Verdict:
+    """Every measured wait, and every known state at every instant."""
+    verdict = Verdict()
+    clocks = _clocks(trace, truth) if mutant.clocks_moved else None
+    _waits(verdict, trace, truth, clocks)
+    if mutant.states_judged:
+        _states(verdict, trace, truth, clocks)
+    return verdict
+
+
+Clocks = dict[int, tuple[np.ndarray, np.ndarray]]
+
+
+def _clocks(trace: ss.Trace, truth: Truth) -> Clocks:
+    """Per CPU: the stamps of its switches in the trace and in truth; none of them was dropped.
+
+    Whatever was done to the stamps since, also by a reader that mends them, the n-th switch of
+    a CPU is the n-th switch.
+    """
+    said = trace.switches.select("cpu", "ts").collect()
+    found = {}
+    for (cpu,), part in truth.switches.group_by("cpu"):
+        ours = said.filter(pl.col("cpu") == cpu)["ts"].sort().to_numpy()
+        theirs = part["ts"].sort().to_numpy()
+        n = min(len(ours), len(theirs))
+        found[int(str(cpu))] = (ours[:n], theirs[:n])
+    return found
+
+
+def _true_time(clocks: Clocks, cpu: np.ndarray, ts: np.ndarray) -> np.ndarray:
+    """Stamps of the trace on the true clock: linear between a CPU's switches."""
+    out = ts.copy()
+    for number, (said, true) in clocks.items():
+        here = cpu == number
+        if len(said):
+            at = np.clip(np.searchsorted(said, ts[here], "right") - 1, 0, len(said) - 1)
+            out[here] = true[at] + (ts[here] - said[at])
+    return out
+
+
+def measured(trace: ss.Trace) -> pl.DataFrame:
+    """The waits that the ledger gives as measured: tid, times, CPUs."""
+    tids = trace.threads.select("utid", pl.col("tid").cast(pl.Int64))
+    waits = trace.waits.filter(pl.col("censored") == "none", pl.col("wait").is_not_null())
+    return (
+        waits.join(tids, on="utid")
+        .select(
+            "tid",
+            "ts_ready",
+            "ts_enqueued",
+            "ts_run",
+            "wait",
+            "cause",
+            pl.col("cpu", "queue_cpu", "waker_cpu").cast(pl.Int64),
+        )
+        .collect()
+    )
+
+
+def _waits(verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None) -> None:
+    true = truth.waits
+    said = measured(trace).filter(~pl.col("tid").is_in(truth.doubtful))
+    if clocks is not None:
+        run = _true_time(clocks, said["cpu"].to_numpy(), said["ts_run"].to_numpy())
+        said = said.with_columns(ts_run=pl.Series(run))
+    both = said.join(
+        true.select("tid", "ts_run", true="wait", true_ready="ts_ready"),
+        on=["tid", "ts_run"],
+        how="left",
+    )
+    off = pl.col("true").is_null() | ((pl.col("wait") - pl.col("true")).abs() > TOLERANCE)
+    wrong = both.filter(off).sort("wait", descending=True)
+    verdict.true_waits = true.height
+    verdict.true_wait_time = int(true["wait"].sum())
+    verdict.measured_waits = said.height
+    verdict.right_wait_time = int(both.filter(~off)["true"].sum())
+    verdict.wrong_waits = wrong.to_dicts()
+
+
+def _states(verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None) -> None:
+    tids = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
+        "utid", pl.col("tid").cast(pl.Int64)
+    )
+    said = (
+        trace.states.join(tids, on="utid")
+        .filter(pl.col("state") != "unknown")
+        .select(
+            "tid",
+            "ts",
+            pl.col("state").cast(pl.String).cast(pl.Enum(STATES)),
+            pl.col("cpu").cast(pl.Int64),
+            end=pl.col("ts") + pl.col("dur"),
+        )
+        .collect()
+    )
+    said = said.filter(~pl.col("tid").is_in(truth.doubtful))
+    true = truth.states
+    if clocks is not None:
+        # Other states begin and end on different CPUs' clocks: only runs can be placed.
+        said = said.filter(pl.col("state") == "running")
+        true = true.filter(pl.col("state") == "running")
+        cpu = said["cpu"].to_numpy()
+        said = said.with_columns(
+            ts=pl.Series(_true_time(clocks, cpu, said["ts"].to_numpy())),
+            end=pl.Series(_true_time(clocks, cpu, said["end"].to_numpy())),
+        )
+    verdict.true_state_time = int((true["end"] - true["ts"]).sum())
+    theirs = stretches(true)
+    for tid, ours in stretches(said).items():
+        if tid in theirs:
+            _one_thread(verdict, tid, ours, theirs[tid])
+    verdict.wrong_states.sort(reverse=True)
+    del verdict.wrong_states[20:]
+
+
+Stretches = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _one_thread(verdict: Verdict, tid: int, ours: Stretches, theirs: Stretches) -> None:
+    edges = np.unique(np.concatenate([ours[0], ours[1], theirs[0], theirs[1]]))
+    begin, spans = edges[:-1], np.diff(edges)
+    said, true = (_at(begin, *one) for one in (ours, theirs))
+    # Before its first event and after its last the truth is not known either.
+    known = (said != _UNKNOWN) & (true != _UNKNOWN)
+    right = known & (said == true)
+    wrong = known & (said != true)
+    verdict.right_state_time += int(spans[right].sum())
+    # Stamps may be rounded by the tolerance of waits; sums of that are no finding.
+    wrong &= spans > TOLERANCE
+    verdict.wrong_state_time += int(spans[wrong].sum())
+    for at in np.flatnonzero(wrong):
+        verdict.wrong_states.append(
+            (
+                int(spans[at]),
+                tid,
+                int(begin[at]),
+                int(begin[at] + spans[at]),
+                STATES[said[at]],
+                STATES[true[at]],
+            )
+        )
+
+
+def _at(instants: np.ndarray, begin: np.ndarray, end: np.ndarray, code: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(begin, instants, side="right") - 1
+    inside = (at >= 0) & (instants < end[np.clip(at, 0, len(end) - 1)])
+    return np.where(inside, code[np.clip(at, 0, len(code) - 1)], _UNKNOWN)

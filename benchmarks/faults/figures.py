@@ -1,0 +1,163 @@
+"""The figures that lead the answers, and whether those of a damaged input may stand.
+
+The reference is the same analysis of the undamaged recording, whose waits and states equal
+the truth. A figure of a damaged input
+
+* is right if it is within 0.1 % (or 1 us) of the reference;
+* is a bound if the headline admits that more is missing than in the undamaged recording, and the
+  figure is what a part of the truth can give: a sum or count or maximum that is not larger, a
+  quantile that a subset of the true waits of that size can have;
+* is flagged if `check` warns of something that it does not warn of in the undamaged recording;
+* else it is wrong, and given as measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from faults.truth import Truth
+
+if TYPE_CHECKING:
+    import schedscope as ss
+
+Status = Literal["right", "bound", "flagged", "wrong"]
+Kind = Literal["part", "quantile", "mean"]
+
+SHARE = 0.001
+_SLACK_NS = 1_000
+_MORE_UNKNOWN = 0.005
+"""The share of CPU time by which `unknown` must grow to be news to a reader of the headline."""
+LONG = "5ms"
+"""Threshold of starvation: short captures have few waits of 100 ms."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number: `part`: of a part of the truth it can only be less."""
+
+    value: float
+    kind: Kind
+    share: float = 0
+    n: int = 0
+
+
+def figures(trace: ss.Trace) -> dict[str, Figure]:
+    """Every figure by name."""
+    import schedscope as ss
+
+    found: dict[str, Figure] = {}
+
+    def put(name: str, value: Any, kind: Kind = "part", share: float = 0, n: int = 0) -> None:
+        found[name] = Figure(float(value or 0), kind, share, n)
+
+    latency = ss.runqueue_latency(trace).row(0, named=True)
+    n = latency["n"]
+    for name in ("n", "total", "max"):
+        put(f"latency {name}", latency[name])
+    put("latency p50", latency["p50"], "quantile", share=0.5, n=n)
+    put("latency p99", latency["p99"], "quantile", share=0.99, n=n)
+    starved = ss.starvation_summary(trace, by="all", threshold=LONG)
+    row = starved.row(0, named=True) if starved.height else {}
+    put("starvation episodes", (row.get("n") or 0) - (row.get("n_censored") or 0))
+    whole = ss.starvation(trace, threshold=LONG).filter(pl.col("censored") == "none")
+    put("starvation longest", whole["wait"].max() if whole.height else 0)
+    wasted = ss.wasted_time(trace).row(0, named=True)
+    put("work conservation wasted", wasted["wasted"])
+    put("work conservation idle", wasted["idle"])
+    off = ss.off_cpu(trace)
+    put("off CPU total", off["total"].sum())
+    put("off CPU longest", off["max"].max())
+    put("off CPU n", off["n"].sum())
+    moves = ss.migration_summary(trace, by=[])
+    put("migrations", moves["n"].sum())
+    depth = ss.queue_depth_summary(trace, by="machine").row(0, named=True)
+    put("queue depth mean", depth["mean"], "mean")
+    put("queue depth waiting", depth["waiting"])
+    busy = ss.cpu_efficiency(trace, by="machine").row(0, named=True)
+    put("efficiency running", busy["busy"])
+    put("efficiency idle", busy["idle"])
+    runs = ss.run_lengths(trace).row(0, named=True)
+    put("run lengths total", runs["total"])
+    put("run lengths max", runs["max"])
+    wakers = ss.wakers(trace)
+    put("wakers n", wakers["n"].sum())
+    put("wakers total", wakers["total"].sum())
+    return found
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What a reader sees beside the figures: check's warnings, the headline's doubts."""
+
+    warnings: frozenset[str]
+    doubts: tuple[str, ...]
+    unknown: float
+
+
+def caution(trace: ss.Trace) -> Caution:
+    """Names of the checks that warn; the doubts of the headline, without their numbers."""
+    from schedscope.analysis.check import check
+    from schedscope.cli._headline import doubts
+
+    findings = check(trace).filter(pl.col("level").is_in(["warning", "violated"]))
+    doubted = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in doubts(trace))
+    per_cpu = trace.info.get("per_cpu") or []
+    unknown = sum(cpu.get("unknown", 0) for cpu in per_cpu)
+    named = any("unknown" in doubt for doubt in doubted) and trace.duration
+    share = unknown / (trace.duration * max(1, trace.ncpu)) if named else 0
+    return Caution(frozenset(findings["check"]), doubted, share)
+
+
+def trusted(said: Caution, whole: Caution) -> bool:
+    """Does check warn of nothing that it did not warn of in the undamaged recording?"""
+    return said.warnings <= whole.warnings
+
+
+def admits(said: Caution, whole: Caution) -> bool:
+    """Does the headline name something missing that the undamaged recording has not?"""
+
+    def plain(doubt: str) -> str:
+        return re.sub(r"s\b", "", doubt)
+
+    news = set(map(plain, said.doubts)) - set(map(plain, whole.doubts))
+    news = {doubt for doubt in news if "unknown" not in doubt}
+    return bool(news) or said.unknown - whole.unknown > _MORE_UNKNOWN
+
+
+def status(
+    name: str,
+    said: Figure,
+    reference: Figure,
+    truth: Truth,
+    spoken: Caution,
+    whole: Caution,
+) -> Status:
+    """May this figure stand beside what else the reader sees?"""
+    timed = not name.endswith((" n", "episodes", "migrations", "mean"))
+    slack = max(_SLACK_NS if timed else 0, SHARE * abs(reference.value))
+    if abs(said.value - reference.value) <= slack:
+        return "right"
+    if admits(spoken, whole) and _possible(said, reference, truth, slack):
+        return "bound"
+    return "wrong" if trusted(spoken, whole) else "flagged"
+
+
+def _possible(said: Figure, reference: Figure, truth: Truth, slack: float) -> bool:
+    """Can a part of the truth give this figure?"""
+    if said.kind == "part":
+        return said.value <= reference.value + slack
+    if said.kind == "quantile":
+        waits = np.sort(truth.waits["wait"].to_numpy())
+        if not 0 < said.n <= len(waits):
+            return said.n == 0
+        rank = max(1, math.ceil(said.share * said.n)) - 1
+        low, high = waits[rank], waits[rank + len(waits) - said.n]
+        return bool(low - slack <= said.value <= high + slack)
+    # The mean depth of a part of the window may be anything that occurred.
+    return True

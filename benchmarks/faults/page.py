@@ -1,0 +1,162 @@
+"""The campaign's results as a page of tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from faults.words import length
+
+Result = dict[str, Any]
+
+
+def wrong(result: Result) -> int:
+    """Wrong facts and figures given as measured in one damaged input."""
+    if result["refused"]:
+        return 0
+    if result["crashed"]:
+        return 1
+    waits, figures = int(result["wrong_waits"]), len(result["wrong_figures"])
+    return waits + bool(result["wrong_state_time"]) + figures
+
+
+def by_kind(results: list[Result]) -> dict[str, list[Result]]:
+    """The results of each kind, in the order of kinds."""
+    found: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        found[result["kind"]].append(result)
+    return dict(found)
+
+
+def _share(part: int, whole: int, digits: int = 1) -> str:
+    return f"{part / whole:.{digits}%}" if whole else "-"
+
+
+def row(kind: str, results: list[Result]) -> list[str]:
+    """One line of the table."""
+    read = [r for r in results if not r["refused"] and not r["crashed"]]
+
+    def total(name: str) -> int:
+        return sum(int(r[name]) for r in read)
+
+    right = total("measured_waits") - total("wrong_waits")
+    wrong_figures = sum(len(r["wrong_figures"]) for r in read)
+    state_time = total("true_state_time")
+    silent = sum(r["trusted"] and wrong(r) > 0 for r in read)
+    longest = max((r["longest_wrong_wait"] for r in read), default=0)
+    return [
+        kind,
+        str(len(results)),
+        str(sum(bool(r["refused"]) for r in results)),
+        str(sum(bool(r["crashed"]) for r in results)),
+        f"**{sum(map(wrong, results)):,}**",
+        f"{total('wrong_waits'):,}",
+        length(longest) if longest else "-",
+        _share(total("wrong_state_time"), state_time, 3),
+        str(wrong_figures),
+        f"{total('bound_figures')} / {total('flagged_figures')}",
+        str(silent),
+        _share(right, total("true_waits")),
+        _share(total("right_wait_time"), total("true_wait_time")),
+        _share(total("right_state_time"), state_time),
+    ]
+
+
+HEADINGS = (
+    "damage",
+    "inputs",
+    "refused",
+    "crashed",
+    "wrong, given as measured",
+    "wrong waits",
+    "longest wrong wait",
+    "state time wrong",
+    "wrong figures",
+    "figures bounded / flagged",
+    "inputs with something wrong and no new warning",
+    "true waits still measured",
+    "their time",
+    "state time still known",
+)
+
+
+def table(headings: tuple[str, ...], rows: list[list[str]]) -> str:
+    """A Markdown table; everything but the first column to the right."""
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "--:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows)])
+
+
+def common_failures(results: list[Result]) -> str:
+    """Per kind: which figures were wrong, how often."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for result in results:
+        for name in result.get("wrong_figures") or []:
+            counts[result["kind"]][name] += 1
+    rows = [
+        [kind, ", ".join(f"{name} ({n})" for name, n in sorted(names.items(), key=lambda i: -i[1]))]
+        for kind, names in counts.items()
+    ]
+    return table(("damage", "wrong figures (inputs)"), rows) if rows else "None."
+
+
+_INTRO = """\
+# Damaged captures: what is still right
+
+Captures whose truth is known are damaged in {kinds} ways, and everything that schedscope gives as
+*measured* is compared with the truth. `python benchmarks/faults.py` makes this page. The numbers
+are of {date}, schedscope {version}, {host}, with
+
+    {command}
+
+{captures}
+
+**The truth** is read off the undamaged records by a state machine of its own
+(`benchmarks/faults/truth.py`), for the longest stretch of each capture in which nothing is missing.
+
+**Wrong, given as measured** is the sum of
+
+* wrong waits: rows of `waits` with `censored` = `none` that no true wait equals: same thread, same
+  instant of running, same length within 1 us;
+* inputs with wrong states: a known state (running, runnable, sleeping, ...) at an instant at which
+  the thread was in another one. The table shows the share of the threads' time. Where clocks were
+  moved, only running time is compared, on the clock of its CPU;
+* wrong figures: totals, maxima, quantiles and counts of latency, starvation, work conservation,
+  off CPU, migrations, queue depth, efficiency, run lengths and wakers. A figure is right within
+  0.1 % of that of the undamaged capture. It is *bounded* if the headline says that more is missing
+  and a part of the truth can give this figure, *flagged* if `schedscope check` warns of something
+  new. Otherwise it is wrong;
+* crashes: neither an answer nor an error in one sentence.
+
+The goal is 0, with much still measured and known. Some damage leaves no trace in the file: a low
+bit flipped in a time stamp, or a run dropped together with all that would have contradicted it.
+"""
+
+
+def page(
+    results: list[Result], captures: list[str], command: str, date: str, host: str, peers: str
+) -> str:
+    """The whole page."""
+    kinds = by_kind(results)
+    listed = "\n".join(f"* {line}" for line in captures)
+    import schedscope
+
+    intro = _INTRO.format(
+        version=getattr(schedscope, "__version__", ""),
+        kinds=len(kinds),
+        date=date,
+        host=host,
+        command=command,
+        captures=listed,
+    )
+    rows = [row(kind, found) for kind, found in kinds.items()]
+    everything = row("**all**", results)
+    parts = [
+        intro,
+        "## Every kind of damage\n",
+        table(HEADINGS, [*rows, everything]),
+        "\n## Which figures were wrong\n",
+        common_failures(results),
+        "\n## What other tools say of the same inputs\n",
+        peers,
+    ]
+    return "\n".join(parts).rstrip() + "\n"
