@@ -128,7 +128,7 @@ class Grouping:
             columns += ["utid"] if part.lookup is not None else part.columns
         if "ts" in columns:  # a bucket is computed, not read
             columns.remove("ts")
-            columns += ["ts_ready", "ts_run"]
+            columns += ["ts_ready", "ts_enqueued", "ts_run"]
         rows = int(self._trace.waits.select(pl.len()).collect().item())
         for offset in range(0, max(rows, 1), BATCH):
             lazy = waits(self._trace, columns, self._where, (offset, BATCH))
@@ -151,7 +151,7 @@ class Grouping:
             if part.lookup is not None:
                 values = frame["utid"]
             elif part.columns == ("ts",):
-                values = frame.select(pl.coalesce("ts_ready", "ts_run"))["ts_ready"]
+                values = frame.select(pl.coalesce("ts_ready", "ts_enqueued", "ts_run"))["ts_ready"]
             else:
                 values = frame[part.columns[0]]
             code = code * (part.size + 1) + part.codes(values) if len(code) else code

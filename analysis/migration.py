@@ -351,7 +351,7 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
     unseen = (pl.col("cause") == "unknown") & ~_MOVED
     keys: list[Any] = ["utid"]
     if bucket is not None:
-        keys.append(_bucket(pl.coalesce("ts_run", "ts_ready"), trace, bucket))
+        keys.append(_bucket(pl.coalesce("ts_run", "ts_ready", "ts_enqueued"), trace, bucket))
     return (
         rows.with_columns(pl.col("utid").cast(pl.UInt32))
         .group_by(keys)

@@ -427,7 +427,7 @@ def facts_in_order(
         t = min(times.values())
         now = {name: waiting[name] for name in ORDER if times.get(name) == t}
         table = next(iter(now))
-        if "losses" in now and now["losses"]["reason"] == "late_start":
+        if "losses" in now and now["losses"]["reason"] in ("late_start", "absent"):
             table = "losses"
         elif table == "switches":
             switch, following = now["switches"], now["switches"]["next_utid"]

@@ -73,16 +73,14 @@ def test_the_worst_case_is_where_it_can_be_seen() -> None:
     row = ss.diagnosis(trace).row(0, named=True)
     worst = ss.worst_waits(trace, n=1).row(0, named=True)
     assert (row["ts"], row["dur"]) == (worst["ts_ready"], worst["wait"])
-    assert "patient (prio 139) waited 1.39 s on CPU 1 behind greedy (63 %)" in row["text"]
+    assert "patient (prio 139) waited at least 840 ms on CPU 1 behind greedy (99 %)" in row["text"]
 
 
 def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
     """This kernel did not trace switches to some threads: they seem to wait for an idle CPU."""
     trace = ss.open(FIXTURES / "perfetto-compact.pftrace")
-    assert ss.starvation_summary(trace, by="all")["n"].item() == 10
-    found = ss.diagnosis(trace)
-    assert found["topic"].to_list() == ["trust"]
-    assert "switches to those threads were not recorded" in found["text"][0]
+    assert ss.starvation_summary(trace, by="all")["n"].item() == 0
+    assert ss.diagnosis(trace)["topic"].to_list() == ["trust"]
 
 
 def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -29,7 +30,14 @@ def test_perfetto_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> Non
         assert shared.is_empty()
         assert missing.is_empty()
         assert len(ours) == len(theirs)
-    assert again.info["reconstruction"] == trace.info["reconstruction"]
+    # The format has no word for a CPU whose record began late, and so no wait is cut by it.
+    late = trace.losses.filter(pl.col("reason") == "late_start").collect().height
+    cut = ("waits", "right_censored", "first_sights") if late else ()
+    counted, recounted = (
+        {name: n for name, n in one.info["reconstruction"].items() if name not in cut}
+        for one in (trace, again)
+    )
+    assert recounted == counted
 
 
 @pytest.mark.parametrize("name", [*SOURCES, "freebsd-ule-synthetic.capture"])
@@ -48,7 +56,13 @@ def test_trace_dat_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> No
         assert ours.equals(theirs, null_equal=True)
     # In whole microseconds events of two CPUs tie, and the text had them in another order.
     for column in ("wait", "ts_run") if not name.startswith("text") else ():
-        assert sorted(waits(again, column)) == sorted(waits(trace, column))
+        ours, theirs = (sorted(waits(one, column)) for one in (trace, again))
+        if name.startswith("freebsd") and column == "wait":
+            # Linux tells of a `waking` before each enqueue: one without began unseen.
+            assert theirs
+            assert not Counter(theirs) - Counter(ours)
+        else:
+            assert ours == theirs
     # FreeBSD's traces know why threads slept and how long queues were.
     assert len(notes) == (2 if name.startswith("freebsd") else 0)
 

@@ -168,7 +168,7 @@ def test_the_timeline_shows_the_worst_finding(starved: ss.Trace, whole: str) -> 
     chosen = focus(starved)
     worst = ss.worst_waits(starved, n=1).row(0, named=True)
     assert chosen.since <= worst["ts_ready"]
-    assert worst["ts_run"] <= chosen.until
+    assert worst["ts_ready"] + worst["wait"] <= chosen.until
     assert "around the worst case of finding 1 (starvation)" in whole
     assert '<a href="#timeline">timeline</a>' in whole
 

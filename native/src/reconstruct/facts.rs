@@ -565,8 +565,11 @@ impl Facts {
             let moved_first = table == 0
                 && heads[2] == heads[0]
                 && self.migrations[at[2]].utid == self.switches[at[0]].next_utid;
-            let unseen_first =
-                heads[4] == heads[table] && self.losses[at[4]].reason == LossReason::LateStart;
+            let unseen_first = heads[4] == heads[table]
+                && matches!(
+                    self.losses[at[4]].reason,
+                    LossReason::LateStart | LossReason::Absent
+                );
             let table = match (unseen_first, woken_first, moved_first) {
                 (true, ..) => 4,
                 (false, true, _) => 1,
