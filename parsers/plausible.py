@@ -24,4 +24,6 @@ def check_frame(
     ]
     # A machine without CPUs has no rows that name one.
     span = tuple(window) if isinstance(window, list) else None
-    _native.check_table(frame.select(numbers), name, where, max(1, ncpu), threads, span)
+    # A file's name need not be UTF-8.
+    called = where.encode("utf-8", "backslashreplace").decode()
+    _native.check_table(frame.select(numbers), name, called, max(1, ncpu), threads, span)

@@ -15,9 +15,6 @@ FAR = 2**62
 """No time is farther from 0, ns: 146 years."""
 MOST_CPUS = 2**14
 
-Shape = Callable[[Any], str] | Mapping[str, Any]
-"""What a value should have been, or "" if it is that; or the shapes of an object's keys."""
-
 
 def _whole(least: int, most: int, what: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
@@ -63,8 +60,9 @@ def _pair(value: Any) -> str:
 class _Each:
     """A list of one shape, or an object whose values are; `digits`: whose keys are numbers."""
 
-    def __init__(self, kind: type, shape: Shape, *, digits: bool = False) -> None:
-        self.kind, self.shape, self.digits = kind, shape, digits
+    def __init__(self, kind: type, shape: Any, *, digits: bool = False) -> None:
+        self.kind: Any = kind
+        self.shape, self.digits = shape, digits
 
 
 _SHAPE: Mapping[str, Any] = {

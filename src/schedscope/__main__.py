@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # The module behind `signal`, which would load others first.
-import _signal
+import _signal  # type: ignore[import-not-found]
 
 # Ctrl-C while the program is still being loaded ends it without a word.
 _HANDLER = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

@@ -226,7 +226,7 @@ def _holds(place: Path, about: Mapping[str, Any]) -> bool:
     if there is None or there.get("files") != about["files"]:
         return False
     try:
-        return stored.record(place) == about["files"]
+        return bool(stored.record(place) == about["files"])
     except OSError:
         return False
 

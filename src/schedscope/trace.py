@@ -346,7 +346,7 @@ def open(
 
         if tables.is_tables(source):
             return Trace.from_tables(*tables.read(source))
-    if (source / _cache.ABOUT).is_file():
+    if (source / _stored.ABOUT).is_file():
         return Trace.read(source)
     _refuse_strange(source)
     folder = _cache.find_or_build(

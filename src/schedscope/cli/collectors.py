@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope import collectors
 
     if args.path:
-        _output.say(collectors.path())
+        _output.say(str(collectors.path()))
         return 0
     text = collectors.bundle()
     if args.bundle == "-":
