@@ -71,16 +71,31 @@ exec_command() {
     exec "$@"
 }
 
-# -d: wakes the main program, and takes its own sleep along when it is ended early.
+# -d: wakes the main program.  It reads the pipe that ends with that program, so that it ends,
+# too, and never signals whoever has the pid by then.
 start_timer() {
-    (
-        exec 5>&- 7<&- 8<&-
-        trap - EXIT INT HUP QUIT PIPE USR1 ALRM
-        trap 'kill "$!" 2>/dev/null; exit 0' TERM
-        sleep "$seconds" &
-        wait "$!" && kill -s ALRM "$capture_pid"
-    ) &
+    exec 6<"$scratch/alive"
+    run_timer &
     timer_pid=$!
+    exec 6<&-
+}
+
+run_timer() {
+    exec 5>&- 7<&- 8<&-
+    trap - EXIT INT HUP QUIT PIPE USR1 ALRM
+    trap 'kill "$timer_sleep" 2>/dev/null; exit 0' TERM
+    sleep "$seconds" 6<&- &
+    timer_sleep=$!
+    end_timer &
+    exec 6<&-
+    wait "$timer_sleep" && kill -s ALRM "$capture_pid"
+}
+
+# Nothing is written into the pipe: `read` returns at its end.
+end_timer() {
+    trap - TERM
+    read -r _ <&6
+    kill "$timer_sleep" 2>/dev/null
 }
 
 # Waits for the pid: 0 and `waited` when it has ended, 1 when a signal of ours broke the wait.

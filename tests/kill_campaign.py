@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from collector_runs import CAPTURE, INSTANCES, MARK
@@ -62,7 +61,6 @@ def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tup
     The delay counts from the start, or from when it is `recording`.
     """
     mark = uuid.uuid4().hex
-    before = set(instances())
     folder = Path(tempfile.mkdtemp(prefix="kill-campaign-"))
     words = ["-t", recorder, "-b", "1024", "-o", "x", "-d", "60"]
     program = ["sh", str(CAPTURE)]
@@ -82,21 +80,21 @@ def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tup
     while recording and not any(folder.glob("*/capture.json")) and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(delay)
+    ours = {process.pid, *(int(line.split()[0]) for line in leftovers(mark))}
     with contextlib.suppress(ProcessLookupError):
         (os.killpg if kind == "group" else os.kill)(process.pid, signal.SIGKILL)
     process.wait()
     end = time.monotonic() + SETTLE
-    while (left := [*leftovers(mark), *(set(instances()) - before)]) and time.monotonic() < end:
+    while (left := [*leftovers(mark), *instances(ours)]) and time.monotonic() < end:
         time.sleep(0.2)
     kept = any(folder.glob("x.capture*/capture.json"))
     shutil.rmtree(folder)
     return left, kept
 
 
-def instances() -> Iterator[str]:
-    """Trace instances of captures."""
-    # The name ends in the time in ns; shorter ones are those of tests.
-    return (path.name for path in INSTANCES.glob("schedscope-*-????????*"))
+def instances(pids: set[int]) -> list[str]:
+    """Trace instances that captures with these pids made."""
+    return [path.name for pid in pids for path in INSTANCES.glob(f"schedscope-{pid}-*")]
 
 
 def leftovers(mark: str) -> list[str]:

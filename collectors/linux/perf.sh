@@ -66,15 +66,16 @@ perf_prepare() {
             perf_list="$perf_list${perf_list:+,}${perf_event%%/*}:${perf_event#*/}"
     done
     fail_text="cannot make a pipe in $output.partial"
-    mkfifo "$scratch/control" "$scratch/answer" || return 1
+    mkfifo "$scratch/control" || return 1
     # Another perf than the host's may live in another root: then only the whole path leads here.
     perf_data=perf.data
     [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
     recorder_command="$(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
     : >stderr.txt
-    # Opened for both directions, so that neither side waits for the other to open it.
+    # Opened for both directions, so that neither side waits for the other to open it.  The answer
+    # is a plain file: nobody has to stand and wait for it, who might be left behind.
     command exec 7<>"$scratch/control" || return 1
-    command exec 8<>"$scratch/answer" || return 1
+    command exec 8>"$scratch/answer" || return 1
     # perf ends with the program it runs, and that ends with the pipe it reads.
     guard_input=pipe guard_growing=perf.data
     # shellcheck disable=SC2046
@@ -87,20 +88,11 @@ perf_prepare() {
 perf_tell() {
     echo "$1" >&7
     perf_turn=0
-    perf_answer=$scratch/answered
-    rm -f "$perf_answer"
-    (exec 5>&- && head -n 1 <&8 >"$perf_answer.new" && mv "$perf_answer.new" "$perf_answer") &
-    perf_reader=$!
-    until [ -e "$perf_answer" ]; do
-        if guard_failed || [ "$perf_turn" -ge 80 ]; then
-            kill "$perf_reader" 2>/dev/null
-            wait "$perf_reader" 2>/dev/null
-            return 1
-        fi
+    until [ -s "$scratch/answer" ]; do
+        if guard_failed || [ "$perf_turn" -ge 80 ]; then return 1; fi
         perf_turn=$((perf_turn + 1))
         pause
     done
-    wait "$perf_reader"
 }
 
 perf_start() {
