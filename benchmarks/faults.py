@@ -125,6 +125,9 @@ def _described(cases: list[campaign.Case]) -> list[str]:
 def _command() -> str:
     """The command as it was given; captures by their names, wherever they lie."""
     words = [Path(word).name if word.endswith(".capture") else word for word in sys.argv[1:]]
+    if "--work" in words:
+        at = words.index("--work")
+        del words[at : at + 2]
     return "python " + shlex.join([os.path.relpath(sys.argv[0], ROOT), *words])
 
 

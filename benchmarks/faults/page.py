@@ -104,7 +104,7 @@ _INTRO = """\
 
 Captures whose truth is known are damaged in {kinds} ways, and everything that schedscope gives as
 *measured* is compared with the truth. `python benchmarks/faults.py` makes this page. The numbers
-are of {date}, schedscope {version}, {host}, with
+are of {date}, commit {commit}, {host}, with
 
     {command}
 
@@ -130,6 +130,12 @@ are of {date}, schedscope {version}, {host}, with
 The goal is 0, with much still measured and known. Some damage leaves no trace in the file: a low
 bit flipped in a time stamp, or a run dropped together with all that would have contradicted it.
 """
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def page(
