@@ -65,6 +65,7 @@ def main() -> int:
     print(page.table(headings, [*rows, page.row("all", results)]))
     if args.output:
         said = peers.section(cases, args.peers, args.seed, work)
+        (work / "peers.md").write_text(said)
         text = page.page(results, _described(cases), _command(), _today(), _host(), said)
         partial = args.output.with_name(args.output.name + ".partial")
         partial.write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import defaultdict
 from typing import Any
 
@@ -144,10 +145,8 @@ def page(
     """The whole page."""
     kinds = by_kind(results)
     listed = "\n".join(f"* {line}" for line in captures)
-    import schedscope
-
     intro = _INTRO.format(
-        version=getattr(schedscope, "__version__", ""),
+        commit=_commit(),
         kinds=len(kinds),
         date=date,
         host=host,

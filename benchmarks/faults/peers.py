@@ -173,7 +173,7 @@ def _rows(
         for name, ask in asks.items():
             said, whole_said = ask(path), references[name, capture]
             wrong = said.wrong(whole_said, by_order="clock" in kind)
-            if kind == "nothing" and (wrong or said.refused):
+            if kind == "nothing" and said.waits != whole_said.waits:
                 raise NoReference(f"{name} says otherwise of the undamaged file when asked again")
             # What it warns of undamaged, too, is no news.
             warned = bool(said.warnings - whole_said.warnings)
