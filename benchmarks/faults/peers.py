@@ -209,7 +209,10 @@ def section(cases: list[Case], numbers: int, seed: int, work: Path) -> str:
     """The part of the page about other tools."""
     parts = [
         "Each tool is held against itself: a wait is wrong if the tool did not print it, of the "
-        "same switch, for the undamaged file. A warning counts if the undamaged file gets none.\n"
+        "same switch, for the undamaged file. A warning counts if the undamaged file gets none. "
+        "The tools do not measure the same (trace-cmd: woken threads only, schedscope: preempted "
+        "ones, too), so compare whether they warned, and how wrong the longest wait is, rather "
+        "than the counts.\n"
     ]
     asked: tuple[tuple[str, Callable[[], str]], ...] = (
         ("trace-cmd", lambda: _trace_cmd_part(cases, numbers, seed, work)),
