@@ -65,6 +65,7 @@ def main() -> int:
     print(page.table(headings, [*rows, page.row("all", results)]))
     if args.output:
         said = peers.section(cases, args.peers, args.seed, work)
+        (work / "peers.md").write_text(said)
         text = page.page(results, _described(cases), _command(), _today(), _host(), said)
         partial = args.output.with_name(args.output.name + ".partial")
         partial.write_text(text)
@@ -125,6 +126,9 @@ def _described(cases: list[campaign.Case]) -> list[str]:
 def _command() -> str:
     """The command as it was given; captures by their names, wherever they lie."""
     words = [Path(word).name if word.endswith(".capture") else word for word in sys.argv[1:]]
+    if "--work" in words:
+        at = words.index("--work")
+        del words[at : at + 2]
     return "python " + shlex.join([os.path.relpath(sys.argv[0], ROOT), *words])
 
 

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from faults import campaign, comparison, page, perfdata, recording, story, tracedat, truth
+from faults import (
+    campaign,
+    comparison,
+    page,
+    peers,
+    perfdata,
+    recording,
+    story,
+    tracedat,
+    truth,
+)
 from faults.mutations import KINDS, Mutant
 
 import schedscope as ss
@@ -132,6 +142,20 @@ def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:
     switches = ss.open(tmp_path / "one.data", cache=tmp_path / "cache").switches.collect()
     assert switches["cpu"].unique().to_list() == [0]
     assert switches.height == sum(r.event == "sched_switch" and r.cpu == 0 for r in file.records)
+
+
+def test_without_an_answer_for_the_undamaged_file_nothing_is_compared(tmp_path: Path) -> None:
+    """A tool that fails there once would make every wait of the table look wrong."""
+    good = peers.Said(waits=[((0, 1), 5)], by_order=[((0, 1), 5)])
+    assert peers.reference("tool", lambda _: good, tmp_path) is good
+    with pytest.raises(peers.NoReference, match="no waits for the undamaged file"):
+        peers.reference("tool", lambda _: peers.Said(), tmp_path)
+    answers = iter([good, peers.Said(waits=[((0, 1), 6)])])
+    with pytest.raises(peers.NoReference, match="two different answers"):
+        peers.reference("tool", lambda _: next(answers), tmp_path)
+    path, later = tmp_path / "file", iter([good, good, peers.Said()])
+    with pytest.raises(peers.NoReference, match="when asked again"):
+        peers._rows([("nothing", 0, b"")], {"tool": lambda _: next(later)}, {0: b""}, path)
 
 
 def test_the_truth_is_of_a_stretch_without_flaws(cases: list[campaign.Case]) -> None:

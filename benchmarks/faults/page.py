@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import defaultdict
 from typing import Any
 
@@ -104,7 +105,7 @@ _INTRO = """\
 
 Captures whose truth is known are damaged in {kinds} ways, and everything that schedscope gives as
 *measured* is compared with the truth. `python benchmarks/faults.py` makes this page. The numbers
-are of {date}, schedscope {version}, {host}, with
+are of {date}, commit {commit}, {host}, with
 
     {command}
 
@@ -132,16 +133,20 @@ bit flipped in a time stamp, or a run dropped together with all that would have 
 """
 
 
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def page(
     results: list[Result], captures: list[str], command: str, date: str, host: str, peers: str
 ) -> str:
     """The whole page."""
     kinds = by_kind(results)
     listed = "\n".join(f"* {line}" for line in captures)
-    import schedscope
-
     intro = _INTRO.format(
-        version=getattr(schedscope, "__version__", ""),
+        commit=_commit(),
         kinds=len(kinds),
         date=date,
         host=host,

@@ -87,7 +87,7 @@ def _run(command: tuple[str, ...]) -> tuple[str, int]:
             command, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return "", 124
+        return "Warning: no answer within a minute", 124
     return (done.stdout + done.stderr).decode(errors="replace"), done.returncode
 
 
@@ -136,6 +136,21 @@ def ours(path: Path, cache: Path) -> Said:
     return found
 
 
+class NoReference(Exception):
+    """A tool gave no answer, or two answers, for the undamaged file: nothing can be compared."""
+
+
+def reference(name: str, ask: Ask, path: Path) -> Said:
+    """What a tool says of the undamaged file. Without it every other wait would look wrong."""
+    first, second = ask(path), ask(path)
+    if first.refused or not first.waits:
+        why = ", ".join(sorted(first.warnings)) or "no waits in its output"
+        raise NoReference(f"{name} gave no waits for the undamaged file ({why})")
+    if first.waits != second.waits:
+        raise NoReference(f"{name} gave two different answers for the undamaged file")
+    return first
+
+
 Ask = Callable[[Path], Said]
 _HEADINGS = ("damage", "inputs")
 _EACH = ("refused or failed", "warned", "wrong waits", "of them without a warning", "longest wrong")
@@ -149,17 +164,19 @@ def _rows(
     for capture, content in whole.items():
         path.write_bytes(content)
         for name, ask in asks.items():
-            references[name, capture] = ask(path)
+            references[name, capture] = reference(name, ask, path)
     counts: dict[str, dict[str, list[int]]] = {}
     inputs: dict[str, int] = defaultdict(int)
     for kind, capture, content in files:
         path.write_bytes(content)
         inputs[kind] += 1
         for name, ask in asks.items():
-            said, reference = ask(path), references[name, capture]
-            wrong = said.wrong(reference, by_order="clock" in kind)
+            said, whole_said = ask(path), references[name, capture]
+            wrong = said.wrong(whole_said, by_order="clock" in kind)
+            if kind == "nothing" and said.waits != whole_said.waits:
+                raise NoReference(f"{name} says otherwise of the undamaged file when asked again")
             # What it warns of undamaged, too, is no news.
-            warned = bool(said.warnings - reference.warnings)
+            warned = bool(said.warnings - whole_said.warnings)
             sums = counts.setdefault(kind, {}).setdefault(name, [0] * 5)
             sums[0] += said.refused
             sums[1] += warned and not said.refused
@@ -192,16 +209,24 @@ def section(cases: list[Case], numbers: int, seed: int, work: Path) -> str:
     """The part of the page about other tools."""
     parts = [
         "Each tool is held against itself: a wait is wrong if the tool did not print it, of the "
-        "same switch, for the undamaged file. A warning counts if the undamaged file gets none.\n"
+        "same switch, for the undamaged file. A warning counts if the undamaged file gets none. "
+        "The tools do not measure the same (trace-cmd: woken threads only, schedscope: preempted "
+        "ones, too), so compare whether they warned, and how wrong the longest wait is, rather "
+        "than the counts.\n"
     ]
-    if numbers and tool("trace-cmd"):
-        parts.append(_trace_cmd_part(cases, numbers, seed, work))
-    else:
-        parts.append("trace-cmd is not here.\n")
-    if numbers and tool("perf"):
-        parts.append(_perf_part(numbers, seed, work))
-    else:
-        parts.append("perf is not here.\n")
+    asked: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("trace-cmd", lambda: _trace_cmd_part(cases, numbers, seed, work)),
+        ("perf", lambda: _perf_part(numbers, seed, work)),
+    )
+    for name, part in asked:
+        if not numbers or not tool(name):
+            parts.append(f"{name} was not asked.\n")
+            continue
+        try:
+            parts.append(part())
+        except NoReference as error:
+            parts.append(f"{name} is left out: {error}.\n")
+            print(f"{name} is left out: {error}", file=sys.stderr)
     parts.append("trace_processor was not installed where this page was made.")
     return "\n".join(parts)
 

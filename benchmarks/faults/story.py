@@ -76,8 +76,8 @@ def _concerns(whole: Recording, record: Record, tid: int) -> bool:
 
 def _words(whole: Recording, record: Record) -> str:
     layout = whole.formats[record.event_id]
-    skip = ("common_type", "common_flags", "common_preempt_count", "comm", "parent_comm")
-    skip += ("prev_prio", "next_prio", "prio")
+    skip = {"common_type", "common_flags", "common_preempt_count", "comm", "parent_comm"}
+    skip |= {"prev_prio", "next_prio", "prio"}
     fields = {name: place for name, place in layout.fields.items() if place[1] <= 8}
     said = [f"{n}={layout.get(record.data, n)}" for n in fields if n not in skip]
     return f"{layout.name} {' '.join(said)}"
