@@ -13,6 +13,8 @@ use crate::model::tables::{
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
+use crate::reconstruct::apart::Clocks;
+use crate::reconstruct::clocks::Examiner;
 use crate::store::Store;
 
 /// Called with bytes done and in all; an error (Ctrl-C) ends the work.
@@ -24,6 +26,10 @@ pub struct Pipeline<'a, S: Store> {
     reconstruction: Option<Reconstructor>,
     /// Nothing is inferred: no states, no waits, no losses.
     facts_only: bool,
+    /// Looks at the order of the threads' events.
+    examiner: Option<&'a mut Examiner>,
+    /// The CPUs' clocks differ: what is known of that.
+    clocks: Option<Clocks>,
     ncpu: u16,
     linux: bool,
     has_waking: bool,
@@ -79,6 +85,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
             identity: Identity::new(info.ncpu, &info.threads),
             reconstruction: None,
             facts_only: false,
+            examiner: None,
+            clocks: None,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             has_waking: info.has_waking,
@@ -119,6 +127,21 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
+    /// Only shows an examiner what threads do.
+    #[must_use]
+    pub fn examined_by(self, examiner: &'a mut Examiner) -> Self {
+        let mut only = self.only(&[]);
+        only.examiner = Some(examiner);
+        only
+    }
+
+    /// The CPUs' clocks differ, as told.
+    #[must_use]
+    pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
+        self.clocks = clocks;
+        self
+    }
+
     /// Notes the time; the reconstruction, where there is to be one, begins
     /// with the window.
     #[inline]
@@ -130,9 +153,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         let (has_waking, identity) = (self.has_waking, &self.identity);
+        let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
-                .expecting_waking(has_waking);
+                .expecting_waking(has_waking)
+                .with_clocks(clocks.clone());
             for utid in u32::from(ncpu)..identity.len() {
                 if let Some(cpus) = identity.affinity(utid) {
                     new.allow(utid, cpus);
@@ -254,6 +279,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 };
                 if let Some(reconstruction) = self.at(ts) {
                     reconstruction.switch(&row);
+                } else if let Some(examiner) = &mut self.examiner {
+                    examiner.switch(&row);
                 }
                 self.switches.push(row);
                 if prev_state == State::Dead && prev_utid >= u32::from(self.ncpu) {
@@ -289,6 +316,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 };
                 if let Some(reconstruction) = self.at(ts) {
                     reconstruction.wakeup(&row);
+                } else if let Some(examiner) = &mut self.examiner {
+                    examiner.wakeup(&row);
                 }
                 self.wakeups.push(row);
                 flush!(self.wakeups, Wakeups);

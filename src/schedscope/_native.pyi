@@ -43,6 +43,7 @@ def reconstruct(
     ncpu: int,
     window: tuple[int, int] | None = None,
     chunk: int | None = None,
+    clocks: tuple[list[int], int | None] | None = None,
 ) -> dict[str, Any]: ...
 def definition_figures(
     frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]

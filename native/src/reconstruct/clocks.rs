@@ -1,0 +1,412 @@
+//! Do the clocks of the CPUs agree?
+//!
+//! Events of one thread come in a forced order: it leaves a CPU before it is seen on the
+//! next one, it is woken before it runs, and its `waking` precedes its enqueueing. Where
+//! that order is broken, an offset between clocks is sought that mends it. Lost events
+//! break the order too, but no offset mends what they break.
+//!
+//! See docs/trace-model.md, section Clocks.
+
+use std::collections::HashMap;
+
+use super::apart::Clocks;
+use crate::model::event::{State, WakeKind};
+use crate::model::tables::{Switch, Wakeup};
+
+/// So many events of threads that cannot follow on those before, as the reconstruction
+/// counts them, and it is worth to read the trace again.
+pub const SUSPICIOUS: u64 = 2;
+/// Events that are looked at, over all CPUs that are tried: bounds time and memory.
+const SAMPLE: usize = 1 << 20;
+/// Of a pair of clocks: no offset is believed that mends fewer breaks of order.
+const MENDED: u32 = 3;
+/// The same where each part of the trace has an offset of its own.
+const MENDED_IN_PARTS: u32 = 8;
+/// Nor one that leaves more than one in so many.
+const LEFT: u32 = 4;
+/// Width of the classes that differences of times are sorted into, ns.
+const CLASS: i64 = 50_000;
+/// Classes that are tried: those with most differences.
+const TRIED: usize = 12;
+/// Pairs of a wakeup and a switch-in that are compared, of one thread.
+const PAIRS: usize = 1 << 16;
+/// Step of the search around a promising offset, ns, and steps to either side.
+const STEP: i64 = 2_500;
+const STEPS: i64 = 40;
+/// An offset that is not known better than this, ns, is not known.
+const WIDEST: i64 = 100_000_000;
+/// Parts that a trace is cut into where no constant offset does.
+const PARTS: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    In,
+    Ready,
+    AtRest,
+    Gone,
+    Waking,
+    Enqueued,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    ts: i64,
+    /// Numbered without holes, in order of appearance.
+    thread: u32,
+    cpu: u16,
+    kind: Kind,
+}
+
+/// How the clock of one CPU differs from those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    pub cpu: u16,
+    /// It is ahead by at least and at most so many ns; None where that changes with time.
+    pub ahead: Option<(i64, i64)>,
+    /// Breaks of order in the trace as it stands, and those that are left.
+    pub breaks: u32,
+    pub left: u32,
+}
+
+/// What the offsets say of the clocks, once they are taken out; None without any.
+pub fn known(offsets: &[Offset], ncpu: u16) -> Option<Clocks> {
+    if offsets.is_empty() {
+        return None;
+    }
+    let mut clock = vec![0; usize::from(ncpu)];
+    let mut width = Some(0_i64);
+    for (number, offset) in (1..).zip(offsets) {
+        clock[usize::from(offset.cpu)] = number;
+        let own = offset.ahead.map(|(least, most)| most - least);
+        // Two CPUs may both be off by their own.
+        width = width.zip(own).map(|(sum, own)| sum.saturating_add(own));
+    }
+    Some(Clocks { clock, width })
+}
+
+/// What is to be taken from the stamps of each CPU; None if nothing is.
+pub fn ahead(offsets: &[Offset], ncpu: u16) -> Option<Vec<i64>> {
+    let mut ahead = vec![0; usize::from(ncpu)];
+    for offset in offsets {
+        ahead[usize::from(offset.cpu)] = offset.middle()?;
+    }
+    (!offsets.is_empty()).then_some(ahead)
+}
+
+impl Offset {
+    /// What is taken for the offset.
+    fn middle(&self) -> Option<i64> {
+        self.ahead.map(|(least, most)| least + (most - least) / 2)
+    }
+}
+
+/// Gathers what threads did, and where.
+pub struct Examiner {
+    seen: Vec<Seen>,
+    threads: HashMap<u32, u32>,
+    ncpu: u16,
+    most: usize,
+    both_steps: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Doing {
+    #[default]
+    Unknown,
+    Running,
+    AtRest,
+    /// On a queue, or on its way to one.
+    Queued,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
+    doing: Doing,
+    cpu: u16,
+    /// A `waking` came while it was running.
+    pending: bool,
+    /// Its wait began with a `waking`, and no enqueueing came yet.
+    placing: bool,
+    /// Its wait began with a wakeup.
+    woken: bool,
+}
+
+impl Examiner {
+    /// `both_steps`: the trace tells of `waking` and of `enqueued`.
+    pub fn new(ncpu: u16, both_steps: bool) -> Self {
+        Self {
+            seen: Vec::new(),
+            threads: HashMap::new(),
+            ncpu,
+            most: (SAMPLE / usize::from(ncpu.max(2))).max(1 << 15),
+            both_steps,
+        }
+    }
+
+    pub fn full(&self) -> bool {
+        self.seen.len() >= self.most
+    }
+
+    fn note(&mut self, ts: i64, utid: u32, cpu: u16, kind: Kind) {
+        if utid < u32::from(self.ncpu) || cpu >= self.ncpu || self.full() {
+            return;
+        }
+        let next = self.threads.len() as u32;
+        let thread = *self.threads.entry(utid).or_insert(next);
+        self.seen.push(Seen {
+            ts,
+            thread,
+            cpu,
+            kind,
+        });
+    }
+
+    pub fn switch(&mut self, row: &Switch) {
+        let kind = match row.prev_state {
+            State::Runnable => Kind::Ready,
+            State::Sleeping | State::Blocked | State::Stopped | State::Parked => Kind::AtRest,
+            _ => Kind::Gone,
+        };
+        self.note(row.ts, row.prev_utid, row.cpu, kind);
+        self.note(row.ts, row.next_utid, row.cpu, Kind::In);
+    }
+
+    pub fn wakeup(&mut self, row: &Wakeup) {
+        let kind = match row.kind {
+            WakeKind::Waking => Kind::Waking,
+            WakeKind::Enqueued | WakeKind::New => Kind::Enqueued,
+        };
+        // A new thread has no `waking`: it is as if it had not been seen before.
+        if row.kind == WakeKind::New {
+            self.note(row.ts, row.utid, row.cpu, Kind::Gone);
+        }
+        self.note(row.ts, row.utid, row.cpu, kind);
+    }
+
+    /// CPUs whose clocks differ from the others', by how much, the surest first.
+    pub fn offsets(mut self) -> Vec<Offset> {
+        let mut found: Vec<Offset> = Vec::new();
+        // With two CPUs it is the same whichever is moved.
+        let movable: Vec<u16> = (u16::from(self.ncpu == 2)..self.ncpu).collect();
+        while found.len() + 1 < usize::from(self.ncpu) {
+            let breaks = self.breaks(&self.seen, None);
+            if breaks < MENDED {
+                break;
+            }
+            let free = movable.iter().filter(|&&cpu| found.iter().all(|one| one.cpu != cpu));
+            let best = free
+                .map(|&cpu| self.best(&self.seen, cpu))
+                .min_by_key(|one| one.left);
+            let Some(best) = best else { break };
+            let share = best.left.saturating_mul(LEFT) <= breaks;
+            if !share || breaks - best.left < MENDED {
+                break;
+            }
+            let Some(middle) = best.middle() else { break };
+            found.push(best);
+            for seen in &mut self.seen {
+                if seen.cpu == best.cpu {
+                    seen.ts -= middle;
+                }
+            }
+            self.seen.sort_by_key(|seen| seen.ts);
+        }
+        if found.is_empty() && self.breaks(&self.seen, None) >= MENDED_IN_PARTS {
+            found.extend(movable.iter().filter_map(|&cpu| self.changing(cpu)).min_by_key(|one| one.left));
+        }
+        found
+    }
+
+    /// Breaks of order if the clock of `moved.0` is `moved.1` ns ahead.
+    fn breaks(&self, seen: &[Seen], moved: Option<(u16, i64)>) -> u32 {
+        let mut threads = vec![Thread::default(); self.threads.len()];
+        let mut breaks = 0;
+        match moved {
+            None => {
+                for event in seen {
+                    breaks += self.step(&mut threads, event);
+                }
+            }
+            Some((cpu, ahead)) => {
+                let mut there = seen.iter().filter(|event| event.cpu == cpu).peekable();
+                for event in seen.iter().filter(|event| event.cpu != cpu) {
+                    while let Some(early) = there.next_if(|early| early.ts - ahead < event.ts) {
+                        breaks += self.step(&mut threads, early);
+                    }
+                    breaks += self.step(&mut threads, event);
+                }
+                for late in there {
+                    breaks += self.step(&mut threads, late);
+                }
+            }
+        }
+        breaks
+    }
+
+    /// One event of a thread: 1 if it cannot follow on those before.
+    #[inline]
+    fn step(&self, threads: &mut [Thread], event: &Seen) -> u32 {
+        let thread = &mut threads[event.thread as usize];
+        let was = *thread;
+        let broken = match event.kind {
+            Kind::In => {
+                *thread = Thread {
+                    doing: Doing::Running,
+                    cpu: event.cpu,
+                    ..Thread::default()
+                };
+                match was.doing {
+                    Doing::Unknown => false,
+                    Doing::Running => true,
+                    Doing::AtRest => !was.pending,
+                    Doing::Queued => was.placing && self.both_steps,
+                }
+            }
+            Kind::Ready | Kind::AtRest | Kind::Gone => {
+                *thread = Thread {
+                    doing: match event.kind {
+                        Kind::Ready => Doing::Queued,
+                        Kind::AtRest => Doing::AtRest,
+                        _ => Doing::Unknown,
+                    },
+                    pending: was.pending && event.kind == Kind::AtRest,
+                    ..Thread::default()
+                };
+                let there = was.doing == Doing::Running && was.cpu == event.cpu;
+                was.doing != Doing::Unknown && !there
+            }
+            Kind::Waking => match was.doing {
+                Doing::Running => {
+                    thread.pending = true;
+                    false
+                }
+                Doing::Queued => was.woken,
+                Doing::Unknown | Doing::AtRest => {
+                    *thread = Thread {
+                        doing: Doing::Queued,
+                        placing: true,
+                        woken: true,
+                        ..Thread::default()
+                    };
+                    false
+                }
+            },
+            Kind::Enqueued => {
+                thread.pending = false;
+                thread.placing = false;
+                match was.doing {
+                    Doing::Running => self.both_steps && !was.pending,
+                    Doing::Queued => false,
+                    Doing::Unknown | Doing::AtRest => {
+                        thread.doing = Doing::Queued;
+                        thread.woken = true;
+                        self.both_steps && was.doing == Doing::AtRest && !was.pending
+                    }
+                }
+            }
+        };
+        u32::from(broken)
+    }
+
+    /// The offset of `cpu` that leaves the fewest breaks of order.
+    fn best(&self, seen: &[Seen], cpu: u16) -> Offset {
+        let left = |ahead| self.breaks(seen, Some((cpu, ahead)));
+        let mut best = (left(0), 0);
+        for ahead in self.likely(seen, cpu) {
+            best = best.min((left(ahead), ahead));
+        }
+        // The middle of the longest run of equally good ones around it.
+        let around: Vec<(i64, u32)> = (-STEPS..=STEPS)
+            .map(|step| best.1 + step * STEP)
+            .map(|ahead| (ahead, left(ahead)))
+            .collect();
+        let fewest = around.iter().map(|&(_, breaks)| breaks).min().unwrap_or(best.0);
+        let runs = around.chunk_by(|one, next| (one.1 == fewest) == (next.1 == fewest));
+        let run = runs
+            .filter(|run| run[0].1 == fewest)
+            .max_by_key(|run| run.len());
+        let middle = run.map_or(best.1, |run| run[run.len() / 2].0);
+        let edge = |sign: i64| {
+            let (mut good, mut step) = (0, STEP);
+            while good < WIDEST && left(middle + sign * (good + step)) <= fewest {
+                good += step;
+                step *= 2;
+            }
+            while step > 500 {
+                step /= 2;
+                if left(middle + sign * (good + step)) <= fewest {
+                    good += step;
+                }
+            }
+            // What was not tried lies within the last step.
+            middle + sign * (good + step)
+        };
+        let (least, most) = (edge(-1), edge(1));
+        Offset {
+            cpu,
+            ahead: (most - least <= WIDEST).then_some((least, most)),
+            breaks: self.breaks(seen, None),
+            left: fewest,
+        }
+    }
+
+    /// Offsets at which many wakeups on one side come just before a switch-in on the other.
+    fn likely(&self, seen: &[Seen], cpu: u16) -> Vec<i64> {
+        let wake = if seen.iter().any(|event| event.kind == Kind::Enqueued) {
+            Kind::Enqueued
+        } else {
+            Kind::Waking
+        };
+        let mut wakes: HashMap<u32, [Vec<i64>; 2]> = HashMap::new();
+        let mut ins: HashMap<u32, [Vec<i64>; 2]> = HashMap::new();
+        for event in seen {
+            let side = usize::from(event.cpu == cpu);
+            if event.kind == wake {
+                wakes.entry(event.thread).or_default()[side].push(event.ts);
+            } else if event.kind == Kind::In {
+                ins.entry(event.thread).or_default()[side].push(event.ts);
+            }
+        }
+        let mut classes: HashMap<i64, u32> = HashMap::new();
+        for (thread, wakes) in &wakes {
+            let Some(ins) = ins.get(thread) else { continue };
+            for (wakes, ins, sign) in [(&wakes[0], &ins[1], 1), (&wakes[1], &ins[0], -1)] {
+                let stride = (wakes.len() * ins.len() / PAIRS).max(1);
+                for to in ins.iter().step_by(stride) {
+                    for from in wakes {
+                        let ahead = sign * (to - from);
+                        *classes.entry(ahead.div_euclid(CLASS)).or_default() += 1;
+                    }
+                }
+            }
+        }
+        let mut order: Vec<(u32, i64)> = classes
+            .iter()
+            .map(|(&class, &count)| {
+                let next = classes.get(&(class + 1)).copied().unwrap_or(0);
+                (count + next, class)
+            })
+            .collect();
+        order.sort_unstable_by_key(|&(count, class)| (std::cmp::Reverse(count), class));
+        let middles = order.iter().take(TRIED).map(|&(_, class)| class * CLASS);
+        middles.flat_map(|at| [at, at + CLASS / 2, at + CLASS]).collect()
+    }
+
+    /// Does the offset of `cpu` change with time? No one offset does, but each part of
+    /// the trace has one.
+    fn changing(&self, cpu: u16) -> Option<Offset> {
+        let (mut breaks, mut left) = (0, 0);
+        for part in self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64)) {
+            let best = self.best(part, cpu);
+            breaks += best.breaks;
+            left += best.left;
+        }
+        let apart = breaks - left >= MENDED_IN_PARTS && left.saturating_mul(LEFT) <= breaks;
+        apart.then_some(Offset {
+            cpu,
+            ahead: None,
+            breaks,
+            left,
+        })
+    }
+}
