@@ -20,8 +20,6 @@ pub const SUSPICIOUS: u64 = 2;
 const SAMPLE: usize = 1 << 20;
 /// Of a pair of clocks: no offset is believed that mends fewer breaks of order.
 const MENDED: u32 = 3;
-/// The same where each part of the trace has an offset of its own.
-const MENDED_IN_PARTS: u32 = 8;
 /// Nor one that leaves more than one in so many.
 const LEFT: u32 = 4;
 /// Width of the classes that differences of times are sorted into, ns.
@@ -44,6 +42,7 @@ enum Kind {
     Ready,
     AtRest,
     Gone,
+    Unborn,
     Waking,
     Enqueued,
 }
@@ -178,31 +177,32 @@ impl Examiner {
         };
         // A new thread has no `waking`: it is as if it had not been seen before.
         if row.kind == WakeKind::New {
-            self.note(row.ts, row.utid, row.cpu, Kind::Gone);
+            self.note(row.ts, row.utid, row.cpu, Kind::Unborn);
         }
         self.note(row.ts, row.utid, row.cpu, kind);
     }
 
     /// CPUs whose clocks differ from the others', by how much, the surest first.
     pub fn offsets(mut self) -> Vec<Offset> {
-        let mut found: Vec<Offset> = Vec::new();
         // With two CPUs it is the same whichever is moved.
         let movable: Vec<u16> = (u16::from(self.ncpu == 2)..self.ncpu).collect();
+        let mut found: Vec<Offset> = Vec::new();
         while found.len() + 1 < usize::from(self.ncpu) {
             let breaks = self.breaks(&self.seen, None);
             if breaks < MENDED {
                 break;
             }
-            let free = movable.iter().filter(|&&cpu| found.iter().all(|one| one.cpu != cpu));
-            let best = free
+            let free = |cpu: &&u16| found.iter().all(|one| one.cpu != **cpu);
+            let tried = movable.iter().filter(free);
+            let best = tried
                 .map(|&cpu| self.best(&self.seen, cpu))
                 .min_by_key(|one| one.left);
             let Some(best) = best else { break };
-            let share = best.left.saturating_mul(LEFT) <= breaks;
-            if !share || breaks - best.left < MENDED {
-                break;
-            }
-            let Some(middle) = best.middle() else { break };
+            let enough = best.left.saturating_mul(LEFT) <= breaks;
+            let middle = match best.middle() {
+                Some(middle) if enough && breaks - best.left >= MENDED => middle,
+                _ => break,
+            };
             found.push(best);
             for seen in &mut self.seen {
                 if seen.cpu == best.cpu {
@@ -211,8 +211,15 @@ impl Examiner {
             }
             self.seen.sort_by_key(|seen| seen.ts);
         }
-        if found.is_empty() && self.breaks(&self.seen, None) >= MENDED_IN_PARTS {
-            found.extend(movable.iter().filter_map(|&cpu| self.changing(cpu)).min_by_key(|one| one.left));
+        // Are they constant, as was assumed?
+        let left = self.breaks(&self.seen, None);
+        let still = if found.is_empty() { MENDED } else { 2 };
+        if left >= still {
+            let each = movable.iter().filter_map(|&cpu| self.changing(cpu, still));
+            if let Some(changing) = each.min_by_key(|one| one.left) {
+                let cpu = found.first().map_or(changing.cpu, |first| first.cpu);
+                return vec![Offset { cpu, ..changing }];
+            }
         }
         found
     }
@@ -274,6 +281,10 @@ impl Examiner {
                 };
                 let there = was.doing == Doing::Running && was.cpu == event.cpu;
                 was.doing != Doing::Unknown && !there
+            }
+            Kind::Unborn => {
+                *thread = Thread::default();
+                false
             }
             Kind::Waking => match was.doing {
                 Doing::Running => {
@@ -392,17 +403,20 @@ impl Examiner {
         middles.flat_map(|at| [at, at + CLASS / 2, at + CLASS]).collect()
     }
 
-    /// Does the offset of `cpu` change with time? No one offset does, but each part of
-    /// the trace has one.
-    fn changing(&self, cpu: u16) -> Option<Offset> {
+    /// Does the offset of `cpu` change with time? No one offset does, but parts of the
+    /// trace have each their own. They must mend `least` breaks.
+    fn changing(&self, cpu: u16, least: u32) -> Option<Offset> {
         let (mut breaks, mut left) = (0, 0);
         for part in self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64)) {
             let best = self.best(part, cpu);
             breaks += best.breaks;
             left += best.left;
         }
-        let apart = breaks - left >= MENDED_IN_PARTS && left.saturating_mul(LEFT) <= breaks;
-        apart.then_some(Offset {
+        // Of few breaks one or two can be mended by chance.
+        let mended = breaks - left;
+        let few = least == MENDED && mended < 2 * least;
+        let changes = mended >= least && left <= mended && (left == 0 || !few);
+        changes.then_some(Offset {
             cpu,
             ahead: None,
             breaks,
