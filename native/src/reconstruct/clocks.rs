@@ -25,14 +25,22 @@ const LEFT: u32 = 4;
 /// Width of the classes that differences of times are sorted into, ns.
 const CLASS: i64 = 50_000;
 /// Classes that are tried: those with most differences.
-const TRIED: usize = 12;
-/// Pairs of a wakeup and a switch-in that are compared, of one thread.
-const PAIRS: usize = 1 << 16;
+const TRIED: usize = 16;
+/// So many wakeups before a switch-in, and after it, are compared with it: few, which
+/// find small offsets, and many.
+const REACHES: [usize; 3] = [2, 16, 128];
+/// Events that most offsets are tried on.
+const FIRST: usize = 1 << 17;
 /// Step of the search around a promising offset, ns, and steps to either side.
 const STEP: i64 = 2_500;
 const STEPS: i64 = 40;
 /// An offset that is not known better than this, ns, is not known.
 const WIDEST: i64 = 100_000_000;
+/// Rates of clocks that are too slow or too fast: the least, how many, and by how much each
+/// is more than the one before.
+const SLOWEST: f64 = 1e-5;
+const RATES: i32 = 27;
+const FASTER: f64 = 1.35;
 /// Parts that a trace is cut into where no constant offset does.
 const PARTS: usize = 8;
 
@@ -211,15 +219,23 @@ impl Examiner {
             }
             self.seen.sort_by_key(|seen| seen.ts);
         }
-        // Are they constant, as was assumed?
+        // Are they constant, as was assumed? Then they explain every break.
         let left = self.breaks(&self.seen, None);
-        let still = if found.is_empty() { MENDED } else { 2 };
-        if left >= still {
-            let each = movable.iter().filter_map(|&cpu| self.changing(cpu, still));
-            if let Some(changing) = each.min_by_key(|one| one.left) {
-                let cpu = found.first().map_or(changing.cpu, |first| first.cpu);
-                return vec![Offset { cpu, ..changing }];
+        match found.first() {
+            Some(_) if left == 0 => {}
+            Some(&first) => {
+                let changing = Offset {
+                    ahead: None,
+                    left,
+                    ..first
+                };
+                found = vec![changing];
             }
+            None if left >= MENDED => {
+                let each = movable.iter().filter_map(|&cpu| self.changing(cpu));
+                found.extend(each.min_by_key(|one| one.left));
+            }
+            None => {}
         }
         found
     }
@@ -321,22 +337,24 @@ impl Examiner {
 
     /// The offset of `cpu` that leaves the fewest breaks of order.
     fn best(&self, seen: &[Seen], cpu: u16) -> Offset {
-        let left = |ahead| self.breaks(seen, Some((cpu, ahead)));
-        let mut best = (left(0), 0);
-        for ahead in self.likely(seen, cpu) {
-            best = best.min((left(ahead), ahead));
-        }
+        let first = &seen[..seen.len().min(FIRST)];
+        let at_first = |ahead| self.breaks(first, Some((cpu, ahead)));
+        let likely = self.likely(first, cpu).into_iter();
+        let start = likely.map(|ahead| (at_first(ahead), ahead)).min();
+        let start = start.map_or(0, |(_, ahead)| ahead);
         // The middle of the longest run of equally good ones around it.
         let around: Vec<(i64, u32)> = (-STEPS..=STEPS)
-            .map(|step| best.1 + step * STEP)
-            .map(|ahead| (ahead, left(ahead)))
+            .map(|step| start + step * STEP)
+            .map(|ahead| (ahead, at_first(ahead)))
             .collect();
-        let fewest = around.iter().map(|&(_, breaks)| breaks).min().unwrap_or(best.0);
+        let fewest = around.iter().map(|&(_, breaks)| breaks).min().unwrap_or(0);
         let runs = around.chunk_by(|one, next| (one.1 == fewest) == (next.1 == fewest));
         let run = runs
             .filter(|run| run[0].1 == fewest)
             .max_by_key(|run| run.len());
-        let middle = run.map_or(best.1, |run| run[run.len() / 2].0);
+        let middle = run.map_or(start, |run| run[run.len() / 2].0);
+        let left = |ahead| self.breaks(seen, Some((cpu, ahead)));
+        let fewest = left(middle);
         let edge = |sign: i64| {
             let (mut good, mut step) = (0, STEP);
             while good < WIDEST && left(middle + sign * (good + step)) <= fewest {
@@ -378,49 +396,98 @@ impl Examiner {
                 ins.entry(event.thread).or_default()[side].push(event.ts);
             }
         }
-        let mut classes: HashMap<i64, u32> = HashMap::new();
-        for (thread, wakes) in &wakes {
-            let Some(ins) = ins.get(thread) else { continue };
-            for (wakes, ins, sign) in [(&wakes[0], &ins[1], 1), (&wakes[1], &ins[0], -1)] {
-                let stride = (wakes.len() * ins.len() / PAIRS).max(1);
-                for to in ins.iter().step_by(stride) {
-                    for from in wakes {
-                        let ahead = sign * (to - from);
-                        *classes.entry(ahead.div_euclid(CLASS)).or_default() += 1;
+        let mut likely = vec![0];
+        for reach in REACHES {
+            let mut classes: HashMap<i64, u32> = HashMap::new();
+            for (thread, wakes) in &wakes {
+                let Some(ins) = ins.get(thread) else { continue };
+                for (wakes, ins, sign) in [(&wakes[0], &ins[1], 1), (&wakes[1], &ins[0], -1)] {
+                    for to in ins {
+                        let at = wakes.partition_point(|from| from < to);
+                        let near = at.saturating_sub(reach)..(at + reach).min(wakes.len());
+                        for from in &wakes[near] {
+                            let ahead = sign * (to - from);
+                            *classes.entry(ahead.div_euclid(CLASS)).or_default() += 1;
+                        }
                     }
                 }
             }
+            let mut order: Vec<(u32, i64)> = classes
+                .iter()
+                .map(|(&class, &count)| {
+                    let next = classes.get(&(class + 1)).copied().unwrap_or(0);
+                    (count + next, class)
+                })
+                .collect();
+            order.sort_unstable_by_key(|&(count, class)| (std::cmp::Reverse(count), class));
+            for (_, class) in order.into_iter().take(TRIED) {
+                let at = class * CLASS;
+                likely.extend([at, at + CLASS / 2, at + CLASS]);
+            }
         }
-        let mut order: Vec<(u32, i64)> = classes
-            .iter()
-            .map(|(&class, &count)| {
-                let next = classes.get(&(class + 1)).copied().unwrap_or(0);
-                (count + next, class)
-            })
-            .collect();
-        order.sort_unstable_by_key(|&(count, class)| (std::cmp::Reverse(count), class));
-        let middles = order.iter().take(TRIED).map(|&(_, class)| class * CLASS);
-        middles.flat_map(|at| [at, at + CLASS / 2, at + CLASS]).collect()
+        likely.sort_unstable();
+        likely.dedup();
+        likely
     }
 
     /// Does the offset of `cpu` change with time? No one offset does, but parts of the
-    /// trace have each their own. They must mend `least` breaks.
-    fn changing(&self, cpu: u16, least: u32) -> Option<Offset> {
+    /// trace have each their own, or the clock has a rate of its own.
+    fn changing(&self, cpu: u16) -> Option<Offset> {
         let (mut breaks, mut left) = (0, 0);
         for part in self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64)) {
             let best = self.best(part, cpu);
             breaks += best.breaks;
             left += best.left;
         }
+        let mut best = (breaks - left, breaks, left);
+        let (breaks, left) = self.drifting(cpu);
+        best = best.max((breaks.saturating_sub(left), breaks, left));
         // Of few breaks one or two can be mended by chance.
-        let mended = breaks - left;
-        let few = least == MENDED && mended < 2 * least;
-        let changes = mended >= least && left <= mended && (left == 0 || !few);
+        let (mended, breaks, left) = best;
+        let few = mended < 2 * MENDED;
+        let changes = mended >= MENDED && left <= mended && (left == 0 || !few);
         changes.then_some(Offset {
             cpu,
             ahead: None,
             breaks,
             left,
         })
+    }
+
+    /// Breaks of order as it stands, and if the clock of `cpu` is slow or fast by the rate
+    /// that leaves the fewest.
+    fn drifting(&self, cpu: u16) -> (u32, u32) {
+        let first = &self.seen[..self.seen.len().min(FIRST >> 2)];
+        let Some(begin) = first.first().map(|event| event.ts) else {
+            return (0, 0);
+        };
+        let left = |rate: f64| {
+            let mut steady = first.to_vec();
+            for event in &mut steady {
+                if event.cpu == cpu {
+                    event.ts -= ((event.ts - begin) as f64 * rate) as i64;
+                }
+            }
+            let likely = self.likely(&steady, cpu).into_iter();
+            let left = likely.map(|ahead| self.breaks(&steady, Some((cpu, ahead))));
+            left.min().unwrap_or(0)
+        };
+        let rates = (0..RATES).map(|step| SLOWEST * FASTER.powi(step));
+        let rates = rates.flat_map(|rate| [rate, -rate]);
+        let tried = rates.map(|rate| (left(rate), rate));
+        let Some(mut best) = tried.min_by_key(|one| one.0) else {
+            return (0, 0);
+        };
+        let mut near = FASTER - 1.0;
+        for _ in 0..6 {
+            near /= 2.0;
+            for rate in [best.1 * (1.0 + near), best.1 * (1.0 - near)] {
+                let left = left(rate);
+                if left < best.0 {
+                    best = (left, rate);
+                }
+            }
+        }
+        (self.breaks(first, None), best.0)
     }
 }
