@@ -14,7 +14,6 @@ use crate::model::tables::{
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::clocks::Examiner;
 use crate::store::Store;
 
 /// Called with bytes done and in all; an error (Ctrl-C) ends the work.
@@ -26,8 +25,6 @@ pub struct Pipeline<'a, S: Store> {
     reconstruction: Option<Reconstructor>,
     /// Nothing is inferred: no states, no waits, no losses.
     facts_only: bool,
-    /// Looks at the order of the threads' events.
-    examiner: Option<&'a mut Examiner>,
     /// The CPUs' clocks differ: what is known of that.
     clocks: Option<Clocks>,
     ncpu: u16,
@@ -85,7 +82,6 @@ impl<'a, S: Store> Pipeline<'a, S> {
             identity: Identity::new(info.ncpu, &info.threads),
             reconstruction: None,
             facts_only: false,
-            examiner: None,
             clocks: None,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
@@ -125,14 +121,6 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
         self.only = Some(names);
         self
-    }
-
-    /// Only shows an examiner what threads do.
-    #[must_use]
-    pub fn examined_by(self, examiner: &'a mut Examiner) -> Self {
-        let mut only = self.only(&[]);
-        only.examiner = Some(examiner);
-        only
     }
 
     /// The CPUs' clocks differ, as told.
@@ -279,8 +267,6 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 };
                 if let Some(reconstruction) = self.at(ts) {
                     reconstruction.switch(&row);
-                } else if let Some(examiner) = &mut self.examiner {
-                    examiner.switch(&row);
                 }
                 self.switches.push(row);
                 if prev_state == State::Dead && prev_utid >= u32::from(self.ncpu) {
@@ -316,8 +302,6 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 };
                 if let Some(reconstruction) = self.at(ts) {
                     reconstruction.wakeup(&row);
-                } else if let Some(examiner) = &mut self.examiner {
-                    examiner.wakeup(&row);
                 }
                 self.wakeups.push(row);
                 flush!(self.wakeups, Wakeups);

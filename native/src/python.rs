@@ -114,11 +114,10 @@ fn offsets(path: &Path, options: &Options, reporter: &Reporter) -> Result<Vec<Of
     if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
         return Ok(Vec::new());
     }
-    let mut examiner = Examiner::new(info.ncpu, info.has_waking && info.has_enqueued);
     let mut progress = |done, total| reporter.report(done, total);
-    let mut nowhere = MemoryStore::default();
-    let pipeline = Pipeline::new(&info, &mut nowhere, &mut progress);
-    source.run(&mut pipeline.examined_by(&mut examiner))?;
+    let both_steps = info.has_waking && info.has_enqueued;
+    let mut examiner = Examiner::new(info.ncpu, both_steps, &mut progress);
+    source.run(&mut examiner)?;
     Ok(examiner.offsets())
 }
 

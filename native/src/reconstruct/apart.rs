@@ -73,7 +73,10 @@ impl Apart {
         };
         let ready = wait.ts_ready.unwrap_or(i64::MIN);
         let story = self.story(wait.utid);
-        if story.other.is_some_and(|other| ready.saturating_sub(other) <= width) {
+        if story
+            .other
+            .is_some_and(|other| ready.saturating_sub(other) <= width)
+        {
             return Some(wait);
         }
         story.held = Some(wait);

@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 
 use super::apart::Clocks;
-use crate::model::event::{State, WakeKind};
-use crate::model::tables::{Switch, Wakeup};
+use crate::error::Result;
+use crate::model::event::{Event, EventSink, Party, State, UNKNOWN_TID, WakeKind};
+use crate::pipeline::Progress;
 
 /// So many events of threads that cannot follow on those before, as the reconstruction
 /// counts them, and it is worth to read the trace again.
@@ -108,7 +109,8 @@ impl Offset {
 }
 
 /// Gathers what threads did, and where.
-pub struct Examiner {
+pub struct Examiner<'a> {
+    progress: Progress<'a>,
     seen: Vec<Seen>,
     threads: HashMap<u32, u32>,
     ncpu: u16,
@@ -138,10 +140,59 @@ struct Thread {
     woken: bool,
 }
 
-impl Examiner {
+impl EventSink for Examiner<'_> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        match *event {
+            Event::Switch {
+                ts,
+                cpu,
+                ref prev,
+                prev_state,
+                ref next,
+                ..
+            } => {
+                let kind = match prev_state {
+                    State::Runnable => Kind::Ready,
+                    State::Sleeping | State::Blocked | State::Stopped | State::Parked => {
+                        Kind::AtRest
+                    }
+                    _ => Kind::Gone,
+                };
+                self.note(ts, prev, cpu, kind);
+                self.note(ts, next, cpu, Kind::In);
+            }
+            Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                ref who,
+                ..
+            } => {
+                // A new thread has no `waking`: it is as if it had not been seen before.
+                if kind == WakeKind::New {
+                    self.note(ts, who, cpu, Kind::Unborn);
+                }
+                let kind = match kind {
+                    WakeKind::Waking => Kind::Waking,
+                    WakeKind::Enqueued | WakeKind::New => Kind::Enqueued,
+                };
+                self.note(ts, who, cpu, kind);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: u64) -> Result<()> {
+        (self.progress)(done, total)
+    }
+}
+
+impl<'a> Examiner<'a> {
     /// `both_steps`: the trace tells of `waking` and of `enqueued`.
-    pub fn new(ncpu: u16, both_steps: bool) -> Self {
+    pub fn new(ncpu: u16, both_steps: bool, progress: Progress<'a>) -> Self {
         Self {
+            progress,
             seen: Vec::new(),
             threads: HashMap::new(),
             ncpu,
@@ -150,44 +201,24 @@ impl Examiner {
         }
     }
 
-    pub fn full(&self) -> bool {
+    fn full(&self) -> bool {
         self.seen.len() >= self.most
     }
 
-    fn note(&mut self, ts: i64, utid: u32, cpu: u16, kind: Kind) {
-        if utid < u32::from(self.ncpu) || cpu >= self.ncpu || self.full() {
+    /// By tid: who is who among threads with the same one hangs on the order of events.
+    fn note(&mut self, ts: i64, who: &Party, cpu: u16, kind: Kind) {
+        let idle = who.idle || who.tid == 0 || who.tid == UNKNOWN_TID;
+        if idle || cpu >= self.ncpu || self.full() {
             return;
         }
         let next = self.threads.len() as u32;
-        let thread = *self.threads.entry(utid).or_insert(next);
+        let thread = *self.threads.entry(who.tid).or_insert(next);
         self.seen.push(Seen {
             ts,
             thread,
             cpu,
             kind,
         });
-    }
-
-    pub fn switch(&mut self, row: &Switch) {
-        let kind = match row.prev_state {
-            State::Runnable => Kind::Ready,
-            State::Sleeping | State::Blocked | State::Stopped | State::Parked => Kind::AtRest,
-            _ => Kind::Gone,
-        };
-        self.note(row.ts, row.prev_utid, row.cpu, kind);
-        self.note(row.ts, row.next_utid, row.cpu, Kind::In);
-    }
-
-    pub fn wakeup(&mut self, row: &Wakeup) {
-        let kind = match row.kind {
-            WakeKind::Waking => Kind::Waking,
-            WakeKind::Enqueued | WakeKind::New => Kind::Enqueued,
-        };
-        // A new thread has no `waking`: it is as if it had not been seen before.
-        if row.kind == WakeKind::New {
-            self.note(row.ts, row.utid, row.cpu, Kind::Unborn);
-        }
-        self.note(row.ts, row.utid, row.cpu, kind);
     }
 
     /// CPUs whose clocks differ from the others', by how much, the surest first.
