@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -268,11 +268,48 @@ def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
     return part("unmatched wakeups", found, total, text)
 
 
+def _clocks(trace: Trace) -> CheckRow | None:
+    """CPUs whose clocks differ, as the reader found (docs/trace-model.md, Clocks)."""
+    offsets = trace.info.get("clock_offsets") or []
+    if not offsets:
+        return None
+    texts = []
+    for one in offsets:
+        others = "CPU 0's" if trace.ncpu == 2 else "the others'"
+        clock = f"the clock of CPU {one['cpu']}"
+        if one["ahead"] is None:
+            texts.append(
+                f"{clock} runs ahead of {others} or behind by an amount that changes: no wait is "
+                f"measured, and what follows from times of two CPUs is wrong ({_order(one)})"
+            )
+            continue
+        least, most = one["ahead"]
+        way = "ahead of" if least + most >= 0 else "behind"
+        near, far = sorted((abs(least), abs(most)))
+        texts.append(
+            f"{clock} was {duration(near)} to {duration(far)} {way} {others}, and its times were "
+            f"moved by the mean of these; waits that begin on one clock and end on another are "
+            f"not measured ({_order(one)})"
+        )
+    found = sum(one["breaks"] for one in offsets[:1])
+    text = "; ".join(texts)
+    return CheckRow("clocks", "warning", found, _number(trace.switches), "rows", text)
+
+
+def _order(offset: dict[str, Any]) -> str:
+    left = offset["breaks_left"]
+    events = several(offset["breaks"], "event")
+    mended = "none is" if not left else "one is" if left == 1 else f"{count(left)} are"
+    return f"{events} of threads before what must have come first, {mended} once that is mended"
+
+
 def _clock_inversions(trace: Trace) -> CheckRow:
     """Effects before their cause: enqueues recorded after the switch-in that they led to.
 
     The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
     """
+    if clocks := _clocks(trace):
+        return clocks
     waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
     total = _number(waits)
     suspects = (

@@ -12,14 +12,18 @@ from worlds import World
 from schedscope import _native
 
 Engine = Callable[[World], dict[str, Any]]
+# The clock of each CPU, and by how much stamps of two clocks may be off.
+Clocks = tuple[list[int], int | None]
 
 
-def by_oracle(world: World) -> dict[str, Any]:
-    return oracle.reconstruct(world.tables, world.ncpu, world.window)
+def by_oracle(world: World, clocks: Clocks | None = None) -> dict[str, Any]:
+    return oracle.reconstruct(world.tables, world.ncpu, world.window, clocks)
 
 
-def by_native(world: World, chunk: int | None = None) -> dict[str, Any]:
-    answer = _native.reconstruct(world.tables, world.ncpu, world.window, chunk)
+def by_native(
+    world: World, chunk: int | None = None, clocks: Clocks | None = None
+) -> dict[str, Any]:
+    answer = _native.reconstruct(world.tables, world.ncpu, world.window, chunk, clocks=clocks)
     frames = {name: pl.DataFrame(answer[name]) for name in ("states", "waits", "losses")}
     return frames | {"counters": answer["counters"], "per_cpu": answer["per_cpu"]}
 

@@ -37,6 +37,19 @@ class Thread:
 
 
 @dataclass
+class Story:
+    """What rule One clock knows of a thread, whatever lives it has."""
+
+    # The clock of its last event, and when that was.
+    clock: int | None = None
+    stamped: int = 0
+    # Its last event on another clock than that.
+    other: int | None = None
+    # A wait that nothing speaks against yet.
+    held: Row | None = None
+
+
+@dataclass
 class Cpu:
     current: int | None = None
     since: int = 0
@@ -59,6 +72,9 @@ class Oracle:
     broken: list[tuple[int, int, int]] = field(default_factory=list)
     has_waking: bool = False
     moves_recorded: bool = False
+    # Where the CPUs' clocks differ: the clock of each CPU, and by how much two may be off.
+    clocks: tuple[list[int], int | None] | None = None
+    stories: dict[int, Story] = field(default_factory=dict)
 
     # -- what the rules are made of ------------------------------------------------
 
@@ -134,7 +150,7 @@ class Oracle:
         ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
         seen = not wait.pop("begun_before")
         wait.pop("may_be_woken")
-        self.waits.append(
+        self.enter(
             wait
             | {
                 "ts_ready": ready if seen else None,
@@ -147,6 +163,47 @@ class Oracle:
                 "censored": censored if seen else {"none": "left", "right": "both"}[censored],
             }
         )
+
+    def enter(self, row: Row) -> None:
+        """Into the ledger; a measured wait only if one clock timed it."""
+        if row["censored"] != "none" or self.clocks is None:
+            self.waits.append(row)
+            return
+        story, width = self.story(row["utid"]), self.clocks[1]
+        if width is None or (story.other is not None and row["ts_ready"] - story.other <= width):
+            self.part(row)
+        else:
+            story.held = row
+
+    def story(self, utid: int) -> Story:
+        return self.stories.setdefault(utid, Story())
+
+    def stamp(self, utid: int, c: int, t: int) -> None:
+        """An event of the thread, raised on `c`: does it speak against its last wait?"""
+        if self.clocks is None or self.idle(utid) or c >= self.ncpu:
+            return
+        story, clock = self.story(utid), self.clocks[0][c]
+        changed = story.clock not in (None, clock)
+        if changed:
+            story.other = story.stamped
+        story.clock, story.stamped = clock, t
+        held, story.held = story.held, None
+        if held and changed and t - held["ts_run"] <= self.clocks[1]:
+            self.part(held)
+        elif held:
+            self.waits.append(held)
+
+    def part(self, row: Row) -> None:
+        """What is certain of a wait that two clocks timed: a bound, and its end."""
+        assert self.clocks is not None
+        width = row["wait"] if self.clocks[1] is None else self.clocks[1]
+        self.counters["waits"] += 1
+        self.counters["right_censored"] += 1
+        unrun = {"ts_run": None, "cpu": None, "queue": None}
+        self.waits.append(row | unrun | {"wait": max(0, row["wait"] - width), "censored": "right"})
+        kept = ("utid", "ts_run", "cpu", "prio", "prev_cpu")
+        unknown = {name: value if name in kept else None for name, value in row.items()}
+        self.waits.append(unknown | {"cause": "unknown", "censored": "left"})
 
     def unseen_wait(self, thread: Thread, t: int, cpu: int) -> None:
         """A switch-in of a thread whose wait we did not see begin."""
@@ -245,6 +302,8 @@ class Oracle:
 
     def switch(self, t: int, e: Row) -> None:
         c, cpu = e["cpu"], self.cpu(e["cpu"])
+        self.stamp(e["prev_utid"], c, t)
+        self.stamp(e["next_utid"], c, t)
         if not self.idle(e["prev_utid"]):
             self.seen(e["prev_utid"], t, e["prev_prio"])
         self.leave_behind(cpu, c, e["prev_utid"], t)
@@ -316,6 +375,7 @@ class Oracle:
             self.evidence(e["cpu"], e["current_utid"], t)
         if self.idle(e["utid"]):
             return
+        self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t, e["prio"])
         self.settle(thread, t, self.still_queued(thread, e))
         facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
@@ -370,6 +430,7 @@ class Oracle:
         self.moves_recorded = True
         if self.idle(e["utid"]):
             return
+        self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t)
         self.settle(thread, t, e["from_cpu"])
         if thread.state == "runnable":
@@ -407,6 +468,7 @@ class Oracle:
             self.settle(thread, w + 1)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
+        self.waits += [story.held for story in self.stories.values() if story.held]
 
     def close_idle(self, cpu: Cpu, c: int, t: int, end: str) -> None:
         idle = Thread(cpu.current or 0, since=cpu.since, state="running", cpu=c)
@@ -448,10 +510,13 @@ def _by_leaver(wakeup: Row, switch: Row) -> bool:
 
 
 def reconstruct(
-    tables: dict[str, pl.DataFrame], ncpu: int, window: tuple[int, int] | None = None
+    tables: dict[str, pl.DataFrame],
+    ncpu: int,
+    window: tuple[int, int] | None = None,
+    clocks: tuple[list[int], int | None] | None = None,
 ) -> dict[str, Any]:
     """The same answer as `_native.reconstruct`, with frames for tables."""
-    oracle = Oracle(ncpu)
+    oracle = Oracle(ncpu, clocks=clocks)
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
     oracle.has_waking = "waking" in list(kinds)
     if "threads" in tables:

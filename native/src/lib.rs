@@ -14,6 +14,7 @@ pub mod interactivity;
 pub mod model;
 pub mod pipeline;
 mod python;
+mod realign;
 pub mod reconstruct;
 pub mod sim;
 pub mod store;

@@ -13,6 +13,7 @@ use crate::model::tables::{
 };
 use crate::model::threads::Identity;
 use crate::reconstruct::Reconstructor;
+use crate::reconstruct::apart::Clocks;
 use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
 
@@ -25,6 +26,8 @@ pub struct Pipeline<'a, S: Store> {
     reconstruction: Option<Reconstructor>,
     /// Nothing is inferred: no states, no waits, no losses.
     facts_only: bool,
+    /// The CPUs' clocks differ: what is known of that.
+    clocks: Option<Clocks>,
     ncpu: u16,
     linux: bool,
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
@@ -81,6 +84,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             identity: Identity::new(info.ncpu, &info.threads),
             reconstruction: None,
             facts_only: false,
+            clocks: None,
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             every_waking: info.has_waking && info.linux_priorities,
@@ -121,6 +125,13 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
+    /// The CPUs' clocks differ, as told.
+    #[must_use]
+    pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
+        self.clocks = clocks;
+        self
+    }
+
     /// Notes the time; the reconstruction, where there is to be one, begins
     /// with the window.
     #[inline]
@@ -132,9 +143,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         let (every_waking, identity) = (self.every_waking, &self.identity);
+        let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
-                .expecting_waking(every_waking);
+                .expecting_waking(every_waking)
+                .with_clocks(clocks.clone());
             for utid in u32::from(ncpu)..identity.len() {
                 if let Some(cpus) = identity.affinity(utid) {
                     new.allow(utid, cpus);

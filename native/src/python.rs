@@ -15,6 +15,9 @@ use crate::export::perfetto;
 use crate::model::event::WakeKind;
 use crate::model::tables::{self, Table, schemas};
 use crate::pipeline::Pipeline;
+use crate::realign::Realign;
+use crate::reconstruct::apart::Clocks;
+use crate::reconstruct::clocks::{self, Examiner, Offset};
 use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::reconstruct::{Counters, Reconstructor};
 use crate::store::{MemoryStore, ParquetStore, Store};
@@ -54,26 +57,68 @@ impl Reporter {
     }
 }
 
-/// Runs the whole pass into `store`; returns the text of trace.json without
-/// the row counts, which only the store knows.
+/// Runs the whole pass into a new store; returns that and the text of trace.json
+/// without the row counts, which only the store knows.
+///
+/// Where the threads' events come in an order that cannot be, the trace is read again to
+/// see whether the CPUs' clocks differ; and if they do, a third time, mended.
 fn run<S: Store>(
     path: &Path,
     options: &Options,
     only: Option<&[String]>,
-    store: &mut S,
+    mut store: impl FnMut() -> Result<S>,
     reporter: &Reporter,
-) -> Result<summary::TraceJson> {
-    let (format, mut source) = decode::open(path, options)?;
-    let info = source.info().clone();
-    let mut progress = |done, total| reporter.report(done, total);
-    let mut pipeline = Pipeline::new(&info, store, &mut progress);
-    if let Some(names) = only {
-        pipeline = pipeline.only(names);
+) -> Result<(S, summary::TraceJson)> {
+    let mut pass = |offsets: &[Offset]| -> Result<_> {
+        let mut store = store()?;
+        let (format, mut source) = decode::open(path, options)?;
+        let info = source.info().clone();
+        let mut progress = |done, total| reporter.report(done, total);
+        let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+        if let Some(names) = only {
+            pipeline = pipeline.only(names);
+        }
+        pipeline = pipeline.with_clocks(clocks::known(offsets, info.ncpu));
+        let end = match clocks::ahead(offsets, info.ncpu) {
+            None => source.run(&mut pipeline)?,
+            Some(ahead) => {
+                let mut realign = Realign::new(pipeline, ahead);
+                let end = source.run(&mut realign)?;
+                pipeline = realign.finish()?;
+                end
+            }
+        };
+        pipeline.last_names(&end.last_names);
+        let summary = pipeline.finish(&info)?;
+        let json = summary::TraceJson::new(path, format, &info, &end, &summary, offsets);
+        let broken = summary.reconstruction.map_or(0, |one| one.out_of_order());
+        Ok((store, json, broken))
+    };
+    let (store, json, broken) = pass(&[])?;
+    if broken < clocks::SUSPICIOUS || !(path.is_file() || path.is_dir()) {
+        return Ok((store, json));
     }
-    let end = source.run(&mut pipeline)?;
-    pipeline.last_names(&end.last_names);
-    let summary = pipeline.finish(&info)?;
-    Ok(summary::TraceJson::new(path, format, &info, &end, &summary))
+    let offsets = offsets(path, options, reporter)?;
+    if offsets.is_empty() {
+        return Ok((store, json));
+    }
+    drop(store);
+    let (store, json, _) = pass(&offsets)?;
+    Ok((store, json))
+}
+
+/// How the clocks of a trace's CPUs differ.
+fn offsets(path: &Path, options: &Options, reporter: &Reporter) -> Result<Vec<Offset>> {
+    let (_, mut source) = decode::open(path, options)?;
+    let info = source.info().clone();
+    if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
+        return Ok(Vec::new());
+    }
+    let mut progress = |done, total| reporter.report(done, total);
+    let both_steps = info.has_waking && info.has_enqueued;
+    let mut examiner = Examiner::new(info.ncpu, both_steps, &mut progress);
+    source.run(&mut examiner)?;
+    Ok(examiner.offsets())
 }
 
 /// Decodes and reconstructs `path` into one Parquet file per table in the
@@ -90,8 +135,8 @@ pub fn convert(
     let options = Options(options.unwrap_or_default());
     let reporter = Reporter { callback: progress };
     py.detach(|| {
-        let mut store = ParquetStore::new(&out_dir)?;
-        let json = run(&path, &options, None, &mut store, &reporter)?;
+        let fresh = || ParquetStore::new(&out_dir);
+        let (store, json) = run(&path, &options, None, fresh, &reporter)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))
     })
@@ -111,9 +156,8 @@ pub fn decode_path(
     let options = Options(options.unwrap_or_default());
     let reporter = Reporter { callback: progress };
     let (store, json) = py.detach(|| {
-        let mut store = MemoryStore::default();
-        let json = run(&path, &options, only.as_deref(), &mut store, &reporter)?;
-        Ok::<_, Error>((store, json))
+        let fresh = || Ok(MemoryStore::default());
+        run(&path, &options, only.as_deref(), fresh, &reporter)
     })?;
     let mut tables = in_memory(store);
     if let Some(names) = &only {
@@ -149,9 +193,11 @@ fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)
 /// object with `__arrow_c_stream__`, in order of time; and `threads`, whose
 /// `affinity` says which CPUs a thread may use. `window` defaults to
 /// the first and last row. `chunk`: rows of output per batch. `linux`: wakeups are
-/// Linux's, each of which begins with a `waking` where these are recorded.
+/// Linux's, each of which begins with a `waking` where these are recorded. `clocks`:
+/// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
+/// nobody can tell).
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true))]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None))]
 pub fn reconstruct<'py>(
     py: Python<'py>,
     facts: HashMap<String, Bound<'py, PyAny>>,
@@ -159,6 +205,7 @@ pub fn reconstruct<'py>(
     window: Option<(i64, i64)>,
     chunk: Option<usize>,
     linux: bool,
+    clocks: Option<(Vec<u16>, Option<i64>)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let read = |name: &str| -> PyResult<Vec<RecordBatch>> {
         match facts.get(name) {
@@ -203,7 +250,9 @@ pub fn reconstruct<'py>(
         let mut store = MemoryStore::default();
         let mut wakeups = facts.wakeups.iter();
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);
-        let mut reconstruction = Reconstructor::new(ncpu, begin).expecting_waking(every_waking);
+        let mut reconstruction = Reconstructor::new(ncpu, begin)
+            .expecting_waking(every_waking)
+            .with_clocks(clocks.map(|(clock, width)| Clocks { clock, width }));
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
             reconstruction.allow(utid, &cpus);
         }

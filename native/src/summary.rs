@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::model::event::{SourceEnd, SourceInfo};
 use crate::model::tables::SCHEMA_VERSION;
 use crate::pipeline::Summary;
+use crate::reconstruct::clocks::Offset;
 use crate::reconstruct::{Counters, Reconstructor};
 
 pub struct TraceJson(Map<String, Value>);
@@ -19,6 +20,7 @@ impl TraceJson {
         info: &SourceInfo,
         end: &SourceEnd,
         summary: &Summary,
+        offsets: &[Offset],
     ) -> Self {
         // The decoder's own facts (release, clock, recorder, ...) come first;
         // what the pass measured is not theirs to overwrite.
@@ -56,6 +58,7 @@ impl TraceJson {
                     .collect(),
             ),
             ("warnings", json!(end.warnings)),
+            ("clock_offsets", offsets.iter().map(offset).collect()),
             (
                 "per_cpu",
                 summary.reconstruction.as_ref().map_or_else(|| json!([]), cpus),
@@ -81,6 +84,16 @@ impl TraceJson {
         self.0.insert("rows".to_string(), json!(rows));
         format!("{:#}", Value::Object(self.0))
     }
+}
+
+/// A CPU whose clock differs from those of the others: by how many ns it was ahead of them.
+fn offset(found: &Offset) -> Value {
+    json!({
+        "cpu": found.cpu,
+        "ahead": found.ahead.map(|(least, most)| [least, most]),
+        "breaks": found.breaks,
+        "breaks_left": found.left,
+    })
 }
 
 /// Per CPU, ns: running + idle + unknown is the window.

@@ -44,6 +44,7 @@ def reconstruct(
     window: tuple[int, int] | None = None,
     chunk: int | None = None,
     linux: bool = True,
+    clocks: tuple[list[int], int | None] | None = None,
 ) -> dict[str, Any]: ...
 def definition_figures(
     frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]

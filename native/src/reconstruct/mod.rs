@@ -5,6 +5,8 @@
 //! order. Output: `states`, `waits`, chain-break losses and counters. Memory
 //! grows with threads and CPUs only; rows leave as soon as they are known.
 
+pub mod apart;
+pub mod clocks;
 pub mod facts;
 mod holes;
 mod thread;
@@ -14,6 +16,7 @@ use crate::model::tables::{
     Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
 };
 use crate::touch::touch;
+use apart::{Apart, Clocks};
 use holes::Holes;
 use thread::{OpenWait, PendingWake, Thread};
 
@@ -71,6 +74,10 @@ pub struct Reconstructor {
     holes: Holes,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
+    /// The CPUs' clocks differ: what is known of that.
+    apart: Option<Box<Apart>>,
+    /// Wakeups enqueued after the switch-in that they led to.
+    late_enqueues: u64,
     pub states: States,
     pub waits: Waits,
     losses: Vec<Loss>,
@@ -98,6 +105,8 @@ impl Reconstructor {
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
             expects_waking: false,
+            apart: None,
+            late_enqueues: 0,
             states: States::default(),
             waits: Waits::default(),
             losses: Vec::new(),
@@ -110,6 +119,22 @@ impl Reconstructor {
     pub fn expecting_waking(mut self, expected: bool) -> Self {
         self.expects_waking = expected;
         self
+    }
+
+    /// The CPUs' clocks differ, as told.
+    #[must_use]
+    pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
+        self.apart = clocks.map(|clocks| Box::new(Apart::new(clocks)));
+        self
+    }
+
+    /// How often a thread's events came in an order that clocks that differ explain.
+    pub fn out_of_order(&self) -> u64 {
+        let counters = &self.counters;
+        counters.missing_wakeups
+            + counters.contradictions
+            + counters.unseen_switch_ins
+            + self.late_enqueues
     }
 
     /// The CPUs that a thread may use, as a list (`0-3,8`).
@@ -239,8 +264,7 @@ impl Reconstructor {
             seen => seen,
         };
         let ts_ready = (!wait.begun_before).then_some(wait.ts_ready);
-        self.counters.waits += 1;
-        self.waits.push(Wait {
+        let row = Wait {
             utid,
             cause: wait.cause,
             ts_waking: wait.ts_waking,
@@ -263,7 +287,44 @@ impl Reconstructor {
             },
             wait: ts_ready.map(|ready| until - ready),
             censored,
-        });
+        };
+        match &mut self.apart {
+            Some(apart) if censored == Censored::None => {
+                if let Some(doubtful) = apart.hold(row) {
+                    self.judge(&doubtful, false);
+                }
+            }
+            _ => self.enter_wait(row),
+        }
+    }
+
+    fn enter_wait(&mut self, row: Wait) {
+        self.counters.waits += 1;
+        self.waits.push(row);
+    }
+
+    /// Rule One clock: a wait stands as measured, or what is certain of it.
+    #[cold]
+    fn judge(&mut self, wait: &Wait, measured: bool) {
+        match &self.apart {
+            Some(apart) if !measured => {
+                let parts = apart.parts(wait);
+                self.counters.right_censored += 1;
+                parts.into_iter().for_each(|row| self.enter_wait(row));
+            }
+            _ => self.enter_wait(wait.clone()),
+        }
+    }
+
+    /// An event of the thread, stamped by the clock of `cpu`.
+    #[inline]
+    fn stamped(&mut self, utid: u32, cpu: u16, t: i64) {
+        if let Some(apart) = &mut self.apart
+            && utid >= self.ncpu
+            && let Some((wait, measured)) = apart.seen(utid, cpu, t)
+        {
+            self.judge(&wait, measured);
+        }
     }
 
     /// A switch-in whose wait began out of sight.
@@ -442,6 +503,8 @@ impl Reconstructor {
             return;
         }
         let t = row.ts;
+        self.stamped(row.prev_utid, row.cpu, t);
+        self.stamped(row.next_utid, row.cpu, t);
         if !self.is_idle(row.prev_utid) {
             let thread = self.thread(row.prev_utid, t);
             if row.prev_prio.is_some() {
@@ -579,6 +642,7 @@ impl Reconstructor {
             return;
         }
         let (utid, t) = (row.utid, row.ts);
+        self.stamped(utid, row.cpu, t);
         let thread = self.thread(utid, t);
         if row.prio.is_some() {
             thread.prio = row.prio;
@@ -603,7 +667,8 @@ impl Reconstructor {
                 }
             }
             (WakeKind::Enqueued | WakeKind::New, State::Running) => {
-                thread.pending = None;
+                let expected = thread.pending.take().is_some();
+                self.late_enqueues += u64::from(self.expects_waking && !expected);
                 self.counters.spurious_wakeups += 1;
             }
             (WakeKind::Waking, State::Runnable) => self.counters.spurious_wakeups += 1,
@@ -686,6 +751,7 @@ impl Reconstructor {
             return;
         }
         let (utid, t) = (row.utid, row.ts);
+        self.stamped(utid, row.cpu, t);
         self.thread(utid, t);
         self.settle(utid, t, row.from_cpu);
         let thread = &mut self.threads[utid as usize];
@@ -759,6 +825,10 @@ impl Reconstructor {
             if let Some(wait) = self.threads[utid as usize].wait.take() {
                 self.write_wait(utid, &wait, None, end.max(wait.ts_ready), Censored::Right);
             }
+        }
+        let held = self.apart.as_mut().map(|apart| apart.rest());
+        for row in held.into_iter().flatten() {
+            self.enter_wait(row);
         }
     }
 }

@@ -1,0 +1,156 @@
+//! Events of CPUs whose clocks differ, put on one clock and in its order.
+//!
+//! What a CPU tells stays in its order; its stamps move by a constant. Memory holds the
+//! events of as long a time as the clocks are apart.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::error::Result;
+use crate::model::event::{Event, EventSink};
+
+/// An event that may have to let others pass, and its new time.
+struct Held {
+    at: i64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+pub struct Realign<S> {
+    sink: S,
+    /// By CPU: how much its clock is ahead.
+    ahead: Vec<i64>,
+    most_ahead: i64,
+    /// By CPU, and one for what names none: no event is moved before the last one.
+    last: Vec<i64>,
+    held: BinaryHeap<Reverse<Held>>,
+    number: u64,
+    /// Where each thread was last seen to run: for events that name no CPU.
+    runs_on: HashMap<u32, u16>,
+}
+
+impl<S: EventSink> Realign<S> {
+    pub fn new(sink: S, ahead: Vec<i64>) -> Self {
+        Self {
+            sink,
+            most_ahead: ahead.iter().copied().max().unwrap_or(0).max(0),
+            last: vec![i64::MIN; ahead.len() + 1],
+            ahead,
+            held: BinaryHeap::new(),
+            number: 0,
+            runs_on: HashMap::new(),
+        }
+    }
+
+    /// Hands on what is left.
+    pub fn finish(mut self) -> Result<S> {
+        while let Some(Reverse(held)) = self.held.pop() {
+            self.sink.event(&held.event)?;
+        }
+        Ok(self.sink)
+    }
+
+    /// The CPU whose clock stamped the event.
+    fn stamped_on(&mut self, event: &Event) -> Option<u16> {
+        match *event {
+            Event::Switch { cpu, ref next, .. } => {
+                if next.tid != 0 && !next.idle {
+                    self.runs_on.insert(next.tid, cpu);
+                }
+                Some(cpu)
+            }
+            Event::Wakeup { cpu, .. }
+            | Event::Migrate { cpu, .. }
+            | Event::Sleep { cpu, .. }
+            | Event::Irq { cpu, .. } => Some(cpu),
+            Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
+            Event::Fork { ref parent, .. } => self.runs_on.get(&parent.tid).copied(),
+            Event::Exec { tid, .. } | Event::Yield { tid, .. } | Event::Rename { tid, .. } => {
+                self.runs_on.get(&tid).copied()
+            }
+            Event::Exit { ref who, .. } => self.runs_on.get(&who.tid).copied(),
+            Event::Priority { .. } => None,
+        }
+    }
+}
+
+/// The event `by` ns earlier.
+fn earlier(event: &Event, by: i64) -> Event {
+    let mut moved = *event;
+    match &mut moved {
+        Event::Switch { ts, .. }
+        | Event::Wakeup { ts, .. }
+        | Event::Migrate { ts, .. }
+        | Event::Fork { ts, .. }
+        | Event::Exec { ts, .. }
+        | Event::Exit { ts, .. }
+        | Event::Rename { ts, .. }
+        | Event::Sleep { ts, .. }
+        | Event::Yield { ts, .. }
+        | Event::Priority { ts, .. }
+        | Event::QueueLoad { ts, .. }
+        | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
+        Event::Loss {
+            ts_begin, ts_end, ..
+        } => {
+            *ts_begin = ts_begin.saturating_sub(by);
+            *ts_end = ts_end.saturating_sub(by);
+        }
+    }
+    moved
+}
+
+impl<S: EventSink> EventSink for Realign<S> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        let told = match *event {
+            // Sent when it ends.
+            Event::Irq { ts, dur, .. } => ts.saturating_add(dur),
+            _ => event.ts(),
+        };
+        let cpu = self.stamped_on(event).map(usize::from);
+        let cpu = cpu.filter(|&cpu| cpu < self.ahead.len());
+        let by = cpu.map_or(0, |cpu| self.ahead[cpu]);
+        let last = &mut self.last[cpu.unwrap_or(self.ahead.len())];
+        *last = told.saturating_sub(by).max(*last);
+        self.held.push(Reverse(Held {
+            at: *last,
+            number: self.number,
+            event: earlier(event, by),
+        }));
+        self.number += 1;
+        // Nothing that comes is moved to an earlier time than this.
+        let settled = told.saturating_sub(self.most_ahead);
+        while let Some(Reverse(first)) = self.held.peek()
+            && first.at < settled
+        {
+            if let Some(Reverse(held)) = self.held.pop() {
+                self.sink.event(&held.event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: u64) -> Result<()> {
+        self.sink.progress(done, total)
+    }
+}

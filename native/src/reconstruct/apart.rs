@@ -1,0 +1,120 @@
+//! Which waits can be measured where the CPUs' clocks differ.
+//!
+//! Rule One clock of docs/trace-model.md, section Clocks.
+
+use crate::model::event::{Cause, Censored};
+use crate::model::tables::Wait;
+
+/// What is known of the clocks of a trace's CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clocks {
+    /// By CPU: the number of its clock; CPUs with the same number agree.
+    pub clock: Vec<u16>,
+    /// Stamps of two clocks may be off by so much; None where nobody can tell.
+    pub width: Option<i64>,
+}
+
+/// What one thread's stamps tell.
+#[derive(Debug, Clone, Default)]
+struct Story {
+    clock: u16,
+    last: Option<i64>,
+    /// Its last event that another clock stamped.
+    other: Option<i64>,
+    /// A wait that nothing speaks against yet.
+    held: Option<Wait>,
+}
+
+#[derive(Debug)]
+pub struct Apart {
+    clocks: Clocks,
+    threads: Vec<Story>,
+}
+
+/// A wait, and whether one clock timed all of it.
+pub type Judged = (Wait, bool);
+
+impl Apart {
+    pub fn new(clocks: Clocks) -> Self {
+        Self {
+            clocks,
+            threads: Vec::new(),
+        }
+    }
+
+    fn story(&mut self, utid: u32) -> &mut Story {
+        let index = utid as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, Story::default());
+        }
+        &mut self.threads[index]
+    }
+
+    /// An event of the thread, raised on `cpu`. Returns the wait that it decides on.
+    pub fn seen(&mut self, utid: u32, cpu: u16, t: i64) -> Option<Judged> {
+        let clock = self.clocks.clock.get(usize::from(cpu)).copied()?;
+        let width = self.clocks.width.unwrap_or(i64::MAX);
+        let story = self.story(utid);
+        let changed = story.last.is_some() && story.clock != clock;
+        if changed {
+            story.other = story.last;
+        }
+        story.clock = clock;
+        story.last = Some(t);
+        let wait = story.held.take()?;
+        let near = t.saturating_sub(wait.ts_run.unwrap_or(t)) <= width;
+        Some((wait, !(changed && near)))
+    }
+
+    /// A wait that ended with a switch-in. Returned at once if it is in doubt already.
+    pub fn hold(&mut self, wait: Wait) -> Option<Wait> {
+        let Some(width) = self.clocks.width else {
+            return Some(wait);
+        };
+        let ready = wait.ts_ready.unwrap_or(i64::MIN);
+        let story = self.story(wait.utid);
+        if story
+            .other
+            .is_some_and(|other| ready.saturating_sub(other) <= width)
+        {
+            return Some(wait);
+        }
+        story.held = Some(wait);
+        None
+    }
+
+    /// What nothing spoke against until the end.
+    pub fn rest(&mut self) -> Vec<Wait> {
+        let held = self.threads.iter_mut();
+        held.filter_map(|story| story.held.take()).collect()
+    }
+
+    /// What is certain of a wait in doubt: a bound of it, and the switch-in.
+    pub fn parts(&self, wait: &Wait) -> [Wait; 2] {
+        let width = self.clocks.width.unwrap_or(i64::MAX);
+        let least = wait.wait.map(|wait| wait.saturating_sub(width).max(0));
+        let begun = Wait {
+            ts_run: None,
+            cpu: None,
+            queue: None,
+            wait: least,
+            censored: Censored::Right,
+            ..wait.clone()
+        };
+        let ended = Wait {
+            cause: Cause::Unknown,
+            ts_waking: None,
+            ts_ready: None,
+            ts_enqueued: None,
+            waker_utid: None,
+            waker_cpu: None,
+            queue_cpu: None,
+            placement: None,
+            queue: None,
+            wait: None,
+            censored: Censored::Left,
+            ..wait.clone()
+        };
+        [begun, ended]
+    }
+}

@@ -1,0 +1,139 @@
+"""Clocks of CPUs that disagree: found, mended where they can be, and no wait wrong for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from engines import assert_agree, by_native, by_oracle
+from hypothesis import given
+from hypothesis import strategies as st
+from streams import faulty, plausible, wild
+from worlds import World, world
+
+import schedscope as ss
+from schedscope.analysis.check import check, verdict
+
+US = 1_000
+MS = 1_000_000
+
+
+@pytest.mark.parametrize("kind", [plausible, faulty, wild])
+def test_the_engines_agree_where_clocks_differ(
+    kind: Callable[[], st.SearchStrategy[World]],
+) -> None:
+    @given(kind(), st.none() | st.integers(0, 12), st.integers(1, 3))
+    def agree(world: World, width: int | None, clocks: int) -> None:
+        known = ([cpu % clocks for cpu in range(world.ncpu)], width)
+        assert_agree(by_oracle(world, known), by_native(world, clocks=known))
+
+    agree()
+
+
+TWO_CPUS = """
+ 0 cpu0: idle -> A
+ 1 cpu1: idle -> B
+10 cpu0: A S -> idle
+20 cpu0: waking A on 0 by idle
+25 cpu0: idle -> A
+40 cpu0: A R -> B2
+60 cpu1: B S -> idle
+70 cpu0: waking B on 1 by B2
+90 cpu1: idle -> B
+95 cpu0: B2 S -> A
+"""
+
+
+def waits(clocks: tuple[list[int], int | None] | None) -> list[tuple[object, ...]]:
+    rows = by_native(world(TWO_CPUS), clocks=clocks)["waits"].sort("utid", "ts_ready", "ts_run")
+    names = "utid", "ts_ready", "ts_run", "wait", "censored"
+    return [row for row in rows.select(names).iter_rows() if row[1] is not None]
+
+
+def test_a_wait_on_one_clock_is_measured_and_one_on_two_is_a_bound() -> None:
+    a, b = 2, 3
+    assert waits(None) == [(a, 20, 25, 5, "none"), (a, 40, 95, 55, "none"), (b, 70, 90, 20, "none")]
+    within_8 = [(a, 20, 25, 5, "none"), (a, 40, 95, 55, "none"), (b, 70, None, 12, "right")]
+    assert waits(([0, 1], 8)) == within_8
+    nobody_can_tell = [
+        (a, 20, None, 0, "right"),
+        (a, 40, None, 0, "right"),
+        (b, 70, None, 0, "right"),
+    ]
+    assert waits(([0, 1], None)) == nobody_can_tell
+
+
+REPORT = Path(__file__).parent.parent / "fixtures" / "text-report.txt"
+LINE = re.compile(r"(.*?\[00(\d)\] *)(\d+)(: .*)", re.DOTALL)
+
+
+def reported(folder: Path, ahead: Callable[[int], int]) -> ss.Trace:
+    """A real trace of two CPUs, the clock of CPU 1 ahead by some ns that may depend on the time."""
+    head, lines = [], []
+    for line in REPORT.read_text().splitlines(keepends=True):
+        found = LINE.fullmatch(line)
+        if found is None:
+            head.append(line)
+            continue
+        before, cpu, ts, after = found.groups()
+        at = int(ts) + (ahead(int(ts)) if cpu == "1" else 0)
+        lines.append((at, f"{before}{at}{after}"))
+    path = folder / "report.txt"
+    path.write_text("".join(head) + "".join(line for _, line in sorted(lines, key=itemgetter(0))))
+    return ss.convert(path, folder / "out.sched", force=True)
+
+
+def measured(trace: ss.Trace, cpu_1_ahead: int = 0) -> set[tuple[int, int, int]]:
+    """Thread, switch-in and length of every wait that is given as measured."""
+    rows = trace.waits.filter(censored="none").join(trace.threads, on="utid")
+    moved = pl.when(pl.col("cpu") == 1).then(cpu_1_ahead).otherwise(0)
+    return set(rows.select("tid", pl.col("ts_run") - moved, "wait").collect().iter_rows())
+
+
+def first_of_cpu_1(trace: ss.Trace) -> int:
+    return trace.switches.filter(cpu=1).select(pl.col("ts").min()).collect().item()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    return reported(tmp_path_factory.mktemp("whole"), lambda ts: 0)
+
+
+def test_clocks_that_agree_are_left_alone(whole: ss.Trace) -> None:
+    assert whole.info["clock_offsets"] == []
+    assert "clocks" not in check(whole)["check"].to_list()
+
+
+@pytest.mark.parametrize("offset", [100 * US, -MS, 10 * MS, -100 * MS])
+def test_a_constant_offset_is_found_and_taken_out(
+    whole: ss.Trace, tmp_path: Path, offset: int
+) -> None:
+    trace = reported(tmp_path, lambda ts: offset)
+    (found,) = trace.info["clock_offsets"]
+    least, most = found["ahead"]
+    assert found["cpu"] == 1
+    assert least <= offset <= most
+    assert most - least < 200 * US
+    true = measured(whole)
+    said = measured(trace, first_of_cpu_1(trace) - first_of_cpu_1(whole))
+    assert said <= true
+    assert len(said) > len(true) / 4
+    row = check(trace).row(by_predicate=pl.col("check") == "clocks", named=True)
+    assert row["level"] == "warning"
+    assert "the clock of CPU 1 was" in row["text"]
+    assert ("ahead of" if offset > 0 else "behind") in row["text"]
+    assert not verdict(check(trace)).startswith("Trustworthy")
+
+
+def test_of_a_clock_that_steps_nothing_is_measured(whole: ss.Trace, tmp_path: Path) -> None:
+    begin, end = whole.window
+    trace = reported(tmp_path, lambda ts: 5 * MS * (ts > (begin + end) // 2))
+    (found,) = trace.info["clock_offsets"]
+    assert found["ahead"] is None
+    assert measured(trace) == set()
+    text = check(trace).filter(check="clocks")["text"].item()
+    assert "by an amount that changes" in text
