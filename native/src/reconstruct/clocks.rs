@@ -35,6 +35,8 @@ const FIRST: usize = 1 << 17;
 /// Step of the search around a promising offset, ns, and steps to either side.
 const STEP: i64 = 2_500;
 const STEPS: i64 = 40;
+/// Losses that are minded.
+const LOSSES: usize = 256;
 /// An offset that is not known better than this, ns, is not known.
 const WIDEST: i64 = 100_000_000;
 /// Rates of clocks that are too slow or too fast: the least, how many, and by how much each
@@ -51,7 +53,10 @@ enum Kind {
     Ready,
     AtRest,
     Gone,
+    /// Nothing is known of the thread.
     Unborn,
+    /// Nothing is known of any thread.
+    Lost,
     Waking,
     Enqueued,
 }
@@ -116,6 +121,9 @@ pub struct Examiner<'a> {
     ncpu: u16,
     most: usize,
     both_steps: bool,
+    /// By CPU: who was switched in last.
+    current: Vec<Option<Party>>,
+    losses: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -158,6 +166,7 @@ impl EventSink for Examiner<'_> {
                     }
                     _ => Kind::Gone,
                 };
+                self.follow(ts, cpu, prev, next);
                 self.note(ts, prev, cpu, kind);
                 self.note(ts, next, cpu, Kind::In);
             }
@@ -177,6 +186,22 @@ impl EventSink for Examiner<'_> {
                     WakeKind::Enqueued | WakeKind::New => Kind::Enqueued,
                 };
                 self.note(ts, who, cpu, kind);
+            }
+            Event::Loss {
+                cpu,
+                ts_begin,
+                ts_end,
+                ..
+            } if self.losses < LOSSES => {
+                self.losses += 1;
+                for ts in [ts_begin, ts_end] {
+                    self.seen.push(Seen {
+                        ts,
+                        thread: 0,
+                        cpu: cpu.unwrap_or(0),
+                        kind: Kind::Lost,
+                    });
+                }
             }
             _ => {}
         }
@@ -198,11 +223,29 @@ impl<'a> Examiner<'a> {
             ncpu,
             most: (SAMPLE / usize::from(ncpu.max(2))).max(1 << 15),
             both_steps,
+            current: vec![None; usize::from(ncpu)],
+            losses: 0,
         }
     }
 
     fn full(&self) -> bool {
         self.seen.len() >= self.most
+    }
+
+    /// Who leaves a CPU was switched in there: if not, of neither thread anything is known.
+    fn follow(&mut self, ts: i64, cpu: u16, prev: &Party, next: &Party) {
+        let Some(current) = self.current.get_mut(usize::from(cpu)) else {
+            return;
+        };
+        let idle = |one: &Party| one.idle || one.tid == 0;
+        let believed = current.replace(*next);
+        if let Some(believed) = believed
+            && believed.tid != prev.tid
+            && !(idle(&believed) && idle(prev))
+        {
+            self.note(ts, &believed, cpu, Kind::Unborn);
+            self.note(ts, prev, cpu, Kind::Unborn);
+        }
     }
 
     /// By tid: who is who among threads with the same one hangs on the order of events.
@@ -223,6 +266,8 @@ impl<'a> Examiner<'a> {
 
     /// CPUs whose clocks differ from the others', by how much, the surest first.
     pub fn offsets(mut self) -> Vec<Offset> {
+        // What is told of losses comes at their beginning.
+        self.seen.sort_by_key(|seen| seen.ts);
         // With two CPUs it is the same whichever is moved.
         let movable: Vec<u16> = (u16::from(self.ncpu == 2)..self.ncpu).collect();
         let mut found: Vec<Offset> = Vec::new();
@@ -300,7 +345,12 @@ impl<'a> Examiner<'a> {
     /// One event of a thread: 1 if it cannot follow on those before.
     #[inline]
     fn step(&self, threads: &mut [Thread], event: &Seen) -> u32 {
-        let thread = &mut threads[event.thread as usize];
+        if event.kind == Kind::Lost {
+            threads.fill(Thread::default());
+        }
+        let Some(thread) = threads.get_mut(event.thread as usize) else {
+            return 0;
+        };
         let was = *thread;
         let broken = match event.kind {
             Kind::In => {
@@ -329,7 +379,7 @@ impl<'a> Examiner<'a> {
                 let there = was.doing == Doing::Running && was.cpu == event.cpu;
                 was.doing != Doing::Unknown && !there
             }
-            Kind::Unborn => {
+            Kind::Unborn | Kind::Lost => {
                 *thread = Thread::default();
                 false
             }
