@@ -123,6 +123,7 @@ pub struct Examiner<'a> {
     both_steps: bool,
     /// By CPU: who was switched in last.
     current: Vec<Option<Party>>,
+    chain_breaks: u32,
     losses: usize,
 }
 
@@ -224,8 +225,14 @@ impl<'a> Examiner<'a> {
             most: (SAMPLE / usize::from(ncpu.max(2))).max(1 << 15),
             both_steps,
             current: vec![None; usize::from(ncpu)],
+            chain_breaks: 0,
             losses: 0,
         }
+    }
+
+    /// Where many switches are missing, much may be mended by chance.
+    fn least(&self) -> u32 {
+        MENDED.max(self.chain_breaks / LEFT)
     }
 
     fn full(&self) -> bool {
@@ -243,6 +250,7 @@ impl<'a> Examiner<'a> {
             && believed.tid != prev.tid
             && !(idle(&believed) && idle(prev))
         {
+            self.chain_breaks += 1;
             self.note(ts, &believed, cpu, Kind::Unborn);
             self.note(ts, prev, cpu, Kind::Unborn);
         }
@@ -284,7 +292,7 @@ impl<'a> Examiner<'a> {
             let Some(best) = best else { break };
             let enough = best.left.saturating_mul(LEFT) <= breaks;
             let middle = match best.middle() {
-                Some(middle) if enough && breaks - best.left >= MENDED => middle,
+                Some(middle) if enough && breaks - best.left >= self.least() => middle,
                 _ => break,
             };
             found.push(best);
@@ -307,7 +315,7 @@ impl<'a> Examiner<'a> {
                 };
                 found = vec![changing];
             }
-            None if left >= MENDED => {
+            None if left >= self.least() => {
                 let each = movable.iter().filter_map(|&cpu| self.changing(cpu));
                 found.extend(each.min_by_key(|one| one.left));
             }
@@ -526,7 +534,7 @@ impl<'a> Examiner<'a> {
         // Of few breaks one or two can be mended by chance.
         let (mended, breaks, left) = best;
         let few = mended < 2 * MENDED;
-        let changes = mended >= MENDED && left <= mended && (left == 0 || !few);
+        let changes = mended >= self.least() && left <= mended && (left == 0 || !few);
         changes.then_some(Offset {
             cpu,
             ahead: None,

@@ -15,6 +15,7 @@ import pwd
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import NoReturn
