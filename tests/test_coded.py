@@ -69,7 +69,8 @@ def test_a_broken_page_is_told_with_its_column(trace: Trace, tmp_path: Path) -> 
     # Bytes of pages, from the first one's body on; the footer stays whole.
     for at in range(40, 4000, 97):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-        stored = coded(Trace.read(folder), "states", *columns("states"))
+        # `Trace.read` would refuse the file by its checksum.
+        stored = _native.StoredTable.open(str(folder), "states", columns("states"))
         try:
             pl.DataFrame(stored)
         except FormatError as error:
