@@ -148,7 +148,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
                 .with_clocks(clocks.clone());
-            for utid in u32::from(ncpu)..identity.len() {
+            for utid in u32::from(ncpu)..identity.count() {
                 if let Some(cpus) = identity.affinity(utid) {
                     new.allow(utid, cpus);
                 }

@@ -158,7 +158,7 @@ fn convert(path: &Path, case: &Case) -> Result<Checked> {
         .map(|details| Finding::new(format!("order-{}", format.replace(' ', "-")), details))
         .or_else(|| tiles(&summary))
         .or_else(|| times(&store));
-    let json = TraceJson::new(path, format, &info, &end, &summary).text(&Default::default());
+    let json = TraceJson::new(path, format, &info, &end, &summary, &[]).text(&Default::default());
     if json.is_empty() {
         return Err(Error::usage("no trace.json", "", ""));
     }

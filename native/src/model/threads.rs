@@ -196,7 +196,7 @@ impl Identity {
     }
 
     /// How many there are so far, idle threads included.
-    pub fn len(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.records.len() as u32
     }
 

@@ -303,7 +303,7 @@ mod tests {
             ..Known::default()
         }; 4];
         let table = Table {
-            rows: &Source::Held(vec![batch(rows)]),
+            rows: &Source::Held("states", vec![batch(rows)]),
             known: &known,
             weights: &Weights::equal(),
             fair: &[true],
