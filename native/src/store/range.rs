@@ -223,7 +223,7 @@ mod tests {
         let cpus: ArrayRef = Arc::new(UInt16Array::from(vec![None, Some(u16::MAX)]));
         assert!(told(vec![("queue_cpu", cpus)]).contains("queue_cpu holds 65535 in row 1"));
         let late = ints(&[Some(0), None, Some(FAR + 1)]);
-        assert!(told(vec![("ts_ready", late)]).contains("ts_ready holds 4611686018427387905"));
+        assert!(told(vec![("ts_ready", late)]).contains(&format!("ts_ready holds {}", FAR + 1)));
         assert!(told(vec![("wait", ints(&[Some(-1)]))]).contains("wait holds -1 in row 0"));
         assert_eq!(told(vec![("ts", ints(&[Some(-FAR), Some(FAR), None]))]), "");
     }
@@ -231,18 +231,17 @@ mod tests {
     #[test]
     fn an_interval_ends_within_range() {
         let columns = vec![("ts", ints(&[Some(FAR)])), ("dur", ints(&[Some(1)]))];
-        assert!(told(columns).contains("1 ns from 4611686018427387904 ns on in row 0"));
+        assert!(told(columns).contains(&format!("1 ns from {FAR} ns on in row 0")));
     }
 
     #[test]
     fn sums_that_would_wrap_are_refused() {
-        assert_eq!(told(vec![("dur", ints(&[Some(FAR), Some(FAR - 1)]))]), "");
-        let wraps = told(vec![("dur", ints(&[Some(FAR), Some(FAR)]))]);
-        assert!(
-            wraps.contains("sum up to 9223372036854775808 ns"),
-            "{wraps}"
-        );
-        let nulls = told(vec![("wait", ints(&[Some(FAR), None, Some(FAR)]))]);
+        assert_eq!(told(vec![("dur", ints(&[Some(FAR), Some(FAR)]))]), "");
+        let mut values = vec![Some(FAR); 3];
+        let wraps = told(vec![("dur", ints(&values))]);
+        assert!(wraps.contains("sum up to"), "{wraps}");
+        values.insert(1, None);
+        let nulls = told(vec![("wait", ints(&values))]);
         assert!(nulls.contains("column wait"), "{nulls}");
     }
 
