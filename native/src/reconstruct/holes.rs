@@ -60,9 +60,9 @@ impl Mask {
 
     fn cpus(&self) -> impl Iterator<Item = usize> {
         let words = self.0.iter().enumerate();
-        words.flat_map(|(at, word)| (0..64).filter_map(move |bit| {
-            (word >> bit & 1 == 1).then_some(at * 64 + bit)
-        }))
+        words.flat_map(|(at, word)| {
+            (0..64).filter_map(move |bit| (word >> bit & 1 == 1).then_some(at * 64 + bit))
+        })
     }
 }
 
@@ -150,7 +150,9 @@ impl Holes {
         match self.mask(utid) {
             None => self.lost_anywhere.first_in(since, until),
             Some(mask) => {
-                let holes = mask.cpus().filter_map(|cpu| self.lost[cpu].first_in(since, until));
+                let holes = mask
+                    .cpus()
+                    .filter_map(|cpu| self.lost[cpu].first_in(since, until));
                 holes.min()
             }
         }
@@ -213,8 +215,7 @@ mod tests {
 
     #[test]
     fn lists_of_cpus() {
-        let has =
-            |list, ncpu| Mask::parse(list, ncpu).map(|mask| mask.cpus().collect::<Vec<_>>());
+        let has = |list, ncpu| Mask::parse(list, ncpu).map(|mask| mask.cpus().collect::<Vec<_>>());
         assert_eq!(has("0", 2), Some(vec![0]));
         assert_eq!(has("1-2,65", 70), Some(vec![1, 2, 65]));
         // All of them, none of them, and what is no list.
