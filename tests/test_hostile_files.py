@@ -172,3 +172,12 @@ def test_a_bpftrace_line_earlier_than_the_one_before_it_is_damaged(tmp_path: Pat
     assert kinds["out_of_order"] == 0
     _, about = _native.decode(path)
     assert "1 lines are none of the script's" in about
+
+
+def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> None:
+    path = copy_of("linux-dtrace.capture", tmp_path)
+    about = json.loads((path / "capture.json").read_text())
+    about["lost"] = [{"cpu": cpu, "count": 2**64 - 1, "reason": "dropped"} for cpu in (0, 1)]
+    (path / "capture.json").write_text(json.dumps(about))
+    _, text = _native.decode(path)
+    assert f"dtrace dropped {2**64 - 1} records" in text

@@ -1,5 +1,7 @@
 //! One input: a file, or a capture folder, of some format.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::chance::Chance;
@@ -21,6 +23,11 @@ pub struct Part {
     pub name: String,
     pub kind: Kind,
     pub data: Vec<u8>,
+}
+
+thread_local! {
+    /// What stands in which file: of a folder's fifty files few change.
+    static WRITTEN: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
 }
 
 #[derive(Debug, Clone)]
@@ -68,10 +75,15 @@ impl Case {
         };
         for part in &self.parts {
             let path = root.join(&part.name);
+            let there = WRITTEN.with_borrow(|all| all.get(&path) == Some(&part.data));
+            if there {
+                continue;
+            }
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            std::fs::write(path, &part.data)?;
+            std::fs::write(&path, &part.data)?;
+            WRITTEN.with_borrow_mut(|all| all.insert(path, part.data.clone()));
         }
         Ok(if self.folder {
             root

@@ -314,7 +314,8 @@ impl Bpftrace {
                  its buffers is missing"
             ));
         }
-        let lost: u64 = sorted.gaps.iter().map(|gap| gap.count).sum();
+        let counts = sorted.gaps.iter().map(|gap| gap.count);
+        let lost = counts.fold(0, u64::saturating_add);
         if lost > 0 {
             end.warnings.push(format!(
                 "{lost} lines did not arrive, in {} gaps: record again with larger buffers (-b)",

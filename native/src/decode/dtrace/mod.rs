@@ -243,7 +243,8 @@ impl DtraceSource {
             ));
         }
         // DTrace for Linux counts what it then drops; FreeBSD's does not.
-        let dropped: u64 = self.drops.iter().map(|&(_, count)| count).sum();
+        let counts = self.drops.iter().map(|&(_, count)| count);
+        let dropped = counts.fold(0, u64::saturating_add);
         let missing = |&&(letter, recorded): &&(u8, u64)| {
             let index = usize::from(letter.wrapping_sub(b'A'));
             recorded.saturating_sub(by_letter.get(index).copied().unwrap_or(0))
@@ -253,7 +254,7 @@ impl DtraceSource {
             .counted
             .iter()
             .map(|counted| missing(&counted))
-            .sum();
+            .fold(0, u64::saturating_add);
         if absent > dropped {
             end.unplaced_losses
                 .push((None, absent - dropped, LossReason::Truncated));

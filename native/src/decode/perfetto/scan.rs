@@ -237,12 +237,12 @@ impl Scan {
             Fields::new(bytes)
                 .filter(|&(n, _)| n == 3)
                 .map(|(_, v)| v.number())
-                .sum::<u64>()
+                .fold(0, u64::saturating_add)
         };
         let total = Fields::new(stats)
             .filter(|&(n, _)| n == 1)
             .map(|(_, v)| sum(v.bytes()))
-            .sum();
+            .fold(0, u64::saturating_add);
         // Sent again and again while tracing: the last one is the whole.
         self.overwritten = self.overwritten.max(total);
     }
