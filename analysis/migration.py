@@ -344,7 +344,8 @@ _MOVED = (pl.col("cpu") != _BEFORE).fill_null(False)
 
 def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = None) -> pl.DataFrame:
     """Each thread's runs, whether or not they were migrations."""
-    columns = ["utid", "cause", "ts_ready", "ts_run", "waker_utid", "waker_cpu", "prev_cpu"]
+    columns = ["utid", "cause", "ts_ready", "ts_enqueued", "ts_run", "waker_utid", "waker_cpu"]
+    columns.append("prev_cpu")
     rows = waits(trace, [*columns, "queue_cpu", "cpu"], where)
     ran = pl.col("ts_run").is_not_null()
     # Out of sight in between, and then on the same CPU: it may have been away meanwhile.

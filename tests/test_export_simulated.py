@@ -56,7 +56,9 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
     assert of_switches in note
     back = open_trace(path)
     missed = back.waits.filter(pl.col("wait").is_null()).select(pl.len()).collect().item()
-    assert 0 < missed <= n
+    # One lost order may leave the begin of several waits unseen.
+    assert n > 0
+    assert missed > 0
     # Tables keep the order of their rows.
     notes = []
     export(trace, tmp_path / "tables", "parquet", notes=notes)

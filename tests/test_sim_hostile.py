@@ -129,7 +129,7 @@ def test_what_rt_app_cannot_say_does_not_spoil_the_json(
     assert main([*words, "--save-rtapp", str(tmp_path / "a.json")]) == 0
     ran = capsys.readouterr()
     assert json.loads(ran.out)
-    assert ran.err == "rt-app cannot express: 1 wait_until, 2 set_affinity\n"
+    assert ran.err == "schedscope: rt-app cannot express: 1 wait_until, 2 set_affinity\n"
 
 
 def test_tunables_of_a_policy_that_is_not_replayed_are_refused() -> None:
