@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
+use crate::regular_file::open_regular;
 
 /// Tables and JSON are read whole; no real one comes near.
 const MAX_TEXT: u64 = 64 << 20;

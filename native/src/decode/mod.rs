@@ -195,7 +195,7 @@ fn find(path: &Path) -> Result<&'static Format> {
 fn read_head(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let doing = || format!("read {}", path.display());
-    let file = input::open_regular(path)?;
+    let file = crate::regular_file::open_regular(path)?;
     let mut head = Vec::new();
     file.take(HEAD as u64)
         .read_to_end(&mut head)

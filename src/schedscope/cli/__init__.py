@@ -117,10 +117,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception
         _trace_if_asked()
+        if _is_damaged_parquet(error):
+            complain(
+                f"a table is damaged: {' '.join(str(error).split())[:200]}; expected whole "
+                "Parquet files. Hint: convert the capture again"
+            )
+            return 1
         complain(
             str(InternalError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         )
         return 1
+
+
+def _is_damaged_parquet(error: BaseException) -> bool:
+    """Did Polars meet a page it cannot decode? A table is read only when its rows are asked for."""
+    return type(error).__name__ == "ComputeError" and str(error).startswith("parquet: ")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -96,9 +96,9 @@ def emit_about(about: Mapping[str, Any], form: str, lines: Iterable[str]) -> Non
         say_csv(("key", "value"), rows)
 
 
-def say(*lines: str) -> None:
-    """Write lines for people to stdout, nothing in them but what can be seen."""
-    _write("".join(f"{_visible(line)}\n" for line in lines))
+def say(*lines: str, keep: str = "") -> None:
+    """Write lines for people to stdout, nothing in them but what can be seen, and `keep`."""
+    _write("".join(f"{_visible(line, keep)}\n" for line in lines))
 
 
 def say_json(document: object) -> None:
@@ -151,8 +151,8 @@ def _csv_text(text: str) -> str:
     return guarded(units.printable(text))
 
 
-def _visible(line: str) -> str:
-    text = units.printable(line)
+def _visible(line: str, keep: str) -> str:
+    text = units.printable(line, keep)
     return _bold(text) if isinstance(line, Head) else text
 
 

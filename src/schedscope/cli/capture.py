@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _run(args)
     except SchedscopeError as error:
-        print(f"schedscope: {error}", file=sys.stderr)
+        _output.complain(str(error))
         return FAILED
 
 
@@ -172,10 +172,9 @@ def _summarise(output: str, args: argparse.Namespace) -> int:
             check=False,
         )
     except (OSError, KeyError, subprocess.SubprocessError):
-        print(
-            f"schedscope: {output} is complete; open it as its owner: "
-            f"schedscope latency {shlex.quote(output)}",
-            file=sys.stderr,
+        _output.complain(
+            f"{output} is complete; open it as its owner: "
+            f"schedscope latency {shlex.quote(output)}"
         )
         return 0
     return done.returncode

@@ -106,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
             headings=not args.quiet,
             relative=args.relative,
         )
-        _output.say(*text.splitlines())
+        # ministat indents with tabs.
+        _output.say(*text.splitlines(), keep="\t")
         return 0
     from schedscope.analysis.ministat import ministat
 

@@ -23,11 +23,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
+use crate::regular_file::open_regular;
 use bytes::{u32_at, u64_at};
 use header::Header;
 pub use header::is_perf_data;
