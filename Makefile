@@ -11,7 +11,7 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz check bench wheel clean
+.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench wheel clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -19,6 +19,7 @@ help:
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make rust-test  cargo test'
+	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
 	@echo 'make clean      remove what the above made'
@@ -69,6 +70,9 @@ rust-test:
 fuzz:
 	cd native && cargo run -q --locked --profile quick --example fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
+
+lab: build
+	$(RUN) -m lab --write docs/lab.md
 
 bench: build
 	$(RUN) benchmarks/startup.py

@@ -218,7 +218,10 @@ def _missing_wakings(trace: Trace) -> CheckRow:
         text = "the trace has no `waking` events: waits begin when the thread is enqueued"
         return unanswered("missing wakings", "rows", text)
     wake = pl.col("cause").cast(pl.String) == "wake"
-    unseen = wake & pl.col("ts_ready").is_null() & pl.col("ts_enqueued").is_not_null()
+    # Recorders turn their events on one after the other.
+    first = trace.wakeups.filter(pl.col("kind") == "waking").select(pl.col("ts").min()).collect()
+    since = pl.col("ts_enqueued") >= pl.lit(first.item(), pl.Int64)
+    unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
     text = of(found, total, "wakeup", " have no `waking`")
     row = part("missing wakings", found, total, text)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import page
-from lab.boots import Cell, Run, boot, cores, earlier
+from lab.boots import Cell, Run, boot, cores, earlier, pack
 from lab.guests import HERE, Kernel
 from lab.judges import Verdict, judge
 from lab.packages import Absent
@@ -61,6 +61,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=600, help="seconds for each boot")
     parser.add_argument("--jobs", type=int, help="boots at a time (default: 1 for each 2 CPUs)")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep each run as an archive")
     arguments = parser.parse_args()
     kernels, cells = matrix()
     if unknown := set(arguments.cells) - {cell.name for cell in cells}:
@@ -82,6 +83,8 @@ def main() -> int:
             verdict = None if done.failed else judge(done.folder)
             results.append((cell, done, verdict))
             print(f"[{n}/{len(chosen)}] {told(cell, done, verdict)}", flush=True)
+            if arguments.keep and verdict:
+                print(f"    kept as {pack(done, arguments.keep)}")
             for example in verdict.examples[:5] if verdict else []:
                 print(f"    {example}")
     if arguments.write:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from lab import guests, machines
 from lab.guests import Kernel
-from lab.packages import Absent
 
 _DISK = 512 << 20
 
@@ -91,7 +91,7 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
         run.failed = _unpacked(disk, folder) or _job(folder)
     for path in (disk, packed):
         path.unlink()
-    about = {**asdict(cell), "wall": run.wall, "cpu": run.cpu, "failed": run.failed}
+    about = {**_asked(cell), "wall": run.wall, "cpu": run.cpu, "failed": run.failed}
     (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n")
     return run
 
@@ -103,10 +103,27 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
         about = json.loads((folder / "run.json").read_text())
     except (OSError, ValueError):
         return None
-    wanted = json.loads(json.dumps(asdict(cell)))
-    if about.get("failed") or any(about.get(key) != value for key, value in wanted.items()):
+    if about.get("failed") or any(about.get(key) != x for key, x in _asked(cell).items()):
         return None
     return Run(cell.name, folder, about["wall"], about["cpu"])
+
+
+def pack(run: Run, into: Path) -> Path:
+    """Keep a run as an archive: the recording, the kernel's text and its accounts."""
+    kept = into / f"{run.cell}.tar.xz"
+    names = ["lab.capture", "trace.txt", "truth.tsv", "run.json", "console.log"]
+    words = ["tar", "cJf", str(kept), "-C", str(run.folder), "--owner=0", "--group=0", *names]
+    subprocess.run(words, check=True)
+    return kept
+
+
+def _asked(cell: Cell) -> dict[str, str | bool]:
+    """What a run depends on: the cell, the collectors, and what runs inside the machine."""
+    digest = hashlib.sha256()
+    for folder in (guests.COLLECTORS, guests.HERE / "guest"):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(path.read_bytes())
+    return {**asdict(cell), "programs": digest.hexdigest()[:16]}
 
 
 def _children() -> float:
@@ -135,6 +152,3 @@ def _job(folder: Path) -> str:
 def cores() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-__all__ = ["Absent", "Cell", "Run", "boot", "cores", "earlier"]

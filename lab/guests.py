@@ -83,11 +83,15 @@ def _work(cache: Path, arch: str) -> Path:
     made.parent.mkdir(parents=True, exist_ok=True)
     compiler = shutil.which(f"{ARCHITECTURES[arch].compiler}-gcc")
     if compiler is None:
-        raise Absent(f"no {ARCHITECTURES[arch].compiler}-gcc: apt install crossbuild-essential-{arch}")
+        raise Absent(
+            f"no {ARCHITECTURES[arch].compiler}-gcc: apt install crossbuild-essential-{arch}"
+        )
     words = [compiler, "-O2", "-static", "-pthread", "-o", str(made), str(source)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Absent(f"{compiler}: {done.stderr.strip()[-200:]}; apt install libc6-dev-{arch}-cross")
+        raise Absent(
+            f"{compiler}: {done.stderr.strip()[-200:]}; apt install libc6-dev-{arch}-cross"
+        )
     return made
 
 

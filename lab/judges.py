@@ -18,8 +18,6 @@ import polars as pl
 
 import schedscope as ss
 
-
-
 _LINE = re.compile(r"^\s*(.+)-(\d+)\s+\[(\d+)\]\s+(?:\S+\s+)?(\d+)\.(\d+): (\w+): (.*)$")
 _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|\s+==>|$)")
 _STATES = {
@@ -59,8 +57,7 @@ class Verdict:
 
 def judge(folder: Path) -> Verdict:
     """Compare the recording in a run's folder with what the kernel said there."""
-    trace = ss.Trace.read(folder / "lab.sched") if (folder / "lab.sched").exists() else None
-    trace = trace or ss.open(folder / "lab.capture", cache=folder / "cache")
+    trace = ss.open(folder / "lab.capture", cache=folder / "cache")
     verdict = Verdict(data=_sound(trace))
     _text(trace, folder / "trace.txt", verdict)
     _accounts(trace, folder / "truth.tsv", verdict)
@@ -104,11 +101,11 @@ def _told(path: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
                 row = ("prev_pid", "next_pid", "prev_prio", "next_prio")
                 told["switch", cpu].append((*(int(said[key]) for key in row), state))
             elif name in _KINDS:
-                row = ("pid", "prio", "target_cpu")
-                told["wakeup", cpu].append((_KINDS[name], *(int(said[key]) for key in row)))
+                who = ("pid", "prio", "target_cpu")
+                told["wakeup", cpu].append((_KINDS[name], *(int(said[key]) for key in who)))
             elif name == "sched_migrate_task":
-                row = ("pid", "orig_cpu", "dest_cpu")
-                told["migrate", cpu].append(tuple(int(said[key]) for key in row))
+                move = ("pid", "orig_cpu", "dest_cpu")
+                told["migrate", cpu].append(tuple(int(said[key]) for key in move))
     return told
 
 

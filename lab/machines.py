@@ -109,7 +109,15 @@ def command(
         words += ["-accel", "tcg,thread=multi"]
     words += ["-kernel", str(kernel), "-initrd", str(initrd)]
     words += ["-append", " ".join(word for word in kernel_words if word)]
-    words += "-nodefaults -no-user-config -display none -monitor none -no-reboot".split()
+    words += [
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-no-reboot",
+    ]
     words += ["-drive", f"if=none,id=d,file={disk},format=raw,cache=unsafe"]
     words += ["-device", f"{known.disk},drive=d"]
     if arch in ("s390x", "ppc64el"):
