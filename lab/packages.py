@@ -5,11 +5,11 @@ The mirror is the one that this machine itself uses.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -38,6 +38,7 @@ class Archive:
         """Fetch the suite's index if there is none yet."""
         self._root = cache / "apt" / f"{suite}-{arch}"
         self._arch = arch
+        self._lock = threading.Lock()
         if not (self._root / "complete").exists():
             for part in ("lists/partial", "cache/archives/partial"):
                 (self._root / part).mkdir(parents=True, exist_ok=True)
@@ -57,20 +58,21 @@ class Archive:
 
     def unpack(self, names: list[str], into: Path, *, dependencies: bool = False) -> None:
         """Unpack packages (with all that they depend on, if asked for) into a folder, whole."""
-        if into.exists():
-            return
-        archives = self._root / "cache" / "archives"
-        shutil.rmtree(archives, ignore_errors=True)
-        (archives / "partial").mkdir(parents=True)
-        words = ["install", "--download-only", "--no-install-recommends", "-y"]
-        self._apt("apt-get", *(words if dependencies else ["download"]), *names)
-        partial = into.with_name(into.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for deb in sorted(archives.glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", deb, partial], check=True)
-            deb.unlink()
-        partial.rename(into)
+        with self._lock:
+            if into.exists():
+                return
+            archives = self._root / "cache" / "archives"
+            shutil.rmtree(archives, ignore_errors=True)
+            (archives / "partial").mkdir(parents=True)
+            words = ["install", "--download-only", "--no-install-recommends", "-y"]
+            self._apt("apt-get", *(words if dependencies else ["download"]), *names)
+            partial = into.with_name(into.name + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            for deb in sorted(archives.glob("*.deb")):
+                subprocess.run(["dpkg-deb", "-x", deb, partial], check=True)
+                deb.unlink()
+            partial.rename(into)
 
     def _apt(self, program: str, *words: str) -> str:
         root = self._root
@@ -99,7 +101,14 @@ class Archive:
         return done.stdout
 
 
-@functools.cache
+_opened: dict[tuple[Path, str, str], Archive] = {}
+_opening = threading.Lock()
+
+
 def archive(cache: Path, suite: str, arch: str) -> Archive:
-    """The same archive for the same suite and architecture."""
-    return Archive(cache, suite, arch)
+    """The one archive of a suite and architecture: boots go on side by side."""
+    with _opening:
+        key = (cache, suite, arch)
+        if key not in _opened:
+            _opened[key] = Archive(*key)
+        return _opened[key]
