@@ -78,7 +78,9 @@ def emulator(cache: Path, arch: str, *, counted: bool) -> tuple[list[str], dict[
     loader = next(tree.glob("**/ld-linux-x86-64.so.2"))
     # Modules of QEMU of the machine's own release do not fit.
     environment = {**os.environ, "QEMU_MODULE_DIR": str(libraries / "qemu")}
-    firmware = [f"-L{tree / place}" for place in ("usr/share/qemu", "usr/share/seabios")]
+    firmware = []
+    for place in ("usr/share/qemu", "usr/share/seabios"):
+        firmware += ["-L", str(tree / place)]
     paths = f"{libraries}:{libraries / 'qemu'}"
     program_there = str(tree / "usr/bin" / program)
     return [str(loader), "--library-path", paths, program_there, *firmware], environment
