@@ -7,13 +7,14 @@ A command is a module in this folder whose name has no leading underscore
 * `HELP`: one line for the list of commands;
 * `EXAMPLE`: a real session, shown at the end of the command's own help;
 * `add_arguments(parser)`: its options (`_options` has the shared ones);
-* `run(args) -> int`: does the work and returns the exit code.
+* `run(args) -> Answer | Facts | int`: does the work and returns what it found, of which `main`
+  prints the view that `--format` names; an exit code where there is nothing to print.
 
 Its docstring is the description in the command's help. The head of the module
 imports the standard library and `schedscope.cli._*` only: Polars and the
 engine are imported inside `run`, so that help is instant.
 
-Results go to stdout through `_output`, everything else to stderr. Errors are
+Answers go to stdout through `_output`, everything else to stderr. Errors are
 raised as `schedscope.errors`; `main` turns them into one sentence and an exit
 code: 2 for usage, 1 for failures, 130 for Ctrl-C. No traceback reaches a user
 unless `SCHEDSCOPE_DEBUG` is set.
@@ -32,8 +33,10 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from schedscope import units
+from schedscope.cli import _output
 from schedscope.cli._output import complain
 from schedscope.errors import InternalError, SchedscopeError, UsageError
+from schedscope.present.answer import Answer, Facts
 
 DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
 
@@ -130,8 +133,12 @@ def _dispatch(arguments: list[str]) -> int:
         module = import_module(known[arguments[0]])
         parser = _Parser(prog=f"schedscope {arguments[0]}", **_texts(module))
         module.add_arguments(parser)
-        code: int = module.run(parser.parse_args(arguments[1:]))
-        return code
+        args = parser.parse_args(arguments[1:])
+        answer: Answer | Facts | int = module.run(args)
+        if isinstance(answer, int):
+            return answer
+        _output.emit(answer, getattr(args, "format", "table"))
+        return answer.exit_code
     if arguments and not arguments[0].startswith("-"):
         from difflib import get_close_matches
 

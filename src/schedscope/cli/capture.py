@@ -187,7 +187,9 @@ def _summarise_here(output: str, words: list[str]) -> int:
     parser = argparse.ArgumentParser()
     latency.add_arguments(parser)
     try:
-        return latency.run(parser.parse_args(words))
+        args = parser.parse_args(words)
+        _output.emit(latency.run(args), args.format)
+        return 0
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
         _output.complain(f"{output} is complete; to analyse it here, install {error.name}")

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import argparse
 
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer
+from schedscope.present.columns import choose
 
 NAME = "check"
 HELP = "how far a trace can be trusted, and a verdict"
@@ -39,20 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the findings and the verdict."""
     from schedscope.analysis.check import check, verdict
 
     trace = _options.open_input(args)
     findings = check(trace)
     levels = set(findings["level"])
-    _output.emit(
-        findings,
-        args.format,
-        columns=[Column("level"), Column("check"), Column("text", "finding")],
-        about={**_headline.about(trace), "verdict": verdict(findings)},
-        head=[_headline.headline(trace)[0], ""],
-        foot=["", verdict(findings)],
-    )
     failing = {"violated", "warning"} if args.strict else {"violated"}
-    return 1 if levels & failing else 0
+    return Answer(
+        findings,
+        choose(findings, ["level", "check", "text"]),
+        about={**headline.about(trace), "verdict": verdict(findings)},
+        head=[headline.headline(trace)[0], ""],
+        notes=["", verdict(findings)],
+        exit_code=1 if levels & failing else 0,
+    )
