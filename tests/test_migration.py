@@ -552,7 +552,7 @@ def test_a_long_list_is_cut_for_people_only(
     rows = len(capsys.readouterr().out.splitlines()) - 1
     assert cli.main(["migrations", *words, "--list"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"({rows - 20:,} more rows; give a larger --top)"
+    assert last == f"({rows - 20:,} more rows; use a larger --top)"
 
 
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:

@@ -341,7 +341,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert cli.main(["queue", sched]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [
-        "threads waited 900 ns in all; 1 wait still open at the end of sight;"
+        "threads waited 900 ns in all; 1 wait unfinished when last observed;"
         " 1 not in it: begin not seen",
         "",
     ]

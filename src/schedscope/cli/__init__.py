@@ -48,40 +48,29 @@ a first session:
 
 `schedscope COMMAND --help` explains a command with an example."""
 
-# The order of the list in `--help`: the order of a session. Commands not named
-# here follow in alphabetical order.
-ORDER = (
-    "doctor",
-    "capture",
-    "collectors",
-    "convert",
-    "info",
-    "check",
-    "latency",
-    "queue",
-    "starvation",
-    "fairness",
-    "idle",
-    "blame",
-    "wakers",
-    "off-cpu",
-    "critical-path",
-    "migrations",
-    "affinity",
-    "interactivity",
-    "efficiency",
-    "report",
-    "timeline",
-    "compare",
-    "ministat",
-)
+SHELLS = ("bash", "zsh", "tcsh")
+
+# The list of commands, in the order of a session. Commands not named here are listed last.
+GROUPS = {
+    "record": ("doctor", "capture", "collectors"),
+    "know the recording": ("info", "check"),
+    "who waited, and why?": (
+        *("latency", "starvation", "blame", "wakers", "critical-path", "off-cpu", "queue"),
+    ),
+    "how well was the machine used?": ("idle", "efficiency", "fairness", "interactivity"),
+    "where did threads run?": ("migrations", "affinity"),
+    "everything on one page": ("report", "timeline"),
+    "compare": ("compare", "ministat", "definitions"),
+    "simulate": ("simulate", "fidelity"),
+    "exchange tables and traces": ("convert", "export", "validate"),
+}
 
 
 def commands() -> dict[str, str]:
     """Command names and their modules' names, in the order of the help."""
     modules = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
     names = {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
-    rank = {name: i for i, name in enumerate(ORDER)}
+    rank = {name: i for i, name in enumerate(sum(GROUPS.values(), ()))}
     return dict(sorted(names.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0])))
 
 
@@ -148,23 +137,46 @@ def _dispatch(arguments: list[str]) -> int:
             f"one of {', '.join(known)}",
             f"did you mean {close[0]}?" if close else "",
         )
-    _parser(known).parse_args(arguments)
-    raise AssertionError("the parser leaves unless a command was given")
+    if not arguments:
+        _output.say(*_listing(known), "", *EPILOG.splitlines())
+        return 0
+    parser = _parser(known)
+    args = parser.parse_args(arguments)
+    if args.completion is None:
+        parser.error("a command is missing")
+    from schedscope.cli._whole import completion
+
+    _output.say(*completion(known, DESCRIPTION, args.completion).splitlines())
+    return 0
+
+
+def _listing(known: dict[str, str]) -> list[str]:
+    """The commands, one line each, by group."""
+    space = max(map(len, known))
+    named = set(sum(GROUPS.values(), ()))
+    groups = {**GROUPS, "more": tuple(name for name in known if name not in named)}
+    lines = []
+    for group, names in groups.items():
+        here = [name for name in names if name in known]
+        lines += [group if group.endswith("?") else f"{group}:"] if here else []
+        lines += [f"  {name:<{space}}  {import_module(known[name]).HELP}" for name in here]
+    return lines
 
 
 def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
-    space = max(map(len, known))
-    listing = [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in known.items()]
     parser = _Parser(
         prog="schedscope",
         usage="schedscope COMMAND ...",
         description=DESCRIPTION,
-        epilog="\n".join(["commands:", *listing, "", EPILOG]),
+        epilog="\n".join([*_listing(known), "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    # Commands are dispatched before: this only says that one is missing.
-    parser.add_argument("command", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--completion",
+        choices=SHELLS,
+        help="print a completion script for this shell",
+    )
     return parser
 
 

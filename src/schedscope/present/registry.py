@@ -185,7 +185,6 @@ COUNTS = """
 n               | count             | count | what the rows count
 n_censored      | unfinished        | count | unfinished when last observed
 n_excluded      | excluded          | count | not measured: the start was not recorded
-n_ambiguous     | ambiguous         | count | preemptions or yields: the trace does not tell which
 n_untold        | ambiguous         | count | preemptions or yields: the trace does not tell which
 n_voluntary     | voluntary         | count | switches that the thread wanted
 n_involuntary   | involuntary       | count | switches that the thread did not want
@@ -304,6 +303,10 @@ topic           |                   | text  | what the finding is about
 command         |                   | text  | command that shows the details
 found           |                   | count | how much was found
 unit            |                   | text  | unit of the numbers
+trace           |                   | count | number of the trace
+setting         |                   | text  | which setting the row is about
+thread          |                   | text  | group of threads by name pattern
+role            |                   | text  | role within the group
 victim          |                   | text  | thread that waited
 victim_comm     | victim            | text  | name of the thread that waited
 victim_tid      | victim tid        | id    | thread id of the victim
@@ -321,7 +324,7 @@ interrupt       |                   | text  | handler that woke it
 other_comm      | other             | text  | name of the thread at the other end
 other_tid       | other tid         | id    | thread id of the other thread
 other_utid      | other utid        | id    | number of the other thread in this trace
-ended           | ended by          | text  | what ended it
+ended           |                   | text  | what ended it
 leak            |                   | text  | whether the thread could have run elsewhere
 turn            |                   | text  | what the thread did then
 eligible        |                   | text  | whether the lag was not negative
@@ -414,15 +417,12 @@ QUESTIONS = {
         balance  | | count | moved by balancing
         fork     | | count | placed at fork
         exec     | | count | placed at exec
-        affinity | affinity change | count | moved because the mask forbids the CPU before
+        affinity | | count | moved because the mask forbids the CPU before
         unknown  | | count | of unknown cause
     """,
     "starvation_timeline": "waited | | text | whether the waiting thread was on the CPU's queue",
     "migration_list": "waited | | text | whether the thread waited anyway",
     "compare": """
-        setting    |            | text  | which setting the row is about
-        thread     |            | text  | group of threads by name pattern
-        role       |            | text  | role within the group
         measure    |            | text  | what is compared
         a          |            | right | value of the first setting
         b          |            | right | value of the other setting
