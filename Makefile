@@ -114,7 +114,7 @@ wheel: build
 # From the declarations that `schedscope COMMAND --help` prints.
 man: build
 	@mkdir -p dist
-	$(VENV)/bin/argparse-manpage --module schedscope.cli._whole --function for_manual \
+	$(VENV)/bin/argparse-manpage --module schedscope.cli --function manual \
 	  --prog schedscope --manual-title 'User Commands' --project-name schedscope \
 	  --description 'capture, analyse and replay CPU-scheduler traces' \
 	  --output dist/schedscope.1

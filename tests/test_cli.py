@@ -106,9 +106,7 @@ def test_completion_without_its_library_says_which_extra(
 
 def test_the_manual_page_has_every_command_with_its_example() -> None:
     pages = pytest.importorskip("argparse_manpage.manpage")
-    from schedscope.cli._whole import for_manual
-
-    text = str(pages.Manpage(for_manual())).replace("\\-", "-")
+    text = str(pages.Manpage(cli.manual())).replace("\\-", "-")
     for name, module in cli.commands().items():
         assert f"schedscope {name}" in text
         assert import_module(module).EXAMPLE.split("\n")[0].strip() in text
@@ -133,15 +131,16 @@ def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines() == [
         "session · 1 CPU · 9.00 ms · 3 events",
         "data quality: nothing is missing",
-        "2 waits, 5.00 ms in total; 1 unfinished when last observed; 1 excluded: start not recorded",
+        "2 waits, 5.00 ms in total; 1 unfinished when last observed;"
+        " 1 excluded: start not recorded",
         "",
         "comm  waits  unfinished  excluded    total     mean      p50      p90      p99    p99.9"
         "        max      max at",
-        "web       1     0       0  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms"
+        "web       1           0         0  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms"
         "    3.00 ms  0.001000 s",
-        "sh        1     0       1  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms"
+        "sh        1           0         1  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms"
         "    2.00 ms  0.004000 s",
-        "db        0     1       0     0 ns        -        -        -        -        -"
+        "db        0           1         0     0 ns        -        -        -        -        -"
         "  >=4.00 ms           -",
         "unfinished: waits not over when last observed; >= marks a lower bound",
     ]
@@ -201,7 +200,6 @@ def test_latency_over_time_and_by_all(sched: str, capsys: pytest.CaptureFixture[
         ["latency"],
         ["latency", "{}", "-O", "novalue"],
         ["convert", "{}", "-o", "{}"],
-        [],
     ],
 )
 def test_wrong_usage_is_exit_code_2(

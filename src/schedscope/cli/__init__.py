@@ -180,6 +180,13 @@ def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
+def manual() -> argparse.ArgumentParser:
+    """The parser that `make man` hands to argparse-manpage."""
+    from schedscope.cli._whole import whole_parser
+
+    return whole_parser(commands(), DESCRIPTION)
+
+
 def _texts(module: ModuleType) -> dict[str, Any]:
     example = getattr(module, "EXAMPLE", "").strip("\n")
     return {

@@ -35,8 +35,8 @@ def whole_parser(
         command = choose.add_parser(
             name,
             help=module.HELP,
-            description=(module.__doc__ or module.HELP).strip(),
-            epilog=f"example:\n{module.EXAMPLE.rstrip()}",
+            # The manual page has no place for an epilog.
+            description=f"{(module.__doc__ or module.HELP).strip()}\n\nexample:\n{module.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
@@ -66,10 +66,3 @@ def _complete_files(command: argparse.ArgumentParser) -> None:
     for action in command._actions:
         if action.dest in _FILES and not action.choices:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-
-
-def for_manual() -> argparse.ArgumentParser:
-    """What `make man` hands to argparse-manpage."""
-    from schedscope.cli import DESCRIPTION, commands
-
-    return whole_parser(commands(), DESCRIPTION)

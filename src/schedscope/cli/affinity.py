@@ -168,7 +168,8 @@ def _leaked(frame: pl.DataFrame, cpus: str) -> str:
     )
     if unknown.height:
         count = units.count(unknown["utid"].n_unique())
-        text += f"; {count} more of unknown affinity for {units.duration(int(unknown['running'].sum()))}"
+        ran = units.duration(int(unknown["running"].sum()))
+        text += f"; {count} more of unknown affinity for {ran}"
     return text
 
 

@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> Answer:
         foot.append("no waits for this selection")
     if "no_queue" in shown["kind"]:
         foot.append(
-            "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been in "
-            "the way; `schedscope starvation` counts those on all allowed CPUs"
+            "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been"
+            " in the way; `schedscope starvation` counts those on all allowed CPUs"
         )
     about = {**headline.about(trace), "rows_in_all": len(frame)}
     causes = [f"cause_{cause}" for cause in ("wake", "new", "preempt", "yield", "unknown")]

@@ -251,7 +251,8 @@ def _conclusion(
     differ = tested.filter(pl.col("verdict") != "within noise")
     lines = [
         f"{differ.height} of {tested.height} differences that could be tested are larger than their"
-        f" noise ({confidence:g} % for the rows of all threads together, and for those of thread groups)"
+        f" noise ({confidence:g} % for the rows of all threads together, and for those of thread"
+        " groups)"
     ]
     if frame.filter(pl.col("basis") == "blocks").height:
         lines.append(

@@ -146,8 +146,8 @@ def _notes(frame: pl.DataFrame) -> list[str]:
     if ambiguous:
         switches = "switch" if ambiguous == 1 else "switches"
         notes.append(
-            f"{units.count(ambiguous)} {switches} may have been preemptions or yields: the trace does"
-            " not tell; record yields as well"
+            f"{units.count(ambiguous)} {switches} may have been preemptions or yields: the trace"
+            " does not tell; record yields as well"
         )
     if frame["irq_hard"].is_null().all():
         notes.append("the trace has no interrupts: the time in their handlers is unknown")

@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per",
         choices=("cpu", "machine"),
-        help="who competes: threads of one CPU, or all (default: machine if all CPUs share a queue, else cpu)",
+        help="who competes: threads of one CPU, or all"
+        " (default: machine if all CPUs share a queue, else cpu)",
     )
     parser.add_argument(
         "--every", metavar="TIME", help="the lag of each thread over time, one row per interval"

@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "drop"),
-        help="with --comm, what the other threads do: occupy the CPU time they took (default), or none",
+        help="with --comm, the other threads: keep the CPU time they took (occupy, the default),"
+        " or leave them out (drop)",
     )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
     parser.add_argument("--seed", type=int, default=1)

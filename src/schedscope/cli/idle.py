@@ -117,7 +117,7 @@ def _totals(row: dict[str, Any]) -> list[str]:
         f"{units.percent(row['wasted_idle_frac'])} of {units.duration(row['idle'])} idle"
     ]
     parts = [
-        f"{units.duration(row['dispatch'])} dispatch delay (idle with a thread on the CPU's own queue)"
+        f"{units.duration(row['dispatch'])} dispatch delay (idle with a thread on its own queue)"
     ]
     if row["unplaced"]:
         lines.append(f"{units.duration(row['unplaced'])} of it for threads on no known queue")

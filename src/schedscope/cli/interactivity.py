@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "interactivity"
-HELP = "which threads a scheduler would call interactive, or owe time"
+HELP = "which threads a scheduler calls interactive, or owes time"
 EXAMPLE = """\
   schedscope interactivity web.capture --model ule-14
   schedscope interactivity web.capture --model eevdf --comm 'nginx*'

@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
-        "idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
+        help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa,"
+        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
     )
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument(
@@ -78,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--external",
         choices=("relative", "absolute"),
         default="relative",
-        help="external wakeups: after a sleep of the recorded length, or at the recorded time (default: relative)",
+        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
+        " the recorded time (absolute)",
     )
     parser.add_argument(
         "--record", action="store_true", help="keep the time series of the policy's internals"

@@ -54,14 +54,14 @@ THREADS = """
 comm            |                   | text  | name of the thread
 tid             |                   | id    | thread id
 pid             |                   | id    | process id
-utid            |                   | id    | number of the thread in this trace, unique where tids are reused
+utid | | id | number of the thread in this trace, unique where tids are reused
 prio            |                   | id    | priority as the system counts it
 sched_class     | class             | text  | scheduling class
 by_class        | to class          | text  | scheduling class that got the CPU
 kernel          |                   | text  | whether it is a kernel thread
 recorder        |                   | text  | whether it belongs to the recorder
 affinity        |                   | text  | CPUs that the thread may use
-sharing         |                   | text  | threads that share CPU time by weight: a scheduling class
+sharing | | text | threads that share CPU time by weight: a scheduling class
 weight          |                   | count | weight in sharing; 1024 is nice 0
 basis           | weights from      | text  | where the weights come from
 threads         |                   | count | threads in the row
@@ -100,7 +100,7 @@ ts_longest      | longest at        | at    | when the longest one started
 ts_first        | first at          | at    | when it was first so
 ts_last         | last at           | at    | when it was last so
 ts_interactive  | interactive at    | at    | when it was first called interactive
-ts_settled      | settled at        | at    | from when on the unknown history before the trace no longer matters
+ts_settled | settled at | at | from when on the unknown history before the trace no longer matters
 ts_lag          | lag at            | at    | instant of the lag
 ts_lag_max      | max lag at        | at    | instant of the largest lag
 ts_lag_min      | min lag at        | at    | instant of the smallest lag
@@ -148,7 +148,7 @@ unplaced        | no queue          | time  | time waited on no known queue
 capacity        |                   | time  | time of all CPUs
 dispatch        | dispatch delay    | time  | idle time with a thread on the CPU's own queue
 spare           |                   | time  | idle time with no thread on the CPU's own queue
-available       | avoidable idle    | time  | idle time while a thread that may use the CPU waited elsewhere
+available | avoidable idle | time | idle time while a thread that may use the CPU waited elsewhere
 wasted          | avoidable idle    | time  | idle CPU time that waiting threads could have used
 wasted_any      | any avoidable     | time  | time in which there was avoidable idle time
 avoidable       | avoidable wait    | time  | time waited while a CPU idled that the thread may use
@@ -166,8 +166,8 @@ others          |                   | time  | CPU time of all other threads
 idle_allowed    | idle elsewhere    | time  | idle time of other CPUs that the thread may use
 idle_cpu_time   | longest idle      | time  | how long the CPU that idled longest did so
 behind_worse    | behind worse prio | time  | time waited behind a thread of worse priority
-worse           | worse prio        | time  | CPU time at a worse priority than that of the waiting thread
-inversion       |                   | time  | time waited behind a worse priority where priority decides
+worse | worse prio | time | CPU time at a worse priority than that of the waiting thread
+inversion | | time | time waited behind a worse priority where priority decides
 cost            |                   | time  | thread or CPU time that it concerns
 completion      |                   | time  | time until the last thread ended
 wait_distance   | wait distance     | time  | distance of the distributions of waits (Wasserstein)
@@ -208,7 +208,7 @@ n_open          | no run after      | count | moves that no run followed
 n_early         | no run before     | count | moves before which no run was recorded
 n_idle          | idle threads      | count | moves of idle threads
 n_elsewhere     | elsewhere         | count | moves after which the thread ran on a third CPU
-n_unseen        | start not seen    | count | migrations of which only the end of the run was recorded
+n_unseen | start not seen | count | migrations of which only the end of the run was recorded
 runs            |                   | count | runs on a CPU
 outside_runs    | outside           | count | runs outside the allowed CPUs
 switches        |                   | count | context switches
@@ -239,8 +239,8 @@ unknown_frac    | unknown share     | share | share of the time that is not know
 involuntary_frac_min | involuntary min | share | share of switches that were certainly involuntary
 involuntary_frac_max | involuntary max | share | share of switches that may have been involuntary
 lost_frac       | lost share        | share | share of all time lost
-overload_frac   | overloaded        | share | share of the time with more than one thread wanting the CPU
-avoidable_frac  | avoidable share   | share | share of the wait in which a CPU idled that the thread may use
+overload_frac | overloaded | share | share of the time with more than one thread wanting the CPU
+avoidable_frac | avoidable share | share | share of the wait while a usable CPU idled
 wasted_frac     | of known time     | share | avoidable idle time over known time
 wasted_idle_frac | of idle time     | share | avoidable idle time over idle time
 agree_frac      | agreement         | share | share of reports that agree at their instant
@@ -251,7 +251,7 @@ same_cpu_frac   | same CPU share    | share | share of runs on the same CPU as t
 same_llc_frac   | same LLC share    | share | share of runs under the same last-level cache
 cpu_frac        | CPU share         | share | share of the CPU's time
 culprit_frac    | culprit share     | share | share of the wait in which the culprit ran
-interactive_frac | interactive share | share | share of the time in which the thread counted as interactive
+interactive_frac | interactive share | share | share of the time counted as interactive
 share_due       | share due         | share | share of the CPU time due by weight
 share_received  | share received    | share | share of the CPU time received
 cpu_time_err    | CPU time error    | share | share of CPU time that went to another thread
@@ -264,12 +264,12 @@ frac            | share             | share | share of waits that are not longer
 NUMBERS = """
 rate_hz         | per second        | number | per second
 switches_hz     | switches/s        | number | context switches per second
-effective_cpus  | effective CPUs    | number | how many CPUs the running time was spread over (exp of its entropy)
+effective_cpus | effective CPUs | number | CPUs that running time was spread over (exp of entropy)
 effective_llcs  | effective LLCs    | number | how many last-level caches it was spread over
 mean_difference | mean difference   | number | mean difference
 slowdown        |                   | number | (CPU time + waiting) / CPU time
 fairness        |                   | number | Jain's index of the fair class
-jain            | Jain's index      | fixed  | 1 if all got what was due, 1/n if one of n got everything
+jain | Jain's index | fixed | 1 if all got what was due, 1/n if one of n got everything
 least           | lowest ratio      | number | lowest ratio of received to due
 most            | highest ratio     | number | highest ratio of received to due
 order           |                   | number | Kendall's tau of the order of matched blocks
@@ -328,7 +328,7 @@ ended           |                   | text  | what ended it
 leak            |                   | text  | whether the thread could have run elsewhere
 turn            |                   | text  | what the thread did then
 eligible        |                   | text  | whether the lag was not negative
-settled         |                   | text  | whether the unknown history before the trace no longer matters
+settled | | text | whether the unknown history before the trace no longer matters
 is_interactive  | interactive at end | text | whether it counted as interactive at the end
 comm_least      | lowest            | text  | thread with the lowest ratio
 comm_most       | highest           | text  | thread with the highest ratio
@@ -375,7 +375,7 @@ QUESTIONS = {
         different  |        | text   | whether the difference is significant
         margin     |        | number | half of the confidence interval
         margin_frac |       | share  | margin over the reference
-        margin_frac_old | old margin | share | margin over the reference, as ministat printed it before
+        margin_frac_old | old margin | share | margin over the reference, as old ministat
         pooled_stddev | pooled stddev | number | pooled standard deviation
         difference |        | number | difference from the reference
         difference_frac | change | share | difference over the reference
@@ -387,7 +387,7 @@ QUESTIONS = {
     "preemption": "n | preemptions | count | preemptions",
     "work_conservation": """
         n       | stretches      | count | stretches of waiting of which a part was avoidable
-        waited  | avoidable wait | time  | time waited here while a CPU idled that the thread may use
+        waited | avoidable wait | time | time waited here while a CPU idled that the thread may use
     """,
     "queue_depth": """
         n       | waits | count  | waits on the queue

@@ -58,8 +58,8 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"
         if items
-        else "<p class=nothing>No findings: nothing that is checked here takes 0.1 % of the CPUs' time,"
-        " and no events are missing.</p>"
+        else "<p class=nothing>No findings: nothing that is checked here takes 0.1 % of the CPUs'"
+        " time, and no events are missing.</p>"
     )
     return Section(
         "wrong",

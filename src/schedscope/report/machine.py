@@ -80,8 +80,9 @@ def idle(trace: Trace) -> Section:
         question="work_conservation",
     )
     body = (
-        f"<p>Avoidable idle time: {units.duration(machine['wasted'])} of {units.duration(machine['idle'])} idle"
-        f" time ({units.percent(machine['wasted_idle_frac'])})."
+        f"<p>Avoidable idle time: {units.duration(machine['wasted'])} of"
+        f" {units.duration(machine['idle'])} idle time"
+        f" ({units.percent(machine['wasted_idle_frac'])})."
     )
     if machine["pinned"]:
         body += (

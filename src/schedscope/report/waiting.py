@@ -84,9 +84,9 @@ def why(trace: Trace) -> Section:
         "why",
         "Why did they wait?",
         "<em>wake</em>: the thread had slept and was woken. <em>preempt</em>: it had been running"
-        " and lost its CPU to another. <em>yield</em>: it gave up the CPU. <em>new</em>: just created."
-        " The curve shows which share of the waits lasted longer than a given time; unfinished"
-        " waits are taken into account (Kaplan-Meier).",
+        " and lost its CPU to another. <em>yield</em>: it gave up the CPU. <em>new</em>: just"
+        " created. The curve shows which share of the waits lasted longer than a given time;"
+        " unfinished waits are taken into account (Kaplan-Meier).",
         body,
         commands,
     )
@@ -103,8 +103,8 @@ def when(trace: Trace) -> Section:
     return Section(
         "when",
         "When was it bad?",
-        f"Waits by the time at which they started, in steps of {short(bucket)}, and when the longest"
-        " ones happened.",
+        f"Waits by the time at which they started, in steps of {short(bucket)}, and when the"
+        " longest ones happened.",
         figure(over_time, "quantiles of the wait over time", "when")
         + figure(plot_worst_waits(worst, origin=origin), "the longest waits in time")
         + html_table(worst, columns, "when"),
