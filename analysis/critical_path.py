@@ -83,7 +83,7 @@ def critical_path(
     threads = trace.threads.select("utid", "comm", "tid", "parent_utid").collect()
     if utid < trace.ncpu or utid not in threads["utid"]:
         raise UsageError(
-            f"utid={utid}", "a thread of this trace, no idle one", "trace.threads lists them"
+            f"utid={utid}", "a thread of this trace, not an idle one", "trace.threads lists them"
         )
     if end is None:
         of_thread = trace.states.filter(pl.col("utid") == utid)

@@ -129,14 +129,14 @@ class Faults:
                 cost = number if row["unit"] == "ns" else 0
                 yield Fault("sums", cost, said, "check", level="violated")
             elif name == "recorder" and number:
-                yield Fault("recorder", number, f"The recorder took part: {text}.", "check")
+                yield Fault("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
                 unknown, share = number, text
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
                 warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
         sentences = []
         if unknown:
-            sentences.append(f"The trace does not tell who ran in {share}.")
+            sentences.append(f"The trace does not show what ran in {share}.")
         if warnings:
             sentences.append(f"Events are missing: {'; '.join(warnings)}.")
         if self.phantoms:
@@ -144,7 +144,7 @@ class Faults:
             sentences.append(
                 f"CPUs were idle for {idle} with a thread on their own queue: either those threads"
                 " may be throttled by a cgroup quota, or switches to them were not recorded and"
-                " their waits were shorter than they look."
+                " their waits were shorter than shown."
             )
         if not sentences:
             return
@@ -227,7 +227,7 @@ class Faults:
         if stayed:
             text += (
                 f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
-                " was recorded, or by a mask that was not, nobody else could have run them."
+                " was recorded, or by a mask that was not, no other CPU could have run them."
             )
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
         ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
@@ -305,7 +305,7 @@ class Faults:
                 f" Jain's index of the {several(jain['n'], 'thread')} of class"
                 f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
             )
-        text += " Groups (cgroups, autogroup) are in no trace, and may be why."
+        text += " Traces do not record groups (cgroups, autogroup), which may be the reason."
         yield Fault("fairness", round(worst["lag"]), text, "fairness", level="note")
 
     # ---- moving ----
@@ -330,9 +330,9 @@ class Faults:
         where = f"between CPU {worst['cpu_a']} and CPU {worst['cpu_b']}"
         n = frame["utid"].n_unique()
         text = (
-            f"{several(n, 'thread')} went back and forth between two CPUs"
+            f"{several(n, 'thread')} moved back and forth between two CPUs"
             f" {several(int(frame['n'].sum()), 'time')}; most of all {who} {where}."
-            f" They waited {duration(int(frame['wait'].sum()))} on their ways back."
+            f" They waited {duration(int(frame['wait'].sum()))} when moving back."
         )
         cost = int(frame["wait"].sum())
         yield Fault("ping-pong", cost, text, "migrations --ping-pong")

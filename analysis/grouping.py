@@ -91,7 +91,7 @@ class Grouping:
             if name not in THREAD_COLUMNS and name not in WAIT_COLUMNS:
                 raise UsageError(
                     f"cannot group by {name!r}",
-                    "a column of the ledger or of its threads",
+                    "a column of waits or of threads",
                     "one of " + ", ".join([*THREAD_COLUMNS, *WAIT_COLUMNS]),
                 )
         if len(set(by)) != len(by):
@@ -164,7 +164,7 @@ class Grouping:
         wait = frame["wait"].to_numpy()
         if len(wait) and wait.min() < 0:
             raise FormatError(
-                f"the ledger has a wait of {wait.min()} ns",
+                f"there is a wait of {wait.min()} ns",
                 "waits of 0 ns or more",
                 "convert the trace again; if it is another tool's, its clocks disagree",
             )

@@ -78,7 +78,7 @@ def lag(
         raise UsageError(
             f"every={every!r} gives {rows:,} rows",
             f"at most {_MOST_ROWS:,}",
-            "take a longer time, or select threads with where",
+            "use a longer interval, or select threads with where",
         )
     frame = pl.DataFrame(found).with_columns(lag=pl.col("due") - pl.col("received"))
     return _named(trace, frame)

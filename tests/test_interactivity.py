@@ -88,7 +88,7 @@ def test_run_against_sleep() -> None:
     sentence = ss.interactivity_sentences(ss.interactivity(trace, set=ROUND))[0]
     assert sentence == (
         "ULE would call t1 101 interactive 23.8 % of the time, first at 0.500000 s,"
-        " changing its mind 2 times; it is not at the end (score 37)"
+        " changing 2 times; it is not at the end (score 37)"
     )
 
 

@@ -342,7 +342,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [
         "threads waited 900 ns in all; 1 wait unfinished when last observed;"
-        " 1 not in it: begin not seen",
+        " 1 not in it: start not recorded",
         "",
     ]
     assert [" ".join(line.split()) for line in lines[4:]] == [

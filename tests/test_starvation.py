@@ -547,7 +547,7 @@ def test_what_freebsd_lacks_is_said(tmp_path: Path) -> None:
     assert frame["affinity"].null_count() == frame.height
     assert ss.weights(trace)["basis"].cast(pl.String).unique().to_list() == ["equal"]
     assert ss.weight_notes(trace) == [
-        "none are known for FreeBSD: all threads of a class are taken to be due the same"
+        "none are known for FreeBSD: all threads of a class count the same"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Where did threads run, was it allowed, and did they come back to the same CPU?
+"""Where did threads run, were they allowed to, and did they return to the same CPU?
 
 "effective CPUs" is exp of the entropy of a group's running time over the CPUs: 1 if all
 of it was on one, k if it was spread evenly over k. "same CPU share" is the share of

@@ -1,20 +1,19 @@
 """How far can a trace be trusted?
 
-First the sums that hold for every trace: each CPU's time is running, idle or
-unknown and makes up the window; the intervals of each thread adjoin; running
-time summed over CPUs is what it is over threads; every switch-in has its row
-in the ledger of waits. Then what the trace does not tell: losses, broken
-chains of switches, missing wakeups, clocks that disagree, the recorder's own
-share. Each line is
+First what must hold for every trace: the running, idle and unknown time of each
+CPU adds up to the window; the intervals of each thread adjoin; running time is
+the same summed over CPUs and over threads; every switch-in has one wait row.
+Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
+that disagree; and the recorder's own share. Each line is
 
   ok        nothing found
-  note      found, and left out of results: at most 1 % of what it concerns
+  note      found, and excluded from results: at most 1 % of what it concerns
   warning   enough to move results (missing wakeups: above 0.1 %; the recorder: above 5 % of
             running time)
-  violated  a sum is off: results are wrong
+  violated  a sum does not add up: results are wrong
 
-Exit code: 0 if every sum holds, 1 if one is violated; with --strict 1 for
-warnings as well, for scripts that should not go on with a poor trace.
+Exit code: 0 if no check is violated, else 1; with --strict also 1 for warnings,
+for scripts that should stop at a poor trace.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What did the CPUs do with their time, and what did it cost to share them?
 
-By default one line per CPU: busy, idle, not known, context switches per second,
-and the share of switches that threads did not want. Where the source does not
-tell a preemption from a yield, that share is a range. With --runs, how long
+By default one line per CPU: busy, idle and unknown time, context switches per
+second, and the share of involuntary switches. Where the trace does not tell a
+preemption from a yield, that share is a range. With --runs, how long
 threads run from switch-in to switch-out; with --processes, elapsed time and
-waiting against CPU time; with --preemption, the time lost by threads
-of each scheduling class to threads of each.
+waiting against CPU time; with --preemption, the time that threads of each
+scheduling class lost to threads of each class.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The workload is extracted from TRACE, replayed on the same machine under each
 policy for the same time, and compared with the original. Beside the models of
-the host's own scheduler stand null models (fifo, rr), which know nothing of it,
-and with --again a second capture of the same workload: no simulation can be
+the host's own scheduler there are null models (fifo, rr), which know nothing of
+it, and with --again a second capture of the same workload: no simulation can be
 closer than two captures are to one another.
 """
 
@@ -81,7 +81,9 @@ def run(args: argparse.Namespace) -> Answer:
         tunables.setdefault(policy, {})[name] = value
     policies = None if args.policy is None else [p.strip() for p in args.policy.split(",")]
     if args.others and not args.comm:
-        raise UsageError(f"--others {args.others}", "it with --comm", "else there are no others")
+        raise UsageError(
+            f"--others {args.others}", "--comm as well", "without it there are no others"
+        )
     with Progress("replaying") as progress:
         frame = fidelity(
             trace,

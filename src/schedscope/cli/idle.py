@@ -1,10 +1,11 @@
-"""How long did a CPU idle while a thread that may run there waited for another one?
+"""How long was a CPU idle while a thread that may use it waited for another one?
 
 At every instant the idle CPUs could run some of the threads that wait for other
-CPUs; the time for which they did not is wasted. A CPU that idles with a thread
-on its own queue is on its way to it, which is no waste. Threads with one
-allowed CPU could not have gone elsewhere and are counted apart. --episodes
-lists when it happened: which CPUs idled, who waited where, and why.
+CPUs; the time in which they did not is avoidable idle time. A CPU that is idle with
+a thread on its own queue is about to run it: that is dispatch delay, not avoidable
+idle time. Threads that may use only one CPU could not have run elsewhere and are
+counted separately. --episodes lists when it happened: which CPUs were idle, which
+thread waited where, and why.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "idle"
-HELP = "CPU time that idled while threads waited elsewhere"
+HELP = "idle CPU time while threads waited elsewhere"
 EXAMPLE = """\
   schedscope idle web.capture
   schedscope idle web.capture --by comm --top 10

@@ -2,8 +2,8 @@
 
 A migration is a run on another CPU than the thread's last one, counted where
 it runs: a thread that is moved twice before it runs migrated once. Causes say what
-decided on the CPU: the wakeup, a balancing decision while the thread
-was runnable, fork, exec, or a mask that forbids the CPU it left. "waited" counts
+chose the CPU: the wakeup, a balancing decision while the thread
+was runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
 migrations after which the thread still waited on the new CPU's queue for longer than --waited.
 """
 

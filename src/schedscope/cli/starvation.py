@@ -1,9 +1,10 @@
 """Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
 
-An episode of starvation is a single wait over a threshold: a time, or so many times the wait that a
-fair scheduler would impose (--share), or a window in which a thread got less than was due to
-it by weight (--lag). Each is described in a sentence, then in a row of the table. The time in which
-others had the CPU, it idled, or the trace does not show it adds up to the wait, to the nanosecond.
+An episode of starvation is a single wait over a threshold: a time, or so many times the
+wait that a fair scheduler would impose (--share); or a window in which a thread received less than
+was due to it by weight (--lag). Each is described in a sentence and has a row in the table. The
+times in which others had the CPU, the CPU was idle, or the trace does not show what happened add
+up to the wait, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--share",
         type=float,
         metavar="K",
-        help="waits K times as long as a fair scheduler would make the thread wait for its turn",
+        help="waits K times as long as a fair scheduler would let the thread wait for its turn",
     )
-    parser.add_argument("--turn", metavar="TIME", help="of this length (default: 3ms)")
+    parser.add_argument("--turn", metavar="TIME", help="length of such a turn (default: 3ms)")
     parser.add_argument(
         "--lag",
         metavar="TIME",
@@ -153,7 +154,7 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if limits["share"]:
         asked.append(f"of {limits['share']:g} fair turns of {limits['turn']} or more")
     if limits["lag"]:
-        asked.append(f"with a shortfall of {limits['lag']} or more")
+        asked.append(f"with a lag of {limits['lag']} or more")
     n = total["n"]
     parts = [f"{units.count(n)} episode{'s' * (n != 1)} {', or '.join(asked)}"]
     if n:

@@ -143,7 +143,7 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         axes.grid(False, axis="x")
         axes.set_xlabel("time since the thread last ran")
         axes.set_ylabel("share of the runs")
-        axes.set_title("Back to where it ran last?", pad=28)
+        axes.set_title("Did threads return to the CPU they ran on last?", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return axes
 

@@ -51,7 +51,7 @@ def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None =
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("% of the window")
         more = f" ({hidden} more not drawn)" if hidden else ""
-        axes.set_title(f"CPU time; switches per second and share of forced ones{more}", pad=28)
+        axes.set_title(f"CPU time; switches per second and involuntary share{more}", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return axes
 

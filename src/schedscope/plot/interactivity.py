@@ -62,7 +62,7 @@ def plot_interactivity(
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
         hidden = ranked.height - chosen.height
-        more = f" ({hidden} steadier threads not drawn)" if hidden else ""
+        more = f" ({hidden} threads with fewer changes not drawn)" if hidden else ""
         by = f" by {', '.join(schedulers)}" if schedulers else ""
         axes.set_title(f"Interactivity{by}; a full lane is {highest}{more}", pad=28)
         axes.legend(

@@ -79,7 +79,7 @@ class Timeline:
         if not (0 < bins <= MOST_BINS and 0 < scale < 1 << 53 and abs(first) * scale < 1 << 53):
             raise UsageError(
                 f"{bins} bins of {scale} ns from number {first} on",
-                f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the begin",
+                f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the start",
             )
         begin, end = first * scale, (first + bins) * scale
         lanes = self.lanes.get(keys)
