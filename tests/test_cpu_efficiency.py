@@ -324,7 +324,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
         "0 70.0 % 700 ns 300 ns 0 ns 5 5,000,000 25.0 % 50.0 %",
         "1 0 % 0 ns 800 ns 200 ns 1 1,250,000 0 % 0 %",
         "1 switch may have been a preemption or not: the trace does not say; record yields, too",
-        "the trace has no interrupts: the time in their handlers is not known",
+        "the trace has no interrupts: the time in their handlers is unknown",
     ]
 
 

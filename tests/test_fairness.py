@@ -405,7 +405,7 @@ def test_the_table(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "fair: Jain's index 0.840" in out
     assert "(1 more row, closer to their due; use a larger --top)" in out
-    assert "weights: groups are not known" in out
+    assert "weights: groups are unknown" in out
     assert run(folder, "--by", "process", "--per", "machine") == 0
     assert "pid" in capsys.readouterr().out
     assert run(folder, "--cpu", "0") == 0

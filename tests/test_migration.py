@@ -640,7 +640,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert cli.main(["migrations", sched, "--waited", "20ns"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:5] == [
-        "3 migrations in 6 runs (50.0 %); by 1 wake, 1 balance, 1 fork; distance not known: no"
+        "3 migrations in 6 runs (50.0 %); by 1 wake, 1 balance, 1 fork; distance unknown: no"
         " topology; 1 then waited over 20ns anyway; 2 runs left out: where before, not seen",
         "the kernel reported 2 moves: 2 are these migrations; it did not report 1 placed at fork",
         "",

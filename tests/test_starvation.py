@@ -610,7 +610,7 @@ def test_the_figure(trace: ss.Trace) -> None:
     legend = axes.get_legend()
     assert legend is not None
     words = {text.get_text() for text in legend.get_texts()}
-    assert {"bully", "hog", "it waits", "not known"} <= words
+    assert {"bully", "hog", "it waits", "unknown"} <= words
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO())

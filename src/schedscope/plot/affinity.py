@@ -65,7 +65,7 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
             axes.barh(
                 rows, widths, left=base, height=0.72, color=FAINT if place is None else color,
                 edgecolor="white", linewidth=0.6,
-                label=f"{_WORDS[over]} not known" if place is None else f"{_WORDS[over]} {place}",
+                label=f"{_WORDS[over]} unknown" if place is None else f"{_WORDS[over]} {place}",
             )  # fmt: skip
             base += widths
         for row, running in zip(rows.tolist(), ranked["running"], strict=True):

@@ -69,7 +69,7 @@ def plot_interactivity(
             handles=[
                 Patch(color=_INTERACTIVE, alpha=0.6, label="interactive"),
                 Patch(color=_BATCH, alpha=0.6, label="not interactive"),
-                Patch(color=FAINT, label="not known"),
+                Patch(color=FAINT, label="unknown"),
             ],
             loc="lower left",
             bbox_to_anchor=(0, 1),

@@ -134,7 +134,7 @@ def _waker(row: dict[str, Any]) -> str:
         return _name(row, "waker_")
     if row["waker_kind"] == "interrupt":
         return f"({row['interrupt']})"
-    return "(interrupt, CPU idle)" if row["waker_kind"] == "idle" else "(not known)"
+    return "(interrupt, CPU idle)" if row["waker_kind"] == "idle" else "(unknown)"
 
 
 def _name(row: dict[str, Any], prefix: str = "") -> str:

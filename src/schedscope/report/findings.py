@@ -63,7 +63,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     )
     return Section(
         "wrong",
-        "What is wrong?",
+        "Findings",
         "The worst first, by the thread or CPU time that they concern (with its share of the CPUs'"
         " time). Findings below 0.1 % are excluded. Topics overlap, so their times do not add up.",
         body,
