@@ -98,7 +98,7 @@ def _recorders(trace: Trace) -> pl.LazyFrame:
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which nobody knows who ran."""
+    """CPU time of which it is unknown who ran."""
     total = trace.duration * trace.ncpu
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"

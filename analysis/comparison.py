@@ -98,7 +98,7 @@ def compare(
     * `verdict`: `more` or `less` in b, if the difference is larger than the noise; else
       `within noise`; `untested` where no test is possible;
     * `better`: who wins: null inside the noise, for measures of which neither more nor less
-      is better, and always with one run each: nobody knows what another run would have given;
+      is better, and always with one run each: it is unknown what another run would have given;
     * `hedges_g`, `cliffs_delta`: size of the effect in standard deviations of runs, and as the
       excess of pairs of runs in which b is above a (null with one run each);
     * `p` (Welch's test, or of the blocks), `p_adjusted` (for the number of tests) and

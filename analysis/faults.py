@@ -223,7 +223,7 @@ class Faults:
         worst = once(wasted_time, self.trace, by="comm")
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
-            text += f" Threads named {printable(name or '?')} waited longest of these, {duration(time)}."
+            text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
         if stayed:
             text += (
                 f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
@@ -297,7 +297,7 @@ class Faults:
         jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
         text = (
             f"{printable(worst['comm'] or '?')} ({worst['tid']}) received"
-            f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due to it by"
+            f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due by"
             " weight."
         )
         if jain["jain"] is not None:

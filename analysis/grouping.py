@@ -29,8 +29,8 @@ _TABLE = 1 << 22
 class Batch:
     """Some rows of the ledger, with a group's number each.
 
-    `group`, `wait`, `ts` (the begin) and `censored` are parallel, one entry per
-    wait whose begin was seen; `excluded` has the group of each of the others.
+    `group`, `wait`, `ts` (the start) and `censored` are parallel, one entry per
+    wait whose start was seen; `excluded` has the group of each of the others.
     """
 
     group: Ints
@@ -117,7 +117,7 @@ class Grouping:
         return len(self._codes)
 
     def batches(self, *, times: bool = True) -> Iterator[Batch]:
-        """The ledger from begin to end; may be read more than once.
+        """The ledger from start to end; may be read more than once.
 
         Without `times` the batches' `ts` is empty, which saves reading it.
         """

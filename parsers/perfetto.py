@@ -76,7 +76,7 @@ def sql(
 ) -> pl.DataFrame:
     """The rows of a PerfettoSQL `query` over the trace in `path`.
 
-    Raises `StorageError` if trace_processor cannot be had, `UsageError` if it
+    Raises `StorageError` if trace_processor is unavailable, `UsageError` if it
     refuses the query.
     """
     return _queries(Path(path), {"query": query}, program)["query"]

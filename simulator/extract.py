@@ -31,7 +31,7 @@ The rules, each counted in the extraction report:
   still on its way off the CPU, its wait began before the wake, and the rest of its
   burst is what the sleep costs (`wakes_before_sleep`); if it did not sleep at all
   the wake is spurious (`wakes_spurious`).
-* A thread already running when the window begins has run since its begin; one
+* A thread already running when the window begins has run since its start; one
   first seen waking was asleep since. One that lives at the end of the window
   sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
   then goes on wanting it for as long as the window: for replays of just that time.

@@ -84,7 +84,7 @@ def simulate(
             f"a workload of {steps:,} steps",
             f"at most {max_events:,} engine events"
             + (", because the trace stays in memory" if output is None else ""),
-            'end it earlier (--stop-at 10s, until="10s"), give a larger max_events, or keep the '
+            'end it earlier (--stop-at 10s, until="10s"), use a larger max_events, or keep the '
             "trace in a folder (-o OUT.sched)",
         )
     shape = _machine(machine) if machine is not None else workload.machine or _machine(1)

@@ -140,7 +140,7 @@ def _read(name: str, column: int, delimiters: str) -> list[float]:
 
 
 def _numbers(lines: TextIO, name: str, column: int, delimiters: str) -> list[float]:
-    # Like strtok: several delimiters in a row are one, and none counts at the begin.
+    # Like strtok: several delimiters in a row are one, and none counts at the start.
     between = re.compile("[" + re.escape(delimiters) + "]+")
     found = []
     for number, line in enumerate(lines, 1):

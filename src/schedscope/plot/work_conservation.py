@@ -90,7 +90,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
 def plot_idle_episodes(
     frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
-    """Draw what `schedscope.idle_episodes` returned: a bar per episode, from begin to end.
+    """Draw what `schedscope.idle_episodes` returned: a bar per episode, from start to end.
 
     Most wasted on top, coloured by the cause of the longest wait in it, which is named beside
     the bar with the CPUs that idled; in seconds after `origin`.

@@ -27,7 +27,7 @@ Answer = tuple[dict[str, Any], list[bytes]]
 class Timeline:
     """Answers the questions of the picture; each stands alone, nothing is remembered.
 
-    Times are ns after the begin of the trace's window. A pixel is a whole
+    Times are ns after the start of the trace's window. A pixel is a whole
     number of ns (`scale`) and its edges are multiples of it, so that Python and
     the browser speak of the very same stretches.
     """

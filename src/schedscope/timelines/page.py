@@ -79,7 +79,7 @@ def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str
     raise UsageError(
         f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
         "room for a coarse picture",
-        "give a larger max_bytes",
+        "use a larger max_bytes",
     )
 
 
