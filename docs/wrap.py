@@ -36,20 +36,22 @@ def wrapped(text: str) -> str:
         elif not line.strip():
             flush()
             out.append(line)
-        elif item := _ITEM.match(line):
+        elif _ITEM.match(line):
             flush()
             listed = True
             paragraph.append(line)
-            assert item
-        elif re.match(r"\s*(\||#|<|>|\[[^\]]+\]:)", line) and not paragraph:
-            out.append(line)
-        elif line.startswith("    ") and not paragraph and not listed:
+        elif not paragraph and (_alone(line) or (line.startswith("    ") and not listed)):
             out.append(line)
         else:
             listed = listed and (bool(paragraph) or line.startswith(" "))
             paragraph.append(line)
     flush()
     return "\n".join(out)
+
+
+def _alone(line: str) -> bool:
+    """Rows of tables, headings, HTML, quotations and definitions of links."""
+    return re.match(r"\s*(\||#|<|>|\[[^\]]+\]:)", line) is not None
 
 
 def _filled(lines: list[str]) -> list[str]:

@@ -73,9 +73,8 @@ def sentences(path: Path) -> Iterator[str]:
             yield "".join(
                 part.value if isinstance(part, ast.Constant) else "0" for part in node.values
             )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in docs:
-                yield node.value
+        elif isinstance(node, ast.Constant) and id(node) not in docs:
+            yield str(node.value)
 
 
 def markdown(path: Path) -> Iterator[str]:

@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import wrap
 
 import schedscope as ss
-import wrap
 from schedscope.cli import commands, main
 
 ROOT = Path(__file__).parents[1]

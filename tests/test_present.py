@@ -8,6 +8,7 @@ from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import columns
 import polars as pl
 import pytest
 
@@ -154,6 +155,11 @@ def test_one_heading_for_each_name() -> None:
             or declared.doc[:2].isupper()
             or declared.doc.startswith(("Kendall", "Jain", "Student", "CPU"))
         ), name
+
+
+def test_the_page_of_columns_is_what_the_registry_says() -> None:
+    """`python docs/columns.py` writes it."""
+    assert (FIXTURES.parent / "docs" / "columns.md").read_text() == columns.page()
 
 
 def test_tables_are_made_in_one_room_only() -> None:
