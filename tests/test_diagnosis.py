@@ -127,8 +127,8 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     assert found["cost"] == 3000
     assert found["command"] == "blame --comm 'pinned'"
     assert found["text"] == (
-        "1 thread that may use one CPU only waited for it 3.00 µs behind threads that ran"
-        " elsewhere, too. It is pinned, most of it behind hog2."
+        "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
+        " elsewhere. It is pinned, most of it behind hog2."
     )
 
 

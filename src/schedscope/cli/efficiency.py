@@ -144,10 +144,9 @@ def _notes(frame: pl.DataFrame) -> list[str]:
     notes = []
     ambiguous = int(frame["n_untold"].sum())
     if ambiguous:
-        switches = "switch" if ambiguous == 1 else "switches"
+        switches = units.several(ambiguous, "ambiguous switch", "ambiguous switches")
         notes.append(
-            f"{units.count(ambiguous)} {switches} may have been preemptions or yields: the trace"
-            " does not tell; record yields as well"
+            f"{switches}: preemption or yield, the trace does not tell which; record yields as well"
         )
     if frame["irq_hard"].is_null().all():
         notes.append("the trace has no interrupts: the time in their handlers is unknown")
