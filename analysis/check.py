@@ -70,12 +70,12 @@ def verdict(findings: pl.DataFrame) -> str:
         return "; ".join(f"{check}: {text}" for check, text in rows)
 
     if violated := named("violated"):
-        return f"Not to be trusted, sums are off. {violated}."
+        return f"Do not trust this trace: sums do not add up. {violated}."
     if warnings := named("warning"):
-        return f"To be used with care. {warnings}."
+        return f"Use with care. {warnings}."
     if named("note"):
-        return "Trustworthy: every sum holds; what is missing is little, and left out of results."
-    return "Trustworthy: every sum holds and nothing is missing."
+        return "Trustworthy: all checks pass; the small gaps are excluded."
+    return "Trustworthy: all checks pass and nothing is missing."
 
 
 def _number(frame: pl.LazyFrame) -> int:
@@ -89,7 +89,7 @@ def _counter(trace: Trace, name: str) -> int | None:
 
 def _uncounted(trace: Trace) -> str:
     cut = "origin" in trace.info
-    return "counted for the whole trace only" if cut else "the trace does not count them"
+    return "counted only for the whole trace" if cut else "the trace does not count them"
 
 
 def _recorders(trace: Trace) -> pl.LazyFrame:
@@ -98,7 +98,7 @@ def _recorders(trace: Trace) -> pl.LazyFrame:
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which nobody knows who ran."""
+    """CPU time of which it is unknown who ran."""
     total = trace.duration * trace.ncpu
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
@@ -143,7 +143,7 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
     """Losses of which the source does not say when: no result can leave them out."""
     unplaced = trace.info.get("unplaced_losses") or []
     lost = sum(loss.get("count") or 1 for loss in unplaced)
-    text = f"{several(lost, 'event')} lost, nobody knows when" if lost else "none reported"
+    text = f"{several(lost, 'event')} lost at an unknown time" if lost else "none reported"
     return part("unplaced losses", lost, max(lost, trace.events), text, warn=0)
 
 
@@ -160,7 +160,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         cpus = ", ".join(str(cpu) for cpu in mute)
         text += f"; on CPU {cpus} every switch from idle is missing"
         if trace.info.get("os") == "Linux":
-            text += " (BPF programs may get what trace events do not: -t bpftrace, -t dtrace)"
+            text += " (BPF programs may see what trace events miss: -t bpftrace, -t dtrace)"
     return part("chain breaks", found, _number(trace.switches), text)
 
 
@@ -206,16 +206,16 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     total = _number(trace.waits.filter(woken)) + found + own
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
     if own:
-        text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
+        text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
     return part("missing wakeups", found, total, text, warn=WARN_DROPPED)
 
 
 def _missing_wakings(trace: Trace) -> CheckRow:
     """Enqueues whose `waking` was not seen; and what a wait is where there are none at all."""
     if trace.info.get("os") == "FreeBSD":
-        return unanswered("missing wakings", "rows", "FreeBSD enqueues without them, too")
+        return unanswered("missing wakings", "rows", "FreeBSD also enqueues without a wakeup")
     if not trace.info.get("has_waking", True):
-        text = "the trace has no `waking` events: waits begin when the thread is enqueued"
+        text = "the trace has no `waking` events: waits start when the thread is enqueued"
         return unanswered("missing wakings", "rows", text)
     wake = pl.col("cause").cast(pl.String) == "wake"
     # Recorders turn their events on one after the other.
@@ -353,7 +353,7 @@ def _start_skew(trace: Trace) -> CheckRow:
     first = trace.switches.group_by("cpu").agg(pl.col("ts").min()).sort("ts").collect()
     silent = trace.ncpu - first.height
     skew = int(first["ts"][-1] - first["ts"][0]) if first.height else 0
-    text = f"all CPUs begin within {duration(skew)}"
+    text = f"all CPUs start within {duration(skew)}"
     if first.height and skew > WARN_SHARE * trace.duration:
         text = f"CPU {first['cpu'][-1]} begins {duration(skew)} after CPU {first['cpu'][0]}"
     if not first.height:
@@ -392,7 +392,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of the recorder's own threads."""
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
-        text = "the trace does not say which threads are the recorder's"
+        text = "the trace does not tell which threads belong to the recorder"
         return unanswered("recorder", "ns", text)
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)

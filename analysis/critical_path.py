@@ -43,7 +43,7 @@ def critical_path(
       by an interrupt; `end`: the path's end; `unknown`;
     * `other_comm`, `other_tid`, `other_utid`: whom it woke.
 
-    `begin` and `end` are instants as in any column `ts`; without them the begin of the window, and
+    `begin` and `end` are instants as in any column `ts`; without them the start of the window, and
     the last instant of the thread's life that was seen.
 
     Definition and its limits: docs/definitions/critical-path.md. Raises `UsageError` for a thread
@@ -83,7 +83,7 @@ def critical_path(
     threads = trace.threads.select("utid", "comm", "tid", "parent_utid").collect()
     if utid < trace.ncpu or utid not in threads["utid"]:
         raise UsageError(
-            f"utid={utid}", "a thread of this trace, no idle one", "trace.threads lists them"
+            f"utid={utid}", "a thread of this trace, not an idle one", "trace.threads lists them"
         )
     if end is None:
         of_thread = trace.states.filter(pl.col("utid") == utid)

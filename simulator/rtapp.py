@@ -302,7 +302,7 @@ def _fill(
                     if not waiting:
                         raise UsageError(
                             f"task {name}: {key} {shown(value)}",
-                            "a name that some task suspends on",
+                            "a name on which a task suspends",
                         )
                     for other in waiting:
                         program.signal(other)

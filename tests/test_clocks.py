@@ -66,7 +66,7 @@ def test_a_wait_on_one_clock_is_measured_and_one_on_two_is_a_bound() -> None:
     assert waits(([0, 1], None)) == nobody_can_tell
 
 
-# Of each round: CPU, µs after its begin, event. A and B wake each other across CPUs, and
+# Of each round: CPU, µs after its start, event. A and B wake each other across CPUs, and
 # interrupts of its own CPU wake each once more.
 ROUND = """
 0 -15 swapper-0    sched_waking: comm=a pid=100 prio=120 target_cpu=000

@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from schedscope.plot.wakers import plot_wakers
     from schedscope.plot.work_conservation import plot_idle_episodes, plot_wasted_time
     from schedscope.plot.worst_waits import plot_worst_waits
-    from schedscope.report.readable import readable
+    from schedscope.present.readable import readable
     from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.outcome import simulate_all
     from schedscope.simulator.policy import Policy, policies, tunables
@@ -181,7 +181,7 @@ _HOMES = {
     "queue_depth_summary": "schedscope.analysis.queue_depth",
     "queue_load_agreement": "schedscope.analysis.queue_depth",
     "read_tables": "schedscope.trace",
-    "readable": "schedscope.report.readable",
+    "readable": "schedscope.present.readable",
     "residency": "schedscope.analysis.residency",
     "run_lengths": "schedscope.analysis.run_lengths",
     "runqueue_latency": "schedscope.analysis.runqueue_latency",

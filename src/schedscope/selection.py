@@ -39,12 +39,10 @@ def _window(trace: Trace, since: str | int | None, until: str | int | None) -> t
         span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
         raise UsageError(
             f"since={since!r}, until={until!r} lies outside the trace",
-            f"some of {span} after its begin",
+            f"part of {span} after its start",
         )
     if begin >= end:
-        raise UsageError(
-            f"since={since!r}, until={until!r} leaves no time", "since earlier than until"
-        )
+        raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
     return max(begin, first), min(end, last)
 
 

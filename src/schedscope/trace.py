@@ -139,7 +139,7 @@ class Trace:
 
     @property
     def origin(self) -> int:
-        """The instant that printed times count from: the begin of the whole recording, in ns."""
+        """The instant that printed times count from: the start of the whole recording, in ns."""
         return int(self._info.get("origin", self.window[0]))
 
     def between(self, since: str | int | None = None, until: str | int | None = None) -> Trace:
@@ -256,7 +256,7 @@ class Trace:
 
         Needs trace_processor (`schedscope.parsers.perfetto.find_program` says
         where it is looked for). Raises `UsageError` for other traces and for
-        queries it refuses, `StorageError` if it cannot be had.
+        queries it refuses, `StorageError` if it is unavailable.
         """
         if self._source is None or self.fact("source", "format") != "perfetto":
             raise UsageError(

@@ -48,25 +48,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDER",
         help="ftrace, perf, bpftrace, dtrace (default: the best)",
     )
-    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record so long at most")
+    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record at most this long")
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
     parser.add_argument(
         "--with",
         dest="extras",
         metavar="EXTRA,...",
-        help="record more, at more cost: what --list names for each recorder",
+        help="record more, at a higher overhead: --list names what each recorder offers",
     )
     parser.add_argument(
-        "--max-size", metavar="SIZE", help="end the recording when it is about that big: 500M, 20G"
+        "--max-size", metavar="SIZE", help="end the recording at about this size, as in 500M or 20G"
     )
     parser.add_argument(
         "--min-free",
         metavar="SIZE",
-        help="end it when less is left on the disk (default: 5 %% of it or 512M, what is less)",
+        help="end it when less than this is free on the disk"
+        " (default: 5 %% or 512M, whichever is less)",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
     parser.add_argument(
-        "--anonymous-host", action="store_true", help="leave out the names of host and user"
+        "--anonymous-host", action="store_true", help="do not record the names of host and user"
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of the summary")
     _options.add_format(parser)
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="what to run meanwhile")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="command to record")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -186,7 +187,9 @@ def _summarise_here(output: str, words: list[str]) -> int:
     parser = argparse.ArgumentParser()
     latency.add_arguments(parser)
     try:
-        return latency.run(parser.parse_args(words))
+        args = parser.parse_args(words)
+        _output.emit(latency.run(args), args.format)
+        return 0
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
         _output.complain(f"{output} is complete; to analyse it here, install {error.name}")
