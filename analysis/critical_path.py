@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.coded import coded
 from schedscope.analysis.occupancy import coded_states
 from schedscope.errors import UsageError
@@ -22,6 +23,7 @@ ENDED = pl.Enum(
 """What ended a step; see `critical_path`."""
 
 
+@needs("switches", "wakeups")
 def critical_path(
     trace: Trace, begin: int | None = None, end: int | None = None, *, utid: int
 ) -> pl.DataFrame:

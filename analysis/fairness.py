@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.competition import Per, competitors, sharing
 from schedscope.analysis.ledger import THREAD_COLUMNS
 from schedscope.analysis.weights import BASIS, Levels
@@ -25,6 +26,7 @@ _KEYS = {
 }
 
 
+@needs("switches")
 def fairness(
     trace: Trace,
     *,
@@ -83,6 +85,7 @@ def fairness(
     return summed(selected(trace, rows, where), by)
 
 
+@needs("switches")
 def jain_index(
     trace: Trace,
     *,

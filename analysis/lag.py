@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.competition import Per, competitors, sharing
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.weights import Levels
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20_000_000
 
 
+@needs("switches")
 def lag(
     trace: Trace,
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.topology import cpu_list
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     return moved.with_columns(arrived=arrived)
 
 
+@needs("switches", "migrations")
 def migration_agreement(trace: Trace) -> pl.DataFrame:
     """One row: our migrations against the moves that the kernel itself reported.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.competition import Per, competitors, sharing
 from schedscope.analysis.culprits import Account, account
 from schedscope.analysis.fairness import selected
@@ -39,6 +40,7 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
 _TURN = "3ms"
 
 
+@needs("switches", "wakeups")
 def starvation(
     trace: Trace,
     *,
@@ -110,6 +112,7 @@ def starvation(
     return _told(trace, episodes, found, limits)
 
 
+@needs("switches", "wakeups")
 def starvation_summary(
     trace: Trace,
     *,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
+
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
@@ -26,10 +28,6 @@ EQUAL_WEIGHT = 1024
 
 BASIS = pl.Enum(["kernel table", "equal"])
 """Where a weight is from: Linux's table, or the assumption that a class shares equally."""
-
-# Simulated policies whose priority numbers are Linux's 120 + nice throughout. O(1) and
-# staircase move the number about, and those of FreeBSD have another scale.
-_STATIC_PRIO = ("cfs", "eevdf", "scx", "ps", "rr", "fifo", "srtf")
 
 FAIR_PRIOS = (100, 139)
 TABLE = [*LINUX_WEIGHTS, LINUX_IDLE_WEIGHT, EQUAL_WEIGHT]
@@ -76,10 +74,12 @@ class Levels:
 def linux_priorities(trace: Trace) -> bool:
     """Are the trace's priority numbers Linux's, 100 to 139 for nice -20 to 19?"""
     if trace.fact("source", "format") == "simulation":
-        return str(trace.fact("scheduler", "name") or "").startswith(_STATIC_PRIO)
+        # As the policy declared; some move the number about, or have another scale.
+        return trace.fact("scheduler", "priorities") == "linux"
     return str(trace.info.get("os") or "").lower() == "linux"
 
 
+@needs()
 def weights(trace: Trace) -> pl.DataFrame:
     """One row per thread but the idle ones: its weight in sharing a CPU, and where that is from.
 
@@ -132,6 +132,7 @@ def weights(trace: Trace) -> pl.DataFrame:
     )
 
 
+@needs()
 def weight_notes(trace: Trace) -> list[str]:
     """Sentences on what the weights of this trace rest on: what is known, then what is assumed."""
     if not linux_priorities(trace):

@@ -41,7 +41,7 @@ ALLOWED = {
         "schedscope.trace",
         "schedscope._native",
     },
-    "plot": GROUND | {"schedscope.plot"},
+    "plot": GROUND | {"schedscope.plot", "schedscope.analysis._base.policies"},
 }
 
 

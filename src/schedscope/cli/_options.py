@@ -47,12 +47,10 @@ def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") 
 
 
 def groups(text: str, known: Collection[str]) -> list[str]:
-    """The columns of `--by NAME,...`, none for `all`; raises `UsageError` for an unknown one."""
-    by = [] if text == "all" else [name.strip() for name in text.split(",")]
-    for name in by:
-        if name not in known:
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(known)}")
-    return by
+    """The columns of `--by NAME,...`, as `by=` in Python; none for `all`."""
+    from schedscope.analysis._base.by import keys_of
+
+    return keys_of([name.strip() for name in text.split(",")], known)
 
 
 def add_top(parser: argparse.ArgumentParser, rows: int, *, what: str) -> None:

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from schedscope.analysis.cpu_efficiency import cpu_efficiency
 
-        frame = cpu_efficiency(trace, by="machine" if args.machine else "cpu")
+        frame = cpu_efficiency(trace, by="all" if args.machine else "cpu")
         frame = frame if where is None else frame.filter(where)
         columns = _columns_of_cpus(frame, args.machine)
     rows = frame.height

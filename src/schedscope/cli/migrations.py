@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     import polars as pl
 
+    from schedscope.analysis._base.needs import has
     from schedscope.analysis.migration import (
         migration_matrix,
         migration_summary,
@@ -106,12 +107,13 @@ def run(args: argparse.Namespace) -> int:
     causes = migration_summary(trace, "cause", where=where, waited=args.waited)
     distances = migration_summary(trace, "distance", where=where, waited=args.waited)
     totals = migration_summary(trace, [], where=where, waited=args.waited).row(0, named=True)
-    agreement = migration_agreement(trace).row(0, named=True)
+    recorded = has(trace, "migrations")
+    agreement = migration_agreement(trace).row(0, named=True) if recorded else None
     head = [
         *_headline.headline(trace),
         _totals(totals, causes, distances, args.waited),
     ]
-    if where is None:
+    if where is None and agreement is not None:
         head.append(_agreement(agreement))
     about = {
         **_headline.about(trace),

@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("reason", "comm", "tid", "pid"),
-        default="reason",
-        help="of all threads together, or of each name, thread or process (default: reason)",
+        choices=("all", "comm", "thread", "process"),
+        default="all",
+        help="reasons of all threads together, or of each name, thread or process (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="threads")
@@ -42,13 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
+    from schedscope.analysis._base.by import keys_of
     from schedscope.analysis.off_cpu import off_cpu
 
     _options.check_top(args)
     if args.cpu:
         raise UsageError("--cpu", "threads to choose", "who is off the CPU is on none")
     trace = _options.open_input(args)
-    by = {"reason": [], "tid": ["comm", "tid"]}.get(args.by, [args.by])
+    by = keys_of(args.by, ("comm", "tid", "pid"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
     foot = _output.more(len(frame) - len(shown), why=", of less time")

@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     import polars as pl
 
     from schedscope.analysis.only_threads import only_threads
+    from schedscope.analysis._base.needs import has
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     recorded = trace
     if (threads := _options.where_threads(args, trace)) is not None:
         trace = only_threads(trace, threads)
-    by: Literal["cpu", "machine"] = "machine" if args.machine else "cpu"
+    by: Literal["cpu", "all"] = "all" if args.machine else "cpu"
     head = [*_headline.headline(recorded)]
     if args.steps:
         frame = queue_depth(trace, by=by)
@@ -90,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
             for c in columns
         ]  # fmt: skip
     else:
-        agreement = queue_load_agreement(trace)
+        agreement = (
+            queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
+        )
         about["queue_load"] = agreement.to_dicts()
         head.append(_totals(frame))
         foot = _foot(frame, agreement, args.machine)

@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--culprits", action="store_true", help="a row for whoever had the CPU in each episode"
     )
     what.add_argument(
-        "--by", choices=("comm", "tid"), help="how often each name, or thread, starved; no stories"
+        "--by",
+        choices=("comm", "thread"),
+        help="how often each one starved; no stories",
     )
     _options.add_selection(parser, what="episodes of")
     _options.add_format(parser)
@@ -94,9 +96,7 @@ def run(args: argparse.Namespace) -> int:
     foot = [] if alone else [f"weights: {note}" for note in weight_notes(trace)]
     about["weights"] = [] if alone else weight_notes(trace)
     if args.by:
-        by = starvation_summary(
-            trace, by="comm" if args.by == "comm" else "thread", where=where, **limits
-        )
+        by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
         shown = by[: _options.top(args, 10)]
         foot = [*_output.more(by.height - shown.height), *foot]
