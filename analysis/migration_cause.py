@@ -70,7 +70,7 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     return moved.with_columns(arrived=arrived)
 
 
-@needs("switches", "migrations")
+@needs("switches")
 def migration_agreement(trace: Trace) -> pl.DataFrame:
     """One row: our migrations against the moves that the kernel itself reported.
 

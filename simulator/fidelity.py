@@ -133,7 +133,7 @@ def fidelity(
             costs=spent,
             seed=seed,
             # The last rows of a trace stand at its very end, which a limit excludes.
-            until=trace.duration + 1,
+            until=f"{trace.duration + 1}ns",
             progress=progress,
         )
         figures = _Figures(replay, comm).against(real, matched=True, apart=apart)

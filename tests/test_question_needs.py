@@ -29,7 +29,7 @@ def whole() -> Trace:
 def lacking(trace: Trace, need: str) -> Trace:
     """The trace, recorded without what is needed."""
     kept = {name: getattr(trace, name) for name in ("threads", "cpus")}
-    info = {**trace.info, "has_waking": False, "has_enqueued": False}
+    info = {**trace.info, "events": {}, "has_waking": False, "has_enqueued": False}
     if need == "switches":
         return Trace.from_tables({**kept, "wakeups": trace.wakeups}, info)
     kept |= {name: getattr(trace, name) for name in ("switches", "states", "waits")}

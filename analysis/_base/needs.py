@@ -54,15 +54,6 @@ def _has_wakeups(trace: Trace) -> bool:
     return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])))
 
 
-def _has_moves(trace: Trace) -> bool:
-    """Migrations were recorded, or no thread was seen on two CPUs."""
-    if "events" not in trace.info or _any(trace.migrations):
-        return True
-    running = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
-    cpus = running.group_by("utid").agg(pl.col("cpu").n_unique())
-    return not _any(cpus.filter(pl.col("cpu") > 1))
-
-
 def _has_affinity(trace: Trace) -> bool:
     return _any(trace.threads.filter(pl.col("affinity").is_not_null()))
 
@@ -79,12 +70,6 @@ NEEDS = {
         "record sched_waking and sched_wakeup, too: `schedscope capture` does, as do"
         " `perf sched record` and `trace-cmd record -e sched`",
         _has_wakeups,
-    ),
-    "migrations": Need(
-        "recorded migrations, although threads changed CPUs",
-        "on Linux record sched_migrate_task, too: `schedscope capture` does, as do"
-        " `perf sched record` and `trace-cmd record -e sched`",
-        _has_moves,
     ),
     "affinity": Need(
         "CPU affinity of any thread",

@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis._base.needs import has
     from schedscope.analysis.migration import (
         migration_matrix,
         migration_summary,
@@ -107,13 +106,12 @@ def run(args: argparse.Namespace) -> int:
     causes = migration_summary(trace, "cause", where=where, waited=args.waited)
     distances = migration_summary(trace, "distance", where=where, waited=args.waited)
     totals = migration_summary(trace, [], where=where, waited=args.waited).row(0, named=True)
-    recorded = has(trace, "migrations")
-    agreement = migration_agreement(trace).row(0, named=True) if recorded else None
+    agreement = migration_agreement(trace).row(0, named=True)
     head = [
         *_headline.headline(trace),
         _totals(totals, causes, distances, args.waited),
     ]
-    if where is None and agreement is not None:
+    if where is None:
         head.append(_agreement(agreement))
     about = {
         **_headline.about(trace),

@@ -83,11 +83,11 @@ def _page(trace: Trace, focus: Focus | None) -> str:
 
 def _timeline(trace: Trace, focus: Focus) -> Section:
     begin, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
-    shown = (focus.since, focus.until)
+    since, until = trace.seconds(focus.since), trace.seconds(focus.until)
     body = (
-        timeline_html(trace, show=shown, max_bytes=TIMELINE_BYTES)
+        timeline_html(trace, show=(since, until), max_bytes=TIMELINE_BYTES)
         if trace.events <= _WHOLE
-        else timeline_html(trace, since=focus.since, until=focus.until, max_bytes=TIMELINE_BYTES)
+        else timeline_html(trace, since=since, until=until, max_bytes=TIMELINE_BYTES)
     )
     return Section(
         "timeline",

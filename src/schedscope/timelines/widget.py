@@ -18,8 +18,8 @@ SCRIPT = Path(__file__).with_name("timeline.js")
 def timeline(
     trace: Trace,
     *,
-    since: str | int | None = None,
-    until: str | int | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
     lanes: Sequence[str] | None = None,
 ) -> Any:
     """A widget that shows who ran and who waited, for a notebook's output cell.
