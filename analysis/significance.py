@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schedscope.analysis._base.quantiles import rank, shares_of
-from schedscope.errors import SchedscopeError
+from schedscope.extras import missing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -146,7 +146,7 @@ def _stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        raise _absent() from error
+        raise missing("scipy") from error
     return stats
 
 
@@ -154,13 +154,5 @@ def _special() -> Any:
     try:
         from scipy import special
     except ImportError as error:
-        raise _absent() from error
+        raise missing("scipy") from error
     return special
-
-
-def _absent() -> SchedscopeError:
-    return SchedscopeError(
-        "comparing needs SciPy, which is not installed",
-        "its tests of Welch and of Mann and Whitney",
-        "pip install 'schedscope[compare]'; `schedscope ministat` works without it",
-    )

@@ -239,6 +239,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace, options: dict[str, An
 
 
 def test_a_selection_by_an_unknown_column_is_refused(trace: ss.Trace) -> None:
+    trace = knowing(trace, a="1")
     for call in (ss.affinity, ss.residency, ss.isolation_leaks, ss.runs_outside_affinity):
         with pytest.raises(ss.UsageError, match="colour"):
             call(trace, where=pl.col("colour") == "red", **_isolated(call))

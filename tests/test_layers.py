@@ -14,7 +14,7 @@ import schedscope
 ROOT = Path(schedscope.__file__).parent
 
 # What each layer may import of ours. `units`, `errors` and the tables' schema are ground floor.
-GROUND = {"schedscope.errors", "schedscope.units"}
+GROUND = {"schedscope.errors", "schedscope.units", "schedscope.extras"}
 ALLOWED = {
     "collectors": set(),
     "parsers": GROUND | {"schedscope.parsers", "schedscope._native"},

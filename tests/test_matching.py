@@ -28,7 +28,7 @@ def test_patterns(name: str, pattern: str) -> None:
 
 
 def parts(*traces: ss.Trace, by: str = "role") -> list[tuple[object, ...]]:
-    frame = ss.match_threads(traces, by=by)  # type: ignore[arg-type]
+    frame = ss.match_threads(traces, match=by)  # type: ignore[arg-type]
     return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
 
 
@@ -80,4 +80,4 @@ def test_idle_threads_have_no_part() -> None:
 
 def test_another_by_is_refused() -> None:
     with pytest.raises(ss.UsageError, match="match='size'"):
-        ss.match_threads([run("a 0 1 on 0")], by="size")  # type: ignore[arg-type]
+        ss.match_threads([run("a 0 1 on 0")], match="size")  # type: ignore[arg-type]

@@ -122,7 +122,9 @@ def test_a_bare_number_is_what_tables_print(capsys: pytest.CaptureFixture[str]) 
         (True, None, "not a time"),
     ],
 )
-def test_a_window_without_time_is_refused(since: str | float, until: str | float, word: str) -> None:
+def test_a_window_without_time_is_refused(
+    since: str | float, until: str | float, word: str
+) -> None:
     with pytest.raises(ss.UsageError, match=word):
         ledger(WAITS).between(since, until)
 

@@ -42,9 +42,7 @@ def _window(trace: Trace, since: str | float | None, until: str | float | None) 
             f"some of {span} after its start",
         )
     if begin >= end:
-        raise UsageError(
-            f"since={since!r}, until={until!r} is empty", "since earlier than until"
-        )
+        raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
     return max(begin, first), min(end, last)
 
 

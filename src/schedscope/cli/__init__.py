@@ -34,6 +34,7 @@ from typing import Any, NoReturn
 from schedscope import units
 from schedscope.cli._output import complain
 from schedscope.errors import InternalError, SchedscopeError, UsageError
+from schedscope.extras import explained
 
 DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
 
@@ -117,6 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception
         _trace_if_asked()
+        if isinstance(known := explained(error), SchedscopeError):
+            complain(str(known))
+            return 1
         complain(
             str(InternalError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         )

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis.only_threads import only_threads
     from schedscope.analysis._base.needs import has
+    from schedscope.analysis.only_threads import only_threads
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -91,9 +91,7 @@ def run(args: argparse.Namespace) -> int:
             for c in columns
         ]  # fmt: skip
     else:
-        agreement = (
-            queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
-        )
+        agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
         about["queue_load"] = agreement.to_dicts()
         head.append(_totals(frame))
         foot = _foot(frame, agreement, args.machine)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedscope.errors import SchedscopeError, UsageError
+from schedscope.errors import SchedscopeError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -31,8 +31,8 @@ def timeline(
     browser holds only what it shows: traces of any length do.
 
     Wheel zooms, dragging and the arrow keys pan, `n` and `p` go to the next and
-    the previous of the worst waits. Raises `UsageError` without the package
-    anywidget, for lanes the trace does not have and for times out of it.
+    the previous of the worst waits. Raises `MissingExtraError` without the package
+    anywidget, `UsageError` for lanes the trace does not have and for times out of it.
     """
     from schedscope.timelines.answer import Timeline
 
@@ -48,11 +48,7 @@ def _widget_class() -> Any:
         import anywidget
         import traitlets
     except ImportError as error:
-        raise UsageError(
-            "the package anywidget is not installed",
-            "anywidget 0.9 or newer for a timeline in a notebook",
-            "pip install 'schedscope[notebooks]', or write a page: schedscope timeline INPUT",
-        ) from error
+        raise missing("anywidget") from error
 
     class TimelineWidget(anywidget.AnyWidget):
         _esm = SCRIPT
