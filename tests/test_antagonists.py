@@ -33,7 +33,7 @@ WORLD = """
     400 cpu0: v R+ -> a
     450 cpu0: a S -> v
 """
-BY = ("tid", "comm", "pid")
+BY = ("thread", "comm", "process")
 
 
 @pytest.fixture

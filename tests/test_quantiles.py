@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import random
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from sources import ROOT, sources
 
 import schedscope as ss
 from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
 from schedscope.analysis.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.simulator.generators import web
 from schedscope.simulator.outcome import outcome
-
-ROOT = Path(ss.__file__).parent
 
 
 def by_definition(values: list[int], q: str) -> int:
@@ -66,7 +64,7 @@ def test_simulate_and_latency_say_the_same() -> None:
 def test_nobody_else_computes_quantiles() -> None:
     """No call of a library's `quantile` or `percentile`: their definitions differ by a rank."""
     found = []
-    for path in ROOT.rglob("*.py"):
+    for path in sources():
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue

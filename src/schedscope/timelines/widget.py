@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import SchedscopeError
+from schedscope.extras import missing
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
