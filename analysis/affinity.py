@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.ledger import waits
-from schedscope.analysis.once import once
+from schedscope.analysis._base.topology import cpu_list, cpu_text, places
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.residency import (
     GROUPS,
     masked,
@@ -17,7 +18,6 @@ from schedscope.analysis.residency import (
     time_spent,
     with_threads,
 )
-from schedscope.analysis.topology import cpu_list, cpu_text, places
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

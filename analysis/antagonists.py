@@ -8,8 +8,8 @@ import polars as pl
 
 from schedscope.analysis._base.by import WORDS, check
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.occupancy import coded_waits, occupancy
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis.check_row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.conservation import conservation
-from schedscope.analysis.tiling import Tiling, tiling
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:

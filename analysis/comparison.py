@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.analysis.matching import Match, match_threads
 from schedscope.analysis.run_digest import ALL, busy, digest
 from schedscope.analysis.setting_values import MEASURES, Side, tested

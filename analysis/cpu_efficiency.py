@@ -8,8 +8,8 @@ import polars as pl
 
 from schedscope.analysis._base.by import check
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.run_sums import run_sums
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.run_sums import run_sums
+from schedscope.analysis._base.topology import recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -9,10 +9,10 @@ import polars as pl
 
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import nearest_rank
-from schedscope.analysis.ledger import waits
+from schedscope.analysis._base.time_since_run import since_last_run
+from schedscope.analysis._base.topology import places
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.residency import place_of
-from schedscope.analysis.since import since_last_run
-from schedscope.analysis.topology import places
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.coded import coded
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis._base.occupancy import coded_states
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.levels import FAIR_PRIOS, Levels, linux_priorities
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.occupancy import occupancy
-from schedscope.analysis.topology import cpu_list, recorded_cpus
-from schedscope.analysis.weights import FAIR_PRIOS, Levels, linux_priorities
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.topology import cpu_list, recorded_cpus
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

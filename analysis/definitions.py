@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.coded import coded
 from schedscope.errors import MissingEventsError, UsageError
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.antagonists import antagonists
 from schedscope.analysis.check import check
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
 from schedscope.analysis.migration import migration_summary, ping_pong
-from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation import starvation, starvation_summary
 from schedscope.analysis.work_conservation import idle_episodes, wasted_time

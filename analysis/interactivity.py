@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.policies import rule
-from schedscope.analysis.coded import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
@@ -148,7 +148,7 @@ def interactivity_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str
 
 def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
-    scheduler = "O(1)" if row["scheduler"] == "o1" else str(row["scheduler"]).upper()
+    scheduler = str(row["scheduler"]).upper()
     if row["score"] is None:
         return f"{scheduler} would not score {who}: its class is not one of time sharing"
     score = f"score {row['score']}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.topology import cpu_list, cpu_text, cpus_of
 from schedscope.analysis.residency import masked, time_spent
-from schedscope.analysis.topology import cpu_list, cpu_text, cpus_of
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:

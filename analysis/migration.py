@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import nearest_rank
-from schedscope.analysis.ledger import THREAD_COLUMNS, waits
+from schedscope.analysis._base.time_since_run import since_last_run
+from schedscope.analysis._base.topology import DISTANCE, distances
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
 from schedscope.analysis.migration_cause import CAUSE, causes
-from schedscope.analysis.once import once
-from schedscope.analysis.since import since_last_run
-from schedscope.analysis.topology import DISTANCE, distances
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.topology import cpu_list
+from schedscope.analysis._base.topology import cpu_list
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

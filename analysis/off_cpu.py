@@ -11,7 +11,7 @@ import polars as pl
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis.ledger import THREAD_COLUMNS
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import SCHED_CLASS
 

@@ -12,9 +12,9 @@ import polars as pl
 
 from schedscope.analysis._base.by import check
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis.occupancy import occupancy
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

@@ -9,9 +9,9 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.run_sums import run_sums
-from schedscope.analysis.topology import cpu_list, places
+from schedscope.analysis._base.run_sums import run_sums
+from schedscope.analysis._base.topology import cpu_list, places
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

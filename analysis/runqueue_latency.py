@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By
+from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis.grouping import Grouping
-from schedscope.analysis.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.analysis.survival import kaplan_meier_quantiles, sorted_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds

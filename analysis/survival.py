@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By
+from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.grouping import Grouping
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_states
 from schedscope.analysis._base.policies import rule, rules
 from schedscope.analysis.interactivity import setting_text
-from schedscope.analysis.occupancy import coded_states
-from schedscope.analysis.weights import BASIS, Levels
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

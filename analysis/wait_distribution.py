@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.comparison import grouped_runs, setting_labels
-from schedscope.analysis.ledger import waits
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

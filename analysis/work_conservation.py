@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.allowed_cpus import Masks, masks
 from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.allowed_cpus import Masks, masks
-from schedscope.analysis.occupancy import coded_waits, occupancy
-from schedscope.analysis.once import once
-from schedscope.analysis.topology import cpu_text, recorded_cpus
+from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
 from schedscope.units import nanoseconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.ledger import waits
+from schedscope.analysis._base.waits import waits
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

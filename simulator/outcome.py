@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
 from schedscope.analysis.migration import migration_summary
-from schedscope.analysis.occupancy import reading_once
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.starvation import starvation_summary
 from schedscope.analysis.work_conservation import wasted_time

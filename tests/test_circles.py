@@ -83,3 +83,12 @@ def test_no_folders_import_one_another() -> None:
             there = {other.split(".")[1] for other in imports(path, known) if "." in other}
             graph[here] |= (there & folders) - {here}
     assert circles(graph) == []
+
+
+def test_what_questions_share_knows_no_question() -> None:
+    """Files in `analysis/_base` import nothing of `analysis` but one another."""
+    known = modules()
+    for name, path in known.items():
+        if name.startswith("schedscope.analysis._base"):
+            others = {o for o in imports(path, known) if o.startswith("schedscope.analysis")}
+            assert all(o.startswith("schedscope.analysis._base") for o in others), name

@@ -27,8 +27,8 @@ def test_patterns(name: str, pattern: str) -> None:
     assert name_pattern(name) == pattern
 
 
-def parts(*traces: ss.Trace, by: str = "role") -> list[tuple[object, ...]]:
-    frame = ss.match_threads(traces, match=by)  # type: ignore[arg-type]
+def parts(*traces: ss.Trace, match: str = "role") -> list[tuple[object, ...]]:
+    frame = ss.match_threads(traces, match=match)  # type: ignore[arg-type]
     return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
 
 

@@ -22,7 +22,7 @@ from tools import tool
 
 import schedscope as ss
 from schedscope import _native, cli
-from schedscope.analysis.topology import cpu_list, cpu_text, distances, groups, places
+from schedscope.analysis._base.topology import cpu_list, cpu_text, distances, groups, places
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -18,8 +18,9 @@ ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython"
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
          "compare IN IN": "compare"}  # fmt: skip
 PLAIN = [
-    "affinity IN", "blame IN", "check IN", "convert IN -o OUT.sched", "critical-path IN --tid TID",
-    "definitions IN", "doctor", "efficiency IN", "export IN OUT.pftrace --format perfetto",
+    "affinity IN", "blame IN", "check IN", "convert FILE -o OUT.sched",
+    "critical-path IN --tid TID",
+    "definitions IN", "doctor", "efficiency IN", "export IN --to perfetto -o OUT.pftrace",
     "fairness IN", "fidelity IN --policy rr", "idle IN", "info IN", "interactivity IN",
     "latency IN", "migrations IN", "ministat NUMBERS", "off-cpu IN", "queue IN",
     "simulate hogs:2,time=5ms", "starvation IN", "timeline IN -o OUT.html", "wakers IN",
@@ -37,8 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     """One command in a fresh interpreter that does not find the packages of any extra."""
     tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
-    names = {"IN": str(folder / "in.sched"), "NUMBERS": str(folder / "numbers.txt"),
-             "TID": str(tid)}  # fmt: skip
+    text = Path(__file__).parents[1] / "fixtures" / "text-report.txt"
+    names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
+             "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
     words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
     code = (
         "import sys\n"

@@ -12,8 +12,8 @@ import pytest
 from sources import ROOT, sources
 
 import schedscope as ss
+from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
-from schedscope.analysis.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.simulator.generators import web
 from schedscope.simulator.outcome import outcome
 

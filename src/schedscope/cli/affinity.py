@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
+    from schedscope.analysis._base.topology import cpu_text
     from schedscope.analysis.affinity import affinity
     from schedscope.analysis.cpu_returns import cpu_returns
     from schedscope.analysis.isolation import (
@@ -76,7 +77,6 @@ def run(args: argparse.Namespace) -> int:
         runs_outside_affinity,
     )
     from schedscope.analysis.residency import residency
-    from schedscope.analysis.topology import cpu_text
 
     by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     import polars as pl
 
     from schedscope.analysis._base.needs import has
-    from schedscope.analysis.only_threads import only_threads
+    from schedscope.analysis._base.restrict_to_threads import only_threads
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.diagnosis import diagnosis
-from schedscope.analysis.once import once
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import UsageError
 from schedscope.trace import Trace

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.check import check, verdict
-from schedscope.analysis.occupancy import reading_once
-from schedscope.analysis.once import once
 from schedscope.cli import _headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus

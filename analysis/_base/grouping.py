@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis.ledger import THREAD_COLUMNS, WAIT_COLUMNS, waits
+from schedscope.analysis._base.waits import THREAD_COLUMNS, WAIT_COLUMNS, waits
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
