@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import waits
-from schedscope.analysis.once import once
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.topology import cpu_list, cpu_text, places
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.residency import (
-    group_keys,
+    GROUPS,
     masked,
     place_of,
     time_spent,
     with_threads,
 )
-from schedscope.analysis.topology import cpu_list, cpu_text, places
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
-def affinity(
-    trace: Trace, by: str | Sequence[str] = "comm", *, where: pl.Expr | None = None
-) -> pl.DataFrame:
+@needs("switches")
+def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per group of threads: how they kept to their CPUs; most running time first.
 
     Where the time was spent:
@@ -66,7 +66,7 @@ def affinity(
     │ 2    ┆ 60      ┆ 2.0            ┆ 0-1  │
     └──────┴─────────┴────────────────┴──────┘
     """
-    keys = group_keys(by)
+    keys = keys_of(by, GROUPS)
     spent = masked(trace, with_threads(trace, time_spent(trace, where), keys))
     spent = spent.with_columns(mask="affinity")
     groups: list[str] = keys or ["all"]

@@ -6,27 +6,30 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_waits, occupancy
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["tid", "comm", "pid"]
+By = Literal["thread", "process", "comm"]
 KIND = pl.Enum(["thread", "idle", "unknown", "no_queue"])
 """What the CPU did meanwhile; see `antagonists`."""
 
-_KEYS = {"tid": ("comm", "tid", "pid", "utid"), "comm": ("comm",), "pid": ("pid",)}
+_KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
 
 
+@needs("switches", "wakeups")
 def antagonists(
     trace: Trace,
     *,
     where: pl.Expr | None = None,
-    by: By = "tid",
+    by: By = "thread",
     victims: int | None = None,
     together: bool = False,
 ) -> pl.DataFrame:
@@ -48,7 +51,7 @@ def antagonists(
 
     Victims with the longest wait first, the longest time first in each.
 
-    `by`: a row per thread ("tid"), name ("comm") or process ("pid"), of victims and antagonists
+    `by`: a row per "thread", name ("comm") or "process", of victims and antagonists
     alike; a thread can be its own name's antagonist. `where`: expression over the columns of
     `threads`, and `cpu` (of the queue): whose waits, and where; never who ran. `victims`: only the
     N with the longest wait. `together`: all selected threads as one victim, without
@@ -83,8 +86,7 @@ def antagonists(
     │ web         ┆ idle   ┆ null ┆ 20   ┆ 0.4   │
     └─────────────┴────────┴──────┴──────┴───────┘
     """
-    if by not in _KEYS:
-        raise UsageError(f"by={by!r}", '"tid", "comm" or "pid"')
+    check(by, list(_KEYS))
     if victims is not None and victims < 1:
         raise UsageError(f"victims={victims}", "a number of victims, 1 or more")
     threads = _threads(trace, by)
@@ -98,7 +100,7 @@ def antagonists(
 
 def _threads(trace: Trace, by: By) -> pl.DataFrame:
     """Every thread with the number of its group; those without a name or pid share one."""
-    key = "utid" if by == "tid" else by
+    key = {"thread": "utid", "process": "pid"}.get(by, by)
     threads = trace.threads.select(
         pl.exclude("prio", "utid"),
         pl.col("utid").cast(pl.UInt32),

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.check_row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.conservation import conservation
-from schedscope.analysis.tiling import Tiling, tiling
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MANY = 10
 """Switches to an idle thread without one from it that are no accident."""
 
 
+@needs()
 def check(trace: Trace) -> pl.DataFrame:
     """One row per question asked of the trace: what was found, and how bad that is.
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.matching import By, match_threads
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.analysis.matching import Match, match_threads
 from schedscope.analysis.run_digest import ALL, busy, digest
 from schedscope.analysis.setting_values import MEASURES, Side, tested
 from schedscope.analysis.significance import Test, multiplicities
@@ -64,11 +65,12 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
+@needs("switches", "wakeups")
 def compare(
     a: Trace | Sequence[Trace],
     b: Trace | Sequence[Trace],
     *more: Trace | Sequence[Trace],
-    by: By = "role",
+    match: Match = "role",
     where: pl.Expr | None = None,
     cause: str | None = None,
     measures: Sequence[str] | None = None,
@@ -85,7 +87,7 @@ def compare(
     `compare(a1, b1, a2, b2)`. Given lists, each is one setting with its runs, and every one
     is compared with the first: `compare([a1, a2, a3], [b1, b2, b3], [c1, c2, c3])`.
 
-    Threads of different traces are matched by name pattern and role (`by`, see
+    Threads of different traces are matched by name pattern and role (`match`, see
     `match_threads`). Rows with a null `thread` are about all threads together; the `top` parts that
     ran and waited longest, in all traces together, have rows of their own. `where` selects
     threads and CPUs, as in `runqueue_latency`; `cause` waits, and the switches that ended them.
@@ -152,7 +154,7 @@ def compare(
     for trace in traces:
         if trace.duration <= 0:
             raise UsageError(f"{trace.name} has no length", "a recording that is longer than 0 ns")
-    parts = _Parts(traces, by, where, top)
+    parts = _Parts(traces, match, where, top)
     digests = [
         digest(
             trace,
@@ -241,8 +243,10 @@ def _check_where(where: pl.Expr | None) -> None:
 class _Parts:
     """The parts that threads play, and who plays them in each trace."""
 
-    def __init__(self, traces: Sequence[Trace], by: By, where: pl.Expr | None, top: int) -> None:
-        matched = match_threads(traces, by=by)
+    def __init__(
+        self, traces: Sequence[Trace], match: Match, where: pl.Expr | None, top: int
+    ) -> None:
+        matched = match_threads(traces, match=match)
         times = pl.concat(
             [
                 busy(trace, where).with_columns(trace=pl.lit(i, dtype=pl.UInt32))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.run_sums import run_sums
-from schedscope.analysis.topology import recorded_cpus
-from schedscope.errors import UsageError
+from schedscope.analysis._base.by import check
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.run_sums import run_sums
+from schedscope.analysis._base.topology import recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -17,7 +18,8 @@ _SUMS = ("busy", "idle", "switches", "n_voluntary", "n_involuntary", "n_untold")
 _IRQS = ("irq_hard", "irq_soft")
 
 
-def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl.DataFrame:
+@needs("switches")
+def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
     """One row per CPU: its time, its context switches, and which of them were forced.
 
     * `busy`, `idle`, `unknown`: time in which a thread ran, in which none did, and in
@@ -34,7 +36,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
     * `irq_hard`, `irq_soft`: time in handlers of interrupts and in softirqs (ns), part of the
       times above, whoever was interrupted; null where the trace has no interrupts.
 
-    `by="machine"`: one row for the sum over all CPUs with a null `cpu`; `switches_hz` is
+    `by="all"`: one row for the sum over all CPUs with a null `cpu`; `switches_hz` is
     then that of all CPUs together.
 
     Definition: docs/definitions/cpu-efficiency.md. Raises `UsageError` for another `by`.
@@ -58,8 +60,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
     │ 0   ┆ 80   ┆ 10   ┆ 10      ┆ 0.888889  │
     └─────┴──────┴──────┴─────────┴───────────┘
     """
-    if by not in ("cpu", "machine"):
-        raise UsageError(f"by={by!r}", '"cpu" or "machine"')
+    check(by, ["cpu", "all"])
     begin, end = trace.window
     found = _times(trace).join(_switches(trace), on="cpu", how="full", coalesce=True)
     every = pl.DataFrame({"cpu": recorded_cpus(trace)}, schema={"cpu": pl.UInt16}).lazy()
@@ -75,7 +76,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl
     )
     known = pl.col("busy") + pl.col("idle")
     lanes = 1
-    if by == "machine":
+    if by == "all":
         # Null, not 0, where nothing was recorded.
         whole = [pl.col(name).sum() if irqs else pl.col(name).first() for name in _IRQS]
         lanes = frame.height

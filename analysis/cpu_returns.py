@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import waits
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.quantiles import nearest_rank
+from schedscope.analysis._base.time_since_run import since_last_run
+from schedscope.analysis._base.topology import places
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.residency import place_of
-from schedscope.analysis.since import since_last_run
-from schedscope.analysis.topology import places
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -21,6 +23,7 @@ IDLE_TIMES = ("10us", "30us", "100us", "300us", "1ms", "3ms", "10ms", "30ms", "1
 """Bounds between the rows of `cpu_returns`."""
 
 
+@needs("switches", "wakeups")
 def cpu_returns(
     trace: Trace,
     *,
@@ -65,7 +68,7 @@ def cpu_returns(
         n=pl.len().cast(pl.UInt32),
         same_cpu=(pl.col("cpu") == pl.col("prev_cpu")).sum().cast(pl.UInt32),
         same_llc=same_llc.cast(pl.UInt32),
-        wait_p50=pl.col("wait").quantile(0.5, "lower").cast(pl.Int64),
+        wait_p50=nearest_rank(pl.col("wait"), 0.5).cast(pl.Int64),
     )
     table = pl.DataFrame(
         {

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.coded import coded
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis._base.native_tables import coded
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_states
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,20 +23,25 @@ ENDED = pl.Enum(
 """What ended a step; see `critical_path`."""
 
 
+@needs("switches", "wakeups")
 def critical_path(
-    trace: Trace, begin: int | None = None, end: int | None = None, *, utid: int
+    trace: Trace,
+    since: str | float | None = None,
+    until: str | float | None = None,
+    *,
+    utid: int,
 ) -> pl.DataFrame:
-    """One row per step of the path that led thread `utid` to the instant `end`, in order of time.
+    """One row per step of the path that led thread `utid` up to `until`, in order of time.
 
-    From `end` backwards: while the thread runs or waits for a CPU, that is the path. Where it
+    From `until` backwards: while the thread runs or waits for a CPU, that is the path. Where it
     was woken, its sleep was somebody else's work: the path goes on with the waker, at the
     instant of the wakeup. Where an interrupt woke it, nobody's work is known, and the sleep itself
-    is the step. Steps adjoin, and their `dur` sums up to `end - begin`, exactly.
+    is the step. Steps adjoin, and their `dur` sums up to `until - since`, exactly.
 
     * `ts`, `dur`: the step (ns);
     * `kind`: `run`; `wait`: runnable, on a queue; `wake`: between the wakeup's decision and
       the queue; `sleep`: for something outside of the recorded threads: a timer, a
-      device; `unknown`: the trace does not tell further, from there back to `begin`;
+      device; `unknown`: the trace does not tell further, from there back to `since`;
     * `comm`, `tid`, `utid`: the thread; `cpu`: where it ran, or on whose queue it waited; null if
       not known;
     * `ended`: what ended the step: `woke`: it woke the next step's thread; `slept`;
@@ -43,7 +49,7 @@ def critical_path(
       by an interrupt; `end`: the path's end; `unknown`;
     * `other_comm`, `other_tid`, `other_utid`: whom it woke.
 
-    `begin` and `end` are instants as in any column `ts`; without them the start of the window, and
+    Times as in `Trace.between`; without `since` and `until` the start of the window, and
     the last instant of the thread's life that was seen.
 
     Definition and its limits: docs/definitions/critical-path.md. Raises `UsageError` for a thread
@@ -66,7 +72,7 @@ def critical_path(
     ...                         "tid": [0, 7, 8], "parent_utid": [None] * 3})
     >>> trace = Trace.from_tables({"states": states, "waits": waits, "threads": threads},
     ...                           {"ncpu": 1, "window": [0, 80]})
-    >>> critical_path(trace, 10, 80, utid=2).select("ts", "dur", "kind", "comm", "ended")
+    >>> critical_path(trace, "10ns", "80ns", utid=2).select("ts", "dur", "kind", "comm", "ended")
     shape: (4, 5)
     ┌─────┬─────┬──────┬────────┬──────────┐
     │ ts  ┆ dur ┆ kind ┆ comm   ┆ ended    │
@@ -85,16 +91,17 @@ def critical_path(
         raise UsageError(
             f"utid={utid}", "a thread of this trace, not an idle one", "trace.threads lists them"
         )
+    begin = first if since is None else trace.instant(since)
+    end = None if until is None else trace.instant(until)
     if end is None:
         of_thread = trace.states.filter(pl.col("utid") == utid)
         end = of_thread.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
         end = last if end is None else min(int(end), last)
-    begin = first if begin is None else begin
     if not first <= begin < end <= last:
         raise UsageError(
-            f"from {begin} to {end}",
-            f"instants within the window, {first} to {last}, the first one earlier",
-            "columns ts of this trace have such numbers",
+            f"since={since!r}, until={until!r}",
+            f"times within {trace.seconds(first):.6f} and {trace.seconds(last):.6f} s, in order",
+            "trace.seconds(ts) is the time of an instant of a column ts",
         )
     frame = _path(trace, (begin, end), utid, threads)
     names = threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid")

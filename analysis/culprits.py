@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import occupancy
-from schedscope.analysis.topology import cpu_list, recorded_cpus
-from schedscope.analysis.weights import FAIR_PRIOS, Levels, linux_priorities
+from schedscope.analysis._base.levels import FAIR_PRIOS, Levels, linux_priorities
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.topology import cpu_list, recorded_cpus
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
 }
 
 
+@needs("switches")
 def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
     """One row per episode and whoever had the CPU that its thread waited for, most time first.
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.coded import coded
+from schedscope.analysis._base.native_tables import coded
+from schedscope.analysis._base.needs import needs
 from schedscope.errors import MissingEventsError, UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def definition_of(name: str) -> Definition:
     raise UsageError(f"definition {name!r}", "a known tool", "one of " + ", ".join(NAMES))
 
 
+@needs("switches")
 def as_defined(trace: Trace, name: str) -> Trace:
     """The same trace with `waits` as the tool `name` would count them.
 
@@ -121,6 +123,7 @@ def as_defined(trace: Trace, name: str) -> Trace:
     return TraceClass.from_tables(tables, {**trace.info, "definition": name})
 
 
+@needs("switches")
 def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per tool: how many waits it would count in this trace, and how long they are.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.faults import Fault, Faults
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ WARN = 0.05
 """From this share on it is a warning."""
 
 
+@needs("switches")
 def diagnosis(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     """One row per thing that is wrong with this trace, the worst first.
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.competition import Per, competitors, sharing
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.weights import BASIS, Levels
+from schedscope.analysis._base.levels import BASIS, Levels
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -25,6 +26,7 @@ _KEYS = {
 }
 
 
+@needs("switches")
 def fairness(
     trace: Trace,
     *,
@@ -83,6 +85,7 @@ def fairness(
     return summed(selected(trace, rows, where), by)
 
 
+@needs("switches")
 def jain_index(
     trace: Trace,
     *,

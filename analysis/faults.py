@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.antagonists import antagonists
 from schedscope.analysis.check import check
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
 from schedscope.analysis.migration import migration_summary, ping_pong
-from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation import starvation, starvation_summary
 from schedscope.analysis.work_conservation import idle_episodes, wasted_time
@@ -105,7 +105,7 @@ class Faults:
     @cached_property
     def overloaded(self) -> dict[str, float] | None:
         """The row about the machine's queue, where it was too long for most of the time."""
-        row = once(queue_depth_summary, self.trace, by="machine").row(0, named=True)
+        row = once(queue_depth_summary, self.trace, by="all").row(0, named=True)
         return row if row["observed"] and row["overload_frac"] >= 0.5 else None
 
     @cached_property
@@ -213,7 +213,9 @@ class Faults:
         # Threads that only seem to wait cannot have been run elsewhere.
         if not row["wasted"] or self.phantoms:
             return
-        threads = once(wasted_time, self.trace, by="tid").filter(pl.col("avoidable") > 0).head(20)
+        threads = (
+            once(wasted_time, self.trace, by="thread").filter(pl.col("avoidable") > 0).head(20)
+        )
         stayed = self._stayed(threads)
         sure = "that may use them " if not stayed else ""
         text = (
@@ -258,7 +260,7 @@ class Faults:
         )
         if pinned.is_empty() or self.trace.ncpu < 2:
             return
-        rows = antagonists(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="tid")
+        rows = antagonists(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="thread")
         roaming = once(affinity, self.trace, by="utid").filter(pl.col("cpus") > 1).select("utid")
         programs = self.trace.threads.filter(pl.col("kernel").eq(False))
         behind = (

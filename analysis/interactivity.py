@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis.coded import coded
-from schedscope.errors import UsageError
+from schedscope.analysis._base.native_tables import coded
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.policies import rule
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
     from schedscope.trace import Trace
-
-SCHEDULERS: Mapping[str, str] = {
-    "ule": "ule-14",
-    "ule-14": "ule-14",
-    "ule-2011": "ule-2011",
-    "ule-2003": "ule-2003",
-    "o1": "o1",
-}
-"""Names for `scheduler`, and the simulator's policy whose rule each stands for."""
 
 # Classes that the rules are not for: those threads' priority is fixed.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
@@ -50,6 +42,7 @@ _COLUMNS = (
 )
 
 
+@needs("switches")
 def interactivity(
     trace: Trace,
     scheduler: str = "ule",
@@ -111,6 +104,7 @@ def interactivity(
     )
 
 
+@needs("switches")
 def interactivity_series(
     trace: Trace,
     scheduler: str = "ule",
@@ -154,7 +148,7 @@ def interactivity_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str
 
 def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
-    scheduler = "O(1)" if row["scheduler"] == "o1" else str(row["scheduler"]).upper()
+    scheduler = str(row["scheduler"]).upper()
     if row["score"] is None:
         return f"{scheduler} would not score {who}: its class does not share time"
     score = f"score {row['score']}"
@@ -184,19 +178,15 @@ def _reconstructed(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     from schedscope import _native
 
-    policy = SCHEDULERS.get(scheduler)
-    if policy is None:
-        raise UsageError(
-            f"scheduler {scheduler!r}", "one that scores threads", "one of " + ", ".join(SCHEDULERS)
-        )
+    policy = rule(scheduler, "scores", "one that scores threads")
     settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     frames = {
-        "states": _states(trace, wakers=policy == "o1"),
+        "states": _states(trace, wakers=policy["asks_for_wakers"]),
         "threads": _threads(trace, where),
         "locks": _locks(trace),
     }
     rows, points = _native.interactivity(
-        policy, settings, frames, trace.window, tick_phase, series, trace.ncpu
+        policy["name"], settings, frames, trace.window, tick_phase, series, trace.ncpu
     )
     return pl.DataFrame(rows), pl.DataFrame(points)
 

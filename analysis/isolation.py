@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.topology import cpu_list, cpu_text, cpus_of
 from schedscope.analysis.residency import masked, time_spent
-from schedscope.analysis.topology import cpu_list, cpu_text, cpus_of
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
+@needs("switches", "affinity")
 def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per thread and CPU that its recorded mask does not allow, but where it ran.
 
@@ -36,6 +38,7 @@ def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.D
     )
 
 
+@needs("switches")
 def isolation_leaks(
     trace: Trace, isolated: str | Sequence[int] | None = None, *, where: pl.Expr | None = None
 ) -> pl.DataFrame:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.competition import Per, competitors, sharing
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.weights import Levels
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20_000_000
 
 
+@needs("switches")
 def lag(
     trace: Trace,
     *,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["role", "name", "behaviour"]
+Match = Literal["role", "name", "behaviour"]
 
 HOG = 0.5
 """From this share of its life on in which a thread wants a CPU it is called a hog."""
@@ -37,25 +38,26 @@ def name_pattern(comm: str) -> str:
     return _NUMBERS.sub("*", comm)
 
 
-def match_threads(traces: Sequence[Trace], *, by: By = "role") -> pl.DataFrame:
+@needs()
+def match_threads(traces: Sequence[Trace], *, match: Match = "role") -> pl.DataFrame:
     """One row per thread of each trace: the part it plays, by which traces are compared.
 
     * `trace`: number of the trace in `traces`; `utid`;
     * `thread`: pattern of its last name; the name itself where all traces together have
       only one that fits the pattern (but for the kernel's workers);
-    * `role`: with `by="role"`, `main` for the first thread of a process, `thread` for another one,
-      `kernel` for one of the kernel; with `by="behaviour"`, `hog` if it wants a CPU (runs or
-      is runnable) for half of its known life or more, else `sleeper`; null with `by="name"`,
-      and where the trace cannot tell.
+    * `role`: with `match="role"`, `main` for the first thread of a process, `thread` for another
+      one, `kernel` for one of the kernel; with `match="behaviour"`, `hog` if it wants a CPU
+      (runs or is runnable) for half of its known life or more, else `sleeper`; null with
+      `match="name"`, and where the trace cannot tell.
 
     Idle threads are left out. Wanting a CPU, and not getting it, is what makes a hog: a
     scheduler that starves a thread does not change its behaviour.
 
-    Raises `UsageError` for another `by`.
+    Raises `UsageError` for another `match`.
     """
-    if by not in ("role", "name", "behaviour"):
-        raise UsageError(f"by={by!r}", '"role", "name" or "behaviour"')
-    frames = [_threads(trace, number, by) for number, trace in enumerate(traces)]
+    if match not in ("role", "name", "behaviour"):
+        raise UsageError(f"match={match!r}", '"role", "name" or "behaviour"')
+    frames = [_threads(trace, number, match) for number, trace in enumerate(traces)]
     frame = pl.concat(frames)
     names = frame["comm"].unique().to_list()
     patterns = {name: name_pattern(name) for name in names}
@@ -70,14 +72,14 @@ def match_threads(traces: Sequence[Trace], *, by: By = "role") -> pl.DataFrame:
     ).select("trace", "utid", "thread", "role")
 
 
-def _threads(trace: Trace, number: int, by: By) -> pl.DataFrame:
+def _threads(trace: Trace, number: int, match: Match) -> pl.DataFrame:
     threads = (
         trace.threads.filter(pl.col("utid") >= trace.ncpu)
         .select("utid", "tid", "pid", "kernel", pl.col("comm").fill_null("(no name)"))
         .collect()
     )
     role = pl.lit(None, dtype=pl.String)
-    if by == "role":
+    if match == "role":
         role = (
             pl.when(pl.col("kernel"))
             .then(pl.lit("kernel"))
@@ -87,7 +89,7 @@ def _threads(trace: Trace, number: int, by: By) -> pl.DataFrame:
             .then(pl.lit("thread"))
             .otherwise(None)
         )
-    elif by == "behaviour":
+    elif match == "behaviour":
         threads = threads.join(_wanting(trace), on="utid", how="left")
         wants = pl.col("wants")
         role = (

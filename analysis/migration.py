@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS, waits
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.quantiles import nearest_rank
+from schedscope.analysis._base.time_since_run import since_last_run
+from schedscope.analysis._base.topology import DISTANCE, distances
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
 from schedscope.analysis.migration_cause import CAUSE, causes
-from schedscope.analysis.once import once
-from schedscope.analysis.since import since_last_run
-from schedscope.analysis.topology import DISTANCE, distances
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -39,6 +41,7 @@ _ROWS: dict[str, Any] = {
 }
 
 
+@needs("switches")
 def migrations(
     trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
 ) -> pl.DataFrame:
@@ -100,9 +103,10 @@ def migrations(
     )
 
 
+@needs("switches")
 def migration_summary(
     trace: Trace,
-    by: str | Sequence[str] = "comm",
+    by: By = "comm",
     *,
     every: str | int | None = None,
     where: pl.Expr | None = None,
@@ -145,12 +149,7 @@ def migration_summary(
     │ balance ┆ 1   ┆ 3    ┆ 0.333333   │
     └─────────┴─────┴──────┴────────────┘
     """
-    keys = [by] if isinstance(by, str) else list(by)
-    for name in keys:
-        if name not in GROUPS:
-            raise UsageError(f"by={name!r}", "what a migration has", "one of " + ", ".join(GROUPS))
-    if len(set(keys)) != len(keys):
-        raise UsageError(f"by={keys} names a column twice", "each column once")
+    keys = keys_of(by, GROUPS)
     bucket = None if every is None else nanoseconds(every)
     if bucket is not None and bucket <= 0:
         raise UsageError(f"every={every!r}", "a time bucket longer than 0 ns", "as in 100ms")
@@ -204,6 +203,7 @@ def migration_summary(
     )
 
 
+@needs("switches")
 def migration_matrix(
     trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
 ) -> pl.DataFrame:
@@ -238,6 +238,7 @@ def migration_matrix(
     )
 
 
+@needs("switches")
 def ping_pong(
     trace: Trace, within: str | int = "10ms", *, where: pl.Expr | None = None
 ) -> pl.DataFrame:
@@ -277,7 +278,7 @@ def ping_pong(
     )
     frame = bounces.group_by("utid", "cpu_a", "cpu_b", "distance").agg(
         n=pl.len().cast(pl.UInt32),
-        away_p50=pl.col("away").quantile(0.5, "lower").cast(pl.Int64),
+        away_p50=nearest_rank(pl.col("away"), 0.5).cast(pl.Int64),
         away_min=pl.col("away").min(),
         wait=pl.col("wait").sum(),
     )

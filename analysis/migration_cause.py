@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.topology import cpu_list
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.topology import cpu_list
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -69,6 +70,7 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     return moved.with_columns(arrived=arrived)
 
 
+@needs("switches")
 def migration_agreement(trace: Trace) -> pl.DataFrame:
     """One row: our migrations against the moves that the kernel itself reported.
 

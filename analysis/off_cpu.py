@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.errors import UsageError
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ OFF = ("sleeping", "blocked", "stopped", "parked")
 QUANTILES = (0.5, 0.99)
 
 
+@needs("switches")
 def off_cpu(
     trace: Trace,
     *,
-    by: str | Sequence[str] = (),
+    by: By = "all",
     where: pl.Expr | None = None,
     quantiles: Sequence[float] = QUANTILES,
 ) -> pl.DataFrame:
@@ -67,18 +70,8 @@ def off_cpu(
     │ blocked  ┆ lock  ┆ vm page free ┆ 1   ┆ 5     │
     └──────────┴───────┴──────────────┴─────┴───────┘
     """
-    names = [by] if isinstance(by, str) else list(by)
-    for name in names:
-        if name not in (*THREAD_COLUMNS, "utid"):
-            raise UsageError(
-                f"cannot group by {name!r}",
-                "a column of threads",
-                "one of " + ", ".join([*THREAD_COLUMNS, "utid"]),
-            )
-    for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
-    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    names = keys_of(by, (*THREAD_COLUMNS, "utid"))
+    shares = shares_of(quantiles)
     begin, _ = trace.window
     cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
     # Cut at the start, a sleep has lost its reason together with its length.
@@ -118,7 +111,7 @@ def off_cpu(
         .select(
             *keys,
             *("n", "total", "mean"),
-            *(_nearest_rank(pl.col("times"), share) for share in shares),
+            *(_of_sorted(pl.col("times"), share) for share in shares),
             *("max", "n_censored", "n_excluded"),
         )
         .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
@@ -126,8 +119,7 @@ def off_cpu(
     )
 
 
-def _nearest_rank(times: pl.Expr, share: Fraction) -> pl.Expr:
-    """The least of `times`, lists in order, that as many as `share` of them do not exceed."""
-    rank = (times.list.len().cast(pl.Int64) * share.numerator - 1) // share.denominator
-    name = f"p{100 * share.numerator / share.denominator:g}"
-    return times.list.get(rank.clip(0), null_on_oob=True).alias(name)
+def _of_sorted(times: pl.Expr, share: Fraction) -> pl.Expr:
+    """The quantile of `times`, lists in order."""
+    at = rank(times.list.len().cast(pl.Int64), share)
+    return times.list.get(at.clip(0), null_on_oob=True).alias(column_name(share))

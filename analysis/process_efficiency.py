@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import SCHED_CLASS
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
+@needs("switches")
 def process_efficiency(
-    trace: Trace, *, by: str | Sequence[str] = "pid", where: pl.Expr | None = None
+    trace: Trace, *, by: By = "process", where: pl.Expr | None = None
 ) -> pl.DataFrame:
     """One row per group of threads: elapsed time against CPU time.
 
@@ -63,8 +65,8 @@ def process_efficiency(
     │ hog  ┆ 2       ┆ 60   ┆ 60  ┆ 60      ┆ 1.0   ┆ 2.0      │
     └──────┴─────────┴──────┴─────┴─────────┴───────┴──────────┘
     """
-    keys = [by] if isinstance(by, str) else list(by)
-    _check(keys, where, ("utid",))
+    keys = keys_of(by, ("utid", *THREAD_COLUMNS))
+    _check(where, ("utid",))
     begin, end = trace.window
     preempted = (
         trace.waits.filter(pl.col("cause") == "preempt")
@@ -99,6 +101,7 @@ def process_efficiency(
     )
 
 
+@needs("switches")
 def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per pair of classes: time that threads of the one lost to threads of the other.
 
@@ -117,7 +120,7 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     that they left. Most time lost first. Definition: docs/definitions/cpu-efficiency.md.
     Raises `UsageError` for an unknown column.
     """
-    _check([], where, ("utid", "cpu"))
+    _check(where, ("utid", "cpu"))
     used = where.meta.root_names() if where is not None else []
     threads = trace.threads.select(
         pl.col("utid").cast(pl.UInt32),
@@ -167,16 +170,14 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     ).sort("lost", "sched_class", "by_class", descending=[True, False, False])
 
 
-def _check(keys: list[str], where: pl.Expr | None, own: tuple[str, ...]) -> None:
-    for name in sorted({*keys, *(where.meta.root_names() if where is not None else ())}):
+def _check(where: pl.Expr | None, own: tuple[str, ...]) -> None:
+    for name in sorted(where.meta.root_names() if where is not None else ()):
         if name not in THREAD_COLUMNS and name not in own:
             raise UsageError(
                 f"no column {name!r} here",
                 "a column of the threads",
                 "one of " + ", ".join([*own, *THREAD_COLUMNS]),
             )
-    if len(set(keys)) != len(keys):
-        raise UsageError(f"by={keys} names a column twice", "each column once")
 
 
 def _lives(trace: Trace) -> pl.LazyFrame:

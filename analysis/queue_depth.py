@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.occupancy import occupancy
-from schedscope.analysis.topology import recorded_cpus
+from schedscope.analysis._base.by import check
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -48,7 +51,8 @@ _STEPS = {
 }
 
 
-def queue_depth(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl.DataFrame:
+@needs("switches")
+def queue_depth(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
     """One row per CPU and stretch of time in which as many threads wanted the CPU.
 
     A step function of time: each CPU's rows adjoin from the start to the end of
@@ -65,7 +69,7 @@ def queue_depth(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl.Da
     there are none if that never happened. So `waiting * dur` sums up to the
     time that all threads were runnable.
 
-    `by="machine"`: one step function of the sum over all CPUs and those
+    `by="all"`: one step function of the sum over all CPUs and those
     threads, with a null `cpu`; `running` is null while any CPU is not known.
     That is the one to look at where all CPUs share a queue (FreeBSD's 4BSD).
 
@@ -75,17 +79,18 @@ def queue_depth(trace: Trace, *, by: Literal["cpu", "machine"] = "cpu") -> pl.Da
     return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
 
 
+@needs("switches")
 def queue_depth_summary(
     trace: Trace,
     *,
-    by: Literal["cpu", "machine"] = "cpu",
+    by: Literal["cpu", "all"] = "cpu",
     running: bool = True,
     quantiles: Sequence[float] = QUANTILES,
 ) -> pl.DataFrame:
     """One row per CPU: how many threads wanted it, weighted by time.
 
     The depth counts the threads on the CPU's queue and, with `running`, the one
-    it runs. Statistics are over `observed` time only. `by="machine"`: one row
+    it runs. Statistics are over `observed` time only. `by="all"`: one row
     for the sum over all CPUs, see `queue_depth`.
 
     * `observed`, `unknown`: time in which the trace tells what the CPU did, and the rest (ns);
@@ -123,16 +128,13 @@ def queue_depth_summary(
     │ 0   ┆ 1.3  ┆ 1   ┆ 2   ┆ 0.3           │
     └─────┴──────┴─────┴─────┴───────────────┘
     """
-    for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
-    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    shares = shares_of(quantiles)
     schema: dict[str, type[pl.DataType]] = {
         "cpu": pl.UInt16,
         "observed": pl.Int64,
         "unknown": pl.Int64,
         "mean": pl.Float64,
-        **{_name(share): pl.Int64 for share in shares},
+        **{column_name(share): pl.Int64 for share in shares},
         "max": pl.Int64,
         "ts_max": pl.Int64,
         "overload": pl.Int64,
@@ -140,15 +142,15 @@ def queue_depth_summary(
         "waiting": pl.Int64,
         "waiting_unknown": pl.Int64,
     }
-    _check(by)
-    ncpu = len(recorded_cpus(trace)) if by == "machine" else 1
+    check(by, ["cpu", "all"])
+    ncpu = len(recorded_cpus(trace)) if by == "all" else 1
     rows = [
         _summary(levels, running, shares, ncpu)
         for levels in _levels_held(trace, by).partition_by("cpu", maintain_order=True)
     ]
     frame = pl.DataFrame(rows, schema=schema)
     counts = _counts(trace, by)
-    how: Literal["left", "full"] = "left" if by == "machine" else "full"
+    how: Literal["left", "full"] = "left" if by == "all" else "full"
     # A wait that ended where it began has a row here and no interval: a full
     # join keeps it even if its CPU is known from nowhere else.
     joined = frame.join(counts, on="cpu", how=how, coalesce=True, nulls_equal=True)
@@ -158,6 +160,7 @@ def queue_depth_summary(
     ).sort("cpu", nulls_last=True)
 
 
+@needs("switches")
 def queue_depth_parts(trace: Trace, *, parts: int = 1200) -> pl.DataFrame:
     """One row per CPU and equal part of the window: how many threads wanted the CPU in it.
 
@@ -194,6 +197,7 @@ def queue_depth_parts(trace: Trace, *, parts: int = 1200) -> pl.DataFrame:
     )
 
 
+@needs("switches", "queue_load")
 def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.DataFrame:
     """One row per queue whose length the kernel itself reported: does ours agree?
 
@@ -248,16 +252,11 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
     if begin == end:
         return pl.DataFrame(schema={name: _STEPS[name] for name in ("cpu", "ts")})
     numbers = recorded_cpus(trace)
-    return pl.DataFrame(occupancy(trace).levels(numbers, by == "machine"))
-
-
-def _check(by: str) -> None:
-    if by not in ("cpu", "machine"):
-        raise UsageError(f"by={by!r}", '"cpu" or "machine"')
+    return pl.DataFrame(occupancy(trace).levels(numbers, by == "all"))
 
 
 def _functions(trace: Trace, by: str) -> Iterator[pl.DataFrame]:
-    _check(by)
+    check(by, ["cpu", "all"])
     if by == "cpu":
         yield from _steps(trace)
     elif parts := list(_steps(trace)):
@@ -432,9 +431,8 @@ def _summary(
         row["max"], row["ts_max"] = levels["level"][-1], levels["ts"][-1]
         row["overload_frac"] = overload / time
         for share in shares:
-            # In integers, as the quantiles of waits are.
-            enough = -(-time * share.numerator // share.denominator)
-            row[_name(share)] = levels["level"][int((until < enough).sum())]
+            # Of the nanoseconds, each with its depth.
+            row[column_name(share)] = levels["level"][int((until <= rank(time, share)).sum())]
     return row
 
 
@@ -445,7 +443,7 @@ def _counts(trace: Trace, by: str) -> pl.DataFrame:
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
     return (
         trace.waits.select(
-            (pl.lit(None, dtype=pl.UInt16) if by == "machine" else queue).alias("cpu"),
+            (pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"),
             n=~unseen & ended,
             n_censored=~unseen & ~ended,
             n_excluded=unseen,
@@ -487,7 +485,3 @@ def _said(reports: pl.DataFrame, ours: pl.DataFrame, slack: int) -> int:
         check_sortedness=False,  # both are; with `by` it cannot be checked
     )
     return int((found["until"] >= found["latest"] - 2 * slack).sum())
-
-
-def _name(share: Fraction) -> str:
-    return f"p{100 * share.numerator / share.denominator:g}"

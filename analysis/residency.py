@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.run_sums import run_sums
-from schedscope.analysis.topology import cpu_list, places
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.run_sums import run_sums
+from schedscope.analysis._base.topology import cpu_list, places
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +21,10 @@ GROUPS = ("utid", *THREAD_COLUMNS)
 """What threads may be grouped by."""
 
 
+@needs("switches")
 def residency(
     trace: Trace,
-    by: str | Sequence[str] = "comm",
+    by: By = "comm",
     *,
     over: str = "cpu",
     where: pl.Expr | None = None,
@@ -57,7 +60,7 @@ def residency(
     │ 3    ┆ 1   ┆ 20      ┆ 1.0          ┆ 1    │
     └──────┴─────┴─────────┴──────────────┴──────┘
     """
-    keys = group_keys(by)
+    keys = keys_of(by, GROUPS)
     known = places(trace, over)  # refuses another `over`
     spent = with_threads(trace, time_spent(trace, where), keys)
     # A CPU that the trace lists nowhere is still a CPU.
@@ -74,17 +77,6 @@ def residency(
             running_frac=pl.col("running") / pl.col("group"), runs=pl.col("runs").cast(pl.UInt32),
         )
     )  # fmt: skip
-
-
-def group_keys(by: str | Sequence[str]) -> list[str]:
-    """`by` as a list of different names of `GROUPS`; raises `UsageError` otherwise."""
-    keys = [by] if isinstance(by, str) else list(by)
-    for name in keys:
-        if name not in GROUPS:
-            raise UsageError(f"by={name!r}", "what a thread has", "one of " + ", ".join(GROUPS))
-    if len(set(keys)) != len(keys):
-        raise UsageError(f"by={keys} names a column twice", "each column once")
-    return keys
 
 
 def time_spent(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:

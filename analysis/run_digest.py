@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS, waits
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
 
 if TYPE_CHECKING:
     import numpy.typing as npt

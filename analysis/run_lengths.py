@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis._base.quantiles import column_name, shares_of
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import END
 
@@ -20,10 +23,11 @@ QUANTILES = (0.5, 0.9, 0.99)
 OWN_COLUMNS = ("utid", "cpu", "end")
 
 
+@needs("switches")
 def run_lengths(
     trace: Trace,
     *,
-    by: str | Sequence[str] = (),
+    by: By = "all",
     where: pl.Expr | None = None,
     quantiles: Sequence[float] = QUANTILES,
 ) -> pl.DataFrame:
@@ -69,14 +73,11 @@ def run_lengths(
     │ 3   ┆ 1          ┆ 16.666667 ┆ 20  ┆ 20  ┆ 50    │
     └─────┴────────────┴───────────┴─────┴─────┴───────┘
     """
-    keys = [by] if isinstance(by, str) else list(by)
-    _check(keys, where)
-    for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
-    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    keys = keys_of(by, (*OWN_COLUMNS, *THREAD_COLUMNS))
+    _check(where)
+    shares = shares_of(quantiles)
     found, groups = _grouped(trace, keys, where, shares)
-    quantile = {f"q{number}": _name(share) for number, share in enumerate(shares)}
+    quantile = {f"q{number}": column_name(share) for number, share in enumerate(shares)}
     total, cut = pl.col("total"), pl.col("total_censored")
     table = (
         found.join(groups, on="group", how="left")
@@ -93,8 +94,8 @@ def run_lengths(
     return table.sort((total + cut).alias("#time"), *keys, descending=[True, *[False] * len(keys)])
 
 
-def _check(keys: list[str], where: pl.Expr | None) -> None:
-    used = {*keys, *(where.meta.root_names() if where is not None else ())}
+def _check(where: pl.Expr | None) -> None:
+    used = set(where.meta.root_names() if where is not None else ())
     for name in sorted(used):
         if name not in THREAD_COLUMNS and name not in OWN_COLUMNS:
             raise UsageError(
@@ -102,8 +103,6 @@ def _check(keys: list[str], where: pl.Expr | None) -> None:
                 "a column of the running interval or of its thread",
                 "one of " + ", ".join([*OWN_COLUMNS, *THREAD_COLUMNS]),
             )
-    if len(set(keys)) != len(keys):
-        raise UsageError(f"by={keys} names a column twice", "each column once")
 
 
 def _grouped(
@@ -181,7 +180,3 @@ def _switch_ins(trace: Trace) -> tuple[pl.DataFrame, int]:
         sure = int(first.max() if len(first) else trace.window[1])  # type: ignore[arg-type]
         ins = ins.filter(pl.col("ts") <= sure)
     return ins.collect(), sure
-
-
-def _name(share: Fraction) -> str:
-    return f"p{100 * share.numerator / share.denominator:g}"

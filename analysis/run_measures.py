@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from schedscope.analysis._base.quantiles import rank
 from schedscope.errors import UsageError
 
 
@@ -73,7 +74,7 @@ def p95_min(latencies: Sequence[float]) -> float:
     """
     _some(latencies)
     ordered = sorted(latencies)
-    return ordered[math.ceil(Fraction(95, 100) * len(ordered)) - 1] - ordered[0]
+    return ordered[rank(len(ordered), Fraction(95, 100))] - ordered[0]
 
 
 def _positive(name: str, value: float) -> None:

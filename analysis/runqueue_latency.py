@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.grouping import Grouping
-from schedscope.analysis.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis._base.by import By
+from schedscope.analysis._base.grouping import Grouping
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis.survival import kaplan_meier_quantiles, sorted_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -28,10 +31,11 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _NEVER = np.iinfo(np.int64).max
 
 
+@needs("switches", "wakeups")
 def runqueue_latency(
     trace: Trace,
     *,
-    by: str | Sequence[str] | None = None,
+    by: By = "all",
     where: pl.Expr | None = None,
     every: str | int | None = None,
     quantiles: Sequence[float] = QUANTILES,
@@ -67,16 +71,13 @@ def runqueue_latency(
 
     Raises `UsageError` for an unknown column or a quantile outside (0, 1].
     """
-    names = [by] if isinstance(by, str) else list(by or [])
-    for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
     if censored not in ("exclude", "kaplan-meier"):
         raise UsageError(f"censored={censored!r}", '"exclude" or "kaplan-meier"')
     length = None if every is None else nanoseconds(every)
-    grouping = Grouping(trace, names, where, length)
+    grouping = Grouping(trace, by, where, length)
+    names = grouping.by
     tally = _tally(grouping)
-    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    shares = shares_of(quantiles)
     statistics = _statistics(grouping, tally, shares)
     if censored == "kaplan-meier" and tally.censored.any():
         statistics = statistics.with_columns(_estimates(grouping, shares))
@@ -158,8 +159,7 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
             else:
                 yield batch.group, batch.wait
 
-    # In integers: 0.07 * 100 is 7.000000000000001 in floating point.
-    ranks = [-(-n * q.numerator // q.denominator) - 1 for q in shares]
+    ranks = [rank(n, share) for share in shares]
     values = order_statistics(tally.histogram, np.stack([*ranks, n - 1], axis=1), complete)
 
     def column(numbers: npt.NDArray[Any]) -> pl.Series:
@@ -174,7 +174,7 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
             "n_excluded": pl.Series(tally.excluded, dtype=pl.UInt32),
             "total": total,
             "mean": total / pl.Series(n).set(pl.Series(n == 0), None),
-            **{_name(q): column(values[:, i]) for i, q in enumerate(shares)},
+            **{column_name(q): column(values[:, i]) for i, q in enumerate(shares)},
             "max": column(tally.longest),
             "max_censored": column(tally.max_censored),
             "ts_max": pl.Series(tally.ts_longest).set(pl.Series(tally.ts_longest == _NEVER), None),
@@ -190,9 +190,6 @@ def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
         for done, cut in zip(ended, open_, strict=True)
     ]
     return [
-        pl.Series(_name(q), [row[i] for row in rows], dtype=pl.Int64) for i, q in enumerate(shares)
+        pl.Series(column_name(share), [row[i] for row in rows], dtype=pl.Int64)
+        for i, share in enumerate(shares)
     ]
-
-
-def _name(share: Fraction) -> str:
-    return f"p{100 * share.numerator / share.denominator:g}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from schedscope.analysis._base.quantiles import rank, shares_of
 from schedscope.analysis.run_digest import Digest
 from schedscope.analysis.significance import (
     Test,
@@ -147,9 +148,9 @@ def _value(run: Digest, group: int, measure: str) -> float:
     if measure == "wait_max_min":
         return float(wait[-1] - wait[0])
     q = _QUANTILES[measure]
-    rank = max(math.ceil(round(q * 100) * len(wait) / 100), 1) - 1
+    (share,) = shares_of([q])
     low = wait[0] if measure == "wait_p95_min" else 0
-    return float(wait[rank] - low)
+    return float(wait[rank(len(wait), share)] - low)
 
 
 def tested(measure: str, a: Side, b: Side) -> Test | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from schedscope.errors import SchedscopeError
+from schedscope.analysis._base.quantiles import rank, shares_of
+from schedscope.extras import missing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,14 +63,14 @@ def between_runs(a: Floats, b: Floats) -> Test | None:
         # SciPy warns of a side without spread, for which the test is good nevertheless.
         warnings.simplefilter("ignore", RuntimeWarning)
         welch = stats.ttest_ind(b, a, equal_var=False)
-        rank = stats.mannwhitneyu(b, a)
+        ranks = stats.mannwhitneyu(b, a)
     df = len(a) + len(b) - 2
     pooled = math.sqrt(((len(a) - 1) * spread_a + (len(b) - 1) * spread_b) / df)
     # Hedges: what a small sample makes of Cohen's d is too large.
     hedges = difference / pooled * (1 - 3 / (4 * df - 1))
     error = math.sqrt(spread_a / len(a) + spread_b / len(b))
     return Test(
-        difference, error, float(welch.df), float(welch.pvalue), float(rank.pvalue), hedges, delta
+        difference, error, float(welch.df), float(welch.pvalue), float(ranks.pvalue), hedges, delta
     )
 
 
@@ -110,7 +111,7 @@ def multiplicities(blocks: int, resamples: int, seed: int) -> Floats:
 
 
 def resampled_quantiles(
-    wait: Ints, block: Ints, drawn: Floats, ranks: list[float]
+    wait: Ints, block: Ints, drawn: Floats, quantiles: list[float]
 ) -> tuple[Floats, Floats]:
     """The nearest-rank quantiles of each resample, a column each; and their smallest waits.
 
@@ -129,10 +130,11 @@ def resampled_quantiles(
     table = np.bincount(block * len(values) + bin_of, minlength=blocks * len(values))
     reached = np.cumsum(drawn @ table.reshape(blocks, -1).astype(np.float64), axis=1)
     total = reached[:, -1]
-    found = np.full((len(drawn), len(ranks)), np.nan)
+    found = np.full((len(drawn), len(quantiles)), np.nan)
     some = total > 0
-    for i, q in enumerate(ranks):
-        wanted = np.maximum(np.ceil(q * total - 1e-9), 1)
+    for i, q in enumerate(quantiles):
+        (share,) = shares_of([q])
+        wanted = rank(total.astype(np.int64), share) + 1
         at = (reached < wanted[:, None]).sum(axis=1)
         found[some, i] = values[at[some]]
     least = np.full(len(drawn), np.nan)
@@ -144,7 +146,7 @@ def _stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        raise _absent() from error
+        raise missing("scipy") from error
     return stats
 
 
@@ -152,13 +154,5 @@ def _special() -> Any:
     try:
         from scipy import special
     except ImportError as error:
-        raise _absent() from error
+        raise missing("scipy") from error
     return special
-
-
-def _absent() -> SchedscopeError:
-    return SchedscopeError(
-        "comparing needs SciPy, which is not installed",
-        "its tests of Welch and of Mann and Whitney",
-        "pip install 'schedscope[compare]'; `schedscope ministat` works without it",
-    )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.competition import Per, competitors, sharing
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.culprits import Account, account
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.ledger import waits
-from schedscope.analysis.occupancy import reading_once
 from schedscope.analysis.stories import stories
-from schedscope.analysis.weights import Levels
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
@@ -39,6 +40,7 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
 _TURN = "3ms"
 
 
+@needs("switches", "wakeups")
 def starvation(
     trace: Trace,
     *,
@@ -110,6 +112,7 @@ def starvation(
     return _told(trace, episodes, found, limits)
 
 
+@needs("switches", "wakeups")
 def starvation_summary(
     trace: Trace,
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
 from schedscope.analysis.culprits import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
 
@@ -16,6 +17,7 @@ LANE = pl.Enum(["thread", "queue", "other"])
 """The waiting thread itself; a CPU on whose queue it waited; another CPU that it may run on."""
 
 
+@needs("switches")
 def starvation_timeline(
     trace: Trace, episodes: pl.DataFrame, episode: int = 0, *, margin: float = 0.1
 ) -> pl.DataFrame:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.grouping import Grouping
+from schedscope.analysis._base.by import By
+from schedscope.analysis._base.grouping import Grouping
+from schedscope.analysis._base.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
+@needs("switches", "wakeups")
 def survival(
     trace: Trace,
     *,
-    by: str | Sequence[str] | None = None,
+    by: By = "all",
     where: pl.Expr | None = None,
     confidence: float = 0.95,
 ) -> pl.DataFrame:
@@ -45,8 +48,8 @@ def survival(
     """
     if not 0 < confidence < 1:
         raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
-    names = [by] if isinstance(by, str) else list(by or [])
-    grouping = Grouping(trace, names, where)
+    grouping = Grouping(trace, by, where)
+    names = grouping.by
     ended, open_ = sorted_waits(grouping)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     keys = grouping.keys()

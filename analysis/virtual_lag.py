@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis._base.levels import BASIS, Levels
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis._base.policies import rule, rules
 from schedscope.analysis.interactivity import setting_text
-from schedscope.analysis.occupancy import coded_states
-from schedscope.analysis.weights import BASIS, Levels
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
-
-LAG_SCHEDULERS: Mapping[str, str] = {
-    "eevdf": "eevdf-6.17",
-    "eevdf-6.18": "eevdf-6.18",
-    "eevdf-6.17": "eevdf-6.17",
-    "eevdf-6.12": "eevdf-6.12",
-    "eevdf-6.6": "eevdf-6.6",
-    "cfs": "cfs-2.6.32",
-    "cfs-2.6.32": "cfs-2.6.32",
-    "cfs-2.6.31": "cfs-2.6.31",
-}
-"""Names for `scheduler`, and the simulator's policy whose arithmetic each stands for."""
 
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 """What happened to a thread when its lag is told; see `virtual_lag_series`."""
@@ -35,6 +24,7 @@ TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
 
 
+@needs("switches")
 def virtual_lag(
     trace: Trace,
     scheduler: str = "eevdf",
@@ -104,6 +94,7 @@ def virtual_lag(
     )
 
 
+@needs("switches")
 def virtual_lag_series(
     trace: Trace,
     scheduler: str = "eevdf",
@@ -158,7 +149,8 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
         parts = [f"{name} never owes {who} anything"]
     early = row["picks"] - row["picks_eligible"]
     # CFS has no such rule: it picks who has the least virtual time, and its buddies.
-    if early and name.startswith("EEVDF"):
+    known = rules("keeps_virtual_time").get(str(row["scheduler"]))
+    if early and known is not None and known["has_eligibility"]:
         parts.append(
             f"of its {units.several(row['picks'], 'run')} {units.count(early)} began when it was"
             " not eligible"
@@ -180,13 +172,7 @@ def _replayed(
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     from schedscope import _native
 
-    policy = LAG_SCHEDULERS.get(scheduler)
-    if policy is None:
-        raise UsageError(
-            f"scheduler {scheduler!r}",
-            "one that keeps virtual times",
-            "one of " + ", ".join(LAG_SCHEDULERS),
-        )
+    policy = rule(scheduler, "keeps_virtual_time", "one that keeps virtual times")
     settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     wanted = pl.lit(True) if where is None else where.fill_null(False)
     threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
@@ -202,7 +188,7 @@ def _replayed(
     levels = Levels(trace)
     fair = [name not in _FIXED for name in levels.classes]
     rows, points, equal = _native.virtual_lag(
-        policy,
+        policy["name"],
         settings,
         frames,
         (levels.told(), fair),

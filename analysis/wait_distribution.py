@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.waits import waits
 from schedscope.analysis.comparison import grouped_runs, setting_labels
-from schedscope.analysis.ledger import waits
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -28,6 +29,7 @@ _SCHEMA = {
 }
 
 
+@needs("switches", "wakeups")
 def wait_distribution(
     a: Trace | Sequence[Trace],
     b: Trace | Sequence[Trace],

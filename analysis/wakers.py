@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.errors import UsageError
+from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["tid", "comm", "pid"]
+By = Literal["thread", "process", "comm"]
 KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 """What woke; see `wakers`."""
 
 QUANTILES = (0.5, 0.99)
-_KEYS = {"tid": ("comm", "tid", "pid", "utid"), "comm": ("comm",), "pid": ("pid",)}
+_KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 # Linux's softirq vectors, include/linux/interrupt.h; unchanged since 4.2.
 _SOFTIRQS = (
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
@@ -30,6 +32,7 @@ _SOFTIRQS = (
 _TABLE = 1 << 22
 
 
+@needs("switches", "wakeups")
 def wakers(
     trace: Trace,
     *,
@@ -77,12 +80,8 @@ def wakers(
     │ thread     ┆ make       ┆ cc   ┆ 1   ┆ 5.0  │
     └────────────┴────────────┴──────┴─────┴──────┘
     """
-    if by not in _KEYS:
-        raise UsageError(f"by={by!r}", '"tid", "comm" or "pid"')
-    for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
-    shares = [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+    check(by, list(_KEYS))
+    shares = shares_of(quantiles)
     keys = list(_KEYS[by])
     threads = trace.threads.select(
         "utid", *(name for name in keys if name != "utid"),
@@ -125,7 +124,8 @@ def wakers(
         )
         .select(
             "waker_kind", *(f"waker_{name}" for name in keys), "interrupt", *keys,
-            "n", "total", "mean", *map(_name, shares), "max", "n_censored", "n_excluded", "n_new",
+            "n", "total", "mean", *map(column_name, shares), "max",
+            "n_censored", "n_excluded", "n_new",
         )
     )  # fmt: skip
 
@@ -197,23 +197,23 @@ def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -
     sums = np.concatenate([[0], np.cumsum(values)])
     total = sums[last] - sums[first]
 
-    def at(rank: np.ndarray) -> pl.Series:
-        """The waits of that rank, from 1, in each edge."""
+    def at(place: np.ndarray) -> pl.Series:
+        """The waits of that rank, from 0, in each edge."""
         if not len(values):
             return pl.repeat(None, size, dtype=pl.Int64, eager=True)
-        found = pl.Series(values[np.clip(first + rank - 1, 0, len(values) - 1)], dtype=pl.Int64)
+        found = pl.Series(values[np.clip(first + place, 0, len(values) - 1)], dtype=pl.Int64)
         return found.set(pl.Series(n == 0), None)
 
     unseen = wait.is_null().to_numpy()
     new = (waits["cause"] == "new").to_numpy()
-    ranks = {_name(q): -(-n * q.numerator // q.denominator) for q in shares}
+    ranks = {column_name(share): rank(n, share) for share in shares}
     frame = pl.DataFrame(
         {
             "edge": pl.Series(edges, dtype=pl.Int64),
             "n": pl.Series(n, dtype=pl.UInt32),
             "total": pl.Series(total, dtype=pl.Int64),
-            **{name: at(rank) for name, rank in ranks.items()},
-            "max": at(n),
+            **{name: at(place) for name, place in ranks.items()},
+            "max": at(n - 1),
             "n_censored": pl.Series(
                 np.bincount(code[~whole & ~unseen], minlength=size), dtype=pl.UInt32
             ),
@@ -222,7 +222,3 @@ def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -
         }
     )
     return frame.with_columns(mean=pl.when(pl.col("n") > 0).then(pl.col("total") / pl.col("n")))
-
-
-def _name(share: Fraction) -> str:
-    return f"p{100 * share.numerator / share.denominator:g}"

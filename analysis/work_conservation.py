@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis.allowed_cpus import Masks, masks
-from schedscope.analysis.occupancy import coded_waits, occupancy
-from schedscope.analysis.once import once
-from schedscope.analysis.topology import cpu_text, recorded_cpus
+from schedscope.analysis._base.allowed_cpus import Masks, masks
+from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
 from schedscope.units import nanoseconds
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from schedscope._native import Occupancy
     from schedscope.trace import Trace
 
-By = Literal["machine", "cpu", "tid", "comm", "pid"]
-_THREADS = {"tid": ("comm", "tid", "pid", "utid"), "comm": ("comm",), "pid": ("pid",)}
+By = Literal["all", "cpu", "thread", "process", "comm"]
+_THREADS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
 
@@ -38,7 +40,8 @@ _CAUSE = (
 )
 
 
-def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = None) -> pl.DataFrame:
+@needs("switches", "wakeups")
+def wasted_time(trace: Trace, *, by: By = "all", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row for the machine, or per CPU or thread: CPU time that idled while threads waited.
 
     At every instant, idle CPUs could run some of the threads that wait for other CPUs. `wasted`
@@ -48,7 +51,7 @@ def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = Non
     thread on its queue is on its way to run it, which is `dispatch` and not wasted. What a CPU
     did in unknown time is never taken for idleness, so `wasted` is a lower bound there.
 
-    `by="machine"`, one row, all times in ns:
+    `by="all"`, one row, all times in ns:
 
     * `capacity`: the window times the CPUs; `idle`, `unknown`: known to idle, and not known;
     * `dispatch`: CPUs' time idle with a thread on their own queue;
@@ -68,7 +71,7 @@ def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = Non
     * `available`: the part of `spare` in which a thread waited elsewhere that may run here;
     * `waited`: time that threads waited here, the CPU busy, while one was spare that they may use.
 
-    `by="tid"`, `"comm"` or `"pid"`, a row per thread, name or process, most `avoidable` first:
+    `by="thread"`, `"comm"` or `"process"`, a row for each, most `avoidable` first:
 
     * `waiting`: time in state runnable; `avoidable`: the part in which its CPU was
       busy and one was spare that it may use; `avoidable_frac`, its share;
@@ -100,20 +103,20 @@ def wasted_time(trace: Trace, *, by: By = "machine", where: pl.Expr | None = Non
     │ 40   ┆ 50      ┆ 30     ┆ 0.75             │
     └──────┴─────────┴────────┴──────────────────┘
     """
-    if by not in ("machine", "cpu", *_THREADS):
-        raise UsageError(f"by={by!r}", '"machine", "cpu", "tid", "comm" or "pid"')
+    check(by, ["all", "cpu", *_THREADS])
     if where is not None and by not in _THREADS:
         raise UsageError(
-            f"where with by={by!r}", "rows about threads", 'choose by="tid", "comm" or "pid"'
+            f"where with by={by!r}", "rows about threads", 'choose by="thread", "comm" or "process"'
         )
     swept = once(_swept, trace)
-    if by == "machine":
+    if by == "all":
         return _machine(trace, swept)
     if by == "cpu":
         return _by_cpu(swept)
     return _by_thread(trace, swept, list(_THREADS[by]), where)
 
 
+@needs("switches", "wakeups")
 def idle_episodes(
     trace: Trace,
     *,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.ledger import waits
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.waits import waits
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _COLUMNS = (
 )
 
 
+@needs("switches", "wakeups")
 def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per wait for a CPU, the `n` longest first, open ones included.
 
@@ -49,9 +51,10 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     least = frame.select("wait").top_k(n, by="wait").collect()["wait"].min()
     longest = (
         frame.filter(pl.col("wait") >= pl.lit(least, pl.Int64))
-        .top_k(n, by="wait")
         .collect()
-        .sort(["wait", "ts_ready"], descending=[True, False])
+        # Of equally long ones the earliest, and the smaller utid.
+        .sort("wait", "ts_ready", "utid", descending=[True, False, False])
+        .head(n)
     )
     wakers = trace.threads.select(waker_utid="utid", waker_comm="comm", waker_tid="tid").collect()
     joined = longest.join(wakers, on="waker_utid", how="left", maintain_order="left")

@@ -49,7 +49,7 @@ def main() -> None:
         for policy in args.policies.split(","):
             _, simulating = timed(
                 lambda load=load, policy=policy, trace=trace: simulate(
-                    load, policy=policy, until=trace.duration + 1
+                    load, policy=policy, until=f"{trace.duration + 1}ns"
                 )
             )
             # In parts of the wall time of the trace: 1/N.

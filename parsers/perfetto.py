@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import StorageError, UsageError
+from schedscope.extras import missing
 from schedscope.parsers import schema
 
 Read = tuple[dict[str, pl.DataFrame], dict[str, Any]]
@@ -225,11 +226,7 @@ def _queries(
     try:
         from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
     except ImportError as error:
-        raise StorageError(
-            "the Python package perfetto is not installed",
-            "it, to drive trace_processor",
-            "pip install 'schedscope[perfetto]'; the native engine reads the trace without it",
-        ) from error
+        raise missing("perfetto") from error
     if not path.is_file():
         raise StorageError(f"cannot open {path}: no such file", hint="check the path")
     try:

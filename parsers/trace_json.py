@@ -95,7 +95,12 @@ _SHAPE: Mapping[str, Any] = {
         "pairs": _Each(list, _pair),
     },
     "recorder": {"name": _text, "version": _text, "why": _text, "command": _any},
-    "scheduler": {"name": _text, "models": _text, "tunables": _Each(dict, _text)},
+    "scheduler": {
+        "name": _text,
+        "models": _text,
+        "priorities": _text,
+        "tunables": _Each(dict, _text),
+    },
     "workload": _object,
     "simulation": _object,
     "priorities": _Each(dict, _Each(list, _any), digits=True),

@@ -31,14 +31,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.policies import declaration, names
+from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs
-from schedscope.simulator.run import Progress, simulate
+from schedscope.simulator.run import DEFAULT_POLICY, Progress, simulate
 from schedscope.trace import Trace
-
-NULL_MODELS = ("fifo", "rr")
-"""Policies that know nothing: what a replay is worth without a model."""
 
 SCHEMA = pl.Schema(
     {
@@ -79,8 +78,8 @@ def fidelity(
     """One row per policy, and one for `again`, a second capture of the same workload.
 
     The first row, `against = "real"`, has the real trace's own figures. Without
-    `policies`: every `eevdf-*`, then the null models. `set` gives tunables by
-    policy. `costs` of None are those measured in the trace (`measured_costs`).
+    `policies`: every `eevdf-*`, then the baselines, which know nothing of threads. `set`
+    gives tunables by policy. `costs` of None are those measured in the trace (`measured_costs`).
     With `comm` only threads of these names are replayed and compared: for a host
     on which others ran, too; `others` as in `extract`: by default they take the
     CPU time that they took. `cut` as in `extract`: by default a thread that
@@ -89,12 +88,14 @@ def fidelity(
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
-    from schedscope.simulator.policy import policies as known
     from schedscope.simulator.policy import tunables
 
     if policies is None:
-        names = [n for n in known()["name"].to_list() if n.startswith("eevdf-")]
-        policies = [*names, *NULL_MODELS]
+        family = declaration(DEFAULT_POLICY)["family"]
+        policies = [
+            *names(lambda row: row["family"] == family),
+            *names(lambda row: row["role"] == "baseline"),
+        ]
     policies = list(dict.fromkeys(policies))
     for name in set or {}:
         if name not in policies:
@@ -132,7 +133,7 @@ def fidelity(
             costs=spent,
             seed=seed,
             # The last rows of a trace stand at its very end, which a limit excludes.
-            until=trace.duration + 1,
+            until=f"{trace.duration + 1}ns",
             progress=progress,
         )
         figures = _Figures(replay, comm).against(real, matched=True, apart=apart)
@@ -251,8 +252,8 @@ class _Figures:
         """The figures themselves, where they are no comparison."""
         return {
             "n_waits": len(self.waits),
-            "wait_p50": _quantile(self.waits, 0.5),
-            "wait_p99": _quantile(self.waits, 0.99),
+            "wait_p50": quantile(self.waits, 0.5),
+            "wait_p99": quantile(self.waits, 0.99),
         }
 
     def against(self, real: _Figures, *, matched: bool, apart: int) -> dict[str, Any]:
@@ -278,12 +279,6 @@ class _Figures:
             "order": order,
             "shift": shift,
         }
-
-
-def _quantile(values: np.ndarray[Any, Any], q: float) -> int | None:
-    if not len(values):
-        return None
-    return int(values[min(len(values) - 1, int(q * len(values)))])
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

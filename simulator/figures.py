@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from matplotlib.patches import Patch
 
+from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.plot import style
 from schedscope.simulator.policy import series as series_of
@@ -69,8 +70,7 @@ def _survival(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
 def _ranges(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
     marks = (("median", 0.5, "o"), ("p99", 0.99, "D"), ("longest", 1.0, ">"))
     points = {
-        name: [max(SHORTEST, w.quantile(q, "lower") or 0) for _, q, _ in marks]
-        for name, w in waits.items()
+        name: [max(SHORTEST, quantile(w, q) or 0) for _, q, _ in marks] for name, w in waits.items()
     }
     order = sorted(points, key=lambda name: points[name][1:], reverse=True)
     ax.hlines(

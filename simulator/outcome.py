@@ -7,15 +7,22 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis.fairness import jain_index
+from schedscope.analysis.migration import migration_summary
+from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.analysis.starvation import starvation_summary
+from schedscope.analysis.work_conservation import wasted_time
 from schedscope.errors import UsageError
 from schedscope.simulator.policy import policies as _policies
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
-from schedscope.units import nanoseconds
 
 STARVED_AFTER = 1_000_000_000
 """A thread is starved if it waited longer than this at a time (1 s)."""
+
+QUANTILES = (0.5, 0.99)
 
 SCHEMA = pl.Schema(
     {
@@ -41,59 +48,49 @@ SCHEMA = pl.Schema(
 def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[str, Any]:
     """One row: what a (simulated) trace came to, all scheduling classes together.
 
-    `completion`: the last exit, or the window's length if not every thread
-    ended; `wait_*`: waits for a CPU, open ones at their length so far;
-    `n_starved`: threads of which one wait was longer than `starved_after`;
-    `n_migrations`: runs on another CPU than the thread's last; `wasted`: the
-    time integral of min(idle CPUs, waiting threads that may use any CPU);
-    `fairness`: Jain's index over the fair class of the share of its wanted time
-    (running and waiting) that a thread ran, 1 if all were treated alike.
+    Every figure is that of the analysis named, so that `simulate` and it say the same.
+
+    * `completion`: the last exit, or the window's length if not every thread ended;
+    * `n_waits`, `wait_mean`, `wait_p50`, `wait_p99`: of `runqueue_latency`, waits seen from begin
+      to end; `wait_max`: the longest, those still open at their length so far;
+    * `n_starved`: threads of which one wait was longer than `starved_after` (`starvation`);
+    * `n_switches`, `n_preemptions`: switches, and those off a CPU that was still wanted;
+    * `n_migrations`: moves to another CPU's queue (`migration_summary`);
+    * `wasted`: CPU time that idled while threads waited that could have used it (`wasted_time`);
+    * `fairness`: Jain's index over the fair class of the CPU time a thread got by the time that
+      was due to it (`jain_index`); null for fewer than two threads.
+
     Times are ns.
     """
-    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).collect()
-    states = (
-        trace.states.select("ts", "dur", "utid", "state", "cpu")
-        .filter(pl.col("state").is_in(["running", "runnable"]))
-        .collect()
-    )
-    own = states.filter(pl.col("utid") >= trace.ncpu)
-    waits = trace.waits.filter(pl.col("wait").is_not_null()).select("utid", "wait").collect()
+    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("exit_ts").collect()
     begin, end = trace.window
     exits: list[int] = threads["exit_ts"].drop_nulls().sort().to_list()
     finished = len(exits) == threads.height > 0
-    long_ns = nanoseconds(starved_after)
-    wait = waits["wait"]
-
-    def quantile(q: float) -> int | None:
-        value = wait.quantile(q, "lower")
-        return None if value is None else int(value)
-
     simulation = trace.info.get("simulation") or {}
     preempted = trace.switches.filter(
         (pl.col("prev_state") == "runnable")
         & (pl.col("prev_utid") >= trace.ncpu)
         & pl.col("preempted").fill_null(True)
     )
-    counts = pl.collect_all(
+    switches, preemptions = pl.collect_all(
         [trace.switches.select(pl.len()), preempted.select(pl.len())],
     )
-    mean = wait.mean()
-    return {
-        "sched_class": None,
-        "completion": (exits[-1] if finished else end) - begin,
-        "n_waits": wait.len(),
-        "wait_mean": round(mean) if isinstance(mean, float) else None,
-        "wait_p50": quantile(0.5),
-        "wait_p99": quantile(0.99),
-        "wait_max": wait.max(),
-        "n_starved": waits.filter(pl.col("wait") > long_ns)["utid"].n_unique(),
-        "n_switches": counts[0].item(),
-        "n_preemptions": counts[1].item(),
-        "n_migrations": _migrations(own),
-        "wasted": _wasted(trace, states, threads),
-        "fairness": _fairness(own, threads),
-        "ended": simulation.get("ended"),
-    }
+    with reading_once(trace):
+        (waits,) = runqueue_latency(trace, quantiles=QUANTILES).to_dicts()
+        starved = starvation_summary(trace, by="all", threshold=starved_after)
+        treated = jain_index(trace).filter(pl.col("sharing").is_in(["fair", "timeshare"]))
+        return {
+            "sched_class": None,
+            "completion": (exits[-1] if finished else end) - begin,
+            **_waits(waits),
+            "n_starved": starved["threads"].sum(),
+            "n_switches": switches.item(),
+            "n_preemptions": preemptions.item(),
+            "n_migrations": migration_summary(trace, [])["n"].sum(),
+            "wasted": wasted_time(trace)["wasted"].item(),
+            "fairness": treated["jain"].item() if treated.height == 1 else None,
+            "ended": simulation.get("ended"),
+        }
 
 
 def waits_by_class(
@@ -103,25 +100,34 @@ def waits_by_class(
 
     Empty if all threads that waited are of one class: the row of all says it.
     """
+    frame = runqueue_latency(trace, by="sched_class", quantiles=QUANTILES)
     frame = (
-        trace.waits.filter(pl.col("wait").is_not_null())
-        .join(
-            trace.threads.select("utid", pl.col("sched_class").cast(pl.String)),
-            on="utid",
-        )
-        .group_by("sched_class")
-        .agg(
-            n_waits=pl.len(),
-            wait_mean=pl.col("wait").mean().round().cast(pl.Int64),
-            wait_p50=pl.col("wait").quantile(0.5, "lower").cast(pl.Int64),
-            wait_p99=pl.col("wait").quantile(0.99, "lower").cast(pl.Int64),
-            wait_max=pl.col("wait").max(),
-            n_starved=pl.col("utid").filter(pl.col("wait") > nanoseconds(starved_after)).n_unique(),
-        )
+        frame.filter(pl.col("n") + pl.col("n_censored") > 0)
+        .with_columns(pl.col("sched_class").cast(pl.String))
         .sort("sched_class")
-        .collect()
     )
-    return frame.to_dicts() if frame.height > 1 else []
+    if frame.height < 2:
+        return []
+    rows = []
+    for row in frame.to_dicts():
+        name = row["sched_class"]
+        of_class = pl.col("sched_class").cast(pl.String).eq_missing(pl.lit(name))
+        starved = starvation_summary(trace, by="all", threshold=starved_after, where=of_class)
+        n_starved = starved["threads"].sum()
+        rows.append({"sched_class": name, **_waits(row), "n_starved": n_starved})
+    return rows
+
+
+def _waits(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The wait columns from a row of `runqueue_latency`."""
+    longest = [row[name] for name in ("max", "max_censored") if row[name] is not None]
+    return {
+        "n_waits": row["n"],
+        "wait_mean": None if row["mean"] is None else round(row["mean"]),
+        "wait_p50": row["p50"],
+        "wait_p99": row["p99"],
+        "wait_max": max(longest, default=None),
+    }
 
 
 def simulate_all(
@@ -160,54 +166,3 @@ def rows_of(name: str, trace: Trace, *, by_class: bool = False) -> list[dict[str
     """The rows of `simulate_all` for one policy's trace."""
     classes = waits_by_class(trace) if by_class else []
     return [{"policy": name, **row} for row in (outcome(trace), *classes)]
-
-
-def _migrations(own: pl.DataFrame) -> int:
-    runs = own.filter(pl.col("state") == "running").sort("utid", "ts")
-    moved = runs.select((pl.col("cpu") != pl.col("cpu").shift().over("utid")).sum()).item()
-    return int(moved or 0)
-
-
-def _wasted(trace: Trace, states: pl.DataFrame, threads: pl.DataFrame) -> int:
-    """Integral of min(idle CPUs, waiting unbound threads) over time, ns."""
-    every = "0" if trace.ncpu == 1 else f"0-{trace.ncpu - 1}"
-    unbound = threads.filter(pl.col("affinity").is_null() | (pl.col("affinity") == every))
-    idle = states.filter((pl.col("utid") < trace.ncpu) & (pl.col("state") == "running"))
-    waiting = states.filter(pl.col("state") == "runnable").join(
-        unbound.select("utid"), on="utid", how="semi"
-    )
-    if idle.is_empty() or waiting.is_empty():
-        return 0
-
-    def steps(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-        up = frame.select("ts", pl.lit(1, pl.Int64).alias(column))
-        down = frame.select(ts=pl.col("ts") + pl.col("dur"), **{column: pl.lit(-1, pl.Int64)})
-        return pl.concat([up, down])
-
-    both = pl.concat([steps(idle, "idle"), steps(waiting, "waiting")], how="diagonal")
-    at = (
-        both.group_by("ts")
-        .agg(pl.col("idle").sum(), pl.col("waiting").sum())
-        .sort("ts")
-        .with_columns(pl.col("idle").cum_sum(), pl.col("waiting").cum_sum())
-        .with_columns(dur=pl.col("ts").shift(-1) - pl.col("ts"))
-    )
-    return int(at.select((pl.min_horizontal("idle", "waiting") * pl.col("dur")).sum()).item())
-
-
-def _fairness(own: pl.DataFrame, threads: pl.DataFrame) -> float | None:
-    fair = threads.filter(pl.col("sched_class").cast(pl.String).is_in(["fair", "timeshare"]))
-    share = (
-        own.join(fair.select("utid"), on="utid", how="semi")
-        .group_by("utid")
-        .agg(
-            ran=pl.col("dur").filter(pl.col("state") == "running").sum(),
-            wanted=pl.col("dur").sum(),
-        )
-        .filter(pl.col("wanted") > 0)
-        .select(x=pl.col("ran") / pl.col("wanted"))["x"]
-    )
-    squares = float((share**2).sum())
-    if share.is_empty() or squares == 0:
-        return None
-    return float(share.sum()) ** 2 / (share.len() * squares)

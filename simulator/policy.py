@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
+
+from schedscope.analysis._base.policies import declaration, declared
 
 if TYPE_CHECKING:
     from schedscope._native import SimWorld
 
 
-MOVING_PRIORITIES = ("4bsd", "ule-2003", "ule", "o1", "staircase")
-"""Families whose `prio` columns hold what the policy makes of nice, not nice itself."""
-
-
 def policies() -> pl.DataFrame:
-    """One row per built-in policy: `name, family, summary, models, preset`.
+    """One row per built-in policy: `name, family, role, summary, models, preset`.
 
-    `name` is what `simulate` takes; `models` says which release and source the
-    model follows and what it leaves out.
+    `name` is what `simulate` takes; `role` is `kernel`, `reference` (an ideal) or `baseline`
+    (it knows nothing of threads); `models` says which release and source the model
+    follows and what it leaves out.
     """
-    from schedscope import _native
-
-    columns = ("name", "family", "summary", "models", "preset")
-    return pl.DataFrame([{c: row[c] for c in columns} for row in _native.policies()])
+    columns = ("name", "family", "role", "summary", "models", "preset")
+    return pl.DataFrame([{c: row[c] for c in columns} for row in declared().values()])
 
 
 def tunables(policy: str) -> pl.DataFrame:
@@ -34,7 +31,7 @@ def tunables(policy: str) -> pl.DataFrame:
     """
     schema = dict.fromkeys(("name", "default", "unit", "kind"), pl.String())
     return pl.DataFrame(
-        _described(policy)["tunables"],
+        declaration(policy)["tunables"],
         schema={**schema, "choices": pl.List(pl.String), "doc": pl.String()},
     )
 
@@ -42,23 +39,12 @@ def tunables(policy: str) -> pl.DataFrame:
 def series(policy: str) -> pl.DataFrame:
     """One row per internal quantity that `policy` can record: `name, unit, doc`."""
     schema = dict.fromkeys(("name", "unit", "doc"), pl.String())
-    return pl.DataFrame(_described(policy)["series"], schema=schema)
+    return pl.DataFrame(declaration(policy)["series"], schema=schema)
 
 
 def moves_priorities(policy: str) -> bool:
     """Whether the priorities in a trace simulated under `policy` are its own invention."""
-    return _described(policy)["family"] in MOVING_PRIORITIES
-
-
-def _described(policy: str) -> dict[str, Any]:
-    from schedscope import _native
-    from schedscope.errors import UsageError
-
-    for row in _native.policies():
-        if row["name"] == policy:
-            return dict(row)
-    names = ", ".join(row["name"] for row in _native.policies())
-    raise UsageError(f"no policy is called {policy!r}", f"one of {names}")
+    return bool(declaration(policy)["priorities"] != "linux")
 
 
 class Policy:

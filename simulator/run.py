@@ -43,7 +43,7 @@ def simulate(
     set: Mapping[str, Any] | None = None,
     costs: Costs | Mapping[str, Any] | None = None,
     seed: int = 1,
-    until: int | str | None = None,
+    until: float | str | None = None,
     max_events: int | None = None,
     record: bool = False,
     output: str | os.PathLike[str] | None = None,
@@ -75,7 +75,7 @@ def simulate(
     if max_events is None:
         max_events = MAX_EVENTS_IN_MEMORY if output is None else MAX_EVENTS
     _check(source, policy, seed, max_events)
-    end = None if until is None else units.nanoseconds(until)
+    end = None if until is None else units.offset(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')
     workload = source if isinstance(source, Workload) else extract(source)

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
-from schedscope.analysis import topology
+from schedscope.analysis._base import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator.machine import Machine

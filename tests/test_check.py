@@ -327,7 +327,7 @@ def test_an_empty_trace_is_answered(quiet: Trace) -> None:
 
 def test_what_is_not_there_is_said_as_such(quiet: Trace) -> None:
     """A stretch without switches: none of nothing is no finding, and not a count of the trace's."""
-    texts = dict(check(quiet.between(61, 79)).select("check", "text").iter_rows())
+    texts = dict(check(quiet.between("61ns", "79ns")).select("check", "text").iter_rows())
     assert texts["chain breaks"] == "there are no switches"
     assert texts["censored waits"] == "there are no waits"
     assert texts["missing wakeups"] == "counted only for the whole trace"

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from schedscope import Trace, _native, open
-from schedscope.analysis.coded import coded
+from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import FormatError
 from schedscope.parsers.schema import TABLES
 
@@ -44,7 +44,7 @@ def test_a_table_from_its_file_is_the_one_that_polars_reads(trace: Trace, table:
 
 def test_what_was_selected_or_is_in_memory_is_a_frame(trace: Trace) -> None:
     begin, end = trace.window
-    for other in (trace.between(begin, (begin + end) // 2), trace.in_memory("states")):
+    for other in (trace.between(until=f"{(end - begin) // 2}ns"), trace.in_memory("states")):
         assert isinstance(coded(other, "states", "ts"), pl.DataFrame)
     held = trace.in_memory("states")
     assert isinstance(coded(held, "waits", "utid"), _native.StoredTable)

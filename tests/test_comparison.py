@@ -454,7 +454,7 @@ def test_settings_that_do_not_fit() -> None:
 
 def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ss.SchedscopeError, match=r"SciPy, which is not installed.*pip install"):
+    with pytest.raises(ss.SchedscopeError, match=r"scipy is not installed.*pip install"):
         ss.compare(noisy(1), noisy(2))
     with pytest.raises(ss.SchedscopeError, match="SciPy"):
         ss.compare(*(noisy(i) for i in range(4)))

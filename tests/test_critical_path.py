@@ -81,6 +81,12 @@ def test_who_gets_a_cpu_at_once_was_woken_all_the_same() -> None:
     ]
 
 
+def between(trace: ss.Trace, begin: int | None, end: int | None, who: int) -> pl.DataFrame:
+    """The path between two instants."""
+    since, until = (None if ts is None else f"{ts - trace.origin}ns" for ts in (begin, end))
+    return ss.critical_path(trace, since, until, utid=who)
+
+
 def steps(trace: ss.Trace, begin: int | None, end: int | None, comm: str) -> list[str]:
     """`50..60 run a@0 woke b`."""
     return [
@@ -88,7 +94,7 @@ def steps(trace: ss.Trace, begin: int | None, end: int | None, comm: str) -> lis
         + (f"@{r['cpu']}" if r["cpu"] is not None else "")
         + f" {r['ended']}"
         + (f" {r['other_comm']}" if r["other_comm"] else "")
-        for r in ss.critical_path(trace, begin, end, utid=utid(trace, comm)).to_dicts()
+        for r in between(trace, begin, end, utid(trace, comm)).to_dicts()
     ]
 
 
@@ -173,9 +179,9 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     for thread in (0, 99):
         with pytest.raises(ss.UsageError, match=f"utid={thread}"):
             ss.critical_path(trace, utid=thread)
-    for begin, end in ((300, 300), (-1, 20), (0, 601)):
-        with pytest.raises(ss.UsageError, match=f"from {begin} to {end}"):
-            ss.critical_path(trace, begin, end, utid=utid(trace, "client"))
+    for since, until in (("300ns", "300ns"), (-1e-9, "20ns"), (0, "601ns")):
+        with pytest.raises(ss.UsageError, match=f"since={since!r}, until={until!r}"):
+            ss.critical_path(trace, since, until, utid=utid(trace, "client"))
 
 
 # -- the sums -----------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
 
 def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
     """Steps adjoin from begin to end; a run is a run of `states`, on one CPU."""
-    frame = ss.critical_path(trace, begin, end, utid=who)
+    frame = between(trace, begin, end, who)
     assert frame["ts"][0] == begin
     assert frame["dur"].sum() == end - begin
     assert (frame["dur"] > 0).all()

@@ -125,8 +125,8 @@ def test_each_format_parses_and_says_the_same(
     [
         "blame --victims 1",
         "fairness",
-        "idle --by tid",
-        "starvation --threshold 5ms --by tid",
+        "idle --by thread",
+        "starvation --threshold 5ms --by thread",
         "wakers",
     ],
 )

@@ -27,8 +27,8 @@ def test_patterns(name: str, pattern: str) -> None:
     assert name_pattern(name) == pattern
 
 
-def parts(*traces: ss.Trace, by: str = "role") -> list[tuple[object, ...]]:
-    frame = ss.match_threads(traces, by=by)  # type: ignore[arg-type]
+def parts(*traces: ss.Trace, match: str = "role") -> list[tuple[object, ...]]:
+    frame = ss.match_threads(traces, match=match)  # type: ignore[arg-type]
     return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
 
 
@@ -48,11 +48,11 @@ def test_the_role_in_a_process() -> None:
 
 def test_a_number_that_distinguishes_nothing_stays() -> None:
     """python3 is python3 as long as there is no python2."""
-    assert parts(run("python3 0 1 on 0"), run("python3 0 1 on 0"), by="name") == [
+    assert parts(run("python3 0 1 on 0"), run("python3 0 1 on 0"), match="name") == [
         (0, "python3", None),
         (1, "python3", None),
     ]
-    assert parts(run("python3 0 1 on 0"), run("python2 0 1 on 0"), by="name") == [
+    assert parts(run("python3 0 1 on 0"), run("python2 0 1 on 0"), match="name") == [
         (0, "python*", None),
         (1, "python*", None),
     ]
@@ -67,7 +67,7 @@ def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
     )
     tables = {"states": pl.concat([states, asleep.head(1)]), "threads": trace.threads}
     world = ss.Trace.from_tables(tables, trace.info)
-    assert parts(world, by="behaviour") == [
+    assert parts(world, match="behaviour") == [
         (0, "a", "hog"),
         (0, "b", "hog"),
         (0, "c", "sleeper"),
@@ -79,5 +79,5 @@ def test_idle_threads_have_no_part() -> None:
 
 
 def test_another_by_is_refused() -> None:
-    with pytest.raises(ss.UsageError, match="by='size'"):
-        ss.match_threads([run("a 0 1 on 0")], by="size")  # type: ignore[arg-type]
+    with pytest.raises(ss.UsageError, match="match='size'"):
+        ss.match_threads([run("a 0 1 on 0")], match="size")  # type: ignore[arg-type]

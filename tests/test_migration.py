@@ -22,7 +22,7 @@ from tools import tool
 
 import schedscope as ss
 from schedscope import _native, cli
-from schedscope.analysis.topology import cpu_list, cpu_text, distances, groups, places
+from schedscope.analysis._base.topology import cpu_list, cpu_text, distances, groups, places
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -409,7 +409,8 @@ def test_sums_hold_on_recordings(name: str, tmp_path: Path) -> None:
     check_sums(trace)
     begin, end = trace.window
     middle = (begin + end) // 2
-    parts = [trace.between(begin, middle), trace.between(middle, end)]
+    at = f"{middle - begin}ns"
+    parts = [trace.between(until=at), trace.between(since=at)]
     for part in parts:
         check_sums(part)
     last = ss.migrations(trace).filter(pl.col("ts") == end).height  # begins with the end

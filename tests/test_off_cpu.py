@@ -80,7 +80,7 @@ def test_what_a_cut_leaves_without_a_begin_is_counted_apart(trace: ss.Trace) -> 
 
 
 def test_unknown_columns_and_quantiles_are_refused(trace: ss.Trace) -> None:
-    with pytest.raises(UsageError, match="cannot group by 'cpu'"):
+    with pytest.raises(UsageError, match="by='cpu'"):
         ss.off_cpu(trace, by="cpu")
     with pytest.raises(UsageError, match="quantile"):
         ss.off_cpu(trace, quantiles=(1.5,))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis import grouping
-from schedscope.analysis import order_statistics as module
-from schedscope.analysis.order_statistics import (
+from schedscope.analysis._base import grouping
+from schedscope.analysis._base import order_statistics as module
+from schedscope.analysis._base.order_statistics import (
     BUCKETS,
     bucket,
     bucket_start,

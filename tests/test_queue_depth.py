@@ -144,14 +144,14 @@ def test_a_thread_on_no_known_queue_is_not_lost() -> None:
     ]
     last = ss.queue_depth_summary(trace).row(-1, named=True)
     assert (last["cpu"], last["waiting"], last["waiting_unknown"]) == (None, 0, 40)
-    machine = ss.queue_depth_summary(trace, by="machine").row(0, named=True)
+    machine = ss.queue_depth_summary(trace, by="all").row(0, named=True)
     assert (machine["mean"], machine["max"], machine["overload"]) == (1.4, 2, 0)
     assert machine["waiting"] == 40
 
 
 def test_the_machine_is_known_where_every_cpu_is() -> None:
     rows = [(0, 100, 2, "running", 0), (30, 100, 3, "running", 1), (50, 60, 4, "runnable", 1)]
-    frame = ss.queue_depth(of_states(rows, (0, 100)), by="machine")
+    frame = ss.queue_depth(of_states(rows, (0, 100)), by="all")
     assert frame.select("ts", "dur", "waiting", "running", "depth").rows() == [
         (0, 30, 0, None, None),
         (30, 20, 0, 2, 2),
@@ -169,8 +169,9 @@ def test_an_empty_window_has_no_rows() -> None:
     trace = of_states([], (0, 0))
     assert ss.queue_depth(trace).height == 0
     assert ss.queue_depth_summary(trace).height == 0
-    assert ss.queue_depth(trace, by="machine").height == 0
-    assert ss.queue_load_agreement(trace).height == 0
+    assert ss.queue_depth(trace, by="all").height == 0
+    with pytest.raises(ss.MissingEventsError, match="no queue lengths"):
+        ss.queue_load_agreement(trace)
 
 
 def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
@@ -179,7 +180,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
         ss.queue_depth(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="tolerance=-1"):
-        ss.queue_load_agreement(trace, tolerance=-1)
+        ss.queue_load_agreement(with_load(trace, [(350, None, 3)]), tolerance=-1)
 
 
 # -- the sums -------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def test_agrees_with_a_look_at_every_nanosecond(
     }
     nowhere = any(waiting for (cpu, _), (waiting, _) in want.items() if cpu is None)
     assert got == {key: value for key, value in want.items() if key[0] is not None or nowhere}
-    together = ss.queue_depth(trace, by="machine")
+    together = ss.queue_depth(trace, by="all")
     total = sum(waiting for waiting, _ in want.values())
     assert waiting_time(frame) == waiting_time(together) == total
     for by in ("cpu", "machine"):
@@ -266,7 +267,7 @@ def test_depth_integrates_to_the_waiting_time(name: str, tmp_path: Path) -> None
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.queue_depth(trace)
     assert waiting_time(frame) == runnable_time(trace) > 0
-    assert waiting_time(ss.queue_depth(trace, by="machine")) == runnable_time(trace)
+    assert waiting_time(ss.queue_depth(trace, by="all")) == runnable_time(trace)
     ledger = trace.waits.select(pl.col("wait").sum()).collect().item()
     if trace.info["reconstruction"]["unseen_switch_ins"]:
         assert runnable_time(trace) <= ledger

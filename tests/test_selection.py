@@ -18,6 +18,11 @@ BUNDLED = "fixtures/linux-ftrace-mixed.capture"
 SHARE = st.floats(0, 1)
 
 
+def at(trace: ss.Trace, ts: int) -> str:
+    """An instant as the time after the start that `between` takes, exactly."""
+    return f"{ts - trace.origin}ns"
+
+
 def trace_of(world: World) -> ss.Trace:
     found = by_native(world)
     tables = {**world.tables, "states": found["states"], "waits": found["waits"]}
@@ -33,7 +38,7 @@ def test_sums_hold_in_every_window(world: World, one: float, other: float) -> No
     since, until = sorted(begin + round(share * (end - begin)) for share in (one, other))
     if since == until:
         return
-    part = trace.between(since, until)
+    part = trace.between(at(trace, since), at(trace, until))
     whole = dict(ss.check(trace).select("check", "level").iter_rows())
     for check, level in ss.check(part).select("check", "level").iter_rows():
         assert level != "violated" or whole[check] == "violated", check
@@ -47,7 +52,7 @@ def test_two_parts_have_the_time_of_the_whole(world: World, share: float) -> Non
     cut = begin + round(share * (end - begin))
     if not begin < cut < end:
         return
-    parts = [trace.between(until=cut), trace.between(since=cut)]
+    parts = [trace.between(until=at(trace, cut)), trace.between(since=at(trace, cut))]
 
     def time(one: ss.Trace) -> pl.LazyFrame:
         inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.col("ts")
@@ -76,7 +81,7 @@ WAITS = """
 
 
 def test_waits_are_censored_where_the_cut_falls() -> None:
-    part = ledger(WAITS).between(200, 400)
+    part = ledger(WAITS).between("200ns", "400ns")
     names = part.threads.select("utid", "comm")
     rows = part.waits.join(names, on="utid").select(
         "comm", "ts_ready", "ts_run", "wait", "censored"
@@ -96,19 +101,30 @@ def test_times_are_counted_from_the_begin_of_the_recording() -> None:
     part = trace.between("1s", "1.5s")
     assert part.window == (2_000_000_000, 2_500_000_000)
     assert part.origin == 1_000_000_000
-    assert part.between("1.2s").window == (2_200_000_000, 2_500_000_000)
+    for same in ("1.2s", "1.2", 1.2, "1200ms", part.seconds(2_200_000_000)):
+        assert part.between(same).window == (2_200_000_000, 2_500_000_000)
+
+
+def test_a_bare_number_is_what_tables_print(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seconds from the start: of a cut trace, too, and in the shell as in Python."""
+    assert main(["info", BUNDLED, "--since", "0.5", "--until", ".6"]) == 0
+    assert "100 ms" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("since", "until", "word"),
     [
         ("2s", "1s", "outside"),
-        (500, 400, "no time"),
-        (2000, None, "outside"),
+        ("500ns", "400ns", "is empty"),
+        ("2000ns", None, "outside"),
         ("1 day", None, "duration"),
+        (float("nan"), None, "not a time"),
+        (True, None, "not a time"),
     ],
 )
-def test_a_window_without_time_is_refused(since: str | int, until: str | int, word: str) -> None:
+def test_a_window_without_time_is_refused(
+    since: str | float, until: str | float, word: str
+) -> None:
     with pytest.raises(ss.UsageError, match=word):
         ledger(WAITS).between(since, until)
 

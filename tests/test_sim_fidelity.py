@@ -170,8 +170,8 @@ def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
     """How far the replay is from real, and which policy makes threads wait, stay as they were."""
     trace = open_trace(FIXTURES / "linux-ftrace-placement.capture")
 
-    def at(text: str | None) -> int | None:
-        return None if text is None else trace.window[0] + trace.duration * int(text[:-1]) // 100
+    def at(text: str | None) -> str | None:
+        return None if text is None else f"{trace.duration * int(text[:-1]) // 100}ns"
 
     part = trace.between(at(cut[0]), at(cut[1]))
     comm = KEPT["linux-ftrace-placement"][0]

@@ -221,7 +221,9 @@ def test_wasted_time_and_starvation_are_counted() -> None:
     found = outcome(trace)
     assert found["n_starved"] == 2
     assert found["wait_max"] == 4_000_000_000
-    assert found["fairness"] == pytest.approx((1 + 1 / 2 + 1 / 3) ** 2 / (3 * (1 + 1 / 4 + 1 / 9)))
+    # Running by due: 2 of 2/3 s, 2 of 2/3 + 1 s, 2 of 2/3 + 1 + 2 s.
+    x = [3, 6 / 5, 6 / 11]
+    assert found["fairness"] == pytest.approx(sum(x) ** 2 / (3 * sum(v * v for v in x)))
 
 
 def test_output_folder(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -16,8 +16,8 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.occupancy import occupancy
-from schedscope.analysis.weights import Levels
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.occupancy import occupancy
 from schedscope.simulator.builder import Builder
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

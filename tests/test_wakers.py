@@ -82,14 +82,14 @@ def test_an_idle_thread_stands_for_an_interrupt() -> None:
 
 
 def test_by_thread_and_selection(trace: ss.Trace) -> None:
-    frame = ss.wakers(trace, by="tid", where=pl.col("comm") == "b")
+    frame = ss.wakers(trace, by="thread", where=pl.col("comm") == "b")
     assert frame.select("waker_comm", "waker_utid", "comm", "tid", "n").rows() == [
         ("a", 2, "b", 104, 2),
         (None, None, "b", 104, 1),
     ]
     assert ss.wakers(trace, where=pl.col("cpu") == 0)["comm"].to_list() == ["d"]
     assert ss.wakers(trace, where=pl.col("comm") == "nobody").height == 0
-    by_pid = ss.wakers(trace, by="pid")
+    by_pid = ss.wakers(trace, by="process")
     assert by_pid["n"].sum() == 4
 
 
@@ -105,7 +105,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     ["linux-ftrace-mixed.capture", "linux-trace-cmd-yield.dat", "freebsd-ule-synthetic.capture",
      "perfetto-compact.pftrace"],
 )  # fmt: skip
-@pytest.mark.parametrize("by", ["comm", "tid", "pid"])
+@pytest.mark.parametrize("by", ["comm", "thread", "process"])
 def test_the_edges_are_the_ledger(name: str, by: str, tmp_path: Path) -> None:
     """Every wait that a wakeup began is on one edge; quantiles against a plain sort."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
@@ -116,7 +116,7 @@ def test_the_edges_are_the_ledger(name: str, by: str, tmp_path: Path) -> None:
     assert frame["total"].sum() == whole["wait"].sum()
     assert frame["n_censored"].sum() + frame["n_excluded"].sum() == woken.height - whole.height
     assert frame["n_new"].sum() == woken.filter(cause="new").height
-    if by != "tid":
+    if by != "thread":
         return
     for row in frame.filter(waker_kind="thread").head(20).iter_rows(named=True):
         waits = sorted(whole.filter(waker_utid=row["waker_utid"], utid=row["utid"])["wait"])
@@ -146,7 +146,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
         "(interrupt) b 1 20 ns 20 ns 20 ns 20 ns 20 ns 0 0",
         "(interrupt) c 0 - - - - 0 ns 0 1",
     ]
-    assert cli.main(["wakers", sched, "--top", "1", "--by", "tid", "--format", "json"]) == 0
+    assert cli.main(["wakers", sched, "--top", "1", "--by", "thread", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["rows"][0]["waker_tid"], document["rows_in_all"]) == (102, 4)
     assert cli.main(["wakers", sched, "--comm", "d", "--format", "csv"]) == 0

@@ -96,7 +96,7 @@ def test_the_tables_agree_with_a_look_at_every_instant(
     found = ss.wasted_time(trace, by="cpu").drop_nulls("cpu")
     assert dict(found.select("cpu", "spare").iter_rows()) == spare_time
     assert (found["available"] <= found["spare"]).all()
-    threads = dict(ss.wasted_time(trace, by="tid").select("utid", "avoidable").iter_rows())
+    threads = dict(ss.wasted_time(trace, by="thread").select("utid", "avoidable").iter_rows())
     assert threads == {u: n for u, n in avoidable.items() if u in threads}
     assert sum(threads.values()) == sum(avoidable.values())
     episodes = ss.idle_episodes(trace, longer_than=0, top=None).unique("episode")
@@ -253,7 +253,7 @@ def test_an_empty_trace_has_nothing_to_waste() -> None:
     trace = of_states([], (0, 0))
     assert machine(trace)["wasted"] == 0
     assert ss.idle_episodes(trace).height == 0
-    assert ss.wasted_time(trace, by="tid").height == 0
+    assert ss.wasted_time(trace, by="thread").height == 0
     assert ss.wasted_time(trace, by="cpu").height == 3
 
 
@@ -310,7 +310,7 @@ def test_recordings(name: str, tmp_path: Path) -> None:
     assert cpus["unknown"].sum() == found["unknown"]
     assert cpus["spare"].sum() + found["dispatch"] == found["idle"]
     assert found["wasted_any"] <= found["wasted"] <= cpus["available"].sum()
-    threads = ss.wasted_time(trace, by="tid")
+    threads = ss.wasted_time(trace, by="thread")
     assert threads["waiting"].sum() == found["waiting"]
     episodes = ss.idle_episodes(trace, longer_than=0, top=None).unique("episode")
     assert episodes["wasted"].sum() <= found["wasted"]
@@ -381,12 +381,12 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
     "words",
     [
         ["--by", "cpu", "--comm", "b"],
-        ["--cpu", "0", "--by", "tid"],
+        ["--cpu", "0", "--by", "thread"],
         ["--episodes", "--top", "0"],
         ["--episodes", "--by", "comm"],
         ["--longer-than", "1ms"],
         ["--episodes", "--longer-than", "soon"],
-        ["--by", "tid", "--comm", "nobody"],
+        ["--by", "thread", "--comm", "nobody"],
     ],
 )
 def test_the_command_refuses(

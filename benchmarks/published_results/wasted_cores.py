@@ -40,7 +40,7 @@ def build(group_load: str) -> tuple[float, float]:
     trace = simulate(load, policy=CFS, machine=NODES, until="20s", set={"group_load": group_load})
     done = trace.threads.filter(_named("make")).collect()["exit_ts"][0]
     upto = simulate(
-        load, policy=CFS, machine=NODES, until=int(done), set={"group_load": group_load}
+        load, policy=CFS, machine=NODES, until=f"{int(done)}ns", set={"group_load": group_load}
     )
     return done / 1e9, outcome(upto)["wasted"] / 1e9
 

@@ -41,7 +41,8 @@ mod _native {
     use crate::interactivity::python::interactivity;
     #[pymodule_export]
     use crate::python::{
-        as_table, convert, decode_path, empty_tables, recognise, reconstruct, write_perfetto,
+        as_table, convert, decode_path, empty_tables, formats, recognise, reconstruct,
+        write_perfetto,
     };
 
     #[pymodule_export]

@@ -29,6 +29,22 @@ pub fn recognise(path: PathBuf) -> PyResult<&'static str> {
     Ok(decode::recognise(&path)?)
 }
 
+/// Every format that can be opened, in the order of recognition: name, about, options.
+#[pyfunction]
+pub fn formats() -> Vec<FormatRow> {
+    decode::FORMATS
+        .iter()
+        .map(|format| (format.name, format.about, format.options.to_vec()))
+        .collect()
+}
+
+/// Name, what wrote such a file, and the options with a sentence each.
+type FormatRow = (
+    &'static str,
+    &'static str,
+    Vec<(&'static str, &'static str)>,
+);
+
 /// Every table of the trace model, empty, by name: the native twin of
 /// `schedscope.parsers.schema`.
 #[pyfunction]

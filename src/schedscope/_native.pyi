@@ -19,13 +19,14 @@ class ArrowTable:
     def __len__(self) -> int: ...
 
 class StoredTable:
-    """Columns of a table in a `.sched` folder, for native code to read (analysis/coded.py)."""
+    """Columns of a table in a `.sched` folder, for native code to read."""
 
     @staticmethod
     def open(folder: str | PathLike[str], table: str, columns: list[str]) -> StoredTable | None: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 def recognise(path: str | PathLike[str]) -> str: ...
+def formats() -> list[tuple[str, str, list[tuple[str, str]]]]: ...
 def convert(
     path: str | PathLike[str],
     out_dir: str | PathLike[str],
@@ -155,7 +156,7 @@ def extract(
 ) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
 
 class Occupancy:
-    """Who ran on each CPU and who waited for it, read once (analysis/occupancy.py)."""
+    """Who ran on each CPU and who waited for it, read once (analysis/_base/occupancy.py)."""
 
     def __init__(
         self,

@@ -39,6 +39,10 @@ class MissingEventsError(SchedscopeError):
     """The trace lacks events that this analysis needs; says how to re-record."""
 
 
+class MissingExtraError(SchedscopeError):
+    """A package is not installed that a plain install does without; says which extra brings it."""
+
+
 class InternalError(SchedscopeError):
     """A fault of schedscope itself, not of its input or of its caller: please report it."""
 

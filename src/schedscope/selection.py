@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.units import duration, nanoseconds
+from schedscope.units import duration
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TIMELESS = ("threads", "cpus")
 
 
-def between(trace: Trace, since: str | int | None, until: str | int | None) -> Trace:
+def between(trace: Trace, since: str | float | None, until: str | float | None) -> Trace:
     """The trace within `[since, until)`; see `Trace.between`."""
     begin, end = _window(trace, since, until)
     tables = {name: trace._table(name) for name in _TIMELESS}
@@ -31,10 +31,10 @@ def between(trace: Trace, since: str | int | None, until: str | int | None) -> T
     return type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
 
 
-def _window(trace: Trace, since: str | int | None, until: str | int | None) -> tuple[int, int]:
+def _window(trace: Trace, since: str | float | None, until: str | float | None) -> tuple[int, int]:
     first, last = trace.window
-    begin = first if since is None else _instant(trace, since)
-    end = last if until is None else _instant(trace, until)
+    begin = first if since is None else trace.instant(since)
+    end = last if until is None else trace.instant(until)
     if end <= first or begin >= last:
         span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
         raise UsageError(
@@ -44,10 +44,6 @@ def _window(trace: Trace, since: str | int | None, until: str | int | None) -> t
     if begin >= end:
         raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
     return max(begin, first), min(end, last)
-
-
-def _instant(trace: Trace, when: str | int) -> int:
-    return trace.origin + nanoseconds(when) if isinstance(when, str) else when
 
 
 def _instants(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:

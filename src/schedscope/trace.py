@@ -18,7 +18,7 @@ from schedscope.errors import StorageError, UsageError
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, empty
 from schedscope.parsers.schema import TABLES as TABLES
-from schedscope.units import printable
+from schedscope.units import offset, printable
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
@@ -142,11 +142,22 @@ class Trace:
         """The instant that printed times count from: the start of the whole recording, in ns."""
         return int(self._info.get("origin", self.window[0]))
 
-    def between(self, since: str | int | None = None, until: str | int | None = None) -> Trace:
+    def seconds(self, ts: int) -> float:
+        """The time that is printed for an instant of a column `ts`: seconds from the start.
+
+        What `between` and every other option of time takes: `trace.between(trace.seconds(ts))`.
+        """
+        return (ts - self.origin) / 1e9
+
+    def instant(self, when: str | float) -> int:
+        """The instant, as in columns `ts`, of a time as it is printed: 2.5, "2.5", "2500ms"."""
+        return self.origin + offset(when)
+
+    def between(self, since: str | float | None = None, until: str | float | None = None) -> Trace:
         """The part of this trace within `[since, until)`, as a trace.
 
-        A text is a time after the recording's begin, as in "2.5s" and as tables
-        print it; a number is an instant, as in any column `ts`. Everything then
+        Times are those that tables print: seconds from the start of the recording, as 2.5, or
+        a text with a unit, as in "2500ms" (`seconds` has that of a column `ts`). Everything then
         reads as if the recorder had run in this window alone, but for what is
         known of threads: states are clipped; a wait that began before is
         censored on the left, one that lasts beyond on the right; counts of what

@@ -9,7 +9,6 @@ from schedscope.errors import UsageError
 
 _STEPS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _FACTORS = {
-    "": 1,
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,
@@ -122,7 +121,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def nanoseconds(text: str | int) -> int:
-    """Nanoseconds from a number with a unit; a bare number is nanoseconds already.
+    """Nanoseconds of a length of time: a text has a unit, a whole number is of nanoseconds.
 
     >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds(7)
     (10000000, 1500000000, 250000, 7)
@@ -140,3 +139,19 @@ def nanoseconds(text: str | int) -> int:
     if ns >= 2**63:
         raise UsageError(f"{text!r} is too long", "less than 292 years", "as in 10ms")
     return ns
+
+
+def offset(when: str | float) -> int:
+    """Nanoseconds from the start of a recording: a bare number is seconds, as tables print times.
+
+    In the shell and in Python alike; a text may have another unit.
+
+    >>> offset(1.5), offset("1.5"), offset("1.5s"), offset("250us"), offset(2)
+    (1500000000, 1500000000, 1500000000, 250000, 2000000000)
+    """
+    if isinstance(when, str):
+        bare = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*", when)
+        return nanoseconds(f"{bare[1]}s" if bare else when)
+    if isinstance(when, bool) or not abs(when) < 2**63 / 1e9:
+        raise UsageError(f"{when!r} is not a time", "seconds from the start of the recording")
+    return round(when * 1_000_000_000)

@@ -39,12 +39,14 @@ impl Options {
 }
 
 /// One input format.
-struct Format {
-    name: &'static str,
+pub struct Format {
+    pub name: &'static str,
+    /// What wrote such a file, in a few words.
+    pub about: &'static str,
     /// Is this path (its first bytes, for a file) of this format?
     recognise: fn(&Path, &[u8]) -> bool,
     /// Names and meanings of the options that `open` knows.
-    options: &'static [(&'static str, &'static str)],
+    pub options: &'static [(&'static str, &'static str)],
     open: fn(&Path, &Options) -> Result<Box<dyn Source>>,
 }
 
@@ -57,63 +59,73 @@ const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts
 const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 
 /// Asked in this order; the strictest recognisers come first.
-const FORMATS: &[Format] = &[
+pub const FORMATS: &[Format] = &[
     Format {
         name: "DTrace capture",
+        about: "a folder that schedscope capture recorded with DTrace on FreeBSD or Linux",
         recognise: dtrace::recognise_capture,
         options: &[],
         open: dtrace::open_capture,
     },
     Format {
         name: "DTrace lines",
+        about: "the lines that the sched.d scripts print, saved to a file",
         recognise: dtrace::recognise_text,
         options: &[],
         open: dtrace::open_text,
     },
     Format {
         name: "KTR text",
+        about: "FreeBSD's kernel trace ring, as ktrdump prints it",
         recognise: ktr::recognise,
         options: &[TSC_HZ, OSRELDATE],
         open: ktr::open,
     },
     Format {
         name: "ftrace capture",
+        about: "a folder that schedscope capture recorded with Linux's ftrace",
         recognise: capture_ftrace::recognise,
         options: &[SALVAGE, TSC_HZ],
         open: capture_ftrace::open,
     },
     Format {
         name: "bpftrace capture",
+        about: "a folder that schedscope capture recorded with bpftrace",
         recognise: bpftrace::recognise,
         options: &[],
         open: bpftrace::open,
     },
     Format {
         name: "trace.dat",
+        about: "a file of trace-cmd record or trace-cmd extract, versions 6 and 7",
         recognise: tracedat::recognise,
         options: &[BUFFER, SALVAGE, TSC_HZ],
         open: tracedat::open,
     },
     Format {
         name: "perf capture",
+        about: "a folder that schedscope capture recorded with perf",
         recognise: capture_perf::recognise,
         options: &[],
         open: capture_perf::open,
     },
     Format {
         name: "perf.data",
+        about: "a file of perf record or perf sched record, also of perf record -o - (a pipe)",
         recognise: |_, head| perfdata::is_perf_data(head),
         options: &[],
         open: |path, _| Ok(Box::new(perfdata::PerfData::open(path)?)),
     },
     Format {
         name: "perfetto",
+        about: "a Perfetto trace with ftrace events",
         recognise: |_, head| perfetto::is_perfetto(head),
         options: &[],
         open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
     },
     Format {
         name: "ftrace text",
+        about: "text of tracefs's trace file, trace-cmd report or perf script",
         recognise: |_, head| text::is_ftrace_text(head),
         options: &[],
         open: |path, _| Ok(Box::new(text::FtraceText::open(path, &read_head(path)?)?)),

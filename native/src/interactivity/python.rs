@@ -13,7 +13,7 @@ use super::{Closed, Doing, Rule, output};
 use crate::arrow_ffi::ArrowTable;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::sim::policy::{Settings, registry};
+use crate::sim::policy::{InteractivityRule, Settings, registry};
 use crate::store::python::Source;
 use crate::sweep::pulse;
 
@@ -166,13 +166,13 @@ pub fn interactivity(
         let (spec, preset) = registry::find(scheduler)?;
         let settings = Settings::new(scheduler, spec.tunables, preset.values, &given)?;
         let (known, locked) = (threads(&table)?, locks(&locked)?);
-        match spec.family {
-            "ule" => {
+        match spec.interactivity {
+            Some(InteractivityRule::Ule) => {
                 let kept = settings.ns("slp_run_max");
                 let fold = Fold::new(Ule::new(&settings, phase)?, &known, window, kept, series);
                 feed(fold, &known, &states, idle, &locked)
             }
-            "ule-2003" => {
+            Some(InteractivityRule::Ule2003) => {
                 let kept = settings.ns("slp_run_max");
                 let rule = Ule2003::new(&settings, phase);
                 feed(
@@ -183,7 +183,7 @@ pub fn interactivity(
                     &locked,
                 )
             }
-            "o1" => {
+            Some(InteractivityRule::O1) => {
                 let kept = settings.ns("max_sleep_avg");
                 let fold = Fold::new(
                     O1::new(&settings, phase, ncpu),
@@ -194,9 +194,9 @@ pub fn interactivity(
                 );
                 feed(fold, &known, &states, idle, &locked)
             }
-            _ => Err(Error::usage(
+            None => Err(Error::usage(
                 format!("scheduler {scheduler} scores no threads as interactive"),
-                "ule-14, ule-2011, ule-2003 or o1",
+                format!("one of {}", registry::names(|s| s.interactivity.is_some())),
                 "",
             )),
         }

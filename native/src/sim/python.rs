@@ -13,7 +13,7 @@ use super::extract::{Enters, Extractor, Rules, ThreadOut, steps_of};
 use super::load::{Input, Numbers};
 use super::machine::{Costs, Cpu, CpuInfo, Machine};
 use super::policy::tunables::Kind;
-use super::policy::{Policy, registry};
+use super::policy::{InteractivityRule, LagRule, Policy, PriorityScale, registry};
 use super::py_policy::PyPolicy;
 use super::trace_sink::{Series, TraceSink};
 use super::workload::Workload;
@@ -23,7 +23,7 @@ use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::store::python::Source;
 use crate::store::{MemoryStore, ParquetStore, Store};
 
-/// Every policy: name, family, summary, models, tunables, series.
+/// Every policy: all that its `Spec` declares.
 #[pyfunction]
 pub fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
@@ -36,6 +36,23 @@ pub fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         row.set_item("preset", preset.doc)?;
         row.set_item("work_conserving", spec.work_conserving)?;
         row.set_item("strict_classes", spec.strict_classes)?;
+        row.set_item("role", spec.role.name())?;
+        row.set_item("priorities", spec.priorities.name())?;
+        row.set_item("scores", spec.interactivity.is_some())?;
+        row.set_item(
+            "score_limit",
+            spec.interactivity.map(InteractivityRule::score_limit),
+        )?;
+        row.set_item(
+            "asks_for_wakers",
+            spec.interactivity
+                .is_some_and(InteractivityRule::asks_for_wakers),
+        )?;
+        row.set_item("keeps_virtual_time", spec.lag.is_some())?;
+        row.set_item(
+            "has_eligibility",
+            spec.lag.is_some_and(LagRule::has_eligibility),
+        )?;
         let tunables = PyList::empty(py);
         for t in spec.tunables {
             let entry = PyDict::new(py);
@@ -251,6 +268,7 @@ fn maker(
         about.insert("name".into(), json!(name));
         about.insert("models".into(), json!(made.spec.models));
         about.insert("tunables".into(), Value::Object(tunables));
+        about.insert("priorities".into(), json!(made.spec.priorities.name()));
         return Ok((made.policy, about));
     }
     about.insert(
@@ -258,6 +276,8 @@ fn maker(
         json!(policy.getattr("name")?.extract::<String>()?),
     );
     about.insert("models".into(), json!("a policy written in Python"));
+    // It has no hook for a number of its own.
+    about.insert("priorities".into(), json!(PriorityScale::Linux.name()));
     let made = PyPolicy::new(py, policy.clone().unbind())?;
     Ok((Box::new(made), about))
 }

@@ -74,13 +74,14 @@ pub fn virtual_lag(
     let found = py.detach(|| -> Result<_> {
         let (spec, preset) = registry::find(scheduler)?;
         let settings = Settings::new(scheduler, spec.tunables, preset.values, &given)?;
-        let rules = Rules::new(spec.family, &settings, ncpu, phase).ok_or_else(|| {
-            Error::usage(
+        let Some(rule) = spec.lag else {
+            return Err(Error::usage(
                 format!("scheduler {scheduler} keeps no virtual time of threads"),
-                "one of the families cfs and eevdf",
+                format!("one of {}", registry::names(|s| s.lag.is_some())),
                 "",
-            )
-        })?;
+            ));
+        };
+        let rules = Rules::new(rule, &settings, ncpu, phase);
         let known = threads(&listed)?;
         let table = Table {
             rows: &intervals,

@@ -1,7 +1,7 @@
 //! Which scheduler's arithmetic, and its constants.
-use crate::sim::policy::Settings;
 use crate::sim::policy::cfs_place::Placing;
 use crate::sim::policy::linux_fair::{log2_factor, virtual_ns};
+use crate::sim::policy::{LagRule, Settings};
 
 const SECOND: i128 = 1_000_000_000;
 
@@ -82,20 +82,20 @@ impl Clock {
 }
 
 impl Rules {
-    /// Of a policy of the family `eevdf` or `cfs`; None for another one.
-    pub fn new(family: &str, s: &Settings, ncpu: usize, phase: i64) -> Option<Self> {
+    /// With the settings of a policy that declares `rule`.
+    pub fn new(rule: LagRule, s: &Settings, ncpu: usize, phase: i64) -> Self {
         let clock = |s: &Settings| Clock {
             hz: s.int("hz"),
             phase,
         };
-        match family {
-            "eevdf" => {
+        match rule {
+            LagRule::Eevdf => {
                 let f = if s.is_on("scaling") {
                     log2_factor(ncpu, 8)
                 } else {
                     1
                 };
-                Some(Self::Eevdf(Eevdf {
+                Self::Eevdf(Eevdf {
                     slice: s.ns("base_slice") * f,
                     place_lag: s.is_on("place_lag"),
                     initial: s.is_on("place_deadline_initial"),
@@ -104,13 +104,12 @@ impl Rules {
                     zero: s.is_on("delay_zero"),
                     parity: s.is_on("run_to_parity"),
                     clock: clock(s),
-                }))
+                })
             }
-            "cfs" => Some(Self::Cfs(Cfs {
+            LagRule::Cfs => Self::Cfs(Cfs {
                 placing: Placing::new(s, ncpu),
                 clock: clock(s),
-            })),
-            _ => None,
+            }),
         }
     }
 }

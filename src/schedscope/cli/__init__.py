@@ -36,6 +36,7 @@ from schedscope import units
 from schedscope.cli import _output
 from schedscope.cli._output import complain
 from schedscope.errors import InternalError, SchedscopeError, UsageError
+from schedscope.extras import explained
 from schedscope.present.answer import Answer, Facts
 
 DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
@@ -109,6 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception
         _trace_if_asked()
+        if isinstance(known := explained(error), SchedscopeError):
+            complain(str(known))
+            return 1
         if _is_damaged_parquet(error):
             complain(
                 f"a table is damaged: {' '.join(str(error).split())[:200]}; expected whole "
@@ -151,10 +155,10 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         _output.say(*_listing(known), "", *EPILOG.splitlines())
         return 0
-    parser = _parser(known)
-    args = parser.parse_args(arguments)
+    whole = _parser(known)
+    args = whole.parse_args(arguments)
     if args.completion is None:
-        parser.error("a command is missing")
+        whole.error("a command is missing")
     from schedscope.cli._whole import completion
 
     _output.say(*completion(known, DESCRIPTION, args.completion).splitlines())

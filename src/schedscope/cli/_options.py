@@ -27,7 +27,7 @@ def add_input(parser: argparse.ArgumentParser, name: str = "input") -> None:
 def add_window(parser: argparse.ArgumentParser) -> None:
     """`--since` and `--until`: which part of the recording; `open_input` cuts it."""
     window = parser.add_argument_group("only this part of the recording")
-    what = "as in 2.5s after its start, like all printed times"
+    what = "as in 2.5: seconds from its start, as printed; or with a unit"
     window.add_argument("--since", metavar="TIME", help=f"from this time on ({what})")
     window.add_argument("--until", metavar="TIME", help="up to this time")
 
@@ -47,12 +47,10 @@ def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") 
 
 
 def groups(text: str, known: Collection[str]) -> list[str]:
-    """The columns of `--by NAME,...`, none for `all`; raises `UsageError` for an unknown one."""
-    by = [] if text == "all" else [name.strip() for name in text.split(",")]
-    for name in by:
-        if name not in known:
-            raise UsageError(f"--by {name}", "a column to group by", f"one of {', '.join(known)}")
-    return by
+    """The columns of `--by NAME,...`, as `by=` in Python; none for `all`."""
+    from schedscope.analysis._base.by import keys_of
+
+    return keys_of([name.strip() for name in text.split(",")], known)
 
 
 def add_top(parser: argparse.ArgumentParser, rows: int, *, what: str) -> None:

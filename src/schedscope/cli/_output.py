@@ -43,7 +43,7 @@ def emit(answer: Answer | Facts, form: str) -> None:
 
 def _emit_facts(facts: Facts, form: str) -> None:
     if form == "table":
-        say(*facts.lines)
+        say(*facts.lines, keep=facts.keep)
     elif form == "json":
         say_json(facts.about)
     else:

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Where threads ran, by group; or one of the other tables."""
+    from schedscope.analysis._base.topology import cpu_text
     from schedscope.analysis.affinity import affinity
     from schedscope.analysis.cpu_returns import cpu_returns
     from schedscope.analysis.isolation import (
@@ -78,7 +79,6 @@ def run(args: argparse.Namespace) -> Answer:
         runs_outside_affinity,
     )
     from schedscope.analysis.residency import residency
-    from schedscope.analysis.topology import cpu_text
 
     by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)

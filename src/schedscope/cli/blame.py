@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("tid", "comm", "pid"),
-        default="tid",
-        help="victims and antagonists by thread, name or process (default: tid)",
+        choices=("thread", "comm", "process"),
+        default="thread",
+        help="victims and antagonists by thread, name or process (default: thread)",
     )
     parser.add_argument(
         "--victims",

@@ -174,8 +174,7 @@ def _summarise(output: str, args: argparse.Namespace) -> int:
         )
     except (OSError, KeyError, subprocess.SubprocessError):
         _output.complain(
-            f"{output} is complete; open it as its owner: "
-            f"schedscope latency {shlex.quote(output)}"
+            f"{output} is complete; open it as its owner: schedscope latency {shlex.quote(output)}"
         )
         return 0
     return done.returncode

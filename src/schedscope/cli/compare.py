@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--label", action="append", metavar="NAME", help="name of each setting (default: A, B, ...)"
     )
     parser.add_argument(
-        "--by",
+        "--match",
         choices=("role", "name", "behaviour"),
         default="role",
         help="match threads by name pattern and: main thread or not (role); nothing else (name);"
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> Answer:
         settings[0],
         settings[1],
         *settings[2:],
-        by=args.by,
+        match=args.match,
         where=_where(args, traces),
         cause=args.cause,
         measures=args.measure,

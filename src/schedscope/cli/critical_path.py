@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     utid = args.utid if args.utid is not None else _utid(trace, args.tid)
     # A cut trace ends where it was cut; a whole one may outlive the thread.
-    end = trace.window[1] if args.until is not None else None
-    path = critical_path(trace, end=end, utid=utid)
+    end = trace.seconds(trace.window[1]) if args.until is not None else None
+    path = critical_path(trace, until=end, utid=utid)
     sums = path.group_by("kind").agg(n=pl.len(), dur=pl.col("dur").sum()).sort("kind")
     total = int(path["dur"].sum())
     foot: list[str] = []

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> Answer:
     else:
         from schedscope.analysis.cpu_efficiency import cpu_efficiency
 
-        frame = cpu_efficiency(trace, by="machine" if args.machine else "cpu")
+        frame = cpu_efficiency(trace, by="all" if args.machine else "cpu")
         frame = frame if where is None else frame.filter(where)
         names = [*([] if args.machine else ["cpu"]), "busy_frac", "busy", "idle", "unknown"]
         names += ["switches", "switches_hz", "involuntary_frac_min", "involuntary_frac_max"]

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("cpu", "tid", "comm", "pid"),
-        help="a row per CPU, thread, name or process (default: cpu; tid if threads are selected)",
+        choices=("cpu", "thread", "comm", "process"),
+        help="a row for each (default: cpu; thread if threads are selected)",
     )
     parser.add_argument(
         "--episodes", action="store_true", help="when it happened, a row per waiting thread"
@@ -66,12 +66,12 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError("--longer-than", "--episodes with it: those are what it chooses from")
     if args.by and args.episodes:
         raise UsageError(f"--by {args.by} with --episodes", "one of them")
-    args.by = args.by or ("tid" if args.comm or args.pid or args.tid else "cpu")
+    args.by = args.by or ("thread" if args.comm or args.pid or args.tid else "cpu")
     about_threads = args.episodes or args.by != "cpu"
     if not about_threads and (args.comm or args.pid or args.tid):
         raise UsageError(
             "--comm, --pid or --tid with rows about CPUs",
-            "--by tid, --by comm, --by pid or --episodes",
+            "--by thread, --by comm, --by process or --episodes",
             "leave --by cpu out",
         )
     if args.cpu and args.by != "cpu" and not args.episodes:

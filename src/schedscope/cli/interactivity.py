@@ -69,10 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per thread, or per change."""
-    from schedscope.analysis.virtual_lag import LAG_SCHEDULERS
+    from schedscope.analysis._base.policies import rules
 
     _options.check_top(args)
-    owes = args.model in LAG_SCHEDULERS
+    owes = args.model in rules("keeps_virtual_time")
     sorts = LAG_SORTS if owes else SORTS
     if args.sort and args.sort not in sorts:
         raise UsageError(f"--sort {args.sort} with --model {args.model}", f"one of {sorts}")
@@ -108,19 +108,18 @@ def run(args: argparse.Namespace) -> Answer:
 def _scored(
     args: argparse.Namespace, trace: Trace, given: dict[str, Any]
 ) -> tuple[pl.DataFrame, list[str]]:
+    from schedscope.analysis._base.policies import rules
     from schedscope.analysis.interactivity import (
-        SCHEDULERS,
         interactivity,
         interactivity_sentences,
         interactivity_series,
     )
-    from schedscope.analysis.virtual_lag import LAG_SCHEDULERS
 
-    if args.model not in SCHEDULERS:
+    if args.model not in rules("scores"):
         raise UsageError(
             f"--model {args.model}",
             "a scheduler with a rule for threads",
-            "one of " + ", ".join([*SCHEDULERS, *LAG_SCHEDULERS]),
+            "one of " + ", ".join([*rules("scores"), *rules("keeps_virtual_time")]),
         )
     where = _where(args, trace)
     if args.series:

@@ -107,8 +107,7 @@ def run(args: argparse.Namespace) -> Answer | Facts:
             relative=args.relative,
         )
         # ministat indents with tabs.
-        _output.say(*text.splitlines(), keep="\t")
-        return 0
+        return Facts({}, text.splitlines(), keep="	")
     from schedscope.analysis.ministat import ministat
 
     if len(dict(sets)) < len(sets):

@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("reason", "comm", "tid", "pid"),
-        default="reason",
-        help="one row per reason, or also per name, thread or process (default: reason)",
+        choices=("all", "comm", "thread", "process"),
+        default="all",
+        help="reasons of all threads together, or of each name, thread or process (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="threads")
@@ -44,13 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
+    from schedscope.analysis._base.by import keys_of
     from schedscope.analysis.off_cpu import off_cpu
 
     _options.check_top(args)
     if args.cpu:
         raise UsageError("--cpu", "threads to choose", "off-CPU time has no CPU")
     trace = _options.open_input(args)
-    by = {"reason": [], "tid": ["comm", "tid"]}.get(args.by, [args.by])
+    by = keys_of(args.by, ("comm", "tid", "pid"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
     foot = more(len(frame) - len(shown), why=", of less time")

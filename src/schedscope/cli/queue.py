@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> Answer:
     """Depth by CPU, or its steps."""
     import polars as pl
 
-    from schedscope.analysis.only_threads import only_threads
+    from schedscope.analysis._base.needs import has
+    from schedscope.analysis._base.restrict_to_threads import only_threads
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> Answer:
     recorded = trace
     if (threads := _options.where_threads(args, trace)) is not None:
         trace = only_threads(trace, threads)
-    by: Literal["cpu", "machine"] = "machine" if args.machine else "cpu"
+    by: Literal["cpu", "all"] = "all" if args.machine else "cpu"
     head = [*headline.headline(recorded)]
     if args.steps:
         frame = queue_depth(trace, by=by)
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> Answer:
             about=about,
             head=[*head, ""],
         )
-    agreement = queue_load_agreement(trace)
+    agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
     about["queue_load"] = agreement.to_dicts()
     shown = frame
     if not args.machine:

@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> Facts:
     # A dozen answers are read from the ledger, and others in one reading of the states.
     if trace.waits.select(pl.len()).collect().item() <= _HELD:
         trace = trace.in_memory("waits")
+    from schedscope.analysis._base.memo import once
+    from schedscope.analysis._base.occupancy import reading_once
     from schedscope.analysis.diagnosis import diagnosis
-    from schedscope.analysis.occupancy import reading_once
-    from schedscope.analysis.once import once
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.summary import summary

@@ -273,7 +273,7 @@ def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> 
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
-    until = units.nanoseconds(args.stop_at) if args.stop_at else 0
+    until = units.offset(args.stop_at) if args.stop_at else 0
 
     def share(now: int, events: int) -> None:
         progress.note(now, until, lambda: f"{units.duration(now)}, {units.count(events)} events")

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--by",
-        choices=("comm", "tid"),
+        choices=("comm", "thread"),
         help="how often each name, or thread, starved; summary only",
     )
     _options.add_selection(parser, what="episodes of")
@@ -103,9 +103,7 @@ def run(args: argparse.Namespace) -> Answer:
     notes = [] if alone else [f"weights: {note}" for note in weight_notes(trace)]
     about["weights"] = [] if alone else weight_notes(trace)
     if args.by:
-        by = starvation_summary(
-            trace, by="comm" if args.by == "comm" else "thread", where=where, **limits
-        )
+        by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
         rows = by[: _options.top(args, 10)]
         names = ["comm", "tid", "threads", "n", "n_censored?", "total", "longest", "ts_longest"]

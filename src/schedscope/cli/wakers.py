@@ -22,7 +22,7 @@ NAME = "wakers"
 HELP = "who woke whom, and the wait that followed"
 EXAMPLE = """\
   schedscope wakers web.capture --top 10
-  schedscope wakers web.capture --by tid --comm nginx
+  schedscope wakers web.capture --by thread --comm nginx
 """
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("comm", "tid", "pid"),
+        choices=("comm", "thread", "process"),
         default="comm",
         help="wakers and woken by name, thread or process (default: comm)",
     )

@@ -22,7 +22,7 @@ _WORDS = {
 # Where the strip of bars below the shares begins.
 _STRIP = -0.3
 
-# Columns of `cpus` that put CPUs into groups, as in analysis/topology.py.
+# Columns of `cpus` that put CPUs into groups, as in analysis/_base/topology.py.
 _PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 

@@ -8,11 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from schedscope import units
+from schedscope.analysis._base.policies import rules
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _COLUMNS = ("ts", "utid", "tid", "comm", "score", "interactive", "scheduler")
-# The highest score there is: ULE's, unless the scheduler is named here.
-_HIGHEST = {"o1": 10}
 _INTERACTIVE, _BATCH = COLORS[2], COLORS[1]
 # Above this many changes a lane shows the last one of each of as many columns.
 _PIXELS = 2000
@@ -47,7 +46,9 @@ def plot_interactivity(
     )
     chosen = ranked.head(top).sort("utid")
     schedulers = frame["scheduler"].unique().to_list()
-    least = max((_HIGHEST.get(name, 100) for name in schedulers), default=100)
+    known = rules("scores")
+    limits = [known[name]["score_limit"] for name in schedulers if name in known]
+    least = max(limits, default=100)
     highest = max([least, *ranked["best"].to_list()])
     last: int = until if until is not None else max(frame["ts"].to_list(), default=origin)
     with canvas(ax, height=1.8 + 0.55 * max(chosen.height, 1)) as axes:

@@ -45,11 +45,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Facts:
-    """An answer that is no table: `about` for programs, `lines` for people."""
+    """An answer that is no table: `about` for programs, `lines` for people.
+
+    `keep`: characters that cannot be seen and stand in `lines` on purpose.
+    """
 
     about: Mapping[str, Any]
     lines: Sequence[str]
     exit_code: int = 0
+    keep: str = ""
 
 
 def more(rest: int, what: str = "more row", why: str = "") -> list[str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.cpu_efficiency import cpu_efficiency
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.faults import EPISODES
 from schedscope.analysis.migration import migration_matrix
-from schedscope.analysis.once import once
 from schedscope.analysis.residency import residency
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.starvation import starvation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.diagnosis import diagnosis
-from schedscope.analysis.once import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.report.section import Section, call, prose
 from schedscope.report.summary import summary

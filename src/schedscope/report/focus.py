@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.diagnosis import diagnosis
-from schedscope.analysis.once import once
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
@@ -28,14 +28,14 @@ class Focus:
     """Of the finding that it is about, if it is about one."""
 
 
-def focus(trace: Trace, around: str | int | None = None) -> Focus:
+def focus(trace: Trace, around: str | float | None = None) -> Focus:
     """The time around an instant, else around the worst finding, else around the longest wait.
 
     Raises `UsageError` for an instant outside the trace.
     """
     begin, end = trace.window
     if around is not None:
-        at = trace.origin + units.nanoseconds(around)
+        at = trace.instant(around)
         if not begin <= at < end:
             raise UsageError(
                 f"a timeline around {around}",

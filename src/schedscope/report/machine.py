@@ -8,10 +8,10 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.check import check, verdict
 from schedscope.analysis.cpu_efficiency import cpu_efficiency
 from schedscope.analysis.faults import STRETCHES
-from schedscope.analysis.once import once
 from schedscope.analysis.queue_depth import queue_depth, queue_depth_parts
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.work_conservation import idle_episodes, wasted_time

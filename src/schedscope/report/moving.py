@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration import migration_matrix, migration_summary, ping_pong
-from schedscope.analysis.once import once
 from schedscope.analysis.residency import residency
 from schedscope.analysis.weights import weight_notes
 from schedscope.plot.affinity import plot_residency

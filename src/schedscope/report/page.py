@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from schedscope import units
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.check import check, verdict
-from schedscope.analysis.occupancy import reading_once
-from schedscope.analysis.once import once
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus
@@ -83,11 +83,11 @@ def _page(trace: Trace, focus: Focus | None) -> str:
 
 def _timeline(trace: Trace, focus: Focus) -> Section:
     start, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
-    shown = (focus.since, focus.until)
+    since, until = trace.seconds(focus.since), trace.seconds(focus.until)
     body = (
-        timeline_html(trace, show=shown, max_bytes=TIMELINE_BYTES)
+        timeline_html(trace, show=(since, until), max_bytes=TIMELINE_BYTES)
         if trace.events <= _WHOLE
-        else timeline_html(trace, since=focus.since, until=focus.until, max_bytes=TIMELINE_BYTES)
+        else timeline_html(trace, since=since, until=until, max_bytes=TIMELINE_BYTES)
     )
     return Section(
         "timeline",

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis.once import once
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.trace import Trace

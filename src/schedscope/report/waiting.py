@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis.faults import EPISODES
-from schedscope.analysis.once import once
 from schedscope.analysis.process_efficiency import preemption_loss
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.starvation import starvation

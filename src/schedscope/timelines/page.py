@@ -25,9 +25,9 @@ _FINE = 2_000
 def timeline_html(
     trace: Trace,
     *,
-    since: str | int | None = None,
-    until: str | int | None = None,
-    show: tuple[int, int] | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
+    show: tuple[str | float, str | float] | None = None,
     max_bytes: int = 2_000_000,
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
@@ -36,7 +36,7 @@ def timeline_html(
     time in a few thousand stretches, and every interval around the worst waits. The
     picture says below which scale it can tell no more, and how to get a page
     that can. `since` and `until` cut the trace first (`Trace.between`). `show` is
-    the stretch that it begins with, two instants as in any column `ts`; it is the first to get
+    the stretch that it begins with, two such times; it is the first to get
     every interval where not all fit. By default the picture begins with everything.
 
     Raises `UsageError` if not even a coarse picture fits, or for times out of
@@ -46,7 +46,10 @@ def timeline_html(
         trace = trace.between(since, until)
     source = Timeline(trace)
     script = SCRIPT.read_text(encoding="utf-8")
-    first = None if show is None else (show[0] - trace.window[0], show[1] - trace.window[0])
+    begin = trace.window[0]
+    first = None
+    if show is not None:
+        first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
     data = _data(source, first, max_bytes - len(script.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

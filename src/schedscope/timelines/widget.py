@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedscope.errors import SchedscopeError, UsageError
+from schedscope.errors import SchedscopeError
+from schedscope.extras import missing
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -18,8 +19,8 @@ SCRIPT = Path(__file__).with_name("timeline.js")
 def timeline(
     trace: Trace,
     *,
-    since: str | int | None = None,
-    until: str | int | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
     lanes: Sequence[str] | None = None,
 ) -> Any:
     """A widget that shows who ran and who waited, for a notebook's output cell.
@@ -31,8 +32,8 @@ def timeline(
     browser holds only what it shows: traces of any length do.
 
     Wheel zooms, dragging and the arrow keys pan, `n` and `p` go to the next and
-    the previous of the worst waits. Raises `UsageError` without the package
-    anywidget, for lanes the trace does not have and for times out of it.
+    the previous of the worst waits. Raises `MissingExtraError` without the package
+    anywidget, `UsageError` for lanes the trace does not have and for times out of it.
     """
     from schedscope.timelines.answer import Timeline
 
@@ -48,11 +49,7 @@ def _widget_class() -> Any:
         import anywidget
         import traitlets
     except ImportError as error:
-        raise UsageError(
-            "the package anywidget is not installed",
-            "anywidget 0.9 or newer for a timeline in a notebook",
-            "pip install 'schedscope[notebooks]', or write a page: schedscope timeline INPUT",
-        ) from error
+        raise missing("anywidget") from error
 
     class TimelineWidget(anywidget.AnyWidget):
         _esm = SCRIPT

@@ -222,7 +222,7 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
                 Error::usage(
                     format!("{} has no buffer {wanted:?}", input.name()),
                     format!("one of those with events: {}", names()),
-                    "name it with --buffer",
+                    "name it with -O buffer=NAME",
                 )
             });
     }
@@ -250,7 +250,7 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
                 names()
             ),
             "one of them to be chosen",
-            "name it with --buffer (an empty name is the top one)",
+            "name it with -O buffer=NAME (an empty name is the top one)",
         )),
     }
 }

@@ -18,7 +18,8 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, choice, int, time};
 use super::{
-    Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, kick_idle, least_loaded,
+    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    kick_idle, least_loaded,
 };
 
 pub const SPEC: Spec = Spec {
@@ -77,6 +78,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: true,
     strict_classes: 2,
+    role: Role::Kernel,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

@@ -25,7 +25,9 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
 use super::freebsd_ast::Asked;
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "4bsd",
@@ -109,6 +111,10 @@ pub const SPEC: Spec = Spec {
     // A better thread may wait while a worse one runs on another CPU, and the
     // machine-wide queue has no CPU of its own.
     strict_classes: 0,
+    role: Role::Kernel,
+    priorities: PriorityScale::Own,
+    interactivity: None,
+    lag: None,
     make,
 };
 

@@ -21,7 +21,10 @@ use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, LagRule, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec,
+    Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "cfs",
@@ -167,6 +170,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 1,
+    role: Role::Kernel,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: Some(LagRule::Cfs),
     make,
 };
 

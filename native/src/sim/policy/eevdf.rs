@@ -25,7 +25,10 @@ use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_util::Utilisation;
 use super::linux_wake::{Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, LagRule, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec,
+    Wake,
+};
 use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
@@ -156,6 +159,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 1,
+    role: Role::Kernel,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: Some(LagRule::Eevdf),
     make,
 };
 

@@ -9,7 +9,10 @@ use super::super::machine::{Cpu, Machine};
 use super::super::shared_queue::SharedQueue;
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous, kick_idle};
+use super::{
+    How, Left, Place, Policy, Preset, PriorityScale, Role, Settings, Spec, Wake, idle_or_previous,
+    kick_idle,
+};
 
 pub const SPEC: Spec = Spec {
     family: "fifo",
@@ -24,6 +27,10 @@ pub const SPEC: Spec = Spec {
     series: &[],
     work_conserving: true,
     strict_classes: 2,
+    role: Role::Baseline,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

@@ -247,6 +247,82 @@ pub trait Policy: Send {
     }
 }
 
+/// What a policy is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It models a scheduler that people ran.
+    Kernel,
+    /// An ideal to hold others against.
+    Reference,
+    /// It knows nothing of threads: what a replay is worth without a model.
+    Baseline,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Reference => "reference",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
+/// What the numbers in the `prio` columns of a simulated trace mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PriorityScale {
+    /// Linux's throughout: 120 + nice, 99 - rt_prio. Weights follow from them.
+    Linux,
+    /// What the policy makes of nice and history (`Policy::prio`).
+    Own,
+}
+
+impl PriorityScale {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// How threads are told interactive from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InteractivityRule {
+    Ule,
+    Ule2003,
+    O1,
+}
+
+impl InteractivityRule {
+    /// The largest score there is.
+    pub fn score_limit(self) -> u32 {
+        match self {
+            Self::Ule | Self::Ule2003 => 100,
+            Self::O1 => 10,
+        }
+    }
+
+    /// Whether it asks if a thread or an interrupt began the wait.
+    pub fn asks_for_wakers(self) -> bool {
+        self == Self::O1
+    }
+}
+
+/// Whose virtual times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LagRule {
+    Eevdf,
+    Cfs,
+}
+
+impl LagRule {
+    /// Whether it runs only threads that are owed time.
+    pub fn has_eligibility(self) -> bool {
+        self == Self::Eevdf
+    }
+}
+
 /// A policy as the registry lists it.
 pub struct Spec {
     /// The file's name for the family; users type a preset's name.
@@ -265,6 +341,12 @@ pub struct Spec {
     /// before fair before idle class, 1 = real time before the rest, 0 = none.
     /// Checked on random workloads (`invariants.rs`), as is the field above.
     pub strict_classes: u8,
+    pub role: Role,
+    pub priorities: PriorityScale,
+    /// The rule that `interactivity` applies to recorded threads; `None`: it scores none.
+    pub interactivity: Option<InteractivityRule>,
+    /// The rule that `virtual_lag` applies to recorded threads; `None`: it keeps no virtual times.
+    pub lag: Option<LagRule>,
     pub make: fn(&Settings, &Machine, usize) -> Result<Box<dyn Policy>>,
 }
 

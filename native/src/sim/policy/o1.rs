@@ -20,7 +20,10 @@ use super::linux_prio::{
 };
 use super::o1_bonus::{Past, Sleeping};
 use super::tunables::{COUNT_OR_ZERO, SPAN, int, switch, time};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
+    Settings, Spec, Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "o1",
@@ -119,6 +122,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 1,
+    role: Role::Kernel,
+    priorities: PriorityScale::Own,
+    interactivity: Some(InteractivityRule::O1),
+    lag: None,
     make,
 };
 

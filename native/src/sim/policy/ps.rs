@@ -15,7 +15,8 @@ use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{virtual_ns, weight_of};
 use super::tunables::{SPAN, time};
 use super::{
-    How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, idle_or_previous, kick_idle,
+    How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -40,6 +41,10 @@ pub const SPEC: Spec = Spec {
     }],
     work_conserving: true,
     strict_classes: 2,
+    role: Role::Reference,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

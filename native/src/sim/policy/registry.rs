@@ -41,6 +41,15 @@ pub fn find(name: &str) -> Result<(&'static Spec, &'static Preset)> {
     })
 }
 
+/// The names of policies that meet a condition, for an error.
+pub fn names(meets: fn(&Spec) -> bool) -> String {
+    let names: Vec<&str> = all()
+        .filter(|(spec, _)| meets(spec))
+        .map(|(_, preset)| preset.name)
+        .collect();
+    names.join(", ")
+}
+
 /// A policy ready to run, with the settings in force.
 pub struct Made {
     pub spec: &'static Spec,

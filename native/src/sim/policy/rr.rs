@@ -11,7 +11,10 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{Why, World};
 use super::fifo::{LEVELS, Running, level_of, requeue};
 use super::tunables::{POSITIVE, time};
-use super::{How, Left, Place, Policy, Preset, Settings, Spec, Wake, idle_or_previous, kick_idle};
+use super::{
+    How, Left, Place, Policy, Preset, PriorityScale, Role, Settings, Spec, Wake, idle_or_previous,
+    kick_idle,
+};
 use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
@@ -32,6 +35,10 @@ pub const SPEC: Spec = Spec {
     series: &[],
     work_conserving: true,
     strict_classes: 2,
+    role: Role::Baseline,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

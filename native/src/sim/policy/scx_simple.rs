@@ -15,7 +15,9 @@ use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{idle_in_cache, weight_of};
 use super::linux_rt::RtQueues;
 use super::tunables::{CLOCK_HZ, SPAN, int, switch, time};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "scx-simple",
@@ -45,6 +47,10 @@ pub const SPEC: Spec = Spec {
     }],
     work_conserving: false,
     strict_classes: 1,
+    role: Role::Kernel,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

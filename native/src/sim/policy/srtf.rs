@@ -11,7 +11,8 @@ use super::super::world::{State, Why, World};
 use super::fifo::{FAIR, Running, level_of};
 use super::keyed_queue::KeyedQueue;
 use super::{
-    How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake, idle_or_previous, kick_idle,
+    How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -31,6 +32,10 @@ pub const SPEC: Spec = Spec {
     }],
     work_conserving: true,
     strict_classes: 2,
+    role: Role::Reference,
+    priorities: PriorityScale::Linux,
+    interactivity: None,
+    lag: None,
     make,
 };
 

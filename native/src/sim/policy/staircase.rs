@@ -19,7 +19,9 @@ use super::linux_prio::{
     BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
 use super::tunables::{SPAN, SPAN_OR_ZERO, choice, switch, time};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "staircase",
@@ -90,6 +92,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 1,
+    role: Role::Kernel,
+    priorities: PriorityScale::Own,
+    interactivity: None,
+    lag: None,
     make,
 };
 

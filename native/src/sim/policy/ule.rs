@@ -33,7 +33,10 @@ use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO, choice, int, 
 use super::ule_place::{CACHE_LEVELS, Placer, Seen};
 use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, Place as Slot, Tdq};
 use super::ule_score::{History, INTERACT, SLP_RUN_FORK, SLP_RUN_MAX, Scale};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
+    Settings, Spec, Wake,
+};
 use crate::touch::touch;
 
 pub const SPEC: Spec = Spec {
@@ -185,6 +188,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 2,
+    role: Role::Kernel,
+    priorities: PriorityScale::Own,
+    interactivity: Some(InteractivityRule::Ule),
+    lag: None,
     make,
 };
 

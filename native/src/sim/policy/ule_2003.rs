@@ -17,7 +17,10 @@ use super::super::world::{State, Why, World};
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN_OR_ZERO, int, switch, time};
 use super::ule_2003_score::{History, Scale};
 use super::ule_score::{INTERACT, SLP_RUN_FORK, SLP_RUN_MAX};
-use super::{Clocks, How, Left, Place, Policy, Preset, Series, Settings, Spec, Wake};
+use super::{
+    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
+    Settings, Spec, Wake,
+};
 
 pub const SPEC: Spec = Spec {
     family: "ule-2003",
@@ -96,6 +99,10 @@ pub const SPEC: Spec = Spec {
     ],
     work_conserving: false,
     strict_classes: 2,
+    role: Role::Kernel,
+    priorities: PriorityScale::Own,
+    interactivity: Some(InteractivityRule::Ule2003),
+    lag: None,
     make,
 };
 

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from schedscope.analysis.coded import coded
-from schedscope.analysis.weights import Levels
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import Occupancy, StoredTable

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis.ledger import THREAD_COLUMNS, WAIT_COLUMNS, waits
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.waits import THREAD_COLUMNS, WAIT_COLUMNS, waits
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -82,23 +83,16 @@ class Grouping:
     def __init__(
         self,
         trace: Trace,
-        by: list[str],
+        by: By | None,
         where: pl.Expr | None = None,
         every: int | None = None,
     ) -> None:
         """Group by the columns `by`, and by buckets of length `every` in which waits began."""
-        for name in by:
-            if name not in THREAD_COLUMNS and name not in WAIT_COLUMNS:
-                raise UsageError(
-                    f"cannot group by {name!r}",
-                    "a column of waits or of threads",
-                    "one of " + ", ".join([*THREAD_COLUMNS, *WAIT_COLUMNS]),
-                )
-        if len(set(by)) != len(by):
-            raise UsageError(f"by={by} names a column twice", "each column once")
+        by = keys_of(by, (*THREAD_COLUMNS, *WAIT_COLUMNS))
         if every is not None and every <= 0:
             raise UsageError(f"every={every}", "a time bucket longer than 0 ns", "as in 100ms")
         self._trace, self._where = trace, where
+        self.by = by
         self._names = ["ts", *by] if every is not None else by
         self._parts = _parts(trace, by, every)
         size = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedscope.analysis.topology import cpu_list
+from schedscope.analysis._base.topology import cpu_list
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

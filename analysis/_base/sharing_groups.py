@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from schedscope.analysis.occupancy import occupancy
+from schedscope.analysis._base.occupancy import occupancy
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope._native import Occupancy
-    from schedscope.analysis.weights import Levels
+    from schedscope.analysis._base.levels import Levels
     from schedscope.trace import Trace
 
 Per = Literal["cpu", "machine"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_states
-from schedscope.analysis.once import once
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.occupancy import coded_states
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

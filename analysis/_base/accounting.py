@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis._base.occupancy import coded_states
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

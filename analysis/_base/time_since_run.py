@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.occupancy import coded_states
+from schedscope.analysis._base.occupancy import coded_states
 from schedscope.parsers.schema import STATE
 
 if TYPE_CHECKING:

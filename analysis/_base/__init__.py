@@ -1,0 +1,1 @@
+"""What questions share: waits, quantiles, grouping, topology, what a question needs, policies."""

@@ -1,0 +1,141 @@
+"""What a question needs of a trace, declared once; a trace without it is refused in one sentence.
+
+`@needs("wakeups")` above a public question is the declaration. From it come the error, which names
+how to record what is missing, the last line of the docstring, and the table in
+docs/opening-traces.md. An empty table would look like good news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import polars as pl
+
+from schedscope.errors import MissingEventsError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+Question = TypeVar("Question", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a trace may lack."""
+
+    what: str
+    """In words, after "has no"."""
+    record: str
+    """What to do to have it the next time."""
+    is_there: Callable[[Trace], bool]
+
+
+def _any(table: pl.LazyFrame) -> bool:
+    return table.head(1).collect().height > 0
+
+
+# Tables made by hand say nothing of what was recorded: then nothing is known to be missing.
+
+
+def _has_switches(trace: Trace) -> bool:
+    if "events" not in trace.info:
+        return True
+    return any(map(_any, (trace.states, trace.switches, trace.waits)))
+
+
+def _has_wakeups(trace: Trace) -> bool:
+    told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
+    if any(told) or None in told or _any(trace.wakeups):
+        return True
+    return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])))
+
+
+def _has_affinity(trace: Trace) -> bool:
+    return _any(trace.threads.filter(pl.col("affinity").is_not_null()))
+
+
+NEEDS = {
+    "switches": Need(
+        "context switches",
+        "record sched_switch: `schedscope capture` does, as do `perf sched record` and"
+        " `trace-cmd record -e sched`",
+        _has_switches,
+    ),
+    "wakeups": Need(
+        "wakeups",
+        "record sched_waking and sched_wakeup, too: `schedscope capture` does, as do"
+        " `perf sched record` and `trace-cmd record -e sched`",
+        _has_wakeups,
+    ),
+    "affinity": Need(
+        "CPU affinity of any thread",
+        "record with `schedscope capture`, which notes what each thread may use",
+        _has_affinity,
+    ),
+    "queue_load": Need(
+        "queue lengths reported by the kernel",
+        "FreeBSD reports them (`schedscope capture` there); Linux does not",
+        lambda trace: _any(trace.queue_load),
+    ),
+}
+
+QUESTIONS: dict[str, tuple[str, ...]] = {}
+"""What each public question needs, by its name. Filled as the questions' modules are loaded."""
+
+_found: WeakKeyDictionary[Trace, dict[str, bool]] = WeakKeyDictionary()
+
+
+def needs(*names: str) -> Callable[[Question], Question]:
+    """Declare what a question, a function of one or more traces, needs of each of them."""
+
+    def declare(question: Question) -> Question:
+        name = question.__name__
+        QUESTIONS[name] = names
+
+        @wraps(question)
+        def asked(*args: Any, **options: Any) -> Any:
+            for trace in _traces([*args, *options.values()]):
+                require(trace, name)
+            return question(*args, **options)
+
+        if names:
+            what = " and ".join(NEEDS[need].what.partition(",")[0] for need in names)
+            asked.__doc__ = f"{(question.__doc__ or '').rstrip()}\n\n    Needs {what}.\n    "
+        return cast("Question", asked)
+
+    return declare
+
+
+def require(trace: Trace, question: str) -> None:
+    """Raise `MissingEventsError` if `trace` lacks what `question` needs."""
+    for need in QUESTIONS[question]:
+        if not has(trace, need):
+            raise MissingEventsError(
+                f"{trace.name} has no {NEEDS[need].what}",
+                f"what {question} is computed from",
+                NEEDS[need].record,
+            )
+
+
+def has(trace: Trace, need: str) -> bool:
+    """Whether the trace has what is needed; looked up once per trace."""
+    known = _found.setdefault(trace, {})
+    if need not in known:
+        known[need] = NEEDS[need].is_there(trace)
+    return known[need]
+
+
+def _traces(values: Sequence[Any]) -> list[Trace]:
+    from schedscope.trace import Trace
+
+    found: list[Trace] = []
+    for value in values:
+        if isinstance(value, Trace):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [one for one in value if isinstance(one, Trace)]
+    return found

@@ -1,0 +1,58 @@
+"""What the simulator's policies declare of themselves, for those who ask by name.
+
+A policy's own file is the only place where anything is said of it: its family and presets, the
+scale of its priorities, which rule tells interactive threads or keeps virtual times. What is asked
+here is answered from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from schedscope.errors import UsageError
+
+Declared = dict[str, Any]
+
+
+@cache
+def declared() -> dict[str, Declared]:
+    """Every policy's declaration by name, in the order in which they are shown."""
+    from schedscope import _native
+
+    return {row["name"]: row for row in _native.policies()}
+
+
+def declaration(policy: str) -> Declared:
+    """What `policy` declares; raises `UsageError` for an unknown name."""
+    found = declared().get(policy)
+    if found is None:
+        raise UsageError(f"no policy is called {policy!r}", f"one of {', '.join(declared())}")
+    return found
+
+
+def rule(scheduler: str, has: str, expected: str) -> Declared:
+    """The policy whose rule `scheduler` names: a policy, or a family for its default.
+
+    `has` is the declaration that there is such a rule; `expected` says it in an error.
+    """
+    known = rules(has)
+    if scheduler not in known:
+        raise UsageError(f"scheduler {scheduler!r}", expected, "one of " + ", ".join(known))
+    return known[scheduler]
+
+
+def rules(has: str) -> dict[str, Declared]:
+    """The policies that declare `has`, by each name that stands for one of them."""
+    known: dict[str, Declared] = {}
+    for name, row in declared().items():
+        if row[has]:
+            known.setdefault(row["family"], row)
+            known[name] = row
+    return known
+
+
+def names(holds: Callable[[Declared], bool]) -> list[str]:
+    """The names of the policies of which `holds` is true."""
+    return [name for name, row in declared().items() if holds(row)]

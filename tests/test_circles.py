@@ -1,0 +1,94 @@
+"""No circles among files, whoever imports whom, at the head of a file or inside a function."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from sources import ROOT, sources
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, Path]:
+    return {name_of(path): path for path in sources()}
+
+
+def imports(path: Path, known: dict[str, Path]) -> set[str]:
+    """What a file imports of ours when it runs; not what only type checkers read."""
+    found: set[str] = set()
+
+    class Visitor(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+                self.generic_visit(node)
+
+        def visit_Import(self, node: ast.Import) -> None:
+            found.update(name.name for name in node.names)
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                found.add(inner if inner in known else str(node.module))
+
+    Visitor().visit(ast.parse(path.read_text()))
+    return found & set(known) - {name_of(path)}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of names that reach one another (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_no_files_import_one_another() -> None:
+    known = modules()
+    graph = {name: imports(path, known) for name, path in known.items()}
+    assert circles(graph) == []
+
+
+def test_no_folders_import_one_another() -> None:
+    """cli, report, exports, timelines, plot, simulator, analysis, parsers, collectors."""
+    known = modules()
+    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    graph: dict[str, set[str]] = {name: set() for name in folders}
+    for name, path in known.items():
+        here = name.split(".")[1] if "." in name else ""
+        if here in folders:
+            there = {other.split(".")[1] for other in imports(path, known) if "." in other}
+            graph[here] |= (there & folders) - {here}
+    assert circles(graph) == []
+
+
+def test_what_questions_share_knows_no_question() -> None:
+    """Files in `analysis/_base` import nothing of `analysis` but one another."""
+    known = modules()
+    for name, path in known.items():
+        if name.startswith("schedscope.analysis._base"):
+            others = {o for o in imports(path, known) if o.startswith("schedscope.analysis")}
+            assert all(o.startswith("schedscope.analysis._base") for o in others), name

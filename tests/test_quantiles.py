@@ -1,0 +1,74 @@
+"""One quantile everywhere: the smallest value that at least that share of all do not exceed."""
+
+from __future__ import annotations
+
+import ast
+import random
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from sources import ROOT, sources
+
+import schedscope as ss
+from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
+from schedscope.simulator.generators import web
+from schedscope.simulator.outcome import outcome
+
+
+def by_definition(values: list[int], q: str) -> int:
+    """The definition, word by word."""
+    share = Fraction(q)
+    return min(value for value in values if sum(v <= value for v in values) >= share * len(values))
+
+
+@pytest.mark.parametrize("q", ["0.01", "0.07", "0.5", "0.9", "0.95", "0.99", "0.999", "1"])
+def test_each_form_follows_the_definition(q: str) -> None:
+    draw = random.Random(q)
+    for n in (1, 2, 3, 7, 99, 100, 101, 200):
+        values = [draw.randrange(50) for _ in range(n)]
+        expected = by_definition(values, q)
+        assert quantile(values, float(q)) == expected
+        frame = pl.DataFrame({"x": [*values, None]})
+        assert frame.select(nearest_rank(pl.col("x"), float(q))).item() == expected
+        (share,) = shares_of([float(q)])
+        assert sorted(values)[rank(n, share)] == expected
+        array = pl.Series(values).to_numpy()
+        histogram = np.bincount(bucket(array), minlength=BUCKETS).reshape(1, -1)
+        pairs = [(np.zeros_like(array), array)]
+        at = np.array([[rank(n, share)]])
+        assert order_statistics(histogram, at, pairs.copy).item() == expected
+
+
+def test_of_nothing_there_is_none() -> None:
+    assert quantile([], 0.5) is None
+    frame = pl.DataFrame({"x": [None]}, schema={"x": pl.Int64})
+    assert frame.select(nearest_rank(pl.col("x"), 0.5)).item() is None
+
+
+def test_simulate_and_latency_say_the_same() -> None:
+    trace = ss.simulate(web(3, requests=60), policy="rr", machine=2)
+    found = outcome(trace)
+    (row,) = ss.runqueue_latency(trace, quantiles=[0.5, 0.99]).to_dicts()
+    assert (found["n_waits"], found["wait_p50"], found["wait_p99"]) == (
+        row["n"],
+        row["p50"],
+        row["p99"],
+    )
+    assert found["wasted"] == ss.wasted_time(trace)["wasted"].item()
+    assert found["n_migrations"] == ss.migrations(trace).height
+
+
+def test_nobody_else_computes_quantiles() -> None:
+    """No call of a library's `quantile` or `percentile`: their definitions differ by a rank."""
+    found = []
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr in ("quantile", "percentile", "nanquantile", "nanpercentile"):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    # The scale of an axis is nobody's answer.
+    assert [place for place in found if not place.startswith("plot/comparison.py")] == []
