@@ -1,0 +1,65 @@
+"""Losses that are known as a number only: wherever they may be, nothing is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from faults import campaign
+from faults.mutations import Mutant, book, cut, recount
+
+from schedscope import Trace
+from schedscope.analysis.check import check
+from schedscope.cli._headline import doubts
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "linux-slice-default-4.capture"
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
+    return campaign.load(FIXTURE, tmp_path_factory.mktemp("case"))
+
+
+def lossy(case: campaign.Case, folder: Path, count: int | None = None) -> Trace:
+    """Events of CPU 0 are missing in the middle, and `stats` alone tells how many."""
+    made = case.recording.copy()
+    begin, end = case.truth.window
+    middle, part = (begin + end) // 2, (end - begin) // 20
+    lost = cut(made, 0, middle - part, middle + part)
+    assert lost > 5
+    book(made, 0, lost if count is None else count)
+    recount(made)
+    return campaign.opened(Mutant(made, "lossy"), folder)
+
+
+def test_every_gap_long_enough_may_be_the_place(case: campaign.Case, tmp_path: Path) -> None:
+    trace = lossy(case, tmp_path)
+    losses = trace.losses.filter(pl.col("reason") != "chain_break").collect()
+    assert losses["cpu"].unique().to_list() == [0]
+    assert losses["count"].is_null().all()
+    least = (losses["ts_end"] - losses["ts_begin"]).min()
+    assert isinstance(least, int)
+    assert least >= 32 * 250 or losses.height == 1
+    begin, end = case.truth.window
+    middle = (begin + end) // 2
+    inside = (pl.col("ts_begin") < middle) & (pl.col("ts_end") > middle)
+    assert losses.filter(inside).height == 1
+
+
+def test_what_is_measured_is_right_and_is_not_nothing(case: campaign.Case, tmp_path: Path) -> None:
+    trace = lossy(case, tmp_path)
+    true = set(case.truth.waits.select("tid", "ts_run", "wait").iter_rows())
+    rows = trace.waits.filter(censored="none").join(trace.threads, on="utid")
+    said = set(rows.select("tid", "ts_run", "wait").collect().iter_rows())
+    assert said
+    assert said <= true
+    assert any("no record of when" in doubt for doubt in doubts(trace))
+    row = check(trace).row(by_predicate=pl.col("check") == "unplaced losses", named=True)
+    assert row["level"] == "warning"
+    assert row["text"].endswith("events lost, and the trace does not say when")
+
+
+def test_a_single_event_makes_no_holes(case: campaign.Case, tmp_path: Path) -> None:
+    trace = lossy(case, tmp_path, count=1)
+    assert trace.losses.filter(pl.col("reason") != "chain_break").collect().is_empty()
