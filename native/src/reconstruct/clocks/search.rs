@@ -85,18 +85,22 @@ impl Examiner<'_> {
             };
             found.push(best);
             self.shift(best.cpu, middle);
-        }
-        // What was found first was found among clocks that were wrong themselves.
-        if found.len() > 1 {
-            for one in &mut found {
-                let again = self.best(&self.seen, one.cpu);
-                if let (Some((least, most)), Some(middle)) = (again.ahead, one.middle()) {
-                    one.ahead = Some((middle + least, middle + most));
-                    self.shift(one.cpu, again.middle().unwrap_or(0));
-                }
+            if found.len() > 1 {
+                self.refine(&mut found);
             }
         }
         found
+    }
+
+    /// What was found before was found among clocks that were wrong themselves.
+    fn refine(&mut self, found: &mut [Offset]) {
+        for one in found {
+            let again = self.best(&self.seen, one.cpu);
+            if let (Some((least, most)), Some(middle)) = (again.ahead, one.middle()) {
+                one.ahead = Some((middle + least, middle + most));
+                self.shift(one.cpu, again.middle().unwrap_or(0));
+            }
+        }
     }
 
     /// Takes `ahead` from the stamps of `cpu`.
