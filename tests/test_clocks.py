@@ -165,7 +165,7 @@ def ring(folder: Path, ncpu: int, ahead: dict[int, int]) -> ss.Trace:
                     (f"target_cpu=00{digit}", f"target_cpu=<{of}>"),
                 ):
                     who, event = who.replace(text, new), event.replace(text, new)
-            event = event.replace("<", "").replace(">:0", ":0").replace(">", "").replace("==", "==>")
+            event = event.replace("<", "").replace(">", "").replace("==", "==>")
             ts = begin + int(after) * US + ahead.get(cpu, 0)
             lines.append((ts, f"  {who} [{cpu:03}] {ts}: {event}\n"))
     path = folder / "report.txt"

@@ -45,13 +45,12 @@ impl Examiner<'_> {
         // Are they constant, as was assumed? Then they explain every break.
         let left = self.breaks(&self.seen, None);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
+            if breaks < self.least() {
+                return Vec::new();
+            }
             self.seen = as_stamped;
             let each = movable.iter().filter_map(|&cpu| self.changing(cpu));
-            let changing = each.min_by_key(|one| one.left);
-            return changing
-                .filter(|_| breaks >= self.least())
-                .into_iter()
-                .collect();
+            return each.min_by_key(|one| one.left).into_iter().collect();
         }
         if left > 0 {
             let changing = Offset {
