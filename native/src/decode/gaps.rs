@@ -123,10 +123,12 @@ impl EventSink for Finder {
             | Event::Sleep { cpu, .. }
             | Event::Irq { cpu, .. } => self.seen(cpu, ts),
             Event::Loss { cpu, ts_end, .. } => {
-                for (number, one) in (0u16..).zip(&mut self.cpus) {
-                    if cpu.is_none_or(|cpu| cpu == number) {
-                        one.told = one.told.max(ts_end);
-                    }
+                let told = match cpu {
+                    Some(cpu) => self.cpus.get_mut(usize::from(cpu)..=usize::from(cpu)),
+                    None => Some(self.cpus.as_mut_slice()),
+                };
+                for one in told.into_iter().flatten() {
+                    one.told = one.told.max(ts_end);
                 }
                 self.last = self.last.max(ts_end);
             }

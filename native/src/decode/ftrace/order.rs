@@ -3,6 +3,8 @@
 //! A CPU fills its sub-buffers one after the other, so each begins later than the one
 //! before it. What was copied together wrongly is put in order by those stamps.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::decode::ftrace::pages::{HEADER, Pages, Stamp};
@@ -58,20 +60,21 @@ pub fn reordered(
     }
     all.sort_by_key(|&(stamp, ..)| stamp);
     let before = all.len();
-    let read = |at: u64| -> Result<Vec<u8>> {
+    let digest = |at: u64| -> Result<u64> {
         let mut bytes = vec![0; page];
         let got = input.read_at(&mut bytes, at)?;
-        bytes.truncate(got);
-        Ok(bytes)
+        let mut hasher = DefaultHasher::new();
+        bytes[..got].hash(&mut hasher);
+        Ok(hasher.finish())
     };
     let mut kept: Vec<(u64, bool, u64)> = Vec::with_capacity(before);
-    for one in all {
+    for same in all.chunk_by(|one, next| one.0 == next.0) {
         // A clock that ticks seldom gives several sub-buffers one stamp.
-        let twin = kept.iter().rev().take_while(|known| known.0 == one.0);
-        let twin = twin.map(|known| Ok(read(known.2)? == read(one.2)?));
-        let repeated = !one.1 && twin.collect::<Result<Vec<bool>>>()?.contains(&true);
-        if !repeated {
-            kept.push(one);
+        let mut known = HashSet::new();
+        for &one in same {
+            if one.1 || same.len() == 1 || known.insert(digest(one.2)?) {
+                kept.push(one);
+            }
         }
     }
     let repeated = before - kept.len();
