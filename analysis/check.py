@@ -53,6 +53,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _unseen_switch_ins(trace),
         _missing_wakeups(trace),
         _missing_wakings(trace),
+        _missing_migrations(trace),
         _spurious_wakeups(trace),
         _wakeups_without_enqueue(trace),
         _clock_inversions(trace),
@@ -145,7 +146,9 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
     """Losses of which the source does not say when: no result can leave them out."""
     unplaced = trace.info.get("unplaced_losses") or []
     lost = sum(loss.get("count") or 1 for loss in unplaced)
-    text = f"{several(lost, 'event')} lost at an unknown time" if lost else "none reported"
+    text = "none reported"
+    if lost:
+        text = f"{several(lost, 'event')} lost, and the trace does not say when"
     return part("unplaced losses", lost, max(lost, trace.events), text, warn=0)
 
 
@@ -258,6 +261,27 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
     return part("spurious wakeups", found, total, text, warn=None)
 
 
+def _missing_migrations(trace: Trace) -> CheckRow:
+    """Threads that ran from another queue than the one they were put on, and nobody moved them.
+
+    Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
+    """
+    if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
+        why = "only Linux with `waking` events tells of every move"
+        return unanswered("missing migrations", "rows", why)
+    found = _counter(trace, "unseen_moves")
+    if found is None:
+        return unanswered("missing migrations", "rows", _uncounted(trace))
+    total = _number(trace.migrations)
+    text = "none is missing"
+    if found:
+        text = (
+            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
+            f"threads waited for is not known"
+        )
+    return part("missing migrations", found, total + found, text, warn=0)
+
+
 def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
     """Waits with the first step of a wakeup and without the second, though recorded."""
     if not trace.info.get("has_enqueued", True):
@@ -270,7 +294,7 @@ def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
         .row(0)
     )
     text = of(found, total, "wait with a waking", " have no enqueue", plural="waits with a waking")
-    return part("unmatched wakeups", found, total, text)
+    return part("unmatched wakeups", found, total, text, warn=WARN_DROPPED)
 
 
 def _clocks(trace: Trace) -> CheckRow | None:
@@ -347,7 +371,28 @@ def _clock_inversions(trace: Trace) -> CheckRow:
     text = of(found, total, "wakeup", " enqueued after their switch-in")
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
+    elif trace.ncpu > 1:
+        text += _not_excluded(trace)
     return part("clock inversions", found, total, text)
+
+
+def _not_excluded(trace: Trace) -> str:
+    """How far the clocks of two CPUs may differ without an effect before its cause."""
+    across = pl.col("waker_cpu") != pl.col("cpu")
+    took = pl.col("ts_run") - pl.coalesce("ts_waking", "ts_ready")
+    directions = (
+        trace.waits.filter(across, pl.col("censored") == "none")
+        .group_by("waker_cpu", "cpu")
+        .agg(took.min())
+        .collect()
+    )
+    if not directions.height:
+        return "; no wakeup crosses CPUs, so the trace cannot tell whether their clocks agree"
+    furthest = directions[directions.columns[2]].max()
+    pairs = len({frozenset(pair) for pair in directions.select("waker_cpu", "cpu").iter_rows()})
+    possible = trace.ncpu * (trace.ncpu - 1) // 2
+    compared = "" if pairs == possible else f" ({count(pairs)} of {count(possible)} pairs compared)"
+    return f"; clocks that differ by up to {duration(furthest)} would not show{compared}"
 
 
 def _start_skew(trace: Trace) -> CheckRow:

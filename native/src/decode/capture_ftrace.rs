@@ -134,7 +134,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         warnings,
         last_names: last_names(&path.join("saved_cmdlines"))?,
     };
-    Ok(trace.into_source())
+    trace.into_source()
 }
 
 fn last_names(file: &Path) -> Result<Vec<(u32, crate::model::event::Comm)>> {

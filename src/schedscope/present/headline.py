@@ -55,7 +55,9 @@ def gaps(trace: Trace) -> list[str]:
     from schedscope.analysis.check import missing_wakeups
 
     found = [] if trace.events else ["no events"]
-    losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
+    # Counts from files may be as large as they like: their sum must not wrap.
+    counts = pl.col("count").cast(pl.Float64).sum()
+    losses = trace.losses.group_by("reason").agg(pl.len(), counts).collect()
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":
             found.append(several(intervals, "prev/next mismatch", "prev/next mismatches"))
@@ -65,10 +67,10 @@ def gaps(trace: Trace) -> list[str]:
             edge = "started late" if reason == "late_start" else "ended early"
             found.append(f"{several(intervals, 'CPU')} {edge}")
         else:
-            found.append(f"{_events(count)} lost ({reason}) in {several(intervals, 'place')}")
+            found.append(_lost(str(reason), intervals, int(count)))
     for loss in trace.info.get("unplaced_losses") or []:
         where = f" on CPU {loss['cpu']}" if loss.get("cpu") is not None else ""
-        found.append(f"{_events(loss.get('count'))} lost{where} at an unknown time")
+        found.append(f"{_events(loss.get('count'))} lost{where}, no record of when")
     counters = trace.info.get("reconstruction") or {}
     if (missing := missing_wakeups(trace)) and missing[0]:
         found.append(f"{several(missing[0], 'wakeup')} not recorded")
@@ -81,6 +83,18 @@ def gaps(trace: Trace) -> list[str]:
     if warnings := trace.info.get("warnings"):
         found.append(f"{several(len(warnings), 'warning')} (schedscope check shows them)")
     return found
+
+
+def _lost(reason: str, intervals: int, count: int) -> str:
+    """One kind of loss: how much, and why."""
+    if reason == "absent":
+        return f"{several(intervals, 'CPU')} without any event that must have had some"
+    if reason == "truncated":
+        where = several(intervals, "place")
+        return f"{_events(count)} lost where the file is cut or damaged, in {where}"
+    if not count:
+        return f"events may be missing in {several(intervals, 'place')}"
+    return f"{_events(count)} lost in {several(intervals, 'overrun')}"
 
 
 def _events(count: int | None) -> str:

@@ -244,6 +244,7 @@ impl Source for PerfData {
         }
         for &(cpu, count) in &scan.lost_unplaced {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
+            end.anywhere.push((cpu, count));
         }
         for (event, counts) in scan.session.events.iter().zip(&scan.counts) {
             for (cpu, &count) in (0u16..).zip(counts) {

@@ -399,6 +399,9 @@ impl Perfetto {
                 end.unplaced_losses
                     .push((Some(cpu), lost, LossReason::Overrun));
             }
+            if lost > 0 && cursor.losses == 0 {
+                end.anywhere.push((Some(cpu), lost));
+            }
             if lost > 0 && cursor.losses > 0 {
                 warn(
                     lost,
