@@ -65,6 +65,8 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
     called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
     job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
+    if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
+        job += machines.TURNS
     packed = guests.initrd(cache, kernel, job + (guests.HERE / "guest/job.sh").read_text(), folder)
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:
