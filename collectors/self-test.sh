@@ -108,10 +108,8 @@ self_one() {
     self_whole=$(grep -c '^whole$' "$self_folder/$self_recorder.account")
     self_check "the load ran to its end" "whole" "$([ "$self_whole" = 1 ] && echo whole || echo cut)" [ "$self_whole" = 1 ]
     self_tab=$(printf '\t')
-    self_threads=$self_capture/threads.tsv
-    [ -r "$self_threads" ] || self_threads=/dev/null
     "lines_$self_recorder" "$self_capture" | sort -k 2,2n -k 3,3n | judge_lines "$self_recorder" \
-        "$self_folder/$self_recorder.account" "$self_threads" >"$self_scratch/$self_recorder.checks"
+        "$self_folder/$self_recorder.account" >"$self_scratch/$self_recorder.checks"
     self_verdict=
     while IFS=$self_tab read -r self_result self_what self_expected self_found self_window self_switches; do
         if [ "$self_result" = verdict ]; then

@@ -383,9 +383,35 @@ def test_what_forbids_tracing_is_named(host: Host, sysctl: str, value: str, comp
     assert not list(host.folder.glob("x.capture*"))
 
 
+def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> None:
+    (host.folder / "dtraceall.ko").unlink()
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
+    assert "there is no module /boot/kernel/dtraceall.ko; install the kernel's modules" in done.stderr
+    assert not list(host.folder.glob("x.capture*"))
+
+
+def test_the_module_dtrace_alone_is_not_enough(host: Host) -> None:
+    """The probes of the scheduler are the module sdt's: dtraceall is loaded, which needs it."""
+    (host.state / "module-dtrace").touch()
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert (host.state / "dtraceall").exists()
+
+
+def test_with_the_module_sdt_nothing_is_loaded(host: Host) -> None:
+    """Not even where securelevel forbids it."""
+    (host.state / "module-sdt").touch()
+    (host.sysctls / "kern.securelevel").write_text("2\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert not (host.state / "dtraceall").exists()
+
+
 @pytest.mark.parametrize(
     ("flag", "complaint"),
-    [("no-module", "kldload dtraceall failed"), ("dtrace-fails", "td_nope is not a member")],
+    [
+        ("no-module", "kldload dtraceall failed"),
+        ("no-probes", "no probes of the provider sched; it needs options KDTRACE_HOOKS"),
+        ("dtrace-fails", "td_nope is not a member"),
+    ],
 )
 def test_a_dtrace_that_cannot_start_leaves_nothing(host: Host, flag: str, complaint: str) -> None:
     (host.state / flag).touch()

@@ -74,6 +74,9 @@ def environment_of(recorder: str, folder: Path) -> tuple[Path, dict[str, str]]:
 def test_every_check_holds_for_a_real_recorder(recorder: str, tmp_path: Path) -> None:
     """Switch for switch what the kernel counted, of each thread of the load."""
     program, environment = environment_of(recorder, tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment["TMPDIR"] = str(temporary)
     words = ("--self-test", "-t", recorder, "-d", "4", "-o", "kept")
     done = capture(*words, cwd=tmp_path, program=program, **environment)
     assert failed(done.stdout) <= KERNELS_OWN, done.stdout + done.stderr
@@ -83,7 +86,7 @@ def test_every_check_holds_for_a_real_recorder(recorder: str, tmp_path: Path) ->
     assert (tmp_path / "kept/report.txt").read_text() == done.stdout
     again = capture("--judge", "kept", cwd=tmp_path, program=program, **environment)
     assert again.stdout == done.stdout
-    assert list(Path("/tmp").glob("schedscope-self-test.*")) == []
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.needs("root", "tracefs", "linux", "taskset")
