@@ -61,6 +61,11 @@ tracer_begin() {
     : >.scratch/running
     watch_tool "$@" &
     watch_session=$!
+    watch_known='' watch_asked=0
+    until read -r watch_known 2>/dev/null <.scratch/tool || [ "$watch_asked" -ge 20 ]; do
+        watch_asked=$((watch_asked + 1))
+        sleep "$watch_nap"
+    done
 }
 
 # The parent of the tool, which learns of its end.
@@ -103,12 +108,25 @@ tracer_signal() {
 tracer_quit() { tracer_signal "${watch_signal:-INT}"; }
 
 # The tool writes what it still holds, however long that takes; one that has stopped writing is
-# asked again after 5 seconds and killed after 30.
+# asked again after 5 seconds and killed after 30.  One that writes on and on may have missed the
+# end (its notice can be lost like any event): it is asked again every minute.
 tracer_end() {
+    if [ ! -d .scratch ]; then
+        # Somebody removed the folder: there is nothing to keep, nor a file that tells of the tool.
+        [ -z "$watch_known" ] || kill -s KILL "$watch_known" 2>/dev/null
+        wait "$watch_session"
+        return
+    fi
+    if [ ! -s capture.json ]; then
+        tracer_abandon
+        return
+    fi
     [ -z "$watch_signal" ] || tracer_signal "$watch_signal"
-    watch_size='' watch_idle=0
+    watch_size='' watch_idle=0 watch_asked=0
     while [ -e .scratch/running ]; do
         sleep "$watch_nap"
+        watch_asked=$((watch_asked + 1))
+        [ $((watch_asked % 300)) != 299 ] || tracer_quit
         watch_before=$watch_size
         watch_size=$(wc -c 2>/dev/null <"$watch_growing")
         watch_idle=$((watch_idle + 1))
@@ -118,6 +136,19 @@ tracer_end() {
             : >.scratch/killed
             tracer_signal KILL
         fi
+    done
+    wait "$watch_session"
+}
+
+# The end came before anything was recorded for keeps.  A tool that is still on its way to its
+# probes learns of nothing that ends now, and may not hear a signal yet.
+tracer_abandon() {
+    watch_asked=0
+    while [ -e .scratch/running ]; do
+        [ $((watch_asked % 5)) != 0 ] || tracer_quit
+        [ "$watch_asked" -lt 25 ] || tracer_signal KILL
+        watch_asked=$((watch_asked + 1))
+        sleep "$watch_nap"
     done
     wait "$watch_session"
 }
