@@ -19,6 +19,7 @@
 #   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
 #   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
+#   watch_last      how the last line of its output begins, where it has one
 #   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
 # shellcheck shell=sh disable=SC2154,SC2317
 
@@ -135,9 +136,17 @@ tracer_end() {
         if [ "$watch_idle" -ge 150 ]; then
             : >.scratch/killed
             tracer_signal KILL
+        elif [ "$watch_idle" -ge 15 ] && tracer_is_done; then
+            tracer_signal KILL
         fi
     done
     wait "$watch_session"
+}
+
+# Its last line is written: all that follows is tidying up, for which DTrace on Linux takes half
+# a minute of CPU time.  The kernel does that at once for a process that is gone.
+tracer_is_done() {
+    [ -n "$watch_last" ] && tail -n 3 "$watch_output" 2>/dev/null | grep -q "^$watch_last"
 }
 
 # The end came before anything was recorded for keeps.  A tool that is still on its way to its
