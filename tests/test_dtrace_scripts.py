@@ -74,7 +74,7 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
 
 
 def test_a_thread_that_left_is_not_chosen_again() -> None:
-    """off-cpu takes back what preempt noted, or a later remain-cpu would be told as the preempted one's."""
+    """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
     text = (FREEBSD / "sched.d").read_text()
     clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\]/\n\{\n(.*?)\n\}", text, re.DOTALL)
     assert clause is not None

@@ -429,7 +429,9 @@ def test_what_forbids_tracing_is_named(host: Host, sysctl: str, value: str, comp
 def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> None:
     (host.folder / "dtraceall.ko").unlink()
     done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
-    assert "there is no module /boot/kernel/dtraceall.ko; install the kernel's modules" in done.stderr
+    assert (
+        "there is no module /boot/kernel/dtraceall.ko; install the kernel's modules" in done.stderr
+    )
     assert not list(host.folder.glob("x.capture*"))
 
 

@@ -31,10 +31,10 @@ def crates(archive: Path) -> list[tuple[str, str, str]]:
     packages = lock["package"]
     strange = [one["name"] for one in packages if one.get("source", "registry+")[:9] != "registry+"]
     if strange:
-        raise SystemExit(f"{archive}: not from a registry: {', '.join(strange)}; see CARGO_GH_CARGOTOML")
-    return [
-        (one["name"], one["version"], one["checksum"]) for one in packages if "source" in one
-    ]
+        raise SystemExit(
+            f"{archive}: not from a registry: {', '.join(strange)}; see CARGO_GH_CARGOTOML"
+        )
+    return [(one["name"], one["version"], one["checksum"]) for one in packages if "source" in one]
 
 
 def main() -> None:
