@@ -99,9 +99,11 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
 
     // The statistics are the last that a recorder writes.
     let mut without = Vec::new();
+    // Each CPU's own stream tells it, with what the kernel counted.
+    let ends_early = std::mem::take(&mut info.unfinished);
     for part in &mut cpus {
         let counted = stats.iter().any(|stats| stats.cpu == part.cpu);
-        part.unfinished = !counted || info.window.1.is_none();
+        part.unfinished = !counted || ends_early;
         if !counted {
             without.push(part.cpu.to_string());
         }

@@ -29,6 +29,7 @@ HELP = "record this host, then summarise"
 EXAMPLE = """\
   sudo schedscope capture -o web.capture -d 10
   sudo schedscope capture -o make.capture -- make -j8
+  sudo schedscope capture --self-test > report.txt
 """
 
 
@@ -71,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="record a known load and judge it by the kernel's own counts; 0 if all holds",
+    )
+    parser.add_argument(
+        "--judge", metavar="FOLDER", help="judge again what --self-test -o FOLDER kept"
+    )
+    parser.add_argument(
         "--no-summary", action="store_true", help="only record: do not convert and summarise"
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of the summary")
@@ -93,6 +102,8 @@ def _run(args: argparse.Namespace) -> int:
     program = collectors.path()
     if args.list:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
+    if args.self_test or args.judge:
+        return _record(_self_test(args, program))[0]
     _options.check_top(args)
     # As the program names it.
     output = (args.output or time.strftime("sched-%Y%m%d-%H%M%S")).rstrip("/")
@@ -117,6 +128,18 @@ def _run(args: argparse.Namespace) -> int:
         return code
     summary = _summarise(output, args)
     return code or summary
+
+
+def _self_test(args: argparse.Namespace, program: Path) -> list[str]:
+    """The program's words for `--self-test` and `--judge`."""
+    words = ["sh", str(program)]
+    words += ["--self-test"] * args.self_test
+    options = {"--judge": args.judge, "-o": args.output, "-t": args.recorder}
+    options |= {"-d": args.duration, "-b": args.buffer}
+    for flag, value in options.items():
+        if value is not None:
+            words += [flag, value]
+    return words + ["-q"] * args.quiet
 
 
 def _record(words: list[str]) -> tuple[int, bool]:

@@ -201,7 +201,7 @@ impl DtraceSource {
             Some(header.ts),
             scan.end.map(|(ts, _)| ts).or(info.window.1),
         );
-        info.unfinished = scan.cut || scan.end.is_none();
+        info.unfinished |= scan.cut || scan.end.is_none();
         info.linux_priorities = header.os == Os::Linux;
         info.has_waking = true;
         info.has_enqueued = true;

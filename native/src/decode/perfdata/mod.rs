@@ -100,6 +100,12 @@ impl PerfData {
                 scan.unknown_ids
             ));
         }
+        if scan.filtered > 0 {
+            warnings.push(format!(
+                "a filter of perf record left out {} events: what the CPUs did in between is not known",
+                scan.filtered
+            ));
+        }
         if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
@@ -116,7 +122,8 @@ impl PerfData {
             counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
-            unfinished: false,
+            // A file that stops inside a record is of a perf that was killed, or of a full disk.
+            unfinished: cut.or(scan.truncated_at).is_some(),
             window: (None, None),
             has_waking: scan.session.records(|a| {
                 matches!(
@@ -160,6 +167,7 @@ impl PerfData {
             ncpu: capture.ncpu.max(own.ncpu),
             has_waking: own.has_waking,
             has_enqueued: own.has_enqueued,
+            unfinished: own.unfinished || capture.unfinished,
             ..capture
         };
         let known: FxHashSet<u32> = self.info.threads.iter().map(|thread| thread.tid).collect();
