@@ -44,7 +44,7 @@ def series(policy: str) -> pl.DataFrame:
 
 def moves_priorities(policy: str) -> bool:
     """Whether the priorities in a trace simulated under `policy` are its own invention."""
-    return declaration(policy)["priorities"] != "linux"
+    return bool(declaration(policy)["priorities"] != "linux")
 
 
 class Policy:

@@ -73,5 +73,5 @@ def linux_priorities(trace: Trace) -> bool:
     """Are the trace's priority numbers Linux's, 100 to 139 for nice -20 to 19?"""
     if trace.fact("source", "format") == "simulation":
         # As the policy declared; some move the number about, or have another scale.
-        return trace.fact("scheduler", "priorities") == "linux"
+        return bool(trace.fact("scheduler", "priorities") == "linux")
     return str(trace.info.get("os") or "").lower() == "linux"

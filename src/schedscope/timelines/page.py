@@ -47,7 +47,9 @@ def timeline_html(
     source = Timeline(trace)
     script = SCRIPT.read_text(encoding="utf-8")
     begin = trace.window[0]
-    first = None if show is None else tuple(trace.instant(when) - begin for when in show)
+    first = None
+    if show is not None:
+        first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
     data = _data(source, first, max_bytes - len(script.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
