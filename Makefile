@@ -11,7 +11,7 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz check bench wheel clean
+.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -19,8 +19,11 @@ help:
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make rust-test  cargo test'
+	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
+	@echo 'make man        dist/schedscope.1, the manual page'
+	@echo 'make docs       dist/api/, the Python reference'
 	@echo 'make clean      remove what the above made'
 
 # ------------------------------------------------------------------ set up
@@ -70,6 +73,9 @@ fuzz:
 	cd native && cargo run -q --locked --profile quick --example fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
+lab: build
+	$(RUN) -m lab --write docs/lab.md
+
 bench: build
 	$(RUN) benchmarks/startup.py
 	$(RUN) benchmarks/decode.py
@@ -108,6 +114,18 @@ demo-live: build
 
 wheel: build
 	$(RUN) -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+# From the declarations that `schedscope COMMAND --help` prints.
+man: build
+	@mkdir -p dist
+	$(VENV)/bin/argparse-manpage --module schedscope.cli --function manual \
+	  --prog schedscope --manual-title 'User Commands' --project-name schedscope \
+	  --description 'capture, analyse and replay CPU-scheduler traces' \
+	  --output dist/schedscope.1
+
+# From the docstrings; a warning, such as a link to nothing, is an error.
+docs: build
+	$(RUN) docs/build_api.py dist/api
 
 clean:
 	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

@@ -53,6 +53,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _unseen_switch_ins(trace),
         _missing_wakeups(trace),
         _missing_wakings(trace),
+        _missing_migrations(trace),
         _spurious_wakeups(trace),
         _wakeups_without_enqueue(trace),
         _clock_inversions(trace),
@@ -72,12 +73,12 @@ def verdict(findings: pl.DataFrame) -> str:
         return "; ".join(f"{check}: {text}" for check, text in rows)
 
     if violated := named("violated"):
-        return f"Not to be trusted, sums are off. {violated}."
+        return f"Do not trust this trace: sums do not add up. {violated}."
     if warnings := named("warning"):
-        return f"To be used with care. {warnings}."
+        return f"Use with care. {warnings}."
     if named("note"):
-        return "Trustworthy: every sum holds; what is missing is little, and left out of results."
-    return "Trustworthy: every sum holds and nothing is missing."
+        return "Trustworthy: all checks pass; the small gaps are excluded."
+    return "Trustworthy: all checks pass and nothing is missing."
 
 
 def _number(frame: pl.LazyFrame) -> int:
@@ -91,7 +92,7 @@ def _counter(trace: Trace, name: str) -> int | None:
 
 def _uncounted(trace: Trace) -> str:
     cut = "origin" in trace.info
-    return "counted for the whole trace only" if cut else "the trace does not count them"
+    return "counted only for the whole trace" if cut else "the trace does not count them"
 
 
 def _recorders(trace: Trace) -> pl.LazyFrame:
@@ -100,7 +101,7 @@ def _recorders(trace: Trace) -> pl.LazyFrame:
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which nobody knows who ran."""
+    """CPU time of which it is unknown who ran."""
     total = trace.duration * trace.ncpu
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
@@ -145,7 +146,9 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
     """Losses of which the source does not say when: no result can leave them out."""
     unplaced = trace.info.get("unplaced_losses") or []
     lost = sum(loss.get("count") or 1 for loss in unplaced)
-    text = f"{several(lost, 'event')} lost, nobody knows when" if lost else "none reported"
+    text = "none reported"
+    if lost:
+        text = f"{several(lost, 'event')} lost, and the trace does not say when"
     return part("unplaced losses", lost, max(lost, trace.events), text, warn=0)
 
 
@@ -162,7 +165,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         cpus = ", ".join(str(cpu) for cpu in mute)
         text += f"; on CPU {cpus} every switch from idle is missing"
         if trace.info.get("os") == "Linux":
-            text += " (BPF programs may get what trace events do not: -t bpftrace, -t dtrace)"
+            text += " (BPF programs may see what trace events miss: -t bpftrace, -t dtrace)"
     return part("chain breaks", found, _number(trace.switches), text)
 
 
@@ -208,19 +211,22 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     total = _number(trace.waits.filter(woken)) + found + own
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
     if own:
-        text += f", and {count(own)} of the recorder's own threads, whose wakeups it leaves out"
+        text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
     return part("missing wakeups", found, total, text, warn=WARN_DROPPED)
 
 
 def _missing_wakings(trace: Trace) -> CheckRow:
     """Enqueues whose `waking` was not seen; and what a wait is where there are none at all."""
     if trace.info.get("os") == "FreeBSD":
-        return unanswered("missing wakings", "rows", "FreeBSD enqueues without them, too")
+        return unanswered("missing wakings", "rows", "FreeBSD also enqueues without a wakeup")
     if not trace.info.get("has_waking", True):
-        text = "the trace has no `waking` events: waits begin when the thread is enqueued"
+        text = "the trace has no `waking` events: waits start when the thread is enqueued"
         return unanswered("missing wakings", "rows", text)
     wake = pl.col("cause").cast(pl.String) == "wake"
-    unseen = wake & pl.col("ts_ready").is_null() & pl.col("ts_enqueued").is_not_null()
+    # Recorders turn their events on one after the other.
+    first = trace.wakeups.filter(pl.col("kind") == "waking").select(pl.col("ts").min()).collect()
+    since = pl.col("ts_enqueued") >= pl.lit(first.item(), pl.Int64)
+    unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
     text = of(found, total, "wakeup", " have no `waking`")
     row = part("missing wakings", found, total, text)
@@ -255,6 +261,27 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
     return part("spurious wakeups", found, total, text, warn=None)
 
 
+def _missing_migrations(trace: Trace) -> CheckRow:
+    """Threads that ran from another queue than the one they were put on, and nobody moved them.
+
+    Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
+    """
+    if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
+        why = "only Linux with `waking` events tells of every move"
+        return unanswered("missing migrations", "rows", why)
+    found = _counter(trace, "unseen_moves")
+    if found is None:
+        return unanswered("missing migrations", "rows", _uncounted(trace))
+    total = _number(trace.migrations)
+    text = "none is missing"
+    if found:
+        text = (
+            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
+            f"threads waited for is not known"
+        )
+    return part("missing migrations", found, total + found, text, warn=0)
+
+
 def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
     """Waits with the first step of a wakeup and without the second, though recorded."""
     if not trace.info.get("has_enqueued", True):
@@ -267,7 +294,7 @@ def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
         .row(0)
     )
     text = of(found, total, "wait with a waking", " have no enqueue", plural="waits with a waking")
-    return part("unmatched wakeups", found, total, text)
+    return part("unmatched wakeups", found, total, text, warn=WARN_DROPPED)
 
 
 def _clocks(trace: Trace) -> CheckRow | None:
@@ -344,7 +371,28 @@ def _clock_inversions(trace: Trace) -> CheckRow:
     text = of(found, total, "wakeup", " enqueued after their switch-in")
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
+    elif trace.ncpu > 1:
+        text += _not_excluded(trace)
     return part("clock inversions", found, total, text)
+
+
+def _not_excluded(trace: Trace) -> str:
+    """How far the clocks of two CPUs may differ without an effect before its cause."""
+    across = pl.col("waker_cpu") != pl.col("cpu")
+    took = pl.col("ts_run") - pl.coalesce("ts_waking", "ts_ready")
+    directions = (
+        trace.waits.filter(across, pl.col("censored") == "none")
+        .group_by("waker_cpu", "cpu")
+        .agg(took=took.min())
+        .collect()
+    )
+    if not directions.height:
+        return "; no wakeup crosses CPUs, so the trace cannot tell whether their clocks agree"
+    furthest = int(max(directions["took"]))
+    pairs = len({frozenset(pair) for pair in directions.select("waker_cpu", "cpu").iter_rows()})
+    possible = trace.ncpu * (trace.ncpu - 1) // 2
+    compared = "" if pairs == possible else f" ({count(pairs)} of {count(possible)} pairs compared)"
+    return f"; clocks that differ by up to {duration(furthest)} would not show{compared}"
 
 
 def _start_skew(trace: Trace) -> CheckRow:
@@ -352,7 +400,7 @@ def _start_skew(trace: Trace) -> CheckRow:
     first = trace.switches.group_by("cpu").agg(pl.col("ts").min()).sort("ts").collect()
     silent = trace.ncpu - first.height
     skew = int(first["ts"][-1] - first["ts"][0]) if first.height else 0
-    text = f"all CPUs begin within {duration(skew)}"
+    text = f"all CPUs start within {duration(skew)}"
     if first.height and skew > WARN_SHARE * trace.duration:
         text = f"CPU {first['cpu'][-1]} begins {duration(skew)} after CPU {first['cpu'][0]}"
     if not first.height:
@@ -391,7 +439,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of the recorder's own threads."""
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
-        text = "the trace does not say which threads are the recorder's"
+        text = "the trace does not tell which threads belong to the recorder"
         return unanswered("recorder", "ns", text)
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)

@@ -100,7 +100,7 @@ def compare(
     * `verdict`: `more` or `less` in b, if the difference is larger than the noise; else
       `within noise`; `untested` where no test is possible;
     * `better`: who wins: null inside the noise, for measures of which neither more nor less
-      is better, and always with one run each: nobody knows what another run would have given;
+      is better, and always with one run each: it is unknown what another run would have given;
     * `hedges_g`, `cliffs_delta`: size of the effect in standard deviations of runs, and as the
       excess of pairs of runs in which b is above a (null with one run each);
     * `p` (Welch's test, or of the blocks), `p_adjusted` (for the number of tests) and
@@ -143,7 +143,7 @@ def compare(
     if top < 0:
         raise UsageError(f"top={top}", "0 or more")
     if blocks < 8:
-        raise UsageError(f"blocks={blocks}", "8 or more", "fewer say nothing about the noise")
+        raise UsageError(f"blocks={blocks}", "8 or more", "fewer runs tell nothing about the noise")
     if resamples < 100:
         raise UsageError(f"resamples={resamples}", "100 or more")
     _check_where(where)
@@ -153,7 +153,7 @@ def compare(
     traces = [trace for runs in settings for trace in runs]
     for trace in traces:
         if trace.duration <= 0:
-            raise UsageError(f"{trace.name} has no length", "a recording of some time")
+            raise UsageError(f"{trace.name} has no length", "a recording that is longer than 0 ns")
     parts = _Parts(traces, match, where, top)
     digests = [
         digest(
@@ -191,7 +191,7 @@ def grouped_runs(given: Sequence[Trace | Sequence[Trace]]) -> list[list[Trace]]:
     if len(alone) == len(given):
         if len(alone) % 2:
             raise UsageError(
-                f"{len(alone)} traces", "runs of A and B in turn, as many of each", "or give lists"
+                f"{len(alone)} traces", "runs of A and B in turn, equally many", "or give lists"
             )
         return [alone[0::2], alone[1::2]]
     if alone:
@@ -199,12 +199,12 @@ def grouped_runs(given: Sequence[Trace | Sequence[Trace]]) -> list[list[Trace]]:
     settings = [list(runs) for runs in given if not isinstance(runs, Trace)]
     counts = [len(runs) for runs in settings]
     if 0 in counts:
-        raise UsageError("a setting without a run", "one trace or more in each")
+        raise UsageError("a setting without runs", "one trace or more in each")
     if min(counts) == 1 and max(counts) > 1:
         raise UsageError(
             f"settings of {', '.join(map(str, counts))} runs",
-            "one run of each, or two and more of each",
-            "a single run has no spread to hold the others against",
+            "one run of each, or two or more of each",
+            "a single run has no spread to compare with",
         )
     return settings
 

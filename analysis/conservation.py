@@ -57,9 +57,9 @@ def _origin(trace: Trace) -> CheckRow:
     )
     tiles = tiling(anew)
     if all(finding.level == "ok" for finding in _sums(anew, tiles)):
-        text = "states and waits do not follow from the facts: they were edited, or made elsewhere"
+        text = "states and waits do not follow from the events: edited, or made elsewhere"
     elif _revived(_ends(anew, tiles)):
-        text = "the facts contradict themselves: a thread is seen again after its death"
+        text = "the events contradict each other: a thread is seen again after its death"
     else:
         text = "a bug of schedscope: please report it with this trace"
     return CheckRow("origin", "violated", 1, None, "rows", text)
@@ -74,7 +74,7 @@ def _cpu_time(trace: Trace, tiles: Tiling) -> CheckRow:
         off += abs(cpu["running"] - run) + abs(cpu["idle"] - rest)
     text = "per CPU, running + idle + unknown = window"
     if off:
-        text = f"per CPU, running + idle + unknown misses the window by {duration(off)} in all"
+        text = f"per CPU, running + idle + unknown misses the window by {duration(off)}"
     return must_hold("cpu time", off, trace.duration * trace.ncpu, "ns", text)
 
 
@@ -115,10 +115,10 @@ def _running_time(trace: Trace, tiles: Tiling) -> CheckRow:
     per_cpu = trace.info.get("per_cpu")
     over_threads = tiles.of_threads
     if per_cpu is None:
-        return unanswered("running time", "ns", "the trace has no sums per CPU")
+        return unanswered("running time", "ns", "the trace has no totals per CPU")
     over_cpus = sum(cpu["running"] for cpu in per_cpu)
     off = abs(over_cpus - over_threads)
-    text = f"{duration(over_threads)} summed over threads as over CPUs"
+    text = f"{duration(over_threads)} summed over threads, the same as over CPUs"
     if off:
         text = f"{duration(over_threads)} over threads, {duration(over_cpus)} over CPUs"
     return must_hold("running time", off, over_cpus, "ns", text)
@@ -138,9 +138,7 @@ def _ledger(trace: Trace) -> CheckRow:
         .collect()
         .row(0)
     )
-    text = f"a row of the ledger for each of {count(total)} switch-ins"
+    text = f"one wait row for each of {count(total)} switch-ins"
     if off:
-        text = (
-            f"{count(off)} of {count(total)} switch-ins without a row of the ledger, or twice in it"
-        )
+        text = f"{count(off)} of {count(total)} switch-ins with no wait row, or with two"
     return must_hold("ledger", off, total, "rows", text)

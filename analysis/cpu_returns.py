@@ -34,7 +34,7 @@ def cpu_returns(
 
     What a thread left in a cache is worth something while it is fresh, and only where it was.
 
-    * `since_from`, `since_to`: time from the end of the last run to the begin of this one,
+    * `since_from`, `since_to`: time from the end of the last run to the start of this one,
       `[since_from, since_to)`, ns; null: no upper bound;
     * `n`: runs after such a time; `same_cpu`, `same_cpu_frac`: of them on the CPU
       of the last run; `same_llc`, `same_llc_frac`: on a CPU of the same last-level cache, null

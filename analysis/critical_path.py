@@ -49,7 +49,7 @@ def critical_path(
       by an interrupt; `end`: the path's end; `unknown`;
     * `other_comm`, `other_tid`, `other_utid`: whom it woke.
 
-    Times as in `Trace.between`; without `since` and `until` the begin of the window, and
+    Times as in `Trace.between`; without `since` and `until` the start of the window, and
     the last instant of the thread's life that was seen.
 
     Definition and its limits: docs/definitions/critical-path.md. Raises `UsageError` for a thread
@@ -89,7 +89,7 @@ def critical_path(
     threads = trace.threads.select("utid", "comm", "tid", "parent_utid").collect()
     if utid < trace.ncpu or utid not in threads["utid"]:
         raise UsageError(
-            f"utid={utid}", "a thread of this trace, no idle one", "trace.threads lists them"
+            f"utid={utid}", "a thread of this trace, not an idle one", "trace.threads lists them"
         )
     begin = first if since is None else trace.instant(since)
     end = None if until is None else trace.instant(until)

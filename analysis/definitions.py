@@ -53,7 +53,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "runqlat.bt",
         "as runqlat, but leaving with state 0 only",
-        "waits after a preemption inside the kernel (R+), besides what runqlat leaves out",
+        "waits after a preemption inside the kernel (R+), and what runqlat excludes",
         ("enqueued",),
     ),
     Definition(
@@ -99,7 +99,7 @@ def definition_of(name: str) -> Definition:
     for definition in DEFINITIONS:
         if definition.name == name:
             return definition
-    raise UsageError(f"definition {name!r}", "a tool we know", "one of " + ", ".join(NAMES))
+    raise UsageError(f"definition {name!r}", "a known tool", "one of " + ", ".join(NAMES))
 
 
 @needs("switches")
@@ -160,7 +160,7 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
             **{name: found[_OURS][name] for name in _COLUMNS},
             "counts": "from the moment a thread could run (woken, created, preempted, yielded) "
             "and had left its CPU until it runs",
-            "leaves_out": "waits whose begin was not seen; open waits are counted apart",
+            "leaves_out": "waits with no recorded start; unfinished waits are counted separately",
         }
     ]
     for definition in DEFINITIONS:
@@ -201,7 +201,7 @@ def _check_needs(trace: Trace, definition: Definition) -> None:
         raise MissingEventsError(
             f"{trace.name} has no {missing}",
             f"what {definition.name} measures from",
-            "record it, too: `schedscope capture` does; perf record -e sched:sched_wakeup,...",
+            "record it as well: `schedscope capture` does; perf record -e sched:sched_wakeup,...",
         )
 
 

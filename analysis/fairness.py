@@ -160,9 +160,9 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     read, how = competitors(trace, levels, per)
     if by_cpu and how == "machine":
         raise UsageError(
-            "a selection by CPU where all CPUs are shared by one set of threads",
+            "a selection by CPU where all CPUs share one queue",
             "a selection of threads",
-            "per='cpu' looks at each CPU apart",
+            "per='cpu' looks at each CPU separately",
         )
     sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu)))
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()

@@ -129,14 +129,14 @@ class Faults:
                 cost = number if row["unit"] == "ns" else 0
                 yield Fault("sums", cost, said, "check", level="violated")
             elif name == "recorder" and number:
-                yield Fault("recorder", number, f"The recorder took part: {text}.", "check")
+                yield Fault("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
                 unknown, share = number, text
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
                 warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
         sentences = []
         if unknown:
-            sentences.append(f"The trace does not tell who ran in {share}.")
+            sentences.append(f"The trace does not show what ran in {share}.")
         if warnings:
             sentences.append(f"Events are missing: {'; '.join(warnings)}.")
         if self.phantoms:
@@ -144,7 +144,7 @@ class Faults:
             sentences.append(
                 f"CPUs were idle for {idle} with a thread on their own queue: either those threads"
                 " may be throttled by a cgroup quota, or switches to them were not recorded and"
-                " their waits were shorter than they look."
+                " their waits were shorter than shown."
             )
         if not sentences:
             return
@@ -186,8 +186,8 @@ class Faults:
         first = rows.row(0, named=True)
         text = (
             f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
-            f" {duration(nanoseconds(self.threshold))} and more,"
-            f" {'at least ' if unfinished else ''}{duration(total)} in all."
+            f" {duration(nanoseconds(self.threshold))} or more,"
+            f" {'at least ' if unfinished else ''}{duration(total)} in total."
             f" The longest: {first['story']}."
         )
         behind = (
@@ -217,19 +217,19 @@ class Faults:
             once(wasted_time, self.trace, by="thread").filter(pl.col("avoidable") > 0).head(20)
         )
         stayed = self._stayed(threads)
-        sure = "that may run there " if not stayed else ""
+        sure = "that may use them " if not stayed else ""
         text = (
-            f"CPUs idled {duration(row['wasted'])} while threads {sure}waited elsewhere,"
+            f"CPUs were idle for {duration(row['wasted'])} while threads {sure}waited elsewhere,"
             f" {percent(row['wasted_idle_frac'])} of all idle time."
         )
         worst = once(wasted_time, self.trace, by="comm")
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
-            text += f" Threads named {printable(name or '?')} waited most of it, {duration(time)}."
+            text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
         if stayed:
             text += (
                 f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
-                " was recorded, or by a mask that was not, nobody else could have run them."
+                " was recorded, or by a mask that was not, no other CPU could have run them."
             )
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
         ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
@@ -278,8 +278,8 @@ class Faults:
         worst, total = victims.row(0, named=True), int(victims["time"].sum())
         one = victims.height == 1
         text = (
-            f"{several(victims.height, 'thread')} that may use one CPU only waited for it"
-            f" {duration(total)} behind threads that ran elsewhere, too."
+            f"{several(victims.height, 'thread')} that may use only one CPU waited for it"
+            f" {duration(total)} behind threads that also ran elsewhere."
             f" {'It is' if one else 'Worst off:'} {printable(worst['victim_comm'] or '?')},"
             f" {'' if one else duration(worst['time']) + ', '}"
             f"most of it behind {printable(worst['by'] or '?')}."
@@ -298,16 +298,16 @@ class Faults:
             return
         jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
         text = (
-            f"{printable(worst['comm'] or '?')} ({worst['tid']}) got"
-            f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time that were"
-            f" due to it by its weight."
+            f"{printable(worst['comm'] or '?')} ({worst['tid']}) received"
+            f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due by"
+            " weight."
         )
         if jain["jain"] is not None:
             text += (
                 f" Jain's index of the {several(jain['n'], 'thread')} of class"
                 f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
             )
-        text += " Groups (cgroups, autogroup) are in no trace, and may be why."
+        text += " Traces do not record groups (cgroups, autogroup), which may be the reason."
         yield Fault("fairness", round(worst["lag"]), text, "fairness", level="note")
 
     # ---- moving ----
@@ -319,7 +319,7 @@ class Faults:
             return
         text = (
             f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
-            f" the threads moved and then waited anyway, {duration(row['queued'])} in all."
+            f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
         )
         yield Fault("migration", row["queued"], text, "migrations")
 
@@ -332,9 +332,9 @@ class Faults:
         where = f"between CPU {worst['cpu_a']} and CPU {worst['cpu_b']}"
         n = frame["utid"].n_unique()
         text = (
-            f"{several(n, 'thread')} went back and forth between two CPUs"
+            f"{several(n, 'thread')} moved back and forth between two CPUs"
             f" {several(int(frame['n'].sum()), 'time')}; most of all {who} {where}."
-            f" They waited {duration(int(frame['wait'].sum()))} on their ways back."
+            f" They waited {duration(int(frame['wait'].sum()))} when moving back."
         )
         cost = int(frame["wait"].sum())
         yield Fault("ping-pong", cost, text, "migrations --ping-pong")
@@ -376,8 +376,8 @@ class Faults:
         text = (
             "More threads wanted to run than there are CPUs for"
             f" {percent(row['overload_frac'])} of the time, on average {row['mean']:.1f} for"
-            f" {several(self.trace.ncpu, 'CPU')}. Whatever the scheduler does, some must wait:"
-            f" they did for {duration(row['waiting'])}."
+            f" {several(self.trace.ncpu, 'CPU')}. No scheduler can avoid waiting then:"
+            f" threads waited {duration(row['waiting'])}."
         )
         cost = int(row["waiting"])
         yield Fault("overload", cost, text, "queue --machine", context=True)

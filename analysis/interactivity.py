@@ -150,7 +150,7 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
     scheduler = str(row["scheduler"]).upper()
     if row["score"] is None:
-        return f"{scheduler} would not score {who}: its class is not one of time sharing"
+        return f"{scheduler} would not score {who}: its class does not share time"
     score = f"score {row['score']}"
     if row["ts_interactive"] is None:
         return f"{scheduler} would never call {who} interactive ({score})"
@@ -163,7 +163,7 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     end = "is" if row["is_interactive"] else "is not"
     return (
         f"{scheduler} would call {who} interactive {share} of the time, first at {since},"
-        f" changing its mind {times}; it {end} at the end ({score})"
+        f" changing {times}; it {end} at the end ({score})"
     )
 
 

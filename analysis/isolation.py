@@ -60,7 +60,7 @@ def isolation_leaks(
     chosen = isolated_cpus(trace) if isolated is None else _chosen(isolated)
     if chosen is None:
         raise UsageError(
-            "the capture does not say which CPUs were isolated",
+            "the capture does not report which CPUs were isolated",
             "the CPUs that are",
             'name them, as in isolated="2-3"',
         )

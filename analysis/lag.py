@@ -27,16 +27,16 @@ def lag(
     per: Per | None = None,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per thread and instant: service due to it since the begin, less service received.
+    """One row per thread and instant: service due to it since the start, less service received.
 
     Without `every` a thread has rows where it began or ended to run or wait: between two of them
     its lag only rises, only falls, or (while it sleeps) stays. With `every` all threads that ever
-    competed have rows at the same instants, from the begin of the window to its end: the lags
+    competed have rows at the same instants, from the start of the window to its end: the lags
     of an instant sum to zero.
 
     * `utid`, `comm`, `tid`, `ts`: the thread, the instant;
     * `lag`: `due - received` (ns); positive: behind;
-    * `due`, `received`: service due, CPU time, both since the begin of the window (ns).
+    * `due`, `received`: service due, CPU time, both since the start of the window (ns).
 
     In order of `utid` and `ts`. `per`, `where`: as for `fairness`, where the definition is, too.
     Raises `UsageError` for an `every` that is no duration above 0 ns, or gives too many rows.
@@ -80,7 +80,7 @@ def lag(
         raise UsageError(
             f"every={every!r} gives {rows:,} rows",
             f"at most {_MOST_ROWS:,}",
-            "take a longer time, or select threads with where",
+            "use a longer interval, or select threads with where",
         )
     frame = pl.DataFrame(found).with_columns(lag=pl.col("due") - pl.col("received"))
     return _named(trace, frame)

@@ -59,7 +59,7 @@ def migrations(
     * `distance`: `smt`, `llc`, `package` or `numa`, null without topology;
     * `since`: time since it last ran, ns; null for a new thread, and where its last run's end was
       not seen;
-    * `wait`: how long it waited for the CPU in all, ns, null if the begin was not seen;
+    * `wait`: how long it waited for the CPU in all, ns, null if the start was not recorded;
     * `queued`: the part of it after it had got to the queue of `to_cpu`, ns; null where that is not
       known; `waited`: that was longer than the option `waited` says, so it moved and waited anyway.
 
@@ -115,7 +115,7 @@ def migration_summary(
     """One row per group of threads: how often they moved; most migrations first.
 
     `by` is one or more of `GROUPS` ("utid" ranks threads), or nothing for one row
-    of all; `every` splits by time buckets, too, `ts` being their begin.
+    of all; `every` splits by time buckets, too, `ts` being their start.
 
     * `n`: migrations as `migrations` defines them; `rate_hz`: per second of the window, or bucket;
     * `runs`: times that the threads came onto a CPU; `moved_frac`: `n` of them. With a column of

@@ -224,7 +224,7 @@ def check_sets(data: Mapping[str, Sequence[float]]) -> None:
             raise UsageError(
                 f"{name} has {len(numbers)} number{'' if len(numbers) == 1 else 's'}",
                 f"{LEAST} or more",
-                "fewer say nothing about the spread: measure again",
+                "fewer numbers tell nothing about the spread: measure again",
             )
         for number in numbers:
             if not math.isfinite(number):

@@ -39,10 +39,10 @@ def off_cpu(
       `reason`: the wait message of a sleep, the name of a lock. Null where the source does
       not tell, which is everywhere on Linux: FreeBSD's DTrace and KTR traces do;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
-      were seen from begin to end: their sum, mean, exact quantiles (nearest rank) and longest
+      were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
       (ns; null without such a time);
     * `n_censored`: those still open when they went out of sight; `n_excluded`: those of which
-      the begin was not seen.
+      the start was not recorded.
 
     Longest sum first. `where`: expression over the columns of `threads`. Idle threads are left
     out. Definition: docs/definitions/off-cpu.md. Raises `UsageError` for an unknown `by` or a
@@ -74,7 +74,7 @@ def off_cpu(
     shares = shares_of(quantiles)
     begin, _ = trace.window
     cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
-    # Cut at the begin, a sleep has lost its reason together with its length.
+    # Cut at the start, a sleep has lost its reason together with its length.
     times = (
         trace.states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
         .with_columns(pl.col("state").cast(STATE), excluded=cut)

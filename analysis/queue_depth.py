@@ -55,7 +55,7 @@ _STEPS = {
 def queue_depth(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
     """One row per CPU and stretch of time in which as many threads wanted the CPU.
 
-    A step function of time: each CPU's rows adjoin from the begin to the end of
+    A step function of time: each CPU's rows adjoin from the start to the end of
     the window, in order of `cpu` and `ts`, and no two neighbours say the same.
 
     * `ts`, `dur`: the stretch, `[ts, ts + dur)`, ns;
@@ -99,7 +99,7 @@ def queue_depth_summary(
     * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
       run (the machine: than it has CPUs), the running one always included; its share;
     * `waiting`: threads' time on this queue within `observed`; `waiting_unknown`: out of it (ns);
-    * `n`, `n_censored`, `n_excluded`: waits that were last on this queue: seen from begin to end;
+    * `n`, `n_censored`, `n_excluded`: waits that were last on this queue: seen from start to end;
       seen to begin only, counted for as long as they were certainly waiting; not seen to begin,
       which no depth includes.
 
@@ -288,7 +288,7 @@ def _intervals(trace: Trace) -> pl.DataFrame:
 
 
 def _edges(trace: Trace) -> dict[int | None, Ints]:
-    """The edges of each CPU's intervals in order, as instants since the begin of the window."""
+    """The edges of each CPU's intervals in order, as instants since the start of the window."""
     begin, end = trace.window
     if end - begin >= 1 << (63 - _CODE_BITS):
         raise UsageError(f"a window of {end - begin} ns", "less than 36 years", "cut it")

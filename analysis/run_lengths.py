@@ -40,7 +40,7 @@ def run_lengths(
     are left out.
 
     * the columns of `by`;
-    * `n`: runs seen from begin to end;
+    * `n`: runs seen from start to end;
     * `n_censored`: runs of which an end was not seen: cut by the window or a loss,
       or found going on; statistics leave them out, `total_censored` does not;
     * `mean`; `p50` ...: exact order statistics, the shortest run that is not exceeded by

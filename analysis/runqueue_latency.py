@@ -55,8 +55,8 @@ def runqueue_latency(
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
-    * `n`: waits seen from begin to end; `n_censored`: waits still open when the window or a hole
-      in the trace ended them; `n_excluded`: waits whose begin was not seen;
+    * `n`: waits seen from start to end; `n_censored`: waits still open when the window or a hole
+      in the trace ended them; `n_excluded`: waits whose start was not recorded;
     * `total`, `mean`, `p50` ..., `max` in ns over the `n`;
     * `max_censored`: the longest open wait so far, a lower bound;
     * `ts_max`: when the wait of length `max` began.

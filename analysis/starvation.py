@@ -78,7 +78,7 @@ def starvation(
     * `story`: the row in a sentence.
 
     `where`: whose episodes, by columns of `threads` and `cpu`. `top`: only the longest so many.
-    Waits whose begin was not seen are in no row; `starvation_summary` counts them.
+    Waits whose start was not recorded are in no row; `starvation_summary` counts them.
     Definition: docs/definitions/starvation.md. Raises `UsageError` if no threshold is given, or
     one that is not positive.
 
@@ -128,7 +128,7 @@ def starvation_summary(
     * `comm`, and with `by="thread"` `utid`, `tid`: whose; neither with `by="all"`;
     * `threads`: how many starved; `n`: episodes; `n_censored`: of them still open when they went
       out of sight;
-    * `n_excluded`: waits whose begin was not seen, of which it cannot be said;
+    * `n_excluded`: waits whose start was not recorded, of which it cannot be said;
     * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
       `ts_longest` when it began.
 
@@ -286,7 +286,7 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
 
     A thread's shortfall at some time is how much its lag has risen above the
     lowest it ever had before (Page's cumulative sum). From a lowest point to the next
-    is one excursion; the window is from its begin to where the shortfall is largest.
+    is one excursion; the window is from its start to where the shortfall is largest.
     """
     threads = trace.threads.select(pl.col("utid").cast(pl.UInt32)).collect()
     if where is not None:

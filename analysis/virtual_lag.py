@@ -49,7 +49,7 @@ def virtual_lag(
     * `picks`: how often it began to run, `picks_eligible`: with a lag not below zero;
     * `competed`: time on a queue, running or not; `unplaced`: runnable on no known queue (ns);
     * `ts_settled`: from when on its lag rests on nothing from before the trace, null if
-      never: then the lag it had at the begin, taken to be 0, may still be in it;
+      never: then the lag it had at the start, taken to be 0, may still be in it;
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
       end not seen; `n_excluded`: waits on no known queue, and gaps.
 

@@ -52,10 +52,10 @@ def wakers(
       keeps; of an interrupt only `interrupt` is set: its handler, as "irq 24" or "softirq
       TIMER", where the trace has `irqs` and one ran there then;
     * the wakee: `comm`, `tid`, `pid`, `utid`, or those of them that `by` keeps;
-    * `n`, `total`, `mean`, `p50` ..., `max`: waits seen from begin to end, their sum, mean,
+    * `n`, `total`, `mean`, `p50` ..., `max`: waits seen from start to end, their sum, mean,
       exact quantiles (nearest rank) and longest (ns; null without such a wait);
     * `n_censored`: waits that were still open when they went out of sight; `n_excluded`: those
-      of which the begin was not seen; `n_new`: how many of all were forks.
+      of which the start was not recorded; `n_new`: how many of all were forks.
 
     Most frequent first. `where`: expression over the columns of `threads`, and `cpu` (that it got,
     or waited for): which wakees. Definition: docs/definitions/wakers.md. Raises

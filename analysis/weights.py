@@ -71,21 +71,21 @@ def weight_notes(trace: Trace) -> list[str]:
     """Sentences on what the weights of this trace rest on: what is known, then what is assumed."""
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.fact("scheduler", "name") or "this source"
-        return [f"none are known for {system}: all threads of a class are taken to be due the same"]
+        return [f"none are known for {system}: all threads of a class count the same"]
     notes = ["weights are those of Linux's nice levels, by each thread's priority at the time"]
     policies = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
         told=(pl.col("sched_class").cast(pl.String).is_in(["batch", "idle"])).any()
     )
     if not policies.collect().item():
-        notes.append("no thread is known as SCHED_IDLE; one that is would count by its nice level")
+        notes.append("no thread is known to be SCHED_IDLE; one that is counts by its nice level")
     tunables = trace.fact("scheduler", "tunables") or {}
     autogroup = tunables.get("/proc/sys/kernel/sched_autogroup_enabled")
     if trace.fact("source", "format") == "simulation":
         return notes
     if autogroup == "1":
         notes.append(
-            "groups are not known: autogroup was on, and it and cgroups share between groups first"
+            "groups are unknown: autogroup was on, and CPU time is shared among groups first"
         )
     else:
-        notes.append("groups are not known: cgroups with a weight of their own share first")
+        notes.append("groups are unknown: CPU time is shared among cgroups with weights first")
     return notes

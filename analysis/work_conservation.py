@@ -1,4 +1,4 @@
-"""How long did a CPU idle while a thread that may run there waited for another one?"""
+"""How long was a CPU idle while a thread that may use it waited for another one?"""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def idle_episodes(
       `waited`: how long it did so within the episode, its CPU busy and another one spare (ns);
     * `cause`: `placed`: a wakeup or fork put it on a busy CPU while one was spare that it may
       use; `preempted`: it left its CPU still wanting it, and one was spare; `not_pulled`: no CPU
-      was spare when its wait began, one became so and did not take it; `unknown`: begin not seen.
+      was spare when its wait began, one became so and did not take it; `unknown`: no start.
 
     Where all were on queues of CPUs that idled, too, each about to pick up one of its own, it is
     not known which threads could have run elsewhere: the episode has one row, from `comm` to

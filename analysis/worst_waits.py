@@ -37,10 +37,10 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
 
     For a wait that was still open when it went out of sight (`censored` is
     "right") `wait` is what it had reached: a lower bound, and `ts_run` is null.
-    Waits whose begin was not seen have no length and are left out.
+    Waits whose start was not recorded have no length and are left out.
 
     Returns `comm`, `tid` of the waiting thread, `cause`, `ts_ready` and
-    `ts_run` (the begin and end), `wait` with its parts `placement` and `queue` (ns),
+    `ts_run` (the start and end), `wait` with its parts `placement` and `queue` (ns),
     `cpu` (where it ran, or waited), `prev_cpu`, `waker_comm`, `waker_tid`, `prio`,
     `censored`, `utid`, `waker_utid`.
     """

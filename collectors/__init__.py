@@ -9,7 +9,14 @@ __all__ = ["bundle", "path"]
 
 _SLOT = "bundled=\n"
 # Read as text at run time: scripts of the tools, and what the watchdog is made of.
-_ASSETS = ("*/*.bt", "*/*.d", "watchdog.sh", "*/clock.sh", "*/ftrace-reader.sh")
+_ASSETS = (
+    "*/*.bt",
+    "*/*.d",
+    "watchdog.sh",
+    "self-test-load.sh",
+    "*/clock.sh",
+    "*/ftrace-reader.sh",
+)
 
 
 def path() -> Path:

@@ -11,7 +11,7 @@ dtrace_prepare() {
     dtrace_ready || return 1
     recorder_command=$(dtrace_words echo)
     # dtrace takes TERM like Ctrl-C, and flushes everything.
-    guard_output=events.txt guard_signal=TERM
+    guard_output=events.txt guard_signal=TERM guard_last='#end'
     dtrace_words guard_start -- || return 1
     dtrace_turns=0
     while ! dtrace_clock head '#sched' 4 5; do

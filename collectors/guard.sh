@@ -14,8 +14,8 @@ guard_apart() {
 }
 
 # guard_start [TEXT_FILE] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
-# run, or what TEXT_FILE records with.  guard_output, guard_input, guard_growing and guard_signal
-# are the watchdog's settings of those names; guard_settings names variables of the recorder.
+# run, or what TEXT_FILE records with.  guard_output, guard_input, guard_growing, guard_signal
+# and guard_last are the watchdog's settings of those names; guard_settings names variables of the recorder.
 guard_start() {
     : >"$scratch/recording"
     : >"$scratch/watching"
@@ -44,10 +44,10 @@ guard_start() {
         watch_capture=$capture_pid watch_owner=${run_uid:+$run_uid:$run_gid} watch_name=$partial
         watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
         watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
-        watch_input=${guard_input:-} watch_signal=${guard_signal:-}
+        watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
         # shellcheck disable=SC2086
         export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \
-            watch_output watch_growing watch_input watch_signal ${guard_settings:-}
+            watch_output watch_growing watch_input watch_signal watch_last ${guard_settings:-}
         SCHEDSCOPE_RECORDER=$capture_pid
         export SCHEDSCOPE_RECORDER
         exec $(guard_apart) sh -c "$guard_text" schedscope-watchdog ${1+"$@"} \

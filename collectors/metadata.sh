@@ -87,7 +87,8 @@ ${losses%,?}
     json_interrupted=$interrupted
     [ -z "$fail_text" ] || json_interrupted=$fail_text
     json_host=$(uname -n)
-    json_user=${run_user:-$(id -un 2>/dev/null || id -u)}
+    # busybox prints the number and fails where there is no /etc/passwd.
+    json_user=${run_user:-$(id -un 2>/dev/null)} || json_user=$(id -u)
     [ -z "$anonymous" ] || { json_host='' && json_user=''; }
     cat <<END_JSON
 {

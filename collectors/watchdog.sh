@@ -19,6 +19,7 @@
 #   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
 #   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
+#   watch_last      how the last line of its output begins, where it has one
 #   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
 # shellcheck shell=sh disable=SC2154,SC2317
 
@@ -61,6 +62,11 @@ tracer_begin() {
     : >.scratch/running
     watch_tool "$@" &
     watch_session=$!
+    watch_known='' watch_asked=0
+    until read -r watch_known 2>/dev/null <.scratch/tool || [ "$watch_asked" -ge 20 ]; do
+        watch_asked=$((watch_asked + 1))
+        sleep "$watch_nap"
+    done
 }
 
 # The parent of the tool, which learns of its end.
@@ -103,12 +109,25 @@ tracer_signal() {
 tracer_quit() { tracer_signal "${watch_signal:-INT}"; }
 
 # The tool writes what it still holds, however long that takes; one that has stopped writing is
-# asked again after 5 seconds and killed after 30.
+# asked again after 5 seconds and killed after 30.  One that writes on and on may have missed the
+# end (its notice can be lost like any event): it is asked again every minute.
 tracer_end() {
+    if [ ! -d .scratch ]; then
+        # Somebody removed the folder: there is nothing to keep, nor a file that tells of the tool.
+        [ -z "$watch_known" ] || kill -s KILL "$watch_known" 2>/dev/null
+        wait "$watch_session"
+        return
+    fi
+    if [ ! -s capture.json ]; then
+        tracer_abandon
+        return
+    fi
     [ -z "$watch_signal" ] || tracer_signal "$watch_signal"
-    watch_size='' watch_idle=0
+    watch_size='' watch_idle=0 watch_asked=0
     while [ -e .scratch/running ]; do
         sleep "$watch_nap"
+        watch_asked=$((watch_asked + 1))
+        [ $((watch_asked % 300)) != 299 ] || tracer_quit
         watch_before=$watch_size
         watch_size=$(wc -c 2>/dev/null <"$watch_growing")
         watch_idle=$((watch_idle + 1))
@@ -117,7 +136,28 @@ tracer_end() {
         if [ "$watch_idle" -ge 150 ]; then
             : >.scratch/killed
             tracer_signal KILL
+        elif [ "$watch_idle" -ge 15 ] && tracer_is_done; then
+            tracer_signal KILL
         fi
+    done
+    wait "$watch_session"
+}
+
+# Its last line is written: all that follows is tidying up, for which DTrace on Linux takes half
+# a minute of CPU time.  The kernel does that at once for a process that is gone.
+tracer_is_done() {
+    [ -n "$watch_last" ] && tail -n 3 "$watch_output" 2>/dev/null | grep -q "^$watch_last"
+}
+
+# The end came before anything was recorded for keeps.  A tool that is still on its way to its
+# probes learns of nothing that ends now, and may not hear a signal yet.
+tracer_abandon() {
+    watch_asked=0
+    while [ -e .scratch/running ]; do
+        [ $((watch_asked % 5)) != 0 ] || tracer_quit
+        [ "$watch_asked" -lt 25 ] || tracer_signal KILL
+        watch_asked=$((watch_asked + 1))
+        sleep "$watch_nap"
     done
     wait "$watch_session"
 }

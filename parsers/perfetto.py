@@ -66,7 +66,7 @@ def find_program(given: str | os.PathLike[str] | None = None) -> str | None:
         if path is None:
             origin = "the argument" if given else f"${VARIABLE}"
             raise UsageError(
-                f"{named} (from {origin}) is no program", "the path of trace_processor_shell"
+                f"{named} (from {origin}) is not a program", "the path of trace_processor_shell"
             )
         return path
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
@@ -77,7 +77,7 @@ def sql(
 ) -> pl.DataFrame:
     """The rows of a PerfettoSQL `query` over the trace in `path`.
 
-    Raises `StorageError` if trace_processor cannot be had, `UsageError` if it
+    Raises `StorageError` if trace_processor is unavailable, `UsageError` if it
     refuses the query.
     """
     return _queries(Path(path), {"query": query}, program)["query"]
@@ -236,7 +236,7 @@ def _queries(
         downloading = isinstance(error, subprocess.CalledProcessError)
         why = "the package perfetto could not download it" if downloading else str(error)
         raise StorageError(
-            f"trace_processor cannot be had: {why}",
+            f"trace_processor is unavailable: {why}",
             f"the program in ${VARIABLE}, in PATH, or a network from which the package perfetto "
             "can download it",
             "the native engine reads the trace without it: schedscope.open(path)",

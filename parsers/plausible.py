@@ -10,7 +10,7 @@ def check_frame(
 ) -> None:
     """Raises `FormatError` naming the first row that no trace has.
 
-    Utids are below `threads`, CPUs below `ncpu`, times no farther from 0 than 2^62 ns, lengths of
+    Utids are below `threads`, CPUs below `ncpu`, times within 2^62 ns of 0, lengths of
     time not negative, and their sum is a number of ns; facts are in order of time, a thread is in
     one state at a time, within `window`. `frame` is the table `name` with its types; `where` is
     how the error calls it.

@@ -435,7 +435,7 @@ def _cast(name: str, column: Column, values: pl.Series) -> pl.Series:
         raise FormatError(
             f"table {name}, column {column.name} has floating-point values",
             f"{column.dtype} values ({column.doc})",
-            "ns as floats have lost digits: go back to the integers they came from",
+            "ns as floats lose digits: use the original integers",
         )
     try:
         cast = values.cast(column.dtype)

@@ -221,7 +221,7 @@ def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Probl
             text = f"{len(missing)} utids are in no row, the first is {missing[0]}"
             found.append(Problem("threads", text, "a row for every utid that a table names"))
         if listed.is_duplicated().any():
-            found.append(Problem("threads", "a utid stands in two rows", "one row for each"))
+            found.append(Problem("threads", "a utid has two rows", "one row for each"))
 
 
 def _used(tables: Mapping[str, pl.DataFrame]) -> pl.Series:

@@ -24,7 +24,7 @@ def _whole(least: int, most: int, what: str) -> Callable[[Any], str]:
 
 
 _count = _whole(0, 2**63 - 1, "a whole number of 0 or more")
-_stamp = _whole(-FAR, FAR, "a time in ns, no farther from 0 than 2^62 ns")
+_stamp = _whole(-FAR, FAR, "a time in ns, within 2^62 ns of 0")
 _cpu = _whole(0, MOST_CPUS - 1, f"the number of a CPU, below {MOST_CPUS}")
 _number = _whole(-(2**63), 2**63 - 1, "a whole number")
 
@@ -46,7 +46,7 @@ def _object(value: Any) -> str:
 
 
 def _window(value: Any) -> str:
-    what = "[begin, end] in ns, no farther from 0 than 2^62 ns, the begin first"
+    what = "[start, end] in ns, within 2^62 ns of 0, the start first"
     if not (isinstance(value, list) and len(value) == 2 and not any(map(_stamp, value))):
         return what
     return "" if value[0] <= value[1] else what
@@ -104,8 +104,8 @@ _SHAPE: Mapping[str, Any] = {
     "workload": _object,
     "simulation": _object,
     "priorities": _Each(dict, _Each(list, _any), digits=True),
-    "hz": _whole(1, 10**9, "a number of ticks a second"),
-    "stathz": _whole(1, 10**9, "a number of ticks a second"),
+    "hz": _whole(1, 10**9, "a number of ticks per second"),
+    "stathz": _whole(1, 10**9, "a number of ticks per second"),
     **dict.fromkeys(("os", "release", "machine", "hostname", "preempt", "generator"), _text),
     **dict.fromkeys(("has_waking", "has_enqueued", "complete"), _flag),
 }
@@ -145,7 +145,7 @@ def check(info: Mapping[str, Any], where: str) -> None:
         raise FormatError(
             f"{where}: {path} is {shown(value)}",
             expected,
-            "convert the capture again; if that does not help, the recording itself says so",
+            "convert the capture again; if that does not help, the recording itself is wrong",
         )
     begin, end = info.get("window") or (0, 0)
     if (end - begin) * max(1, info["ncpu"]) >= 2**63:

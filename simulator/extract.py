@@ -31,7 +31,7 @@ The rules, each counted in the extraction report:
   still on its way off the CPU, its wait began before the wake, and the rest of its
   burst is what the sleep costs (`wakes_before_sleep`); if it did not sleep at all
   the wake is spurious (`wakes_spurious`).
-* A thread already running when the window begins has run since its begin; one
+* A thread already running when the window begins has run since its start; one
   first seen waking was asleep since. One that lives at the end of the window
   sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
   then goes on wanting it for as long as the window: for replays of just that time.
@@ -124,7 +124,7 @@ def extract(
     if where is not None:
         drop = known.filter(~where.fill_null(False))["utid"].to_list()
         if len(drop) == known.height:
-            raise UsageError(f"no thread of {trace.name} is left", "a condition that some meet")
+            raise UsageError(f"no thread of {trace.name} is left", "one that some threads meet")
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
     begun_with = trace.info.get("priorities")
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
@@ -180,7 +180,7 @@ def report(workload: Workload) -> dict[str, Any]:
     """
     found = workload.info.get("extraction")
     if found is None:
-        raise UsageError("a workload that no trace was extracted to", "one made by `extract`")
+        raise UsageError("a workload that was not extracted from a trace", "one made by `extract`")
     return dict(found)
 
 

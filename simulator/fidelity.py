@@ -102,7 +102,7 @@ def fidelity(
             raise UsageError(
                 f"a tunable of {name}, which is not replayed",
                 f"one of {', '.join(policies)}",
-                "name it among the policies, too",
+                "also name it among the policies",
             )
     for name in policies:
         tunables(name)  # An unknown one is told before the first is replayed.

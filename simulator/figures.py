@@ -166,7 +166,7 @@ def plot_internals(
         style.time_axis(panels[-1].xaxis)
         keys = {str(line.get_label()): line for panel in panels for line in panel.lines}
         keys = {name: keys[name] for name in who if name in keys}
-        _head(panels[0], f"{policy}, its own view", keys, others=others)
+        _head(panels[0], f"{policy}, internals", keys, others=others)
     return panels[0]
 
 

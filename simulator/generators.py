@@ -33,7 +33,7 @@ def nice_hogs(nices: str = "0 5 10 19", *, time: Time = "1s") -> Workload:
     """One hog for each nice value in the blank-separated list `nices`."""
     texts = str(nices).split()
     if not texts or not all(re.fullmatch(r"[+-]?[0-9]{1,2}", text) for text in texts):
-        raise UsageError(f"nices {nices!r}", "nice values with blanks between", "as in '0 5 19'")
+        raise UsageError(f"nices {nices!r}", "nice values separated by blanks", "as in '0 5 19'")
     b = Builder()
     for text in texts:
         b.thread(f"nice{text}", nice=int(text)).run(time)

@@ -116,7 +116,7 @@ class Machine:
             costs = Costs.of(given.get("costs") or {})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"a machine that cannot be read ({error})",
+                f"an invalid machine ({error})",
                 "cpus with core, llc, package, numa_node and capacity, and costs",
             ) from error
         for i, cpu in enumerate(cpus):

@@ -35,7 +35,7 @@ from schedscope.parsers.trace_json import shown
 from schedscope.simulator.builder import Builder, Program
 from schedscope.simulator.workload import Workload, cpu_list
 
-MOST_INSTANCES = 1_000_000
+MOST_INSTANCES = 20_000
 """Threads of one task; more are a slip of the pen."""
 
 _POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "fair": "SCHED_OTHER", "idle": "SCHED_IDLE"}
@@ -302,7 +302,7 @@ def _fill(
                     if not waiting:
                         raise UsageError(
                             f"task {name}: {key} {shown(value)}",
-                            "a name that some task suspends on",
+                            "a name on which a task suspends",
                         )
                     for other in waiting:
                         program.signal(other)

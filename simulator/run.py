@@ -77,14 +77,14 @@ def simulate(
     _check(source, policy, seed, max_events)
     end = None if until is None else units.offset(until)
     if end is not None and end < 0:
-        raise UsageError(f"until {until}", "a time from the beginning on", 'as in "10s"')
+        raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')
     workload = source if isinstance(source, Workload) else extract(source)
     if end is None and (steps := workload.steps_executed) > max_events:
         raise UsageError(
             f"a workload of {steps:,} steps",
             f"at most {max_events:,} engine events"
-            + (", for the trace stays in memory" if output is None else ""),
-            'end it earlier (--stop-at 10s, until="10s"), give a larger max_events, or keep the '
+            + (", because the trace stays in memory" if output is None else ""),
+            'end it earlier (--stop-at 10s, until="10s"), use a larger max_events, or keep the '
             "trace in a folder (-o OUT.sched)",
         )
     shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
@@ -134,11 +134,11 @@ def _check(source: object, policy: object, seed: object, max_events: object) -> 
         )
     if isinstance(policy, type):
         raise UsageError(
-            f"the class {policy.__name__}", "an object of it", "write its name with ()"
+            f"the class {policy.__name__}", "an instance of it", "write its name with ()"
         )
     if not isinstance(policy, (str, _policy.Policy)):
         raise UsageError(
-            f"policy {policy!r:.80}", "a name of ss.policies(), or an object of a Policy class"
+            f"policy {policy!r:.80}", "a name of ss.policies(), or an instance of a Policy class"
         )
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")

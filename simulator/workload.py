@@ -216,7 +216,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         ) from error
     except (ValueError, RecursionError, pl.exceptions.PolarsError) as error:
         raise FormatError(
-            f"{path} holds something unreadable: {str(error)[:200]}",
+            f"{path} holds unreadable data: {str(error)[:200]}",
             f"{_ABOUT_FILE} as JSON and {_STEPS_FILE} as Parquet",
         ) from error
     if not isinstance(about, dict) or about.get("version") != FORMAT_VERSION:

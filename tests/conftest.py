@@ -20,12 +20,12 @@ from tools import tool
 
 # Times on shared runners say nothing about the code. For a hunt:
 # pytest --hypothesis-profile=thorough
-settings.register_profile("default", deadline=None)
+settings.register_profile("default", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("default")
 
 _TRACEFS = [Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")]
-_SKIPS = pytest.StashKey[Counter[str]]()
+_RECORDS = {"root", "tracefs", "perf", "bpftrace", "dtrace", "traced", "trace-cmd"}
 
 
 def _is_root() -> bool:
@@ -59,7 +59,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )
-    config.stash[_SKIPS] = Counter()
+    config.addinivalue_line("markers", "xdist_group(name): what runs one after the other")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let `pytest -n 2 --dist loadgroup` keep files whole, and recordings apart from each other."""
+    records = {
+        item.path
+        for item in items
+        for mark in item.iter_markers("needs")
+        if _RECORDS.intersection(mark.args)
+    }
+    for item in items:
+        group = "recordings" if item.path in records else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -71,7 +84,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     excused = set(os.environ.get("SCHEDSCOPE_ABSENT", "").split())
     if os.environ.get("SCHEDSCOPE_REQUIRE_TOOLS") == "1" and not excused.issuperset(absent):
         pytest.fail(f"{reason}, and SCHEDSCOPE_REQUIRE_TOOLS=1 forbids skipping", pytrace=False)
-    item.config.stash[_SKIPS].update(absent)
     pytest.skip(reason)
 
 
@@ -88,7 +100,11 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter,
 ) -> Generator[None, None, None]:
     yield
-    skips = terminalreporter.config.stash[_SKIPS]
+    # From the reports: with pytest-xdist the tests run in other processes.
+    skips: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        _, found, names = str(report.longrepr[2]).partition("Skipped: needs ")
+        skips.update(names.split(", ") if found else [])
     if skips:
         counts = ", ".join(f"{name} ({count})" for name, count in sorted(skips.items()))
         terminalreporter.write_line(f"tests skipped for want of: {counts}", yellow=True)

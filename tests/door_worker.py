@@ -39,7 +39,9 @@ def main() -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main(words)
         faulthandler.cancel_dump_traceback_later()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # Not ru_maxrss, which begins at what the parent had when it forked.
+        with open("/proc/self/status") as status:
+            peak = next(int(x.split()[1]) for x in status if x.startswith("VmHWM"))
         print(
             json.dumps({"code": code, "out": out.text(), "err": err.text(), "peak_kb": peak}),
             file=answers,

@@ -361,12 +361,14 @@ class Oracle:
         if thread.state in AT_REST and thread.pending:
             self.confirm_pending(thread)
         if thread.state == "runnable":
+            self.found_queued(thread, c)
             self.close(thread, t, "switched")
             self.end_wait(thread, run=t, cpu=c, until=t, censored="none")
         else:
             unseen = "missing_wakeups" if thread.state in AT_REST else "first_sights"
             self.counters[unseen] += 1
-            self.close(thread, t, "lost" if thread.state in AT_REST else "switched")
+            self.become(thread, "unknown", thread.cpu)  # when it was woken, nobody knows
+            self.close(thread, t, "switched")
             self.unseen_wait(thread, t, c)
         self.get_on(thread, c, t)
 
@@ -417,14 +419,27 @@ class Oracle:
             thread.pending = None
         elif thread.state != "runnable":
             self.drop_pending(thread)
-            self.close(thread, t, "woken")
             begun_before = self.has_waking and cause == "wake"
+            if begun_before:
+                self.become(thread, "unknown", thread.cpu)  # awake since a `waking`, unseen
+            self.close(thread, t, "woken")
             self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=begun_before, **facts)
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
         else:
             self.counters["spurious_wakeups"] += 1
+
+    def found_queued(self, thread: Thread, queue: int | None) -> None:
+        """Rule Moved unseen: it is on another queue than the one it was put on."""
+        if (
+            self.has_waking
+            and thread.wait["ts_enqueued"] is not None
+            and None not in (queue, thread.cpu)
+            and queue != thread.cpu
+        ):
+            self.counters["unseen_moves"] += 1
+            thread.cpu = thread.wait["queue_cpu"] = None
 
     def migration(self, t: int, e: Row) -> None:
         self.moves_recorded = True
@@ -434,6 +449,7 @@ class Oracle:
         thread = self.seen(e["utid"], t)
         self.settle(thread, t, e["from_cpu"])
         if thread.state == "runnable":
+            self.found_queued(thread, e["from_cpu"])
             if thread.wait["ts_enqueued"] is not None:
                 self.close(thread, t, "switched")
             thread.cpu = thread.wait["queue_cpu"] = e["to_cpu"]

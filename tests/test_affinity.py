@@ -363,10 +363,11 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == (
         "4 threads ran 210 ns; 50.0 % of 2 returns to the same CPU;"
-        " 1 run outside of masks (--outside); 4 runs left out: where before, not seen"
+        " 1 run outside the allowed CPUs (--outside); 4 runs excluded: previous CPU unknown"
     )
     assert [" ".join(line.split()) for line in lines[4:6]] == [
-        "comm threads running effective most on share returns same CPU used may use outside",
+        "comm threads running effective CPUs most on top share returns same CPU share"
+        " used CPUs allowed CPUs outside",
         "b 1 95 ns 1 0 100 % 0 - 0 0-1 0",
     ]
 

@@ -255,7 +255,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["blame", sched, "--by", "comm", "--comm", "v"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[3:] == [
-        "victim waited ran time share in waits of of wake of preempt",
+        "victim wait ran time share in waits waits of wake of preempt",
         "v 260 ns a 150 ns 57.7 % 2 2 100 ns 50 ns",
         "260 ns b 100 ns 38.5 % 1 2 100 ns 0 ns",
         "260 ns (the CPU idled) 10 ns 3.8 % 1 2 10 ns 0 ns",

@@ -75,6 +75,33 @@ def test_without_an_end_mark_every_cpu_ends_unknown(capture: Path) -> None:
     assert any("does not say when recording ended" in text for text in about["warnings"])
 
 
+def test_a_capture_that_ended_early_ends_every_cpu_unknown(capture: Path) -> None:
+    """The recorder says so, whatever window and counts it could still write."""
+    about = json.loads((capture / "capture.json").read_text())
+    end = about["window"]["end"]
+    loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": end}
+    rewrite(capture, complete=False, lost=[*about["lost"], loss])
+    tables, _ = decode(capture)
+    told = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(told["cpu"].to_list()) == [0, 1]
+    assert set(told["ts_end"].to_list()) == {end}
+
+
+@pytest.mark.parametrize("recorder", ["bpftrace", "dtrace"])
+def test_a_capture_of_any_recorder_that_ended_early_says_so(recorder: str, tmp_path: Path) -> None:
+    """Even where the lines themselves have an end mark."""
+    fixture = LOSSY.parent / f"linux-{recorder}.capture"
+    capture = Path(shutil.copytree(fixture, tmp_path / "copy.capture"))
+    before = losses(decode(capture)[0])
+    assert before.filter(pl.col("reason") == "early_end").is_empty()
+    loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": None}
+    rewrite(capture, complete=False, lost=[loss])
+    told = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
+    # A CPU whose last event is the window's end has nothing unknown behind it.
+    assert not told.is_empty()
+    assert (told["ts_begin"] < told["ts_end"]).all()
+
+
 def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
     """The kernel counted its events, and none of them is there."""
     there = sum(record.cpu == 1 for record in records(LOSSY))

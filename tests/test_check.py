@@ -151,8 +151,8 @@ def test_a_row_of_another_threads_ledger_is_no_replacement(quiet: Trace) -> None
 def test_a_violation_says_whose_fault_it_is(quiet: Trace) -> None:
     """The facts alone give sound sums, so the tables were changed after reconstruction."""
     trace = broken(quiet, waits=quiet.waits.collect()[1:])
-    assert "do not follow from the facts" in finding(trace, "origin")["text"]
-    assert verdict(check(trace)).startswith("Not to be trusted, sums are off. ledger: ")
+    assert "do not follow from the events" in finding(trace, "origin")["text"]
+    assert verdict(check(trace)).startswith("Do not trust this trace: sums do not add up. ledger: ")
 
 
 # -- what is missing ---------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_trace_that_tells_everything_is_trustworthy() -> None:
         )
     )
     assert set(levels(trace).values()) == {"ok"}
-    assert verdict(check(trace)) == "Trustworthy: every sum holds and nothing is missing."
+    assert verdict(check(trace)) == "Trustworthy: all checks pass and nothing is missing."
 
 
 def test_unknown_time_is_what_no_interval_covers() -> None:
@@ -322,7 +322,7 @@ def test_warnings_of_the_recorder_are_passed_on() -> None:
 def test_an_empty_trace_is_answered(quiet: Trace) -> None:
     trace = Trace.from_tables({}, {"ncpu": 2, "window": None})
     assert "violated" not in levels(trace).values()
-    assert verdict(check(trace)) == "To be used with care. start skew: no CPU has a switch."
+    assert verdict(check(trace)) == "Use with care. start skew: no CPU has a switch."
 
 
 def test_what_is_not_there_is_said_as_such(quiet: Trace) -> None:
@@ -330,7 +330,7 @@ def test_what_is_not_there_is_said_as_such(quiet: Trace) -> None:
     texts = dict(check(quiet.between("61ns", "79ns")).select("check", "text").iter_rows())
     assert texts["chain breaks"] == "there are no switches"
     assert texts["censored waits"] == "there are no waits"
-    assert texts["missing wakeups"] == "counted for the whole trace only"
+    assert texts["missing wakeups"] == "counted only for the whole trace"
 
 
 # -- the command ------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_the_exit_code_tells_scripts(
     """0 if the sums hold, warnings or not; 1 for warnings with --strict; 1 if a sum is off."""
     poor = str(written(quiet, tmp_path / "poor.sched"))
     assert main(["check", poor]) == 0
-    assert "To be used with care." in capsys.readouterr().out
+    assert "Use with care." in capsys.readouterr().out
     assert main(["check", "--strict", poor]) == 1
     off = broken(quiet, waits=quiet.waits.collect()[1:])
     assert main(["check", str(written(off, tmp_path / "off.sched"))]) == 1

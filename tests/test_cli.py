@@ -17,8 +17,8 @@ import pytest
 from ledgers import played
 
 from schedscope import cli
-from schedscope.cli import _output
-from schedscope.cli._output import Column
+from schedscope.present.columns import Column
+from schedscope.present.text_table import text_table
 
 # Round numbers in us: sh runs, wakes web, is preempted by it; db waits to the end.
 SESSION = """
@@ -66,6 +66,52 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
         assert import_module(module).HELP in out
 
 
+def test_alone_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command once, on one line, under a heading; no command is without a group."""
+    assert run() == 0
+    lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert listed == list(cli.commands())
+    assert max(map(len, lines)) <= 80
+    assert "more:" not in lines
+
+
+def test_an_option_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--comm") == 2
+    assert run("--completion", "cmd.exe") == 2
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("shell", cli.SHELLS)
+def test_completion_knows_every_command_and_option(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("shtab")
+    assert run("--completion", shell) == 0
+    out = capsys.readouterr().out
+    for name in cli.commands():
+        assert name in out
+    assert "--waiting-only" in out or shell == "tcsh"
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=out.encode(), check=True)
+
+
+def test_completion_without_its_library_says_which_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert run("--completion", "bash") == 2
+    assert "pip install 'schedscope[completion]'" in capsys.readouterr().err
+
+
+def test_the_manual_page_has_every_command_with_its_example() -> None:
+    pages = pytest.importorskip("argparse_manpage.manpage")
+    text = str(pages.Manpage(cli.manual())).replace("\\-", "-")
+    for name, module in cli.commands().items():
+        assert f"schedscope {name}" in text
+        assert import_module(module).EXAMPLE.split("\n")[0].strip() in text
+
+
 def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("latencies") == 2
     assert "did you mean latency?" in capsys.readouterr().err
@@ -84,18 +130,19 @@ def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str
     assert run("latency", sched, "--by", "comm") == 0
     assert capsys.readouterr().out.splitlines() == [
         "session · 1 CPU · 9.00 ms · 3 events",
-        "trust: nothing is missing",
-        "2 waits, 5.00 ms in all; 1 still open at the end of sight; 1 left out: begin not seen",
+        "data quality: nothing is missing",
+        "2 waits, 5.00 ms in total; 1 unfinished when last observed;"
+        " 1 excluded: start not recorded",
         "",
-        "comm  waits  open  unseen    total     mean      p50      p90      p99    p99.9"
+        "comm  waits  unfinished  excluded    total     mean      p50      p90      p99    p99.9"
         "        max      max at",
-        "web       1     0       0  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms"
+        "web       1           0         0  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms"
         "    3.00 ms  0.001000 s",
-        "sh        1     0       1  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms"
+        "sh        1           0         1  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms"
         "    2.00 ms  0.004000 s",
-        "db        0     1       0     0 ns        -        -        -        -        -"
+        "db        0           1         0     0 ns        -        -        -        -        -"
         "  >=4.00 ms           -",
-        "open: waits that had not ended when they went out of sight; >= marks a lower bound",
+        "unfinished: waits not over when last observed; >= marks a lower bound",
     ]
 
 
@@ -153,7 +200,6 @@ def test_latency_over_time_and_by_all(sched: str, capsys: pytest.CaptureFixture[
         ["latency"],
         ["latency", "{}", "-O", "novalue"],
         ["convert", "{}", "-o", "{}"],
-        [],
     ],
 )
 def test_wrong_usage_is_exit_code_2(
@@ -244,7 +290,7 @@ def test_a_damaged_sched_folder_is_refused(
 
 def test_a_large_number_is_written_out() -> None:
     frame = pl.DataFrame({"x": [0.25, 9999.4, 34540.26, None]})
-    lines = _output.table(frame, [Column("x", kind="number")], width=None)
+    lines = text_table(frame, [Column("x", kind="number")], width=None)
     assert [line.strip() for line in lines[1:]] == ["0.25", "9999", "34,540", "-"]
 
 
@@ -256,12 +302,12 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
         Column("mean", kind="time", rank=1),
         Column("max", kind="time"),
     ]
-    wide = _output.table(frame, columns, width=None)
+    wide = text_table(frame, columns, width=None)
     assert wide[0].split() == ["comm", "n", "mean", "max"]
-    narrow = _output.table(frame, columns, width=30)
+    narrow = text_table(frame, columns, width=30)
     assert narrow[0].split() == ["comm", "n", "max"]
     assert narrow[-1] == "(no room for: mean; --format csv has every column)"
-    tiny = _output.table(frame, columns, width=24)
+    tiny = text_table(frame, columns, width=24)
     assert tiny[1].startswith("aaaaaaaa")
     assert "…" in tiny[1]
     assert max(map(len, tiny[:2])) <= 24
@@ -270,7 +316,7 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
 def test_a_name_cannot_move_the_cursor() -> None:
     """Thread names are anybody's choice: escape sequences are shown, not sent."""
     frame = pl.DataFrame({"comm": ["\x1b[2Jevil\n"]})
-    assert _output.table(frame, [Column("comm")], width=None)[1] == r"\x1b[2Jevil\n"
+    assert text_table(frame, [Column("comm")], width=None)[1] == r"\x1b[2Jevil\n"
 
 
 def test_a_terminal_without_utf8_gets_ascii(sched: str) -> None:

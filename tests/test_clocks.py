@@ -66,7 +66,7 @@ def test_a_wait_on_one_clock_is_measured_and_one_on_two_is_a_bound() -> None:
     assert waits(([0, 1], None)) == nobody_can_tell
 
 
-# Of each round: CPU, µs after its begin, event. A and B wake each other across CPUs, and
+# Of each round: CPU, µs after its start, event. A and B wake each other across CPUs, and
 # interrupts of its own CPU wake each once more.
 ROUND = """
 0 -15 swapper-0    sched_waking: comm=a pid=100 prio=120 target_cpu=000
@@ -144,3 +144,60 @@ def test_a_constant_offset_is_found_and_taken_out(
     assert "the clock of CPU 1 was" in row["text"]
     assert ("ahead of" if offset > 0 else "behind") in row["text"]
     assert not verdict(check(trace)).startswith("Trustworthy")
+
+
+def ring(folder: Path, ncpu: int, ahead: dict[int, int]) -> ss.Trace:
+    """As `reported`, with one thread on each CPU: they wake each other around the ring."""
+    lines = []
+    for number in range(40 * ncpu):
+        begin = 10**12 + number * 700 * US + number * number * 300
+        first, second = number % ncpu, (number + 1) % ncpu
+        for line in ROUND.strip().splitlines():
+            which, after, who, event = line.split(maxsplit=3)
+            cpu = second if which == "1" else first
+            for pair in (("a", first, "100", "0"), ("b", second, "101", "1")):
+                name, of, tid, digit = pair
+                for text, new in (
+                    (f"{name}-{tid}", f"t{of}-{200 + of}"),
+                    (f"{name}:{tid}", f"t{of}:{200 + of}"),
+                    (f"comm={name} pid={tid}", f"comm=t{of} pid={200 + of}"),
+                    (f"swapper/{digit}:", f"swapper/<{of}>:"),
+                    (f"target_cpu=00{digit}", f"target_cpu=<{of}>"),
+                ):
+                    who, event = who.replace(text, new), event.replace(text, new)
+            event = event.replace("<", "").replace(">", "").replace("==", "==>")
+            ts = begin + int(after) * US + ahead.get(cpu, 0)
+            lines.append((ts, f"  {who} [{cpu:03}] {ts}: {event}\n"))
+    path = folder / "report.txt"
+    path.write_text(f"cpus={ncpu}\n" + "".join(line for _, line in sorted(lines)))
+    return ss.convert(path, folder / "out.sched", force=True)
+
+
+def since_first(trace: ss.Trace) -> set[tuple[int, int, int]]:
+    """Measured waits, their ends counted from the first switch of the CPU."""
+    first = trace.switches.group_by("cpu").agg(first=pl.col("ts").min())
+    rows = trace.waits.filter(censored="none").join(trace.threads, on="utid").join(first, on="cpu")
+    chosen = rows.select("tid", pl.col("ts_run") - pl.col("first"), "wait")
+    return set(chosen.collect().iter_rows())
+
+
+@pytest.mark.parametrize("ncpu", [4, 8])
+@pytest.mark.parametrize("ahead", [{}, {3: MS}, {1: -300 * US, 2: 5 * MS}])
+def test_each_of_many_clocks_is_found(tmp_path: Path, ncpu: int, ahead: dict[int, int]) -> None:
+    (tmp_path / "whole").mkdir()
+    true = since_first(ring(tmp_path / "whole", ncpu, {}))
+    assert len(true) == 40 * ncpu * 4
+    trace = ring(tmp_path, ncpu, ahead)
+    found = {one["cpu"]: one["ahead"] for one in trace.info["clock_offsets"]}
+    assert set(found) == set(ahead)
+    for cpu, (least, most) in found.items():
+        assert least <= ahead[cpu] <= most
+    said = since_first(trace)
+    assert said <= true
+    assert len(said) > len(true) / 4
+
+
+def test_check_says_how_far_clocks_may_differ_unnoticed(whole: ss.Trace) -> None:
+    """The quickest wakeups across took 15 us from CPU 0 to 1, and as long back."""
+    row = check(whole).row(by_predicate=pl.col("check") == "clock inversions", named=True)
+    assert row["text"].endswith("; clocks that differ by up to 15.0 us would not show")

@@ -165,6 +165,28 @@ def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
             shutil.rmtree(path)
 
 
+@pytest.mark.needs("root", "tracefs", "linux", "bpftrace")
+@pytest.mark.parametrize("delay", [0.0, 0.4])
+def test_sigkill_while_bpftrace_prepares_leaves_nothing(delay: float, tmp_path: Path) -> None:
+    """It has no probe yet that could tell it of the end, and hears no signal."""
+    run = Run("-t", "bpftrace", "-o", "x", cwd=tmp_path)
+    eventually(lambda: any("bpftrace -q" in line for line in run.leftovers()), 30)
+    time.sleep(delay)
+    run.process.kill()
+    run.wait()
+    eventually(lambda: not run.leftovers(), 15)
+
+
+@pytest.mark.needs("root", "tracefs", "linux", "bpftrace")
+def test_a_folder_that_is_removed_leaves_no_tool(tmp_path: Path) -> None:
+    run = Run("-t", "bpftrace", "-o", "x", cwd=tmp_path)
+    run.until("Ctrl-C ends the recording")
+    shutil.rmtree(tmp_path / "x.capture.partial")
+    run.process.kill()
+    run.wait()
+    eventually(lambda: not run.leftovers(), 15)
+
+
 @needs_ftrace
 def test_sigkill_of_everything_is_tidied_by_the_next_run(tmp_path: Path) -> None:
     """Without its watchdog the instance stays, but the kernel ends the tracing in it."""

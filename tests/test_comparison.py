@@ -444,7 +444,7 @@ def test_settings_that_do_not_fit() -> None:
     one = run(A)
     with pytest.raises(ss.UsageError, match="settings of 1, 2 runs"):
         ss.compare([one], [one, one])
-    with pytest.raises(ss.UsageError, match="a setting without a run"):
+    with pytest.raises(ss.UsageError, match="a setting without runs"):
         ss.compare([one], [])
     with pytest.raises(ss.UsageError, match="together"):
         ss.compare(one, [one])

@@ -271,10 +271,10 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
         "0.000000 s to 0.000001 s: 550 ns in 13 steps",
         "run 355 ns (64.5 %), wait 104 ns (18.9 %), wake 11 ns (2.0 %), sleep 80 ns (14.5 %)",
         "",
-        "at time kind thread tid CPU ended",
+        "at duration kind comm tid CPU ended",
         "0.000001 s 3 ns wait client 103 0 got the CPU",
         "0.000001 s 95 ns run client 103 0 end of the path",
-        "(11 earlier steps; give a larger --top)",
+        "(11 earlier steps; use a larger --top)",
     ]
     assert cli.main([*words, "--by", "kind", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "kind,n,dur,share"
@@ -295,7 +295,7 @@ def test_a_long_path_is_cut_for_people_only(
     steps = len(capsys.readouterr().out.splitlines()) - 1
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"({steps - 20:,} earlier steps; give a larger --top)"
+    assert lines[-1] == f"({steps - 20:,} earlier steps; use a larger --top)"
 
 
 @pytest.mark.parametrize(

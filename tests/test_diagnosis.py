@@ -86,7 +86,7 @@ def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
 def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
     """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
     text = ss.diagnosis(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
-    assert text.startswith("CPUs idled 1.17 s while threads waited elsewhere")
+    assert text.startswith("CPUs were idle for 1.17 s while threads waited elsewhere")
     assert "hog-1, hog-2 and beat ran on one CPU only" in text
 
 
@@ -127,8 +127,8 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     assert found["cost"] == 3000
     assert found["command"] == "blame --comm 'pinned'"
     assert found["text"] == (
-        "1 thread that may use one CPU only waited for it 3.00 µs behind threads that ran"
-        " elsewhere, too. It is pinned, most of it behind hog2."
+        "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
+        " elsewhere. It is pinned, most of it behind hog2."
     )
 
 

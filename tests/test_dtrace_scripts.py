@@ -73,6 +73,15 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
     assert f"{member}x is not a member" in done.stderr
 
 
+def test_a_thread_that_left_is_not_chosen_again() -> None:
+    """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
+    text = (FREEBSD / "sched.d").read_text()
+    clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\]/\n\{\n(.*?)\n\}", text, re.DOTALL)
+    assert clause is not None
+    assert clause[1].strip() == "preempting[cpu] = 0;"
+    assert clause.start() < text.index("sched:::remain-cpu")
+
+
 def test_the_declarations_of_both_releases_name_all_members() -> None:
     for release in RELEASES:
         text = (HERE / "freebsd" / f"declarations_{release}.d").read_text()

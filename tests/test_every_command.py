@@ -45,8 +45,8 @@ QUESTIONS = [
 WHOLE = ["check", "info"]
 # A question that no CPU has; each says so.
 NO_CPU = {
-    "efficiency --processes": "a process has no one CPU",
-    "off-cpu": "who is off the CPU is on none",
+    "efficiency --processes": "a process is not on a single CPU",
+    "off-cpu": "off-CPU time has no CPU",
 }
 SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs are shared"}
 
@@ -137,7 +137,7 @@ def test_programs_get_all_rows_of_what_is_cut_for_people(
     command, *options = question.split()
     words = [command, str(SOURCES["linux"]), *options]
     _, out, _ = answer(words, cache, capsys)
-    [left_out] = re.findall(r"^\(([\d,]+) .*give a larger --top\)$", out, re.MULTILINE)
+    [left_out] = re.findall(r"^\(([\d,]+) .*use a larger --top\)$", out, re.MULTILINE)
     _, out, _ = answer([*words, "--format", "csv"], cache, capsys)
     rows = len(list(csv.reader(io.StringIO(out)))) - 1
     assert rows == (10 if command in ("blame", "starvation") else 20) + int(left_out)

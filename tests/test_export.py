@@ -85,7 +85,7 @@ def test_what_a_format_does_not_get_is_told(tmp_path: Path, to: str) -> None:
     ss.export(trace, tmp_path / "out", to, notes=notes)
     handlers = trace.irqs.collect().height
     assert handlers > 100
-    assert f"{handlers:,} handlers of interrupts left out: not written to {to}" in notes
+    assert f"{handlers:,} handlers of interrupts not written to {to}" in notes
     assert any("yield" in note for note in notes) == (to != "trace.dat")
 
 

@@ -404,8 +404,8 @@ def test_the_table(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--top", "2") == 0
     out = capsys.readouterr().out
     assert "fair: Jain's index 0.840" in out
-    assert "(1 more row, closer to their due; give a larger --top)" in out
-    assert "weights: groups are not known" in out
+    assert "(1 more row, with smaller lag; use a larger --top)" in out
+    assert "weights: groups are unknown" in out
     assert run(folder, "--by", "process", "--per", "machine") == 0
     assert "pid" in capsys.readouterr().out
     assert run(folder, "--cpu", "0") == 0
@@ -422,7 +422,7 @@ def test_top_over_time_is_of_threads(folder: str, capsys: pytest.CaptureFixture[
     assert one["tid"].unique().to_list() == [furthest]
     assert one.height == 3
     assert run(folder, "--every", "50ms", "--top", "1") == 0
-    assert "(2 more threads, never as far off; give a larger --top)" in capsys.readouterr().out
+    assert "(2 more threads, with smaller peak lag; use a larger --top)" in capsys.readouterr().out
 
 
 def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:

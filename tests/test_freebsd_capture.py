@@ -197,6 +197,49 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     ]
 
 
+# FreeBSD's date has no %N before 14.1, and its sed and awk know what POSIX asks for.
+VARIANTS = {
+    "mawk": ("awk", 'exec mawk "$@"'),
+    "gawk": ("awk", 'exec gawk --posix "$@"'),
+    "original-awk": ("awk", 'exec original-awk "$@"'),
+    "busybox awk": ("awk", 'exec busybox awk "$@"'),
+    "posix sed": ("sed", 'exec /usr/bin/sed --posix "$@"'),
+    "busybox sed": ("sed", 'exec busybox sed "$@"'),
+    "date without %N": ("date", 'exec /usr/bin/date "$(echo "$1" | /usr/bin/sed s/%N/N/)"'),
+}
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_other_systems_tools_write_the_same_capture(host: Host, variant: str) -> None:
+    """One-true-awk is FreeBSD's own."""
+    name, text = VARIANTS[variant]
+    if shutil.which(text.split()[1]) is None:
+        pytest.skip(f"needs {text.split()[1]}")
+    host.capture(["dash"], "-o", "y.capture", "--", "sleep", "0.2")
+    bin_folder = host.folder / "bin"
+    bin_folder.mkdir()
+    (bin_folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (bin_folder / name).chmod(0o755)
+    environment = host.environment()
+    environment["PATH"] = f"{bin_folder}:{environment['PATH']}"
+    done = subprocess.run(
+        host.words(["dash"], "-o", "x.capture", "--", "sleep", "0.2"),
+        cwd=host.folder, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for file in ("threads.tsv", "cpus.tsv", "events.txt"):
+        usual, other = (host.folder / x / file for x in ("y.capture", "x.capture"))
+        assert usual.read_bytes() == other.read_bytes(), file
+    usual, other = (
+        json.loads((host.folder / x / "capture.json").read_text())
+        for x in ("y.capture", "x.capture")
+    )
+    for about in (usual, other):
+        for varying in ("workload", "recorder_tids", "notes"):
+            about.pop(varying)
+    assert usual == other
+
+
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_the_topology_becomes_the_cpus(host: Host, shell: list[str]) -> None:
     host.capture(shell, "-o", "x.capture", "--", "true")
@@ -383,9 +426,37 @@ def test_what_forbids_tracing_is_named(host: Host, sysctl: str, value: str, comp
     assert not list(host.folder.glob("x.capture*"))
 
 
+def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> None:
+    (host.folder / "dtraceall.ko").unlink()
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
+    assert (
+        "there is no module /boot/kernel/dtraceall.ko; install the kernel's modules" in done.stderr
+    )
+    assert not list(host.folder.glob("x.capture*"))
+
+
+def test_the_module_dtrace_alone_is_not_enough(host: Host) -> None:
+    """The probes of the scheduler are the module sdt's: dtraceall is loaded, which needs it."""
+    (host.state / "module-dtrace").touch()
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert (host.state / "dtraceall").exists()
+
+
+def test_with_the_module_sdt_nothing_is_loaded(host: Host) -> None:
+    """Not even where securelevel forbids it."""
+    (host.state / "module-sdt").touch()
+    (host.sysctls / "kern.securelevel").write_text("2\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert not (host.state / "dtraceall").exists()
+
+
 @pytest.mark.parametrize(
     ("flag", "complaint"),
-    [("no-module", "kldload dtraceall failed"), ("dtrace-fails", "td_nope is not a member")],
+    [
+        ("no-module", "kldload dtraceall failed"),
+        ("no-probes", "no probes of the provider sched; it needs options KDTRACE_HOOKS"),
+        ("dtrace-fails", "td_nope is not a member"),
+    ],
 )
 def test_a_dtrace_that_cannot_start_leaves_nothing(host: Host, flag: str, complaint: str) -> None:
     (host.state / flag).touch()

@@ -257,6 +257,18 @@ def test_lending_is_one_change_told_twice(tmp_path: Path) -> None:
     ]
 
 
+def test_what_4bsd_calls_lending_is_no_loan(tmp_path: Path) -> None:
+    """Its probe fires when the priority gets worse; the plain line has told that already."""
+    world = machine("4BSD")
+    world.wake(1_000_010, 0, A, target=0)
+    for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
+        world.lines.append((ts, 0, f"C\t{ts}\t0\t{B}\t{A}\t120\t152\t{lent}\n"))
+    got = decode(tmp_path, world.text(END))
+    assert got.rows("priorities", "ts", "utid", "prio", "cause") == [
+        (1_000_100, A, 152, "change-pri")
+    ]
+
+
 def test_additions_become_interrupts(tmp_path: Path) -> None:
     world = machine()
     world.lines.append((1_000_500, 1, "I\t1000500\t1\tirq\t28\t400\t6\tirq28:\n"))

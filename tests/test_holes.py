@@ -270,3 +270,68 @@ def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) ->
         )[-1]
         == "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=30 right"
     )
+
+
+# -- a migration that is missing ------------------------------------------------------------
+
+
+def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Engine) -> None:
+    """The wait stands: it was not on a CPU. Which CPU it waited for is not known."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        20 cpu0: waking A on 0
+        22 cpu0: enqueued A on 0
+        30 cpu1: idle -> A
+        """,
+        "A",
+    ) == lines(
+        """
+        A running@0 0..10 switched
+        A sleeping 10..20 woken
+        A runnable 20..30 switched
+        A running@1 30..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A wake waking=20 ready=20 enqueued=22 run=30 by ?@0 cpu 0/-/1: 2+8=10
+        """
+    )
+
+
+def test_a_migration_from_another_queue_tells_of_one_that_is_missing(engine: Engine) -> None:
+    rows = answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        20 cpu0: waking A on 0
+        22 cpu0: enqueued A on 0
+        25 cpu1: migrate A 1 -> 2
+        30 cpu2: idle -> A
+        """,
+        "A",
+        ncpu=3,
+    )
+    assert "A runnable 20..25 switched" in rows
+    assert "A runnable@2 25..30 switched" in rows
+
+
+# -- wakeups without their first step ---------------------------------------------------------
+
+
+def test_who_is_enqueued_without_a_waking_may_have_been_awake_before(engine: Engine) -> None:
+    """Others have theirs: so this one's is missing, and the sleep ended nobody knows when."""
+    rows = answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        12 cpu0: waking B on 1
+        20 cpu0: enqueued A on 0
+        30 cpu0: idle -> A
+        """,
+        "A",
+    )
+    assert "A unknown 10..20 woken" in rows
+    assert "A wake enqueued=20 run=30 by ?@0 cpu 0/0/0: -+10=- left" in rows

@@ -88,7 +88,7 @@ def test_run_against_sleep() -> None:
     sentence = ss.interactivity_sentences(ss.interactivity(trace, set=ROUND))[0]
     assert sentence == (
         "ULE would call t1 101 interactive 23.8 % of the time, first at 0.500000 s,"
-        " changing its mind 2 times; it is not at the end (score 37)"
+        " changing 2 times; it is not at the end (score 37)"
     )
 
 
@@ -547,7 +547,7 @@ def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     bonus = ss.plot_interactivity(ss.interactivity_series(trace, "o1"))
     assert bonus.get_title(loc="left") == "Interactivity by o1; a full lane is 10"
     one = ss.plot_interactivity(frame, top=1)
-    assert "1 steadier" in one.get_title(loc="left")
+    assert "1 threads with fewer changes" in one.get_title(loc="left")
     assert ss.plot_interactivity(frame.clear()) is not None
     with pytest.raises(ss.UsageError, match=r"schedscope\.interactivity_series returns"):
         ss.plot_interactivity(ss.interactivity(trace))

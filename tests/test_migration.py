@@ -553,7 +553,7 @@ def test_a_long_list_is_cut_for_people_only(
     rows = len(capsys.readouterr().out.splitlines()) - 1
     assert cli.main(["migrations", *words, "--list"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"({rows - 20:,} more rows; give a larger --top)"
+    assert last == f"({rows - 20:,} more rows; use a larger --top)"
 
 
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:
@@ -641,16 +641,16 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert cli.main(["migrations", sched, "--waited", "20ns"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:5] == [
-        "3 migrations in 6 runs (50.0 %); by 1 wake, 1 balance, 1 fork; distance not known: no"
-        " topology; 1 then waited over 20ns anyway; 2 runs left out: where before, not seen",
+        "3 migrations in 6 runs (50.0 %); by 1 wake, 1 balance, 1 fork; distance unknown: no"
+        " topology; 1 then waited over 20ns anyway; 2 runs excluded: previous CPU unknown",
         "the kernel reported 2 moves: 2 are these migrations; it did not report 1 placed at fork",
         "",
     ]
     assert [" ".join(line.split()) for line in lines[5:]] == [
-        "comm migrations per s runs of runs waited for unseen",
+        "comm migrations per second runs migrated waited anyway queued excluded",
         "a 2 20,000,000 3 66.7 % 1 28 ns 1",
         "c 1 10,000,000 2 50.0 % 0 0 ns 0",
-        "(1 more ran and never migrated)",
+        "(1 more ran but never migrated)",
     ]
 
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import wrap
 
 import schedscope as ss
 from schedscope.cli import commands, main
@@ -106,9 +107,27 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in prose(p)], ids=name_of)
 def test_examples_print_what_is_printed(page: Path) -> None:
-    result = doctest.testfile(str(page), module_relative=False)
+    # Examples stand in fences, which end what they print.
+    text = re.sub(r"^```.*$", "", prose(page), flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    result = doctest.DocTestRunner().run(test)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_lines_are_wrapped_and_examples_fenced(page: Path) -> None:
+    """`python docs/wrap.py` wraps them; tables, code and addresses may be longer."""
+    text = page.read_text(encoding="utf-8")
+    assert wrap.wrapped(text) == text
+    prompts = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert ">>> " not in prompts
+
+
+def test_the_changelog_of_an_unreleased_version_is_one_screen() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = text.partition("## Unreleased")[2].partition("\n## ")[0]
+    assert unreleased.count("\n") < 50
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
@@ -137,9 +156,11 @@ def test_the_first_page_prints_what_is_printed(
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("SCHEDSCOPE_CACHE", str(tmp_path))
     monkeypatch.delenv("COLUMNS", raising=False)
-    block = prose(ROOT / "README.md").partition("```console\n")[2].partition("```")[0]
+    blocks = re.findall(
+        r"^```console\n(.*?)^```", prose(ROOT / "README.md"), re.MULTILINE | re.DOTALL
+    )
     shown = 0
-    for part in block.split("$ ")[1:]:
+    for part in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
         line, *expected = part.strip().splitlines()
         if not expected:
             continue

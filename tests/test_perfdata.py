@@ -187,6 +187,41 @@ def test_what_only_the_totals_tell_of_was_lost_after_the_last_record(tmp_path: P
     assert trace.info["unplaced_losses"] == []
 
 
+def test_what_a_bpf_filter_left_out_was_not_lost(tmp_path: Path) -> None:
+    """perf counts it in a LOST_SAMPLES record, too, marked in the header (bit 15 of misc)."""
+    data = bytearray((FIXTURES / "perf-lost.data").read_bytes())
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end = at + size
+    while at < end:
+        kind, misc, length = struct.unpack_from("<IHH", data, at)
+        if kind == 2:
+            struct.pack_into("<I", data, at, 5)
+        elif kind == 13:
+            struct.pack_into("<H", data, at + 4, misc | 1 << 15)
+        at += length
+    path = tmp_path / "perf.data"
+    path.write_bytes(data)
+    trace = decode(path)
+    assert trace.losses.filter(pl.col("reason") == "overrun").collect().height == 0
+    assert trace.info["unplaced_losses"] == []
+    assert any("left out 11 events" in text for text in trace.info["warnings"])
+
+
+def test_a_piped_file_that_stops_inside_a_record_ends_unknown(tmp_path: Path) -> None:
+    """perf was killed: what each CPU did after its last event is in no record."""
+    data = (FIXTURES / "perf-pipe.data").read_bytes()
+    path = tmp_path / "perf.data"
+    path.write_bytes(data[: len(data) * 3 // 4 - 3])
+    trace = decode(path)
+    # The CPU of the very last event is known to the end.
+    early = trace.losses.filter(pl.col("reason") == "early_end").collect()
+    assert early.height == trace.ncpu - 1
+    assert set(early["ts_end"].to_list()) == {trace.window[1]}
+    ran = trace.states.filter(pl.col("state") == "running").collect()
+    for cpu, begin in early.select("cpu", "ts_begin").iter_rows():
+        assert ran.filter((pl.col("cpu") == cpu) & (pl.col("ts") > begin)).is_empty()
+
+
 def test_events_are_in_order_of_time() -> None:
     """The file holds one ring buffer after the other; the tables are sorted."""
     for name in ("sched", "pipe", "zstd", "lost"):

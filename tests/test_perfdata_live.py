@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import struct
 import subprocess
 from pathlib import Path
 
+import polars as pl
 import pytest
 from decoded import decode
 from test_perfdata import latency_rows, our_rows
@@ -61,3 +64,39 @@ def test_a_recording_of_one_program_says_so(
         pytest.skip(f"perf record fails here: {done.stderr.strip()[-200:]}")
     warnings = decode(data).info["warnings"]
     assert any("one program only" in text for text in warnings) == partial
+
+
+def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) -> None:
+    """PERF_FORMAT_LOST: each sample has how many of its event were lost so far.
+
+    The LOST records of a small buffer are taken out; what the counters say is left, once.
+    """
+    data = tmp_path / "read.data"
+    events = "{sched:sched_switch,sched:sched_waking}:S"
+    load = ["perf", "bench", "-f", "simple", "sched", "pipe", "-l", "20000"]
+    record = ["perf", "record", "-q", "-a", "-R", "-c", "1", "-m", "2", "-e", events]
+    done = subprocess.run([*record, "-o", str(data), "--", *load], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"perf record fails here: {done.stderr.strip()[-200:]}")
+    script = subprocess.run(
+        ["perf", "script", "-D", "-i", str(data)], capture_output=True, text=True, errors="replace"
+    )
+    counted: dict[str, int] = {}
+    for sample_id, lost in re.findall(r"id ([0-9a-f]{16}), value \S+, lost (\d+)", script.stdout):
+        counted[sample_id] = max(counted.get(sample_id, 0), int(lost))
+    if not sum(counted.values()):
+        pytest.skip("this perf does not count lost samples, or lost none")
+    raw = bytearray(data.read_bytes())
+    at, size = struct.unpack_from("<QQ", raw, 40)
+    end = at + size
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", raw, at)
+        if kind in (2, 13):
+            # An id that nobody looks at: THROTTLE.
+            struct.pack_into("<I", raw, at, 5)
+        at += length
+    data.write_bytes(raw)
+    trace = decode(data)
+    placed = trace.losses.filter(pl.col("reason") == "overrun").collect()["count"].sum()
+    unplaced = sum(loss["count"] for loss in trace.info["unplaced_losses"])
+    assert placed + unplaced == sum(counted.values())

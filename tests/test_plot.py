@@ -144,7 +144,7 @@ def test_nothing_to_draw_is_said_without_a_scale() -> None:
         (ss.plot_off_cpu(ss.off_cpu(trace)), "nobody was"),
         (
             ss.plot_migration_rates(ss.migration_summary(trace, "cause", every="1us").clear()),
-            "there were none",
+            "none",
         ),
     ):
         rendered(axes)

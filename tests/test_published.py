@@ -161,13 +161,15 @@ def test_v23_ule_moves_one_thread_a_balancer_run_and_cfs_many() -> None:
     """512 spinners unpinned from CPU 0 of 32.
 
     ULE: the 31 idle CPUs take one each at once, then each run of the balancer
-    moves one. CFS: hundreds are gone within a fifth of a second.
+    moves one. At times a second leaves in the same run: the balancer tells the
+    only thread of another CPU to pick its CPU anew (TDF_PICKCPU), and the CPU
+    that it leaves steals. CFS: hundreds are gone within a fifth of a second.
     """
     ule = ported_ule.spread_after_unpinning(ported_ule.ULE, 20)
     soon = ule.filter(ule < 200_000_000).len()
     later = ule.filter(ule >= 200_000_000)
     assert 31 <= soon <= 34
-    assert later.len() == later.n_unique()
+    assert later.len() <= 1.2 * later.n_unique()
     # Runs come every 0.5 to 1.5 s: about twenty in the twenty seconds.
     assert 13 <= later.len() <= 40
     cfs = ported_ule.spread_after_unpinning(ported_ule.CFS, 20)

@@ -342,12 +342,12 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert cli.main(["queue", sched]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [
-        "threads waited 900 ns in all; 1 wait still open at the end of sight;"
-        " 1 not in it: begin not seen",
+        "threads waited 900 ns in total; 1 wait unfinished when last observed;"
+        " 1 excluded: start not recorded",
         "",
     ]
     assert [" ".join(line.split()) for line in lines[4:]] == [
-        "CPU mean p50 p90 p99 max max at overload waiting unknown waits open unseen",
+        "CPU mean p50 p90 p99 max max at overloaded waiting unknown waits unfinished excluded",
         "0 2 2 3 3 3 0.000000 s 88.9 % 900 ns 0 ns 1 1 1",
         "1 0 0 0 0 0 0.000000 s 0 % 0 ns 0 ns 0 0 0",
     ]

@@ -19,6 +19,7 @@ TELLING = {
     "contradictions",
     "chain_breaks",
     "unseen_switch_ins",
+    "unseen_moves",
 }
 
 
@@ -251,7 +252,7 @@ def test_a_wake_of_a_running_thread_that_stays_is_spurious(engine: Engine) -> No
     ) == lines(
         """
         A running@0 0..20 switched
-        A sleeping 20..30 lost
+        A unknown 20..30 switched
         A running@0 30..100 window
         A unknown run=0 cpu -/-/0: -+-=- left
         A unknown run=30 cpu 0/-/0: -+-=- left
@@ -374,7 +375,7 @@ def test_a_missing_wakeup_is_counted_and_not_measured(engine: Engine) -> None:
     ) == lines(
         """
         A running@0 0..10 switched
-        A sleeping 10..50 lost
+        A unknown 10..50 switched
         A running@0 50..100 window
         A unknown run=0 cpu -/-/0: -+-=- left
         A unknown run=50 cpu 0/-/0: -+-=- left

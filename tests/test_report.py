@@ -185,14 +185,14 @@ def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:
 
 def test_the_page_says_the_numbers() -> None:
     words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words).replace("\xa0", " ")
-    assert "Threads waited for a CPU 2 times, 120 µs in all, within 1.00 ms on 2 CPUs." in words
+    assert "Threads waited for a CPU 2 times, 120 µs in total, within 1.00 ms on 2 CPUs." in words
     assert "began 0.000400 s into the trace and had not ended after 600 µs" in words
     for section in (
         "In short",
         "How far to trust it",
         "Who waited",
         "Why did they wait",
-        "What is wrong?",
+        "Findings",
     ):
         assert section in words
 
@@ -246,7 +246,7 @@ def test_summary_of_a_whole_trace() -> None:
         window=WINDOW,
     )
     assert summary(trace) == [
-        "Threads waited for a CPU 2 times, 400 µs in all, within 1.00 ms on one CPU. Half of the"
+        "Threads waited for a CPU 2 times, 400 µs in total, within 1.00 ms on one CPU. Half of the"
         " waits lasted at most 100 µs, the longest 300 µs.",
         "The longest wait, 300 µs, was that of web; it began 0.000100 s into the trace.",
         "Threads named web waited most: 75.0 % of all waiting time in 1 wait, the longest 300 µs.",

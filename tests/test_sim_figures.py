@@ -89,7 +89,7 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     title = next(
-        t for t in lanes.get_children() if getattr(t, "get_text", str)() == "o1, its own view"
+        t for t in lanes.get_children() if getattr(t, "get_text", str)() == "o1, internals"
     )
     assert box.y1 <= title.get_window_extent().y0 + 1
     some = plot_internals(trace, threads=["worker 104", "long and alone"])

@@ -119,7 +119,7 @@ def test_slips_in_the_call_are_told() -> None:
 
     with pytest.raises(UsageError, match="the policy's hz is -5"):
         simulate(load, policy=Backwards())
-    with pytest.raises(UsageError, match="the class Fifo; expected an object of it"):
+    with pytest.raises(UsageError, match="the class Fifo; expected an instance of it"):
         simulate(load, policy=Fifo)  # type: ignore[arg-type]
     for slip in (
         {"policy": 5},

@@ -547,7 +547,7 @@ def test_what_freebsd_lacks_is_said(tmp_path: Path) -> None:
     assert frame["affinity"].null_count() == frame.height
     assert ss.weights(trace)["basis"].cast(pl.String).unique().to_list() == ["equal"]
     assert ss.weight_notes(trace) == [
-        "none are known for FreeBSD: all threads of a class are taken to be due the same"
+        "none are known for FreeBSD: all threads of a class count the same"
     ]
 
 
@@ -610,7 +610,7 @@ def test_the_figure(trace: ss.Trace) -> None:
     legend = axes.get_legend()
     assert legend is not None
     words = {text.get_text() for text in legend.get_texts()}
-    assert {"bully", "hog", "it waits", "not known"} <= words
+    assert {"bully", "hog", "it waits", "unknown"} <= words
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO())

@@ -72,7 +72,7 @@ def change(folder: Path, table: str, row: int, forged: bool = False, **values: A
         ("waits", 3, {"ts_run": 0}, "row 3: a wait at 0 ns"),
         ("switches", 3, {"ts": 0}, "row 3: column ts holds 0 after"),
         ("irqs", 3, {"dur": -5}, "dur holds -5 in row 3"),
-        ("threads", 3, {"utid": 2}, "not in order, or one of them twice"),
+        ("threads", 3, {"utid": 2}, "not in order, or with duplicates"),
         ("threads", 3, {"parent_utid": 4294967295}, "parent_utid holds 4294967295 in row 3"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_process_survives_a_utid_without_end(folder: Path) -> None:
     ("damage", "said"),
     [
         (lambda path: path.unlink(), "does not exist"),
-        (lambda path: path.write_bytes(b""), "does not begin and end as a Parquet file"),
+        (lambda path: path.write_bytes(b""), "does not start and end like a Parquet file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-30]), "does not begin and end"),
         (lambda path: path.write_bytes(b"PAR1" + bytes(500) + b"PAR1"), "is damaged"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),

@@ -222,7 +222,7 @@ def test_a_page_that_is_too_small_carries_sums_and_the_worst_waits(tmp_path: Pat
         f"utid:{worst['utid']}",
         f"cpu:{worst['queue']}",
     }
-    with pytest.raises(UsageError, match="give a larger max_bytes"):
+    with pytest.raises(UsageError, match="use a larger max_bytes"):
         ss.timeline_html(trace, max_bytes=40_000)
 
 

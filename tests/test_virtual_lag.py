@@ -392,7 +392,7 @@ def test_the_figure_has_a_line_for_each_thread() -> None:
     assert len(axes.get_lines()) == 3  # and zero
     assert isinstance(axes.figure, Figure)
     axes.figure.savefig(io.BytesIO(), format="png")
-    assert "1 nearer" in ss.plot_virtual_lag(frame, top=1).get_title(loc="left")
+    assert "1 with smaller lag" in ss.plot_virtual_lag(frame, top=1).get_title(loc="left")
     assert ss.plot_virtual_lag(frame.clear()) is not None
     with pytest.raises(ss.UsageError, match=r"schedscope\.virtual_lag_series returns"):
         ss.plot_virtual_lag(ss.virtual_lag(of_states(TURNS)))

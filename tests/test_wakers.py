@@ -138,9 +138,9 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["wakers", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
-        "5 waits began with a wakeup, 1 of them of a new thread; 1 still open at the end of sight",
+        "5 waits started with a wakeup, 1 of them of a new thread; 1 unfinished when last observed",
         "",
-        "waker woken times mean wait p50 p99 max total forks open",
+        "waker woken wakeups mean p50 p99 max total forks unfinished",
         "a b 2 20 ns 10 ns 30 ns 30 ns 40 ns 0 0",
         "a d 1 100 ns 100 ns 100 ns 100 ns 100 ns 1 0",
         "(interrupt) b 1 20 ns 20 ns 20 ns 20 ns 20 ns 0 0",

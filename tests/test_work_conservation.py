@@ -348,11 +348,11 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     assert cli.main(["idle", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
-        "wasted: 400 ns of CPU time, 20.0 % of what is known, 65.6 % of 610 ns idle",
-        "not in that: 10 ns idle on the way to a waiting thread;"
-        " 1 wait of which the begin was not seen",
+        "avoidable idle time: 400 ns of CPU time, 20.0 % of the known time, 65.6 % of 610 ns idle",
+        "not included: 10 ns dispatch delay (idle with a thread on its own queue);"
+        " 1 wait whose start was not recorded",
         "",
-        "CPU idle idle while needed idle on the way threads waited while a CPU idled",
+        "CPU idle avoidable idle dispatch delay waiting avoidable wait",
         "0 0 ns 0 ns 0 ns 800 ns 400 ns",
         "1 610 ns 400 ns 10 ns 10 ns 0 ns",
     ]
@@ -363,7 +363,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
 
 def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["idle", sched, "--top", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "(1 more row; give a larger --top)"
+    assert capsys.readouterr().out.splitlines()[-1] == "(1 more row; use a larger --top)"
 
 
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,8 +30,8 @@ _TABLE = 1 << 22
 class Batch:
     """Some rows of the ledger, with a group's number each.
 
-    `group`, `wait`, `ts` (the begin) and `censored` are parallel, one entry per
-    wait whose begin was seen; `excluded` has the group of each of the others.
+    `group`, `wait`, `ts` (the start) and `censored` are parallel, one entry per
+    wait whose start was seen; `excluded` has the group of each of the others.
     """
 
     group: Ints
@@ -111,7 +111,7 @@ class Grouping:
         return len(self._codes)
 
     def batches(self, *, times: bool = True) -> Iterator[Batch]:
-        """The ledger from begin to end; may be read more than once.
+        """The ledger from start to end; may be read more than once.
 
         Without `times` the batches' `ts` is empty, which saves reading it.
         """
@@ -158,7 +158,7 @@ class Grouping:
         wait = frame["wait"].to_numpy()
         if len(wait) and wait.min() < 0:
             raise FormatError(
-                f"the ledger has a wait of {wait.min()} ns",
+                f"there is a wait of {wait.min()} ns",
                 "waits of 0 ns or more",
                 "convert the trace again; if it is another tool's, its clocks disagree",
             )

@@ -20,7 +20,7 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
 
     Needs the columns `utid`, `ts`, `ts_ready` and `waiting` (the cause of the wait).
     A wait after a preemption or a yield begins where the run ended; one after a wakeup where the
-    sleep ended, which began there. Null for new threads, and where the sleep's begin was not seen.
+    sleep ended, which began there. Null for new threads, and if the sleep's start was not recorded.
     """
     from schedscope import _native
 
@@ -34,7 +34,7 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
     begin = pl.col("slept")
     known = pl.col("state") != _UNKNOWN
     if trace.window[0] > trace.origin:
-        # The cut made this the begin of sleeps that are older.
+        # The cut made this the start of sleeps that are older.
         known = known & (begin > trace.window[0])
     left = pl.when(begin.is_null()).then(told).when(known).then(begin)
     return (

@@ -42,7 +42,7 @@ def waits(
     for name in sorted(used):
         if name not in own and name not in THREAD_COLUMNS:
             raise UsageError(
-                f"no column {name!r} in the ledger",
+                f"no column {name!r} in waits",
                 "a column of waits or of their threads",
                 "one of " + ", ".join([*own, *THREAD_COLUMNS]),
             )

@@ -103,10 +103,10 @@ class Caution:
 def caution(trace: ss.Trace) -> Caution:
     """Names of the checks that warn; the doubts of the headline, without their numbers."""
     from schedscope.analysis.check import check
-    from schedscope.cli._headline import doubts
+    from schedscope.present.headline import gaps
 
     findings = check(trace).filter(pl.col("level").is_in(["warning", "violated"]))
-    doubted = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in doubts(trace))
+    doubted = tuple(re.sub(r"[\d.,]+", "N", doubt) for doubt in gaps(trace))
     per_cpu = trace.info.get("per_cpu") or []
     unknown = sum(cpu.get("unknown", 0) for cpu in per_cpu)
     named = any("unknown" in doubt for doubt in doubted) and trace.duration

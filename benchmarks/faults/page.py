@@ -128,8 +128,17 @@ are of {date}, commit {commit}, {host}, with
   new. Otherwise it is wrong;
 * crashes: neither an answer nor an error in one sentence.
 
-The goal is 0, with much still measured and known. Some damage leaves no trace in the file: a low
-bit flipped in a time stamp, or a run dropped together with all that would have contradicted it.
+The goal is 0, with much still measured and known. What is left over 0 is damage that leaves no
+trace in the file:
+
+* a hole that nobody marked or counted, at whose two ends the same thread runs, so that the switches
+  around it fit; or two switches dropped together with all that would have contradicted them;
+* a CPU that falls silent, while nobody hands it a thread until the end of the recording;
+* a bit flipped in a time stamp, a CPU number or a thread id, if what comes out is possible. A stamp
+  more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
+* clocks that differ by less than the way from cause to effect takes, for a while or for good:
+  `check` says how much that is in each trace;
+* two recordings of one kernel mixed, whose events do not contradict each other.
 """
 
 

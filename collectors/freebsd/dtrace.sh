@@ -26,7 +26,8 @@ dtrace_probe() {
     probe_text="DTrace's sched provider: switches, wakeups, queue loads, lock and sleep reasons"
 }
 
-dtrace_loaded() { kldstat -q -n dtraceall.ko 2>/dev/null || kldstat -q -m dtrace 2>/dev/null; }
+# The module dtrace alone has no probes of the scheduler: those are the module sdt's.
+dtrace_loaded() { kldstat -q -n dtraceall.ko 2>/dev/null || kldstat -q -m sdt 2>/dev/null; }
 
 dtrace_ready() {
     if ! dtrace_loaded; then
@@ -36,6 +37,10 @@ dtrace_ready() {
         fi
         # Unloading is not free of risk on a busy host, so it is left to the administrator.
         note "the kernel module dtraceall was loaded; kldunload dtraceall removes it"
+    fi
+    if ! dtrace -l -P sched 2>"$scratch/dtrace.list" | grep -q 'off-cpu'; then
+        fail_text="the kernel has no probes of the provider sched; it needs options KDTRACE_HOOKS, which GENERIC has (dtrace -l -P sched says: $(tail -n 1 "$scratch/dtrace.list"))"
+        return 1
     fi
     dtrace_buffers
 }

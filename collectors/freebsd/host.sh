@@ -196,7 +196,7 @@ host_cpus() {
                 if (online == 0 && known) { print i, 0, "", "", "", "", "", ""; continue }
                 if (!(i in core) && threads == 1 && (i in seen)) { core[i] = i; siblings[i] = i }
                 if (!(i in domain) && domains == 1) domain[i] = 0
-                print i, online, core[i], llc[i], packages == 1 ? 0 : "", domain[i], siblings[i], ""
+                print i, online, core[i], llc[i], (packages == 1 ? 0 : ""), domain[i], siblings[i], ""
             }
         }'
 }

@@ -7,7 +7,8 @@
  * WHAT IT PRINTS
  *     C  8213461004  3  100402  100377  152  120  0      100402 set 100377 to 120
  *     C  8213461190  3  100402  100377  152  120  1      ... by lending its own
- * A loan prints two lines, the plain one first; the reader joins them.
+ * A loan prints two lines, the plain one first; the reader joins them. On 4BSD no
+ * loan can be told from another change.
  *
  * OVERHEAD
  *     High on ULE, which recomputes the priority at most wakeups: about as many
@@ -30,8 +31,10 @@ sched:::change-pri
 	@c = count();
 }
 
+/* A loan makes the priority better, that is lower.  4BSD fires lend-pri the other way round,
+ * when somebody else makes it worse: that is no loan, and its plain line tells it. */
 sched:::lend-pri
-/((struct thread *)arg0)->td_priority != (int)arg2/
+/((struct thread *)arg0)->td_priority > (int)arg2/
 {
 	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t1\n", timestamp, cpu,
 	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,

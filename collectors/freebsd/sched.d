@@ -4,7 +4,7 @@
  *
  * USAGE
  *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
- *         [OSRELDATE [NCPU [NOLOAD]]]                      until Ctrl-C; or with
+ *         [OSRELDATE [NCPU [NOLOAD [RING]]]]               until Ctrl-C; or with
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -d 10             the usual way: it loads the module, sizes the
  *                       buffers and adds the metadata that the analyses want
@@ -12,6 +12,12 @@
  * both travel into the first line. NOLOAD=1
  * leaves out the load-change lines, the most frequent ones; without them the CPU
  * that a woken thread was sent to is not known before it runs.
+ * RING=1 is for a flight recorder, which keeps only the last of what happened:
+ *     dtrace -x bufpolicy=ring -x bufsize=64m -s sched.d -o ring.txt \
+ *         OSRELDATE NCPU 0 1                  for hours, until Ctrl-C after the event
+ *     { grep '^#sched' ring.txt; grep -v '^#sched' ring.txt; } > events.txt
+ * The first line is overwritten like all others, so it is printed again at the end.
+ * Each CPU keeps what fits into its buffer, so a busy one reaches back less far.
  * Buffer size and switch rate are options and not in here because a #pragma
  * would win over the command line. More detail costs more and so lives in scripts
  * of its own, to be named before this one with -s: prio.d (priority changes),
@@ -170,6 +176,13 @@ sched:::preempt
 	@p = count();
 }
 
+/* It was not chosen again: a later remain-cpu is of somebody else. */
+sched:::off-cpu
+/preempting[cpu]/
+{
+	preempting[cpu] = 0;
+}
+
 sched:::remain-cpu
 /preempting[cpu]/
 {
@@ -207,6 +220,13 @@ sched:::on-cpu
 	    strlen(this->n->td_proc->p_comm), strlen(this->n->td_name),
 	    this->n->td_proc->p_comm, this->n->td_name);
 	@r = count();
+}
+
+END
+/$4 != 0/
+{
+	printf("#sched\t1\tfreebsd\t%d\t%d\t%d\t%d\n",
+	    timestamp, walltimestamp, $1, $2);
 }
 
 /* How many lines of each kind were recorded: fewer in the file means a cut file. */

@@ -128,7 +128,7 @@ host_tunables() {
         /sys/devices/system/clocksource/clocksource0/current_clocksource; do
         [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
     done | host_heads 1 | awk '
-        function flush() { if (file != "") { print file; print text } }
+        function flush() { if (file != "" && file != "/dev/null") { print file; print text } }
         /^==> .* <==$/ { flush(); file = substr($0, 5, length($0) - 8); text = ""; lines = 0; next }
         lines++ == 0 { text = $0 }
         END { flush() }' | tr '\n' '\0'

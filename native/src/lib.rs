@@ -16,6 +16,7 @@ pub mod pipeline;
 mod python;
 mod realign;
 pub mod reconstruct;
+mod regular_file;
 pub mod sim;
 pub mod store;
 pub mod summary;

@@ -76,8 +76,9 @@ impl Reporter {
 /// Runs the whole pass into a new store; returns that and the text of trace.json
 /// without the row counts, which only the store knows.
 ///
-/// Where the threads' events come in an order that cannot be, the trace is read again to
-/// see whether the CPUs' clocks differ; and if they do, a third time, mended.
+/// Where the source lost events and does not tell when, the trace is read again with every
+/// place where they may be missing. Where the threads' events come in an order that cannot be,
+/// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended.
 fn run<S: Store>(
     path: &Path,
     options: &Options,
@@ -85,9 +86,9 @@ fn run<S: Store>(
     mut store: impl FnMut() -> Result<S>,
     reporter: &Reporter,
 ) -> Result<(S, summary::TraceJson)> {
-    let mut pass = |offsets: &[Offset]| -> Result<_> {
+    let mut pass = |offsets: &[Offset], anywhere: &[(Option<u16>, u64)]| -> Result<_> {
         let mut store = store()?;
-        let (format, mut source) = decode::open(path, options)?;
+        let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
         let info = source.info().clone();
         let mut progress = |done, total| reporter.report(done, total);
         let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
@@ -107,11 +108,21 @@ fn run<S: Store>(
         pipeline.last_names(&end.last_names);
         let summary = pipeline.finish(&info)?;
         let json = summary::TraceJson::new(path, format, &info, &end, &summary, offsets);
+        let inferred = summary.reconstruction.is_some();
         let broken = summary.reconstruction.map_or(0, |one| one.out_of_order());
-        Ok((store, json, broken))
+        let anywhere = if inferred { end.anywhere } else { Vec::new() };
+        Ok((store, json, broken, anywhere))
     };
-    let (store, json, broken) = pass(&[])?;
-    if broken < clocks::SUSPICIOUS || !(path.is_file() || path.is_dir()) {
+    let (mut store, mut json, broken, anywhere) = pass(&[], &[])?;
+    // A pipe is read once.
+    if !(path.is_file() || path.is_dir()) {
+        return Ok((store, json));
+    }
+    if !anywhere.is_empty() {
+        drop(store);
+        (store, json, ..) = pass(&[], &anywhere)?;
+    }
+    if broken < clocks::SUSPICIOUS {
         return Ok((store, json));
     }
     let offsets = offsets(path, options, reporter)?;
@@ -119,7 +130,7 @@ fn run<S: Store>(
         return Ok((store, json));
     }
     drop(store);
-    let (store, json, _) = pass(&offsets)?;
+    let (store, json, ..) = pass(&offsets, &anywhere)?;
     Ok((store, json))
 }
 

@@ -154,3 +154,107 @@ impl<S: EventSink> EventSink for Realign<S> {
         self.sink.progress(done, total)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::LossReason;
+
+    /// What arrives: CPU, time.
+    #[derive(Default)]
+    struct Heard(Vec<(u16, i64)>);
+
+    impl EventSink for Heard {
+        fn event(&mut self, event: &Event) -> Result<()> {
+            let cpu = match *event {
+                Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
+                _ => None,
+            };
+            self.0.push((cpu.unwrap_or(9), event.ts()));
+            Ok(())
+        }
+        fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn load(cpu: u16, ts: i64) -> Event {
+        Event::QueueLoad {
+            ts,
+            cpu: Some(cpu),
+            load: 0,
+        }
+    }
+
+    fn heard(ahead: &[i64], events: &[Event]) -> Vec<(u16, i64)> {
+        let mut realign = Realign::new(Heard::default(), ahead.to_vec());
+        for event in events {
+            realign.event(event).unwrap();
+        }
+        realign.finish().unwrap().0
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_is_set_back_and_its_events_come_earlier() {
+        let events = [
+            load(0, 100),
+            load(0, 150),
+            load(1, 205),
+            load(0, 210),
+            load(1, 400),
+        ];
+        assert_eq!(
+            heard(&[0, 100], &events),
+            [(0, 100), (1, 105), (0, 150), (0, 210), (1, 300)]
+        );
+        // Behind is ahead the other way.
+        assert_eq!(
+            heard(&[-100, 0], &events),
+            [(0, 200), (1, 205), (0, 250), (0, 310), (1, 400)]
+        );
+    }
+
+    #[test]
+    fn what_one_cpu_tells_stays_in_its_order_whatever_three_clocks_say() {
+        let events = [
+            load(0, 0),
+            load(1, 0),
+            load(2, 0),
+            load(2, 0),
+            load(1, 7),
+            load(0, 7),
+        ];
+        let expected = [(2, -9), (2, -9), (0, 0), (1, 5), (0, 7), (1, 12)];
+        assert_eq!(heard(&[0, -5, 9], &events), expected);
+    }
+
+    #[test]
+    fn a_loss_moves_at_both_ends() {
+        let mut realign = Realign::new(Vec::new(), vec![0, 30]);
+        let loss = Event::Loss {
+            cpu: Some(1),
+            ts_begin: 50,
+            ts_end: 90,
+            count: None,
+            reason: LossReason::Overrun,
+        };
+        realign.event(&loss).unwrap();
+        let sent: Vec<(i64, i64)> = realign.finish().unwrap();
+        assert_eq!(sent, [(20, 60)]);
+    }
+
+    impl EventSink for Vec<(i64, i64)> {
+        fn event(&mut self, event: &Event) -> Result<()> {
+            if let Event::Loss {
+                ts_begin, ts_end, ..
+            } = *event
+            {
+                self.push((ts_begin, ts_end));
+            }
+            Ok(())
+        }
+        fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+}

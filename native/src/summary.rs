@@ -124,6 +124,7 @@ pub fn counters(counters: &Counters) -> Value {
         "contradictions": counters.contradictions,
         "chain_breaks": counters.chain_breaks,
         "unseen_switch_ins": counters.unseen_switch_ins,
+        "unseen_moves": counters.unseen_moves,
         "first_sights": counters.first_sights,
         "switch_ins": counters.switch_ins,
         "right_censored": counters.right_censored,

@@ -162,7 +162,7 @@ from schedscope.plot.work_conservation import (
     plot_wasted_time as plot_wasted_time,
 )
 from schedscope.plot.worst_waits import plot_worst_waits as plot_worst_waits
-from schedscope.report.readable import readable as readable
+from schedscope.present.readable import readable as readable
 from schedscope.simulator.fidelity import fidelity as fidelity
 from schedscope.simulator.outcome import simulate_all as simulate_all
 from schedscope.simulator.policy import Policy as Policy

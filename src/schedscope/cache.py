@@ -81,7 +81,7 @@ def find_or_build(
         raise UsageError(
             f"{last} exists and is not a converted copy of {source}",
             "a free name in the cache folder",
-            "give another --cache folder, or move that one away",
+            "give another --cache folder, or move that file away",
         )
     return build(source, last, convert, key=key, refresh=refresh)
 
@@ -385,8 +385,8 @@ def _storage_error(doing: str, error: OSError) -> StorageError:
     hints = {
         errno.ENOSPC: "free some space, or choose another place with --cache DIR",
         errno.EDQUOT: "free some space, or choose another place with --cache DIR",
-        errno.EACCES: "choose a place you may write to with --cache DIR",
-        errno.EROFS: "choose a place you may write to with --cache DIR",
+        errno.EACCES: "choose a writable place with --cache DIR",
+        errno.EROFS: "choose a writable place with --cache DIR",
     }
     return StorageError(
         f"cannot {doing}: {error.strerror or error}", hint=hints.get(error.errno or 0, "")

@@ -108,7 +108,7 @@ def _host() -> Iterator[Finding]:
     if platform.system() == "Linux":
         yield from _linux()
     free = shutil.disk_usage(Path.cwd()).free
-    text = f"{free / 1e9:.1f} GB free here; a busy CPU fills up to 40 MB a second"
+    text = f"{free / 1e9:.1f} GB free here; a busy CPU fills up to 40 MB per second"
     yield Finding("host", "disk", "yes" if free > 2e9 else "note", text)
 
 
@@ -122,17 +122,17 @@ def _linux() -> Iterator[Finding]:
             text = f"{path.name} was left by a capture that was killed; doctor --clean removes it"
             yield Finding("host", "instance", "note", text)
     if not Path("/proc/timer_list").exists():
-        text = "/proc/timer_list is missing: captures cannot tell the time of day"
+        text = "/proc/timer_list is missing: captures cannot record the time of day"
         yield Finding("host", "clock", "note", text)
     if not Path("/sys/kernel/debug/sched").is_dir():
         text = (
             "scheduler tunables are not readable; "
-            "mount -t debugfs nodev /sys/kernel/debug to have them in captures"
+            "mount -t debugfs nodev /sys/kernel/debug to include them in captures"
         )
         yield Finding("host", "debugfs", "note", text)
     ops = _first_line(Path("/sys/kernel/sched_ext/root/ops"))
     if ops:
-        yield Finding("host", "sched_ext", "note", f"the BPF scheduler {ops} is in charge")
+        yield Finding("host", "sched_ext", "note", f"the BPF scheduler {ops} is in control")
 
 
 def _abandoned(instance: Path) -> bool:

@@ -39,7 +39,7 @@ def _window(trace: Trace, since: str | float | None, until: str | float | None) 
         span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
         raise UsageError(
             f"since={since!r}, until={until!r} lies outside the trace",
-            f"some of {span} after its start",
+            f"part of {span} after its start",
         )
     if begin >= end:
         raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")

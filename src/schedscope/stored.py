@@ -113,7 +113,7 @@ def _check_ends(path: Path) -> None:
         whole = length >= 12 and head == files.MAGIC == file.read(4)
     if not whole:
         raise FormatError(
-            f"{path} does not begin and end as a Parquet file",
+            f"{path} does not start and end like a Parquet file",
             "what `schedscope convert` wrote",
             _REWRITE,
         )
@@ -125,11 +125,11 @@ def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
     if found != size:
         found_text, expected = f"has {found} bytes", f"the {size} that trace.json says"
     elif (now := checksum(path)) != crc:
-        found_text, expected = f"has the checksum {now}", f"{crc}, which trace.json says"
+        found_text, expected = f"has the checksum {now}", f"{crc}, which trace.json records"
     else:
         return
     raise FormatError(
-        f"{path} {found_text}: it is damaged or not of this trace",
+        f"{path} {found_text}: it is damaged or belongs to another trace",
         expected,
         f"{_REWRITE} (--refresh, where schedscope made it by itself)",
     )
@@ -145,7 +145,7 @@ def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str
         raise _unreadable(path, error) from error
     expected = (about.get("rows") or {}).get(name, rows)
     if rows != expected:
-        raise FormatError(f"{path} has {rows} rows", f"{expected}, as trace.json says", _REWRITE)
+        raise FormatError(f"{path} has {rows} rows", f"{expected}, as trace.json records", _REWRITE)
     wanted = schema.TABLES[name].schema
     if dict(found) == dict(wanted):
         return
@@ -156,7 +156,7 @@ def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str
             said = f"has a column {column} of type {found[column]}"
         else:
             continue
-        raise FormatError(f"{path} {said}", f"one of type {dtype}", _REWRITE)
+        raise FormatError(f"{path} {said}", f"type {dtype}", _REWRITE)
 
 
 def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str, Any]) -> None:
@@ -184,8 +184,8 @@ def _threads(path: Path, name: str, frame: pl.DataFrame, about: Mapping[str, Any
         # Nobody numbers threads with more holes than threads.
         if not (utids.is_sorted() and utids.n_unique() == len(utids)):
             raise FormatError(
-                f"{path}, column utid: not in order, or one of them twice",
-                "a row for each thread, in order of utid",
+                f"{path}, column utid: not in order, or with duplicates",
+                "one row for each thread, in order of utid",
                 _REWRITE,
             )
         return 2 * len(utids) + 2**20

@@ -139,7 +139,7 @@ class Trace:
 
     @property
     def origin(self) -> int:
-        """The instant that printed times count from: the begin of the whole recording, in ns."""
+        """The instant that printed times count from: the start of the whole recording, in ns."""
         return int(self._info.get("origin", self.window[0]))
 
     def seconds(self, ts: int) -> float:
@@ -267,7 +267,7 @@ class Trace:
 
         Needs trace_processor (`schedscope.parsers.perfetto.find_program` says
         where it is looked for). Raises `UsageError` for other traces and for
-        queries it refuses, `StorageError` if it cannot be had.
+        queries it refuses, `StorageError` if it is unavailable.
         """
         if self._source is None or self.fact("source", "format") != "perfetto":
             raise UsageError(
@@ -412,8 +412,10 @@ def read_tables(
 
     Nothing is written or cached, and no other table is built: the short way to
     `waits` or `states` of a file that is looked at once, or to its events: where none of
-    `states`, `waits` and `losses` is named, nothing is inferred either. `open` costs more the first
-    time and next to nothing afterwards. `options` go to the decoder of the format.
+    `states`, `waits` and `losses` is named, nothing is inferred either: no hole is looked for, and
+    times are the file's own even where `open` finds CPUs whose clocks differ and moves theirs.
+    `open` costs more the first time and next to nothing afterwards. `options` go to the decoder
+    of the format.
 
     Raises `UsageError` for a name that is no table, `StorageError` if the path
     cannot be read, `FormatError` if no decoder knows the bytes or they are broken.

@@ -137,7 +137,7 @@ def nanoseconds(text: str | int) -> int:
         )
     ns = round(Decimal(match[1]) * _FACTORS[match[2]])
     if ns >= 2**63:
-        raise UsageError(f"{text!r} is too long a duration", "less than 292 years", "as in 10ms")
+        raise UsageError(f"{text!r} is too long", "less than 292 years", "as in 10ms")
     return ns
 
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
+use crate::regular_file::open_regular;
 
 /// Tables and JSON are read whole; no real one comes near.
 const MAX_TEXT: u64 = 64 << 20;
@@ -118,10 +118,22 @@ impl CaptureFolder {
                 self.number(&["window", "begin"]),
                 self.number(&["window", "end"]),
             ),
+            unfinished: self.ends_early(),
             linux_priorities: self.text(&["os"]) == Some("Linux"),
             about: self.json.to_string(),
             ..SourceInfo::default()
         })
+    }
+
+    /// Nobody knows what was after a CPU's last event: the capture does not say when recording
+    /// ended, or says that it ended before its window did.
+    fn ends_early(&self) -> bool {
+        let lost = self.get(&["lost"]).and_then(Value::as_array);
+        self.number(&["window", "end"]).is_none()
+            || lost
+                .into_iter()
+                .flatten()
+                .any(|loss| loss.get("reason").and_then(Value::as_str) == Some("early_end"))
     }
 
     fn threads(&self) -> Result<Vec<KnownThread>> {

@@ -99,9 +99,11 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
 
     // The statistics are the last that a recorder writes.
     let mut without = Vec::new();
+    // Each CPU's own stream tells it, with what the kernel counted.
+    let ends_early = std::mem::take(&mut info.unfinished);
     for part in &mut cpus {
         let counted = stats.iter().any(|stats| stats.cpu == part.cpu);
-        part.unfinished = !counted || info.window.1.is_none();
+        part.unfinished = !counted || ends_early;
         if !counted {
             without.push(part.cpu.to_string());
         }
@@ -134,7 +136,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         warnings,
         last_names: last_names(&path.join("saved_cmdlines"))?,
     };
-    Ok(trace.into_source())
+    trace.into_source()
 }
 
 fn last_names(file: &Path) -> Result<Vec<(u32, crate::model::event::Comm)>> {

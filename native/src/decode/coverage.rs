@@ -53,12 +53,22 @@ pub fn covered(mut source: Box<dyn Source>) -> Result<Box<dyn Source>> {
     }))
 }
 
+/// `source` with these holes among its losses; they are in order of their begins.
+pub(super) fn with_holes(source: Box<dyn Source>, holes: Vec<Hole>) -> Box<dyn Source> {
+    let info = source.info().clone();
+    Box::new(Covered {
+        source,
+        info,
+        holes,
+    })
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Hole {
-    cpu: u16,
-    begin: i64,
-    end: i64,
-    reason: LossReason,
+pub(super) struct Hole {
+    pub cpu: u16,
+    pub begin: i64,
+    pub end: i64,
+    pub reason: LossReason,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -463,8 +473,8 @@ impl Marking<'_> {
     #[inline]
     fn mark(&mut self, ts: i64) -> Result<()> {
         while let Some(hole) = self.holes.next_if(|hole| match hole.reason {
-            LossReason::EarlyEnd => hole.begin < ts,
-            _ => hole.begin <= ts,
+            LossReason::LateStart | LossReason::Absent => hole.begin <= ts,
+            _ => hole.begin < ts,
         }) {
             self.sink.event(&Event::Loss {
                 cpu: Some(hole.cpu),

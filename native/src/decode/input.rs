@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
+use crate::regular_file::open_regular;
 
 /// An open file, its length, and the name errors call it by.
 pub struct Input {
@@ -40,29 +41,6 @@ pub fn make_room_for_files(cpus: usize) {
         Ok(())
     });
     drop(raised);
-}
-
-/// Opens a file to read. Of a pipe the opening itself would wait for a writer,
-/// so what it is comes first.
-pub fn open_regular(path: &Path) -> Result<File> {
-    let name = path.display();
-    let doing = |error| Error::io(format!("read {name}"), &error);
-    let meta = std::fs::metadata(path).map_err(doing)?;
-    if meta.is_dir() {
-        return Err(Error::format(
-            format!("{name} is a directory"),
-            "a file",
-            "name the file inside it",
-        ));
-    }
-    if !meta.is_file() {
-        return Err(Error::format(
-            format!("{name} is a pipe or device"),
-            "a regular file, because it is read at several positions",
-            "save it to a file first",
-        ));
-    }
-    File::open(path).map_err(doing)
 }
 
 impl Input {

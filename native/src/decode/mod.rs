@@ -11,6 +11,7 @@ pub mod capture_perf;
 mod coverage;
 pub mod dtrace;
 pub mod ftrace;
+mod gaps;
 pub mod input;
 pub mod ktr;
 pub mod merge;
@@ -207,7 +208,7 @@ fn find(path: &Path) -> Result<&'static Format> {
 fn read_head(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let doing = || format!("read {}", path.display());
-    let file = input::open_regular(path)?;
+    let file = crate::regular_file::open_regular(path)?;
     let mut head = Vec::new();
     file.take(HEAD as u64)
         .read_to_end(&mut head)
@@ -241,4 +242,17 @@ pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Sou
         ));
     }
     Ok((format.name, coverage::covered(source)?))
+}
+
+/// The same with every gap among its losses that may hide one of those `anywhere`.
+pub fn open_with_gaps(
+    path: &Path,
+    options: &Options,
+    anywhere: &[(Option<u16>, u64)],
+) -> Result<(&'static str, Box<dyn Source>)> {
+    let (format, source) = open(path, options)?;
+    if anywhere.is_empty() {
+        return Ok((format, source));
+    }
+    Ok((format, gaps::marked(source, anywhere)?))
 }

@@ -472,6 +472,9 @@ pub struct SourceEnd {
     /// Losses that cannot be placed in time (also sent as events over the
     /// whole window where they matter).
     pub unplaced_losses: Vec<(Option<u16>, u64, LossReason)>,
+    /// Of these, what may be missing anywhere and was not sent as an event: CPU (None: any)
+    /// and how many.
+    pub anywhere: Vec<(Option<u16>, u64)>,
     /// Names by tid as the kernel knew them when the trace was saved: for
     /// threads that no event named.
     pub last_names: Vec<(u32, Comm)>,

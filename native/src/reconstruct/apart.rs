@@ -118,3 +118,76 @@ impl Apart {
         [begun, ended]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPUs 0 and 2 share a clock.
+    fn apart(width: Option<i64>) -> Apart {
+        let clock = vec![0, 1, 0];
+        Apart::new(Clocks { clock, width })
+    }
+
+    fn wait(ready: i64, run: i64) -> Wait {
+        Wait {
+            utid: 7,
+            cause: Cause::Wake,
+            ts_waking: Some(ready),
+            ts_ready: Some(ready),
+            ts_enqueued: None,
+            ts_run: Some(run),
+            waker_utid: None,
+            waker_cpu: None,
+            prev_cpu: None,
+            queue_cpu: None,
+            cpu: Some(0),
+            prio: None,
+            placement: None,
+            queue: None,
+            wait: Some(run - ready),
+            censored: Censored::None,
+        }
+    }
+
+    /// Is the wait measured, after the next event of the thread on that CPU?
+    fn measured(next: (u16, i64)) -> bool {
+        let mut apart = apart(Some(10));
+        assert!(apart.seen(7, 2, 100).is_none());
+        assert!(apart.seen(7, 0, 120).is_none());
+        assert!(apart.hold(wait(100, 120)).is_none());
+        apart.seen(7, next.0, next.1).unwrap().1
+    }
+
+    #[test]
+    fn a_wait_stands_unless_another_clock_stamped_an_event_near_it() {
+        assert!(measured((2, 121)));
+        assert!(measured((1, 131)));
+        assert!(!measured((1, 130)));
+    }
+
+    #[test]
+    fn another_clock_shortly_before_it_speaks_against_it_at_once() {
+        for (before, stands) in [(89, true), (90, false)] {
+            let mut apart = apart(Some(10));
+            apart.seen(7, 1, before);
+            apart.seen(7, 0, 100);
+            assert_eq!(apart.hold(wait(100, 120)).is_none(), stands);
+        }
+        // Where nobody knows how far the clocks are apart, no wait stands.
+        assert!(super::tests::apart(None).hold(wait(100, 120)).is_some());
+    }
+
+    #[test]
+    fn what_is_certain_of_a_wait_in_doubt() {
+        let bounds = |width, ready| {
+            let [begun, ended] = apart(width).parts(&wait(ready, 120));
+            assert_eq!((ended.ts_run, ended.wait), (Some(120), None));
+            assert_eq!((begun.ts_run, begun.censored), (None, Censored::Right));
+            begun.wait
+        };
+        assert_eq!(bounds(Some(10), 100), Some(10));
+        assert_eq!(bounds(Some(30), 100), Some(0));
+        assert_eq!(bounds(None, 100), Some(0));
+    }
+}

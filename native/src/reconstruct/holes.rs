@@ -74,8 +74,8 @@ pub struct Holes {
     lost_anywhere: Spans,
     /// Where switches alone are missing: broken chains, by CPU.
     broken: Vec<Spans>,
-    /// When the last broken chain of any CPU was whole again.
-    broken_until: i64,
+    /// The same of all CPUs together.
+    broken_anywhere: Spans,
     /// By utid; None: every CPU.
     masks: Vec<Option<Mask>>,
     /// The trace has migrations: who is queued on one CPU does not run on
@@ -89,7 +89,7 @@ impl Holes {
             lost: vec![Spans::default(); ncpu as usize],
             lost_anywhere: Spans::default(),
             broken: vec![Spans::default(); ncpu as usize],
-            broken_until: i64::MIN,
+            broken_anywhere: Spans::default(),
             masks: Vec::new(),
             moves_recorded: false,
         }
@@ -135,13 +135,13 @@ impl Holes {
     /// At least one switch of `cpu` is missing in `[begin, end)`.
     pub fn break_chain(&mut self, cpu: u16, begin: i64, end: i64) {
         self.broken[usize::from(cpu)].add(begin, end);
-        self.broken_until = self.broken_until.max(end.max(begin.saturating_add(1)));
+        self.broken_anywhere.add(begin, end);
     }
 
     /// No hole reaches beyond `since`: nobody who has not moved since can be in doubt.
     #[inline]
     pub fn none_after(&self, since: i64) -> bool {
-        self.lost_anywhere.last_end() <= since && self.broken_until <= since
+        self.lost_anywhere.last_end() <= since && self.broken_anywhere.last_end() <= since
     }
 
     /// The first instant of `[since, until)` from which on `utid`, on no CPU, may
@@ -172,9 +172,9 @@ impl Holes {
     pub fn doubt_of_runnable(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
         let first = |cpu: usize| self.broken[cpu].first_in(since, until);
         let broken = match self.mask(utid) {
-            _ if self.broken_until <= since => None,
+            _ if self.broken_anywhere.last_end() <= since => None,
             Some(mask) => mask.cpus().filter_map(first).min(),
-            None => (0..self.broken.len()).filter_map(first).min(),
+            None => self.broken_anywhere.first_in(since, until),
         };
         let lost = self.doubt_of_absent(utid, since, until);
         [broken, lost].into_iter().flatten().min()

@@ -38,6 +38,8 @@ pub struct Counters {
     pub chain_breaks: u64,
     /// Threads seen on a CPU without the switch that put them there.
     pub unseen_switch_ins: u64,
+    /// Threads that left a queue, or ran, where they were not queued: a migration is missing.
+    pub unseen_moves: u64,
     /// Switch-ins of a thread of which nothing was known.
     pub first_sights: u64,
     /// Switch-ins of non-idle threads.
@@ -597,6 +599,7 @@ impl Reconstructor {
         let thread = &mut self.threads[utid as usize];
         match thread.state {
             State::Runnable => {
+                self.found_queued(utid, Some(row.cpu));
                 self.close(utid, t, End::Switched);
                 let thread = &mut self.threads[utid as usize];
                 thread.cpu = Some(row.cpu);
@@ -624,8 +627,10 @@ impl Reconstructor {
                         self.write_wait(utid, &wait, Some(t), t, Censored::None);
                     }
                 } else {
+                    // When its sleep ended nobody knows.
                     self.counters.missing_wakeups += 1;
-                    self.close(utid, t, End::Lost);
+                    thread.forget();
+                    self.close(utid, t, End::Switched);
                     self.write_left_wait(utid, row.cpu, t);
                 }
             }
@@ -692,6 +697,10 @@ impl Reconstructor {
             }
             (kind, _) => {
                 let spurious = thread.pending.take().is_some();
+                if kind == WakeKind::Enqueued && self.expects_waking {
+                    // It was awake since its `waking`, which was not seen.
+                    thread.forget();
+                }
                 let waking = kind == WakeKind::Waking;
                 let wait = OpenWait {
                     cause: if kind == WakeKind::New {
@@ -745,6 +754,22 @@ impl Reconstructor {
         }
     }
 
+    /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
+    /// it was put on, nobody knows when it left that.
+    fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
+        let thread = &mut self.threads[utid as usize];
+        let Some(wait) = &mut thread.wait else { return };
+        let moved = thread
+            .cpu
+            .zip(queue)
+            .is_some_and(|(known, queue)| known != queue);
+        if self.expects_waking && moved && wait.ts_enqueued.is_some() {
+            self.counters.unseen_moves += 1;
+            thread.cpu = None;
+            wait.queue_cpu = None;
+        }
+    }
+
     pub fn migrate(&mut self, row: &Migration) {
         self.holes.moved();
         if self.is_idle(row.utid) {
@@ -759,6 +784,8 @@ impl Reconstructor {
         match thread.state {
             State::Running => {}
             State::Runnable => {
+                self.found_queued(utid, row.from_cpu);
+                let thread = &mut self.threads[utid as usize];
                 if thread
                     .wait
                     .as_ref()

@@ -22,6 +22,7 @@ use super::pages::BLOCK;
 use super::range::{Bounds, Ranges};
 use crate::error::{Error, Result};
 use crate::model::tables::{CATEGORIES, schemas};
+use crate::regular_file::open_regular;
 
 /// More rows than any page has, and more bytes than any encoding of `pages` takes for one.
 const MOST_ROWS: usize = 1 << 20;
@@ -50,8 +51,7 @@ impl Scan {
     /// `ParquetStore` wrote.
     pub fn open(folder: &Path, table: &str, names: &[String]) -> Result<Option<Self>> {
         let path = folder.join(format!("{table}.parquet"));
-        let file = File::open(&path)
-            .map_err(|error| Error::io(format_args!("read {}", path.display()), &error))?;
+        let file = open_regular(&path)?;
         let Ok(metadata) = ParquetMetaDataReader::new().parse_and_finish(&file) else {
             return Ok(None);
         };
@@ -192,7 +192,7 @@ impl Iterator for Batches<'_> {
 
 /// The number of threads in the `folder`; that of all utids there may be if it does not say.
 fn threads(folder: &Path) -> u32 {
-    let rows = File::open(folder.join("threads.parquet"))
+    let rows = open_regular(&folder.join("threads.parquet"))
         .ok()
         .and_then(|file| ParquetMetaDataReader::new().parse_and_finish(&file).ok())
         .map(|metadata| metadata.file_metadata().num_rows());

@@ -7,13 +7,14 @@ A command is a module in this folder whose name has no leading underscore
 * `HELP`: one line for the list of commands;
 * `EXAMPLE`: a real session, shown at the end of the command's own help;
 * `add_arguments(parser)`: its options (`_options` has the shared ones);
-* `run(args) -> int`: does the work and returns the exit code.
+* `run(args) -> Answer | Facts | int`: does the work and returns what it found, of which `main`
+  prints the view that `--format` names; an exit code where there is nothing to print.
 
 Its docstring is the description in the command's help. The head of the module
 imports the standard library and `schedscope.cli._*` only: Polars and the
 engine are imported inside `run`, so that help is instant.
 
-Results go to stdout through `_output`, everything else to stderr. Errors are
+Answers go to stdout through `_output`, everything else to stderr. Errors are
 raised as `schedscope.errors`; `main` turns them into one sentence and an exit
 code: 2 for usage, 1 for failures, 130 for Ctrl-C. No traceback reaches a user
 unless `SCHEDSCOPE_DEBUG` is set.
@@ -32,9 +33,11 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from schedscope import units
+from schedscope.cli import _output
 from schedscope.cli._output import complain
 from schedscope.errors import InternalError, SchedscopeError, UsageError
 from schedscope.extras import explained
+from schedscope.present.answer import Answer, Facts
 
 DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and Linux."
 
@@ -46,40 +49,29 @@ a first session:
 
 `schedscope COMMAND --help` explains a command with an example."""
 
-# The order of the list in `--help`: the order of a session. Commands not named
-# here follow in alphabetical order.
-ORDER = (
-    "doctor",
-    "capture",
-    "collectors",
-    "convert",
-    "info",
-    "check",
-    "latency",
-    "queue",
-    "starvation",
-    "fairness",
-    "idle",
-    "blame",
-    "wakers",
-    "off-cpu",
-    "critical-path",
-    "migrations",
-    "affinity",
-    "interactivity",
-    "efficiency",
-    "report",
-    "timeline",
-    "compare",
-    "ministat",
-)
+SHELLS = ("bash", "zsh", "tcsh")
+
+# The list of commands, in the order of a session. Commands not named here are listed last.
+GROUPS = {
+    "record": ("doctor", "capture", "collectors"),
+    "know the recording": ("info", "check"),
+    "who waited, and why?": (
+        *("latency", "starvation", "blame", "wakers", "critical-path", "off-cpu", "queue"),
+    ),
+    "how well was the machine used?": ("idle", "efficiency", "fairness", "interactivity"),
+    "where did threads run?": ("migrations", "affinity"),
+    "everything on one page": ("report", "timeline"),
+    "compare": ("compare", "ministat", "definitions"),
+    "simulate": ("simulate", "fidelity"),
+    "exchange tables and traces": ("convert", "export", "validate"),
+}
 
 
 def commands() -> dict[str, str]:
     """Command names and their modules' names, in the order of the help."""
     modules = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
     names = {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
-    rank = {name: i for i, name in enumerate(ORDER)}
+    rank = {name: i for i, name in enumerate(sum(GROUPS.values(), ()))}
     return dict(sorted(names.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0])))
 
 
@@ -121,10 +113,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(known := explained(error), SchedscopeError):
             complain(str(known))
             return 1
+        if _is_damaged_parquet(error):
+            complain(
+                f"a table is damaged: {' '.join(str(error).split())[:200]}; expected whole "
+                "Parquet files. Hint: convert the capture again"
+            )
+            return 1
         complain(
             str(InternalError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         )
         return 1
+
+
+def _is_damaged_parquet(error: BaseException) -> bool:
+    """Did Polars meet a page it cannot decode? A table is read only when its rows are asked for."""
+    return type(error).__name__ == "ComputeError" and str(error).startswith("parquet: ")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -134,8 +137,12 @@ def _dispatch(arguments: list[str]) -> int:
         module = import_module(known[arguments[0]])
         parser = _Parser(prog=f"schedscope {arguments[0]}", **_texts(module))
         module.add_arguments(parser)
-        code: int = module.run(parser.parse_args(arguments[1:]))
-        return code
+        args = parser.parse_args(arguments[1:])
+        answer: Answer | Facts | int = module.run(args)
+        if isinstance(answer, int):
+            return answer
+        _output.emit(answer, getattr(args, "format", "table"))
+        return answer.exit_code
     if arguments and not arguments[0].startswith("-"):
         from difflib import get_close_matches
 
@@ -145,24 +152,54 @@ def _dispatch(arguments: list[str]) -> int:
             f"one of {', '.join(known)}",
             f"did you mean {close[0]}?" if close else "",
         )
-    _parser(known).parse_args(arguments)
-    raise AssertionError("the parser leaves unless a command was given")
+    if not arguments:
+        _output.say(*_listing(known), "", *EPILOG.splitlines())
+        return 0
+    whole = _parser(known)
+    args = whole.parse_args(arguments)
+    if args.completion is None:
+        whole.error("a command is missing")
+    from schedscope.cli._whole import completion
+
+    _output.say(*completion(known, DESCRIPTION, args.completion).splitlines())
+    return 0
+
+
+def _listing(known: dict[str, str]) -> list[str]:
+    """The commands, one line each, by group."""
+    space = max(map(len, known))
+    named = set(sum(GROUPS.values(), ()))
+    groups = {**GROUPS, "more": tuple(name for name in known if name not in named)}
+    lines = []
+    for group, names in groups.items():
+        here = [name for name in names if name in known]
+        lines += [group if group.endswith("?") else f"{group}:"] if here else []
+        lines += [f"  {name:<{space}}  {import_module(known[name]).HELP}" for name in here]
+    return lines
 
 
 def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
-    space = max(map(len, known))
-    listing = [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in known.items()]
     parser = _Parser(
         prog="schedscope",
         usage="schedscope COMMAND ...",
         description=DESCRIPTION,
-        epilog="\n".join(["commands:", *listing, "", EPILOG]),
+        epilog="\n".join([*_listing(known), "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    # Commands are dispatched before: this only says that one is missing.
-    parser.add_argument("command", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--completion",
+        choices=SHELLS,
+        help="print a completion script for this shell",
+    )
     return parser
+
+
+def manual() -> argparse.ArgumentParser:
+    """The parser that `make man` hands to argparse-manpage."""
+    from schedscope.cli._whole import whole_parser
+
+    return whole_parser(commands(), DESCRIPTION)
 
 
 def _texts(module: ModuleType) -> dict[str, Any]:

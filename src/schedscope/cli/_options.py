@@ -39,7 +39,7 @@ def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") 
         "--comm",
         metavar="NAME",
         action="append",
-        help="threads of this name; * and ? stand for any text and character",
+        help="threads of this name; * stands for any text, ? for any character",
     )
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     select.add_argument("--tid", type=int, action="append", help="this thread")
@@ -133,7 +133,9 @@ def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
 
     names = trace.threads.select("comm").unique().collect()["comm"].drop_nulls().to_list()
     close = [near for name in args.comm or [] for near in get_close_matches(name, names, 3)]
-    hint = f"did you mean {' or '.join(close)}?" if close else "`schedscope latency` lists threads"
+    hint = "`schedscope latency --by tid` lists threads"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
     return "a thread that the trace has", hint
 
 
@@ -158,7 +160,7 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="for the decoder of this format, as in -O buffer=NAME for a trace.dat",
+        help="option of the decoder, as in -O buffer=NAME for a trace.dat",
     )
 
 

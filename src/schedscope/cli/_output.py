@@ -16,89 +16,47 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TextIO
 
 from schedscope import units
 from schedscope.errors import StorageError
-
-if TYPE_CHECKING:
-    import polars as pl
-
-Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number", "fixed"]
-
-# Columns whose digits are a name, not a quantity.
-_IDS = {"cpu", "tid", "pid", "utid", "prio", "core", "llc", "package", "numa_node"}
-# Signed whole numbers that are no durations.
-_NUMBERS = {"weight", "max_difference"}
+from schedscope.present.answer import Answer, Facts
+from schedscope.present.text_table import HeadingLine
 
 
-@dataclass(frozen=True)
-class Column:
-    """How one column of a frame appears in a table.
-
-    `rank` decides what goes first when the terminal is narrow: the highest
-    rank; 0 never goes. `origin` is subtracted from instants.
-    """
-
-    name: str
-    head: str = ""
-    kind: Kind = "text"
-    rank: int = 0
-    origin: int = 0
-
-    @property
-    def title(self) -> str:
-        """The word above the column."""
-        return self.head or self.name
-
-
-def emit(
-    frame: pl.DataFrame,
-    form: str,
-    *,
-    columns: Sequence[Column] | None = None,
-    about: Mapping[str, Any] | None = None,
-    head: Iterable[str] = (),
-    foot: Iterable[str] = (),
-) -> None:
-    """Write `frame` to stdout as `form`: "table", "json" or "csv".
-
-    `head` and `foot` are lines around the table; `about` the same knowledge
-    as keys of the JSON object, beside its `rows`. CSV is the rows alone.
-    """
-    if form == "csv":
+def emit(answer: Answer | Facts, form: str) -> None:
+    """Write an answer to stdout as `form`: "table", "json" or "csv"."""
+    if isinstance(answer, Facts):
+        _emit_facts(answer, form)
+    elif form == "csv":
         from schedscope.parsers.csv_text import each_text
 
-        _write(each_text(frame, _csv_text).write_csv())
+        _write(each_text(answer.frame, _csv_text).write_csv())
     elif form == "json":
-        say_json({**(about or {}), "rows": frame.to_dicts()})
+        say_json(answer.document())
     else:
-        columns = columns_of(frame) if columns is None else columns
-        # No columns: the lines around say it all.
-        say(*head, *(table(frame, columns, width=width()) if columns else []), *foot)
+        say(*answer.lines(width()))
 
 
-def emit_about(about: Mapping[str, Any], form: str, lines: Iterable[str]) -> None:
-    """Write a result that is no table: `lines` for people, else `about`."""
+def _emit_facts(facts: Facts, form: str) -> None:
     if form == "table":
-        say(*lines)
+        say(*facts.lines, keep=facts.keep)
     elif form == "json":
-        say_json(about)
+        say_json(facts.about)
     else:
         rows = [
             (key, value if isinstance(value, str | int | float) else _json_line(value))
-            for key, value in about.items()
+            for key, value in facts.about.items()
         ]
         say_csv(("key", "value"), rows)
 
 
-def say(*lines: str) -> None:
-    """Write lines for people to stdout, nothing in them but what can be seen."""
-    _write("".join(f"{_visible(line)}\n" for line in lines))
+def say(*lines: str, keep: str = "") -> None:
+    """Write lines for people to stdout, nothing in them but what can be seen, and `keep`."""
+    _write("".join(f"{_visible(line, keep)}\n" for line in lines))
 
 
 def say_json(document: object) -> None:
@@ -127,12 +85,6 @@ def complain(text: str) -> None:
         print(f"schedscope: {_encodable(units.printable(text), sys.stderr)}", file=sys.stderr)
 
 
-class Head(str):
-    """A line of a table that says what its columns are: bold, where that can be."""
-
-    __slots__ = ()
-
-
 # Nearly everything is plain; the rest is looked at one by one. A line break is between values.
 _UNSEEN = re.compile(r"[^ -~\n]")
 
@@ -151,73 +103,9 @@ def _csv_text(text: str) -> str:
     return guarded(units.printable(text))
 
 
-def _visible(line: str) -> str:
-    text = units.printable(line)
-    return _bold(text) if isinstance(line, Head) else text
-
-
-def columns_of(frame: pl.DataFrame, *, origin: int = 0) -> list[Column]:
-    """Columns guessed from names and types, by the trace model's conventions."""
-    found = []
-    for name, dtype in frame.schema.items():
-        kind: Kind = "text"
-        if name in _IDS or name.endswith(("_cpu", "_utid", "_tid", "_pid")):
-            kind = "id"
-        elif (
-            name == "n" or name.startswith("n_") or name in _NUMBERS or dtype.is_unsigned_integer()
-        ):
-            kind = "count"
-        elif name == "ts" or name.startswith("ts_") or name.endswith("_ts"):
-            kind = "at"
-        elif name.endswith("_frac"):
-            kind = "share"
-        elif dtype.is_float():
-            kind = "number"
-        elif dtype.is_integer():
-            kind = "time"
-        found.append(Column(name, kind=kind, origin=origin))
-    return found
-
-
-def table(frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None) -> list[str]:
-    """The lines of a table at most `width` wide (None: as wide as needed)."""
-    shown = [column for column in columns if column.name in frame.columns]
-    texts = {column.name: cells(frame, column) for column in shown}
-    widths = {column.name: max(map(len, [column.title, *texts[column.name]])) for column in shown}
-
-    def total() -> int:
-        return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
-
-    dropped: list[str] = []
-    while width is not None and total() > width:
-        droppable = [column for column in shown if column.rank > 0]
-        if droppable:
-            victim = max(droppable, key=lambda column: column.rank)
-            shown.remove(victim)
-            dropped.append(victim.title)
-            continue
-        # Nothing to leave out: shorten the widest text column, to 8 at least.
-        wide = [c for c in shown if c.kind == "text" and widths[c.name] > 8]
-        if not wide:
-            break
-        widest = max(wide, key=lambda column: widths[column.name])
-        widths[widest.name] = max(8, widths[widest.name] - (total() - width))
-
-    def line(values: Iterable[str]) -> str:
-        fields = []
-        for column, value in zip(shown, values, strict=True):
-            space = widths[column.name]
-            if len(value) > space:
-                value = value[: space - 1] + "…"
-            fields.append(value.ljust(space) if column.kind == "text" else value.rjust(space))
-        return "  ".join(fields).rstrip()
-
-    lines: list[str] = [Head(line(column.title for column in shown))]
-    rows = zip(*(texts[column.name] for column in shown), strict=True)
-    lines += [line(row) for row in rows]
-    if dropped:
-        lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
-    return lines
+def _visible(line: str, keep: str) -> str:
+    text = units.printable(line, keep)
+    return _bold(text) if isinstance(line, HeadingLine) else text
 
 
 def width() -> int | None:
@@ -225,33 +113,6 @@ def width() -> int | None:
     if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
         return max(40, shutil.get_terminal_size().columns)
     return None
-
-
-def cells(frame: pl.DataFrame, column: Column) -> list[str]:
-    """The texts of one column."""
-    values = frame[column.name].to_list()
-    match column.kind:
-        case "time":
-            # The unit in a column of its own width: digits line up.
-            texts = [units.duration(value) for value in values]
-            return [text + " " if text.endswith(" s") else text for text in texts]
-        case "at":
-            return [units.instant(value, column.origin) for value in values]
-        case "count":
-            return [units.count(value) for value in values]
-        case "share":
-            return [units.percent(value) for value in values]
-        case "number":
-            return ["-" if value is None else _number(value) for value in values]
-        case "fixed":
-            return ["-" if value is None else f"{value:,.2f}" for value in values]
-        case _:
-            return ["-" if value is None else units.printable(str(value)) for value in values]
-
-
-def _number(value: float) -> str:
-    """Four digits; all of a large one: nobody reads powers of ten in a table."""
-    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
 def _bold(text: str) -> str:
@@ -271,15 +132,6 @@ def _encodable(text: str, to: TextIO) -> str:
 
 def _write(text: str) -> None:
     sys.stdout.write(_encodable(text, sys.stdout))
-
-
-def more(rest: int, what: str = "more row", why: str = "") -> list[str]:
-    """The line below a table of which so many rows were cut off, if any were.
-
-    >>> more(2), more(1, "waker", ", all rarer"), more(0)
-    (['(2 more rows; give a larger --top)'], ['(1 waker, all rarer; give a larger --top)'], [])
-    """
-    return [f"({units.several(rest, what)}{why}; give a larger --top)"] if rest > 0 else []
 
 
 def write_whole(target: Path, text: str) -> None:

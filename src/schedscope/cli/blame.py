@@ -1,9 +1,9 @@
 """Who ran on the CPU that a thread waited for?
 
 A victim's waiting is divided by what the CPU of its queue did at every instant:
-which threads ran, when it idled, and what the trace does not tell. The times
-add up to the wait exactly. Without a selection the threads are shown that
-waited longest.
+which threads ran, when it idled, and what the trace does not show. The times
+add up to the wait exactly. Without a selection, the threads that
+waited longest are shown.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     from schedscope.analysis.antagonists import antagonists
 
@@ -66,25 +68,28 @@ def run(args: argparse.Namespace) -> int:
     shown = frame[:top]
     if keys and top:
         shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
-    foot = _output.more(len(frame) - len(shown), "antagonist", " who ran less")
+    foot = more(len(frame) - len(shown), "antagonist", " who ran less")
     if not len(frame):
-        foot.append("nobody selected waited for a CPU")
+        foot.append("no waits for this selection")
     if "no_queue" in shown["kind"]:
         foot.append(
-            "on no known queue, as with 4BSD's one for all CPUs: any CPU's thread may have been "
-            "in the way; `schedscope starvation` counts those of all CPUs allowed"
+            "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been"
+            " in the way; `schedscope starvation` counts those on all allowed CPUs"
         )
-    about = {**_headline.about(trace), "rows_in_all": len(frame)}
-    table = _worded(shown, keys) if args.format == "table" else shown
-    _output.emit(
-        table,
-        args.format,
-        columns=_columns(bool(keys), frame),
+    about = {**headline.about(trace), "rows_in_all": len(frame)}
+    causes = [f"cause_{cause}" for cause in ("wake", "new", "preempt", "yield", "unknown")]
+    causes = [name for name in causes if frame[name].sum()]
+    names = [*(["victim"] if keys else []), "wait", "ran", "time", "share", "n", "n_waits"]
+    names += causes if len(causes) > 1 else []
+    worded = _worded(shown, keys)
+    return Answer(
+        shown,
+        choose(worded, names, question="interference", narrow=" ".join([*causes, "n", "n_waits"])),
         about=about,
-        head=[*_headline.headline(trace), ""],
-        foot=foot,
+        head=[*headline.headline(trace), ""],
+        notes=foot,
+        shown=worded,
     )
-    return 0
 
 
 def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -93,7 +98,7 @@ def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
     words = {
         "idle": "(the CPU idled)",
-        "unknown": "(not known)",
+        "unknown": "(unknown)",
         "no_queue": "(on no known queue)",
     }
     victims, others, before = [], [], None
@@ -112,21 +117,3 @@ def _name(row: dict[str, object], prefix: str) -> str:
     if f"{prefix}comm" not in row:
         names = ["process", row.get(f"{prefix}pid") or "unknown"]
     return " ".join(str(name) for name in names if name is not None)
-
-
-def _columns(victims: bool, frame: pl.DataFrame) -> list[Column]:
-    causes = [
-        Column(f"cause_{cause}", f"of {cause}", "time", rank=2)
-        for cause in ("wake", "new", "preempt", "yield", "unknown")
-        if frame[f"cause_{cause}"].sum()
-    ]
-    return [
-        *([Column("victim")] if victims else []),
-        Column("wait", "waited", "time"),
-        Column("ran"),
-        Column("time", kind="time"),
-        Column("share", kind="share"),
-        Column("n", "in waits", "count", rank=1),
-        Column("n_waits", "of", "count", rank=1),
-        *(causes if len(causes) > 1 else []),
-    ]

@@ -29,6 +29,7 @@ HELP = "record this host, then summarise"
 EXAMPLE = """\
   sudo schedscope capture -o web.capture -d 10
   sudo schedscope capture -o make.capture -- make -j8
+  sudo schedscope capture --self-test > report.txt
 """
 
 
@@ -48,33 +49,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDER",
         help="ftrace, perf, bpftrace, dtrace (default: the best)",
     )
-    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record so long at most")
+    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record at most this long")
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
     parser.add_argument(
         "--with",
         dest="extras",
         metavar="EXTRA,...",
-        help="record more, at more cost: what --list names for each recorder",
+        help="record more, at a higher overhead: --list names what each recorder offers",
     )
     parser.add_argument(
-        "--max-size", metavar="SIZE", help="end the recording when it is about that big: 500M, 20G"
+        "--max-size", metavar="SIZE", help="end the recording at about this size, as in 500M or 20G"
     )
     parser.add_argument(
         "--min-free",
         metavar="SIZE",
-        help="end it when less is left on the disk (default: 5 %% of it or 512M, what is less)",
+        help="end it when less than this is free on the disk"
+        " (default: 5 %% or 512M, whichever is less)",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
     parser.add_argument(
-        "--anonymous-host", action="store_true", help="leave out the names of host and user"
+        "--anonymous-host", action="store_true", help="do not record the names of host and user"
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="record a known load and judge it by the kernel's own counts; 0 if all holds",
+    )
+    parser.add_argument(
+        "--judge", metavar="FOLDER", help="judge again what --self-test -o FOLDER kept"
+    )
     parser.add_argument(
         "--no-summary", action="store_true", help="only record: do not convert and summarise"
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of the summary")
     _options.add_format(parser)
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="what to run meanwhile")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="command to record")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _run(args)
     except SchedscopeError as error:
-        print(f"schedscope: {error}", file=sys.stderr)
+        _output.complain(str(error))
         return FAILED
 
 
@@ -92,6 +102,8 @@ def _run(args: argparse.Namespace) -> int:
     program = collectors.path()
     if args.list:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
+    if args.self_test or args.judge:
+        return _record(_self_test(args, program))[0]
     _options.check_top(args)
     # As the program names it.
     output = (args.output or time.strftime("sched-%Y%m%d-%H%M%S")).rstrip("/")
@@ -116,6 +128,18 @@ def _run(args: argparse.Namespace) -> int:
         return code
     summary = _summarise(output, args)
     return code or summary
+
+
+def _self_test(args: argparse.Namespace, program: Path) -> list[str]:
+    """The program's words for `--self-test` and `--judge`."""
+    words = ["sh", str(program)]
+    words += ["--self-test"] * args.self_test
+    options = {"--judge": args.judge, "-o": args.output, "-t": args.recorder}
+    options |= {"-d": args.duration, "-b": args.buffer}
+    for flag, value in options.items():
+        if value is not None:
+            words += [flag, value]
+    return words + ["-q"] * args.quiet
 
 
 def _record(words: list[str]) -> tuple[int, bool]:
@@ -172,10 +196,8 @@ def _summarise(output: str, args: argparse.Namespace) -> int:
             check=False,
         )
     except (OSError, KeyError, subprocess.SubprocessError):
-        print(
-            f"schedscope: {output} is complete; open it as its owner: "
-            f"schedscope latency {shlex.quote(output)}",
-            file=sys.stderr,
+        _output.complain(
+            f"{output} is complete; open it as its owner: schedscope latency {shlex.quote(output)}"
         )
         return 0
     return done.returncode
@@ -187,7 +209,9 @@ def _summarise_here(output: str, words: list[str]) -> int:
     parser = argparse.ArgumentParser()
     latency.add_arguments(parser)
     try:
-        return latency.run(parser.parse_args(words))
+        args = parser.parse_args(words)
+        _output.emit(latency.run(args), args.format)
+        return 0
     except ImportError as error:
         # Capture works without Polars; analysis may happen elsewhere.
         _output.complain(f"{output} is complete; to analyse it here, install {error.name}")

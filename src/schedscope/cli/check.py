@@ -1,28 +1,29 @@
 """How far can a trace be trusted?
 
-First the sums that hold for every trace: each CPU's time is running, idle or
-unknown and makes up the window; the intervals of each thread adjoin; running
-time summed over CPUs is what it is over threads; every switch-in has its row
-in the ledger of waits. Then what the trace does not tell: losses, broken
-chains of switches, missing wakeups, clocks that disagree, the recorder's own
-share. Each line is
+First what must hold for every trace: the running, idle and unknown time of each
+CPU adds up to the window; the intervals of each thread adjoin; running time is
+the same summed over CPUs and over threads; every switch-in has one wait row.
+Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
+that disagree; and the recorder's own share. Each line is
 
   ok        nothing found
-  note      found, and left out of results: at most 1 % of what it concerns
+  note      found, and excluded from results: at most 1 % of what it concerns
   warning   enough to move results (missing wakeups: above 0.1 %; the recorder: above 5 % of
             running time)
-  violated  a sum is off: results are wrong
+  violated  a sum does not add up: results are wrong
 
-Exit code: 0 if every sum holds, 1 if one is violated; with --strict 1 for
-warnings as well, for scripts that should not go on with a poor trace.
+Exit code: 0 if no check is violated, else 1; with --strict also 1 for warnings,
+for scripts that should stop at a poor trace.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer
+from schedscope.present.columns import choose
 
 NAME = "check"
 HELP = "how far a trace can be trusted, and a verdict"
@@ -39,20 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the findings and the verdict."""
     from schedscope.analysis.check import check, verdict
 
     trace = _options.open_input(args)
     findings = check(trace)
     levels = set(findings["level"])
-    _output.emit(
-        findings,
-        args.format,
-        columns=[Column("level"), Column("check"), Column("text", "finding")],
-        about={**_headline.about(trace), "verdict": verdict(findings)},
-        head=[_headline.headline(trace)[0], ""],
-        foot=["", verdict(findings)],
-    )
     failing = {"violated", "warning"} if args.strict else {"violated"}
-    return 1 if levels & failing else 0
+    return Answer(
+        findings,
+        choose(findings, ["level", "check", "text"]),
+        about={**headline.about(trace), "verdict": verdict(findings)},
+        head=[headline.headline(trace)[0], ""],
+        notes=["", verdict(findings)],
+        exit_code=1 if levels & failing else 0,
+    )

@@ -2,21 +2,24 @@
 
 The inputs are runs of A and B in turn, as they should be recorded: A B A2 B2 A3 B3.
 Threads are matched by name pattern (worker-12 is worker-*) and role. A difference counts only
-if it is larger than its noise, the smallest difference that these runs could have
-told from chance; all noises printed hold together at the level of confidence. With
+if it is larger than its noise: the smallest difference that these runs can tell from
+chance. The intervals are simultaneous at the level of confidence. With
 one run each the noise is that of blocks of time within the recordings; that between runs
-is then not known, and no setting is called better.
+is then unknown, and no setting is called better.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer
+from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,27 +41,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs", metavar="INPUT", nargs="+", help=f"{_options.INPUT_HELP}; A B [A2 B2 ...]"
     )
     parser.add_argument(
-        "--settings", type=int, default=2, metavar="N", help="how many take turns (default: 2)"
+        "--settings", type=int, default=2, metavar="N", help="number of settings (default: 2)"
     )
     parser.add_argument(
-        "--label", action="append", metavar="NAME", help="of each setting (default: A, B, ...)"
+        "--label", action="append", metavar="NAME", help="name of each setting (default: A, B, ...)"
     )
     parser.add_argument(
         "--match",
         choices=("role", "name", "behaviour"),
         default="role",
-        help="match threads by name pattern and: main thread or not; nothing; hog or"
-        " sleeper (default: role)",
-    )
-    parser.add_argument("--measure", action="append", metavar="NAME", help="only this one")
-    parser.add_argument(
-        "--confidence", type=float, default=95, metavar="%", help="in per cent (default: 95)"
+        help="match threads by name pattern and: main thread or not (role); nothing else (name);"
+        " hog or sleeper (behaviour) (default: role)",
     )
     parser.add_argument(
-        "--top", type=int, default=8, metavar="N", help="parts that threads play (default: 8)"
+        "--measure", action="append", metavar="NAME", help="compare only this measure"
     )
     parser.add_argument(
-        "--all", action="store_true", help="also print parts' rows within the noise"
+        "--confidence",
+        type=float,
+        default=95,
+        metavar="%",
+        help="confidence in per cent (default: 95)",
+    )
+    parser.add_argument(
+        "--top", type=int, default=8, metavar="N", help="thread groups to compare (default: 8)"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also print rows of thread groups within the noise"
     )
     _options.add_window(parser)
     _options.add_selection(parser)
@@ -71,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """A row per measure, of all threads and of thread groups."""
     import polars as pl
 
     from schedscope.analysis.comparison import compare, setting_labels
@@ -109,29 +118,30 @@ def run(args: argparse.Namespace) -> int:
     head = []
     for label, runs in zip(labels, settings, strict=True):
         for trace in runs:
-            doubts = "; ".join(_headline.doubts(trace)) or "nothing is missing"
+            gaps = "; ".join(headline.gaps(trace)) or headline.COMPLETE
             name, length = units.printable(trace.name), units.duration(trace.duration)
-            head.append(f"{label}: {name} · {length} · {trace.events:,} events · {doubts}")
+            head.append(f"{label}: {name} · {length} · {trace.events:,} events · {gaps}")
     head += _unlike(labels, settings)
     shown = frame
-    if args.format == "table" and not args.all:
+    if not args.all:
         shown = frame.filter(pl.col("thread").is_null() | pl.col("verdict").is_in(["more", "less"]))
     about = {
         "settings": {
-            label: [_headline.about(trace) for trace in runs]
+            label: [headline.about(trace) for trace in runs]
             for label, runs in zip(labels, settings, strict=True)
         },
         "confidence": args.confidence,
         "time_unit": "ns",
     }
-    if args.format == "table":
-        foot = ["", *_conclusion(frame, labels, args.confidence, frame.height - shown.height)]
-        text = _texts(shown, several=args.settings > 2)
-        columns = _columns(text, labels)
-        _output.emit(text, "table", columns=columns, head=[*head, ""], foot=foot)
-    else:
-        _output.emit(shown, args.format, about=about)
-    return 0
+    worded = _texts(shown, several=args.settings > 2)
+    return Answer(
+        frame,
+        _columns(worded, labels),
+        about=about,
+        head=[*head, ""],
+        notes=["", *_conclusion(frame, labels, args.confidence, frame.height - shown.height)],
+        shown=worded,
+    )
 
 
 def _open(args: argparse.Namespace, path: str) -> Trace:
@@ -190,11 +200,11 @@ def _texts(frame: pl.DataFrame, *, several: bool) -> pl.DataFrame:
                 "verdict": verdict,
                 "better": row["better"],
                 "g": "-" if row["hedges_g"] is None else f"{row['hedges_g']:+.1f}",
-                "p": "-" if row["p_adjusted"] is None else f"{row['p_adjusted']:.2g}",
+                "p_adjusted": "-" if row["p_adjusted"] is None else f"{row['p_adjusted']:.2g}",
             }
         )
     names = ["thread", "measure", "a", "b", "difference", "noise", "change"]
-    names += ["verdict", "better", "g", "p"]
+    names += ["verdict", "better", "g", "p_adjusted"]
     schema = dict.fromkeys([*(["setting"] if several else []), *names], pl.String)
     return pl.DataFrame(rows, schema=schema)
 
@@ -220,21 +230,16 @@ def _change(value: float | None) -> str:
 
 
 def _columns(text: pl.DataFrame, labels: list[str]) -> list[Column]:
-    heads = {
-        "setting": Column("setting"),
-        "thread": Column("thread"),
-        "measure": Column("measure"),
-        "a": Column("a", labels[0], "right"),
-        "b": Column("b", labels[1] if len(labels) == 2 else "it", "right"),
-        "difference": Column("difference", kind="right"),
-        "noise": Column("noise", "± noise", "right"),
-        "change": Column("change", kind="right", rank=3),
-        "verdict": Column("verdict"),
-        "better": Column("better"),
-        "g": Column("g", "effect g", "right", rank=4),
-        "p": Column("p", "adjusted p", "right", rank=2),
-    }
-    return [column for name, column in heads.items() if name in text.columns]
+    names = ["setting", "thread", "measure", "a", "b", "difference", "noise", "change"]
+    columns = choose(
+        text,
+        [*names, "verdict", "better", "g", "p_adjusted"],
+        question="compare",
+        narrow="g change p_adjusted",
+    )
+    # The headings of the two values are the names of their settings.
+    headings = {"a": labels[0], "b": labels[1] if len(labels) == 2 else "other"}
+    return [replace(c, heading=headings.get(c.name, c.heading)) for c in columns]
 
 
 def _conclusion(
@@ -246,12 +251,13 @@ def _conclusion(
     differ = tested.filter(pl.col("verdict") != "within noise")
     lines = [
         f"{differ.height} of {tested.height} differences that could be tested are larger than their"
-        f" noise ({confidence:g} % for the rows of all threads together, and for those of parts)"
+        f" noise ({confidence:g} % for the rows of all threads together, and for those of thread"
+        " groups)"
     ]
     if frame.filter(pl.col("basis") == "blocks").height:
         lines.append(
-            "one run each: the noise between runs is not known, so neither is called better;"
-            " record both again, in turn"
+            "one run each: the noise between runs is unknown, so neither is called better;"
+            " record both again, alternating"
         )
     else:
         wins = {
@@ -263,5 +269,7 @@ def _conclusion(
             parts = [f"{label} in {n} measure{'s' * (n != 1)}" for label, n in wins.items()]
             lines.append("better: " + ", ".join(parts))
     if hidden:
-        lines.append(f"{hidden} more rows of parts, within the noise or untested: --all")
+        lines.append(
+            f"{hidden} more rows of thread groups, within the noise or untested; --all shows them"
+        )
     return lines

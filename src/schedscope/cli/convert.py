@@ -2,8 +2,8 @@
 
 Writes a .sched folder: trace.json and one Parquet file for each table, which
 Polars, DuckDB, pandas and Spark read without schedscope. Every other command
-converts what it is given by itself; use this one to choose the place, or to
-hand the tables on.
+converts its input by itself; use this one to choose the place, or to pass the
+tables on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
+from schedscope.cli import _options
 from schedscope.cli._progress import Progress
+from schedscope.present import headline
+from schedscope.present.answer import Facts
 
 NAME = "convert"
 HELP = "write the tables of a trace as Parquet"
@@ -24,7 +26,9 @@ EXAMPLE = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope convert`."""
-    parser.add_argument("input", metavar="INPUT", help="a capture folder, or a foreign trace file")
+    parser.add_argument(
+        "input", metavar="INPUT", help="a capture folder, or a trace file of another tool"
+    )
     parser.add_argument(
         "-o", "--output", metavar="NAME.sched", help="the folder to write (default: beside INPUT)"
     )
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Facts:
     """Convert, then say what was written."""
     from schedscope.trace import convert
 
@@ -49,10 +53,9 @@ def run(args: argparse.Namespace) -> int:
     size = sum(file.stat().st_size for file in trace.path.iterdir())
     rows = {name: n for name, n in (trace.info.get("rows") or {}).items() if n}
     lines = [
-        *_headline.headline(trace),
+        *headline.headline(trace),
         f"wrote {trace.path} ({units.size(size)}): "
         + ", ".join(f"{name} {n:,}" for name, n in rows.items()),
     ]
-    about = {**_headline.about(trace), "path": str(trace.path), "bytes": size, "rows": rows}
-    _output.emit_about(about, args.format, lines)
-    return 0
+    about = {**headline.about(trace), "path": str(trace.path), "bytes": size, "rows": rows}
+    return Facts(about, lines)

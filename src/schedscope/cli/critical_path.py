@@ -1,9 +1,9 @@
-"""What took the time until an instant of a thread? Back through those that woke it.
+"""What took the time until a thread reached an instant? Back through the threads that woke it.
 
 From the end backwards: while the thread ran or waited for a CPU, that was the
-path; where a thread woke it, the path goes on with that one. The steps add up
-to the time from --since to --until exactly. Without these: the whole recording,
-up to the last instant of the thread's life.
+path; where another thread woke it, the path continues with that thread. The steps add up
+to the time from --since to --until exactly. Without these, the path covers
+the whole recording, up to the thread's last instant.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tid", type=int, help="the thread at the end of the path")
-    which.add_argument("--utid", type=int, help="the same by its number in the trace")
+    which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
     parser.add_argument(
         "--by",
         choices=("step", "thread", "kind"),
@@ -45,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the steps."""
+def run(args: argparse.Namespace) -> Answer:
+    """The steps, or their sums."""
     import polars as pl
 
     from schedscope.analysis.critical_path import critical_path
@@ -63,8 +65,9 @@ def run(args: argparse.Namespace) -> int:
     foot: list[str] = []
     if args.by == "step":
         frame = path if top is None else path.tail(top)
-        foot += _output.more(len(path) - len(frame), "earlier step")
-        columns = _step_columns(trace.origin)
+        foot += more(len(path) - len(frame), "earlier step")
+        shown = frame.with_columns(_ended(frame))
+        names = ["ts", "dur", "kind", "comm", "tid", "cpu", "ended"]
     else:
         keys = ["kind"] if args.by == "kind" else ["comm", "tid", "utid", "kind"]
         frame = (
@@ -75,36 +78,28 @@ def run(args: argparse.Namespace) -> int:
         )
         rows = len(frame)
         frame = frame[:top]
-        foot += _output.more(rows - len(frame))
-        columns = [
-            *([] if args.by == "kind" else [Column("comm"), Column("tid", kind="id")]),
-            Column("kind", kind="text"),
-            Column("dur", "time", "time"),
-            Column("share", kind="share"),
-            Column("n", "steps", "count"),
-        ]
-    if args.format == "table" and args.by == "step":
-        frame = frame.with_columns(_ended(frame))
+        foot += more(rows - len(frame))
+        shown = frame
+        names = ["comm", "tid", "kind", "dur", "share", "n"]
     text = ", ".join(
         f"{kind} {units.duration(dur)} ({units.percent(dur / total)})"
         for kind, _, dur in sums.iter_rows()
     )
-    begin = units.instant(int(path["ts"][0]), trace.origin)
+    start = units.instant(int(path["ts"][0]), trace.origin)
     end_at = units.instant(int(path["ts"][-1] + path["dur"][-1]), trace.origin)
-    _output.emit(
+    return Answer(
         frame,
-        args.format,
-        columns=columns,
-        about={**_headline.about(trace), "utid": utid, "total": total, "sums": sums.to_dicts()},
+        choose(shown, names, question="critical_path", origin=trace.origin),
+        about={**headline.about(trace), "utid": utid, "total": total, "sums": sums.to_dicts()},
         head=[
-            *_headline.headline(trace),
-            f"{begin} to {end_at}: {units.duration(total)} in {units.several(len(path), 'step')}",
+            *headline.headline(trace),
+            f"{start} to {end_at}: {units.duration(total)} in {units.several(len(path), 'step')}",
             text,
             "",
         ],
-        foot=foot,
+        notes=foot,
+        shown=shown,
     )
-    return 0
 
 
 def _utid(trace: Trace, tid: int) -> int:
@@ -142,22 +137,10 @@ def _ended(frame: pl.DataFrame) -> pl.Series:
         "enqueued": "on the queue",
         "woken": "woken by an interrupt",
         "end": "end of the path",
-        "unknown": "not known before",
+        "unknown": "unknown before",
     }
     texts = []
     for ended, comm, tid in frame.select("ended", "other_comm", "other_tid").iter_rows():
         other = " ".join(str(v) for v in (comm, tid) if v is not None)
         texts.append(f"{words[ended]} {other}" if ended == "woke" else words[ended])
-    return pl.Series("how", texts, dtype=pl.String)
-
-
-def _step_columns(origin: int) -> list[Column]:
-    return [
-        Column("ts", "at", "at", origin=origin),
-        Column("dur", "time", "time"),
-        Column("kind", kind="text"),
-        Column("comm", "thread"),
-        Column("tid", kind="id"),
-        Column("cpu", "CPU", "id"),
-        Column("how", "ended"),
-    ]
+    return pl.Series("ended", texts, dtype=pl.String)

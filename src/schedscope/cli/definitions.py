@@ -2,7 +2,7 @@
 
 perf, bcc's and bpftrace's runqlat, LISA, Perfetto, lttng-analyses and
 schedscore start and stop their clocks at different events. This runs each
-one's rule over the same events and says what it leaves out, so that figures
+one's rule over the same events and says what it excludes, so that figures
 from different tools can be compared. `schedscope latency --definition NAME`
 shows any of them by thread, process or CPU.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer
+from schedscope.present.columns import choose
 
 NAME = "definitions"
 HELP = "latency as perf, runqlat, LISA, Perfetto define it"
@@ -28,34 +30,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table, and what the words in it mean."""
+def run(args: argparse.Namespace) -> Answer:
+    """The table, and what each tool counts."""
     from schedscope.analysis.definitions import definitions
 
     trace = _options.open_input(args)
     frame = definitions(trace)
     words = [
-        f"{name}: {counts}. Leaves out {leaves_out}."
+        f"{name}: {counts}. Excludes {leaves_out}."
         if not leaves_out.startswith("needs ")
         else f"{name}: {leaves_out}."
         for name, counts, leaves_out in frame.select(
             "definition", "counts", "leaves_out"
         ).iter_rows()
     ]
-    _output.emit(
+    return Answer(
         frame,
-        args.format,
-        columns=[
-            Column("definition", kind="text"),
-            Column("n", "waits", "count"),
-            Column("mean", kind="time"),
-            Column("p50", kind="time"),
-            Column("p99", kind="time"),
-            Column("max", kind="time"),
-            Column("total", kind="time"),
-        ],
-        about=_headline.about(trace),
-        head=[*_headline.headline(trace), ""],
-        foot=["", *words],
+        choose(
+            frame,
+            ["definition", "n", "mean", "p50", "p99", "max", "total"],
+            question="definitions",
+        ),
+        about=headline.about(trace),
+        head=[*headline.headline(trace), ""],
+        notes=["", *words],
     )
-    return 0

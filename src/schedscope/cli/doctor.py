@@ -1,7 +1,7 @@
-"""What can this host record with and analyse with, what is missing, how to get it?
+"""What can this host record and analyse with, what is missing, and how to get it?
 
-One line each: what works (yes), what does not and the remedy (no), what
-colours a recording (note). Needs neither root nor Polars. The exit code is 0 if
+One line each: what works (yes), what does not, and the remedy (no), and what
+influences a recording (note). Needs neither root nor Polars. The exit code is 0 if
 something here can record, else 1.
 """
 

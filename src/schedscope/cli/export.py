@@ -2,7 +2,7 @@
 
 perfetto   one protobuf file: open it in https://ui.perfetto.dev, or query it
            with trace_processor. FreeBSD and simulated traces too.
-trace.dat  for trace-cmd, KernelShark and whatever uses libtraceevent
+trace.dat  for trace-cmd, KernelShark and other users of libtraceevent
 chrome     trace-event JSON for chrome://tracing; small traces only
 parquet    a folder with one Parquet file for each table, and trace.json
 csv        the same as CSV

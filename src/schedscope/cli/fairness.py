@@ -1,10 +1,10 @@
 """Did every thread get the CPU time that was due to it by weight?
 
 While threads compete for a CPU, each is due a part of what their class gets there, in
-proportion to its weight (generalised processor sharing). `lag` is what was due less
-what was received: above zero a thread is behind, and over all threads of a class it
-sums to zero. Jain's index says in one number how evenly a class was treated: 1 if all
-got the same part of what was due to them.
+proportion to its weight (generalised processor sharing). `lag` is the time due
+minus the time received: a positive lag means that the thread is behind, and over all
+threads of a class the lags add up to zero. Jain's index shows in one number how evenly a
+class was treated: 1 if all received the same part of what was due to them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,18 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per",
         choices=("cpu", "machine"),
-        help="who competes: those on one CPU, or all (default: as the trace's queues are)",
+        help="who competes: threads of one CPU, or all"
+        " (default: machine if all CPUs share a queue, else cpu)",
     )
     parser.add_argument(
-        "--every", metavar="TIME", help="the lag of each thread over time, a row for each so often"
+        "--every", metavar="TIME", help="the lag of each thread over time, one row per interval"
     )
-    _options.add_top(parser, 20, what="the N furthest off")
+    _options.add_top(parser, 20, what="the N with the largest lag")
     _options.add_selection(parser)
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print Jain's index per class and the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """Jain's index per class, and a row per thread, process or name."""
     import polars as pl
 
     from schedscope.analysis.fairness import fairness, jain_of, summed
@@ -63,33 +66,32 @@ def run(args: argparse.Namespace) -> int:
     _options.check_top(args)
     top = _options.top(args, 20)
     if args.every and args.cpu:
-        raise UsageError("--every with --cpu", "one of them", "the lag over time is over all CPUs")
+        raise UsageError("--every with --cpu", "one of them", "the lag over time covers all CPUs")
     if args.every and args.by not in (None, "thread"):
         raise UsageError(f"--every with --by {args.by}", "one of them", "it has rows of threads")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     notes = weight_notes(trace)
-    about = {**_headline.about(trace), "weights": notes}
-    head = [*_headline.headline(trace)]
+    about = {**headline.about(trace), "weights": notes}
+    head = [*headline.headline(trace)]
     if args.every:
         frame = lag(trace, every=args.every, per=args.per, where=where)
         farthest = pl.col("lag").abs().max()
         threads = frame.group_by("utid", maintain_order=True).agg(farthest)
         order = threads.sort("lag", descending=True, maintain_order=True)["utid"][:top]
         shown = order.to_frame().join(frame, on="utid", how="left", maintain_order="left_right")
-        foot = _output.more(threads.height - order.len(), "more thread", ", never as far off")
-        columns = [
-            Column("ts", "at", "at", origin=trace.window[0]),
-            Column("comm"),
-            Column("tid", kind="id"),
-            Column("lag", kind="time"),
-            Column("due", kind="time"),
-            Column("received", kind="time"),
-        ]
+        names = ["ts", "comm", "tid", "lag", "due", "received"]
         about["rows_in_all"] = frame.height
-        foot += [f"weights: {note}" for note in notes]
-        _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
-        return 0
+        return Answer(
+            shown,
+            choose(shown, names, origin=trace.window[0]),
+            about=about,
+            head=[*head, ""],
+            notes=[
+                *more(threads.height - order.len(), "more thread", ", with smaller peak lag"),
+                *(f"weights: {note}" for note in notes),
+            ],
+        )
     threads = fairness(trace, per=args.per, where=where)
     index = jain_of(threads)
     about["jain"] = index.to_dicts()
@@ -98,27 +100,33 @@ def run(args: argparse.Namespace) -> int:
     furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
     frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
     about["rows_in_all"] = everyone.height
-    foot = _output.more(everyone.height - frame.height, "more row", ", closer to their due")
+    foot = more(everyone.height - frame.height, "more row", ", with smaller lag")
     if unplaced := int(threads["unplaced"].sum()):
-        foot.append(f"not in it: {units.duration(unplaced)} of waiting on no known queue")
-    foot += [f"weights: {note}" for note in notes]
-    _output.emit(
-        frame, args.format, columns=_columns(frame, args.by), about=about, head=head, foot=foot
+        foot.append(f"not included: {units.duration(unplaced)} of waiting on no known queue")
+    names = ["comm", *{"thread": ["tid"], "process": ["pid", "threads"]}.get(args.by, ["threads"])]
+    names += ["sharing"] if frame["sharing"].n_unique() > 1 else []
+    names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
+    narrow = "threads sharing ratio waiting share_due share_received weight"
+    return Answer(
+        frame,
+        choose(frame, names, question="fairness", narrow=narrow),
+        about=about,
+        head=head,
+        notes=[*foot, *(f"weights: {note}" for note in notes)],
     )
-    return 0
 
 
 def _jain(index: pl.DataFrame) -> list[str]:
     lines = []
     for row in index.iter_rows(named=True):
-        left = f", {row['n_excluded']} with too little due left out" if row["n_excluded"] else ""
+        left = f", {row['n_excluded']} excluded, entitlement too small" if row["n_excluded"] else ""
         if row["jain"] is None:
             if row["n"]:
-                lines.append(f"{row['sharing']}: one thread, nobody to be fair to{left}")
+                lines.append(f"{row['sharing']}: one thread, nothing to compare{left}")
             continue
         lines.append(
             f"{row['sharing']}: Jain's index {row['jain']:.3f} of {row['n']} threads"
-            f" ({row['comm_least']} got {_times(row['least'])} its due,"
+            f" ({row['comm_least']} received {_times(row['least'])} its due,"
             f" {row['comm_most']} {_times(row['most'])}){left}"
         )
     return lines
@@ -126,26 +134,3 @@ def _jain(index: pl.DataFrame) -> list[str]:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f} times" if ratio < 9.995 else f"{ratio:.0f} times"
-
-
-def _columns(frame: pl.DataFrame, by: str) -> list[Column]:
-    columns = [Column("comm")]
-    if by == "thread":
-        columns.append(Column("tid", kind="id"))
-    if by == "process":
-        columns.append(Column("pid", kind="id"))
-    if by != "thread":
-        columns.append(Column("threads", kind="count", rank=6))
-    if frame["sharing"].n_unique() > 1:
-        columns.append(Column("sharing", "class", rank=5))
-    return [
-        *columns,
-        Column("weight", kind="id", rank=1),
-        Column("running", kind="time"),
-        Column("waiting", kind="time", rank=3),
-        Column("due", kind="time"),
-        Column("lag", kind="time"),
-        Column("share_due", "share due", "share", rank=2),
-        Column("share_received", "received", "share", rank=2),
-        Column("ratio", "times its due", "number", rank=4),
-    ]

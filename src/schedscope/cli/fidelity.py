@@ -2,8 +2,8 @@
 
 The workload is extracted from TRACE, replayed on the same machine under each
 policy for the same time, and compared with the original. Beside the models of
-the host's own scheduler stand the baselines (fifo, rr), which know nothing of it,
-and with --again a second capture of the same workload: no simulation can be
+the host's own scheduler there are baselines (fifo, rr), which know nothing of
+it, and with --again a second capture of the same workload: no simulation can be
 closer than two captures are to one another.
 """
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 
 from schedscope import units
-from schedscope.cli import _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
+from schedscope.present.answer import Answer
+from schedscope.present.columns import choose
 
 NAME = "fidelity"
 HELP = "a real trace against its own replay"
@@ -52,15 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "drop"),
-        help="with --comm, the rest: they take the CPU time they took (default), or none",
+        help="with --comm, the other threads: keep the CPU time they took (occupy, the default),"
+        " or leave them out (drop)",
     )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
     parser.add_argument("--seed", type=int, default=1)
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """A row per replay."""
     from schedscope.simulator.fidelity import fidelity, measured_costs
     from schedscope.simulator.machine import Costs
 
@@ -79,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
         tunables.setdefault(policy, {})[name] = value
     policies = None if args.policy is None else [p.strip() for p in args.policy.split(",")]
     if args.others and not args.comm:
-        raise UsageError(f"--others {args.others}", "it with --comm", "else there are no others")
+        raise UsageError(
+            f"--others {args.others}", "--comm as well", "without it there are no others"
+        )
     with Progress("replaying") as progress:
         frame = fidelity(
             trace,
@@ -95,18 +99,16 @@ def run(args: argparse.Namespace) -> int:
                 now, trace.duration, lambda: f"{units.count(events)} events"
             ),
         )
-    _output.emit(
+    return Answer(
         frame,
-        args.format,
-        columns=COLUMNS,
+        choose(frame, COLUMNS, narrow=NARROW),
         about={"trace": trace.name, "costs": vars(costs), "window": list(trace.window)},
         head=[f"{trace.name}: {trace.ncpu} CPUs, {trace.duration / 1e9:.2f} s", ""],
-        foot=[
+        notes=[
             "ratios are replay over real; order is Kendall's tau of matched blocks"
             + (" further apart than the captures are" if again is not None else "")
         ],
     )
-    return 0
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
@@ -116,20 +118,9 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-COLUMNS = [
-    Column("against"),
-    Column("cpu_time_err", "CPU to others", kind="share"),
-    Column("wait_p50", "wait p50", kind="time"),
-    Column("wait_p50_ratio", "ratio", kind="number"),
-    Column("wait_p99", "p99", kind="time"),
-    Column("wait_p99_ratio", "ratio", kind="number"),
-    Column("wait_distance", "distance", kind="time"),
-    Column("waits_ratio", "waits", kind="number", rank=2),
-    Column("switches_ratio", "switches", kind="number"),
-    Column("preemptions_ratio", "preempted", kind="number", rank=1),
-    Column("migrations_ratio", "migrations", kind="number"),
-    Column("elapsed_ratio", "elapsed", kind="number", rank=1),
-    Column("depth_ratio", "depth", kind="number", rank=1),
-    Column("order", kind="number"),
-    Column("shift", kind="time", rank=1),
-]
+COLUMNS = (
+    *("against", "cpu_time_err", "wait_p50", "wait_p50_ratio", "wait_p99", "wait_p99_ratio"),
+    *("wait_distance", "waits_ratio", "switches_ratio", "preemptions_ratio"),
+    *("migrations_ratio", "elapsed_ratio", "depth_ratio", "order", "shift"),
+)
+NARROW = "waits_ratio preemptions_ratio elapsed_ratio depth_ratio shift"

@@ -1,27 +1,27 @@
-"""How long did a CPU idle while a thread that may run there waited for another one?
+"""How long was a CPU idle while a thread that may use it waited for another one?
 
 At every instant the idle CPUs could run some of the threads that wait for other
-CPUs; the time for which they did not is wasted. A CPU that idles with a thread
-on its own queue is on its way to it, which is no waste. Threads with one
-allowed CPU could not have gone elsewhere and are counted apart. --episodes
-lists when it happened: which CPUs idled, who waited where, and why.
+CPUs; the time in which they did not is avoidable idle time. A CPU that is idle with
+a thread on its own queue is about to run it: that is dispatch delay, not avoidable
+idle time. Threads that may use only one CPU could not have run elsewhere and are
+counted separately. --episodes lists when it happened: which CPUs were idle, which
+thread waited where, and why.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
-
-if TYPE_CHECKING:
-    import polars as pl
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 NAME = "idle"
-HELP = "CPU time that idled while threads waited elsewhere"
+HELP = "idle CPU time while threads waited elsewhere"
 EXAMPLE = """\
   schedscope idle web.capture
   schedscope idle web.capture --by comm --top 10
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
@@ -80,88 +80,53 @@ def run(args: argparse.Namespace) -> int:
     where = _options.where(args, trace)
     machine = wasted_time(trace).row(0, named=True)
     top = _options.top(args, 20)
-    about: dict[str, Any] = {**_headline.about(trace), "machine": machine}
-    foot: list[str] = []
+    about: dict[str, Any] = {**headline.about(trace), "machine": machine}
+    head = [*headline.headline(trace), *_totals(machine), ""]
     if args.episodes:
         frame = idle_episodes(
             trace, longer_than=args.longer_than or "1ms", top=args.top or 20, where=where
         )
-        columns = _episode_columns(trace.origin)
+        names = ["episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu", "waited"]
+        columns = choose(frame, [*names, "cause"], narrow="tid", origin=trace.origin)
+        return Answer(frame, columns, about=about, head=head)
+    frame = wasted_time(trace, by=args.by, where=where if about_threads else None)
+    if where is not None and not about_threads:
+        frame = frame.filter(where)
+    about["rows_in_all"] = rows = len(frame)
+    shown = frame = frame[: top if about_threads else args.top]
+    if about_threads:
+        names = ["comm", "tid", "pid", "waiting", "avoidable", "avoidable_frac", "n"]
+        narrow = "n"
     else:
-        frame = wasted_time(trace, by=args.by, where=where if about_threads else None)
-        if where is not None and not about_threads:
-            frame = frame.filter(where)
-        about["rows_in_all"] = rows = len(frame)
-        frame = frame[: top if about_threads else args.top]
-        foot += _output.more(rows - len(frame))
-        columns = _cpu_columns(frame) if args.by == "cpu" else _thread_columns(frame)
-        if args.by == "cpu" and args.format == "table":
-            frame = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
-    _output.emit(
+        names = ["cpu", "idle", "available", "dispatch", "waiting", "waited", "unknown?"]
+        narrow = "dispatch unknown"
+        shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
+    return Answer(
         frame,
-        args.format,
-        columns=columns,
+        choose(frame, names, question="work_conservation", narrow=narrow),
         about=about,
-        head=[*_headline.headline(trace), *_totals(machine), ""],
-        foot=foot,
+        head=head,
+        notes=more(rows - len(frame)),
+        shown=shown,
     )
-    return 0
 
 
 def _totals(row: dict[str, Any]) -> list[str]:
     lines = [
-        f"wasted: {units.duration(row['wasted'])} of CPU time, "
-        f"{units.percent(row['wasted_frac'])} of what is known, "
+        f"avoidable idle time: {units.duration(row['wasted'])} of CPU time, "
+        f"{units.percent(row['wasted_frac'])} of the known time, "
         f"{units.percent(row['wasted_idle_frac'])} of {units.duration(row['idle'])} idle"
     ]
-    parts = [f"{units.duration(row['dispatch'])} idle on the way to a waiting thread"]
+    parts = [
+        f"{units.duration(row['dispatch'])} dispatch delay (idle with a thread on its own queue)"
+    ]
     if row["unplaced"]:
         lines.append(f"{units.duration(row['unplaced'])} of it for threads on no known queue")
     if row["pinned"]:
-        parts.append(
-            f"{units.duration(row['pinned'])} waited by threads that may run on one CPU only"
-        )
+        parts.append(f"{units.duration(row['pinned'])} waited by threads that may use only one CPU")
     if row["unknown"]:
-        parts.append(f"{units.duration(row['unknown'])} of CPU time not known")
+        parts.append(f"{units.duration(row['unknown'])} of unknown CPU time")
     if row["n_excluded"]:
         waits = "wait" if row["n_excluded"] == 1 else "waits"
-        parts.append(f"{units.count(row['n_excluded'])} {waits} of which the begin was not seen")
-    return [*lines, "not in that: " + "; ".join(parts)]
-
-
-def _cpu_columns(frame: pl.DataFrame) -> list[Column]:
-    return [
-        Column("cpu", "CPU", "right"),
-        Column("idle", kind="time"),
-        Column("available", "idle while needed", "time"),
-        Column("dispatch", "idle on the way", "time", rank=2),
-        Column("waiting", "threads waited", "time"),
-        Column("waited", "while a CPU idled", "time"),
-        *([Column("unknown", kind="time", rank=1)] if frame["unknown"].sum() else []),
-    ]
-
-
-def _thread_columns(frame: pl.DataFrame) -> list[Column]:
-    names = [name for name in ("comm", "tid", "pid") if name in frame.columns]
-    return [
-        *(Column(name, kind="text" if name == "comm" else "id") for name in names),
-        Column("waiting", "waited", "time"),
-        Column("avoidable", "while a CPU idled", "time"),
-        Column("avoidable_frac", "share", "share"),
-        Column("n", "stretches", "count", rank=1),
-    ]
-
-
-def _episode_columns(origin: int) -> list[Column]:
-    return [
-        Column("episode", "#", "count"),
-        Column("ts", "at", "at", origin=origin),
-        Column("dur", "lasted", "time"),
-        Column("wasted", kind="time"),
-        Column("idle_cpus", "idle CPUs", "right"),
-        Column("comm", "waiting"),
-        Column("tid", kind="id", rank=1),
-        Column("cpu", "on CPU", "id"),
-        Column("waited", kind="time"),
-        Column("cause", kind="text"),
-    ]
+        parts.append(f"{units.count(row['n_excluded'])} {waits} whose start was not recorded")
+    return [*lines, "not included: " + "; ".join(parts)]

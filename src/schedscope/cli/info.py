@@ -1,6 +1,6 @@
 """What a trace is: host, clock, recorder, workload, events and tables.
 
-How far it can be trusted is the question of `schedscope check`.
+`schedscope check` says how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options, _output
+from schedscope.present import headline
+from schedscope.present.answer import Facts
+from schedscope.present.columns import Column, choose
+from schedscope.present.text_table import text_table
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -26,20 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print it."""
+def run(args: argparse.Namespace) -> Facts:
+    """What `trace.json` holds."""
     trace = _options.open_input(args)
-    if args.format == "json":
-        _output.emit_about({**trace.info, "path": str(trace.path)}, "json", [])
-    elif args.format == "csv":
-        _output.emit_about(trace.info, "csv", [])
-    else:
-        _output.emit_about({}, "table", _lines(trace))
-    return 0
+    return Facts({**trace.info, "path": str(trace.path)}, _lines(trace))
 
 
 def _lines(trace: Trace) -> list[str]:
-    lines = _headline.headline(trace)
+    lines = headline.headline(trace)
     facts = [(key, text) for key, text in _facts(trace) if text]
     space = max(len(key) for key, _ in facts)
     lines += ["", *(f"{key:<{space}}  {units.printable(text)}" for key, text in facts)]
@@ -54,7 +51,7 @@ def _lines(trace: Trace) -> list[str]:
 
 def _facts(trace: Trace) -> list[tuple[str, str]]:
     info = trace.info
-    begin, end = trace.window
+    start, end = trace.window
     return [
         (
             "source",
@@ -69,7 +66,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
             "clock",
             _join(trace.fact("clock", "name"), _resolution(trace.fact("clock", "resolution_ns"))),
         ),
-        ("window", f"{begin} to {end} ns: {units.duration(trace.duration)}"),
+        ("window", f"{start} to {end} ns: {units.duration(trace.duration)}"),
         (
             "recorder",
             _join(
@@ -120,9 +117,10 @@ def _event_table(trace: Trace) -> list[str]:
         row: dict[str, Any] = {"event": kind, "all": sum(counts.values())}
         row.update({f"cpu{cpu}": counts.get(cpu, 0) for cpu in shown})
         rows.append(row)
-    columns = [Column("event"), Column("all", kind="count")]
+    frame = pl.DataFrame(rows)
+    columns = choose(frame, ["event", "all"], question="info")
     columns += [Column(f"cpu{cpu}", kind="count", rank=1) for cpu in shown]
-    return _output.table(pl.DataFrame(rows), columns, width=_output.width())
+    return text_table(frame, columns, width=_output.width())
 
 
 def _cpu_table(trace: Trace) -> list[str]:
@@ -134,11 +132,5 @@ def _cpu_table(trace: Trace) -> list[str]:
     frame = pl.DataFrame(per_cpu).with_columns(
         (pl.col("running", "idle", "unknown") / trace.duration).name.suffix("_frac")
     )
-    columns = [
-        Column("cpu", kind="id"),
-        Column("switches", kind="count"),
-        Column("running_frac", "running", "share"),
-        Column("idle_frac", "idle", "share"),
-        Column("unknown_frac", "unknown", "share"),
-    ]
-    return _output.table(frame, columns, width=_output.width())
+    columns = choose(frame, ["cpu", "switches", "running_frac", "idle_frac", "unknown_frac"])
+    return text_table(frame, columns, width=_output.width())

@@ -1,12 +1,13 @@
 """What would a scheduler think of the recorded threads?
 
-The recorded runs and sleeps of each thread, under whatever scheduler they were
-recorded, are given to the arithmetic of another one. FreeBSD's ULE tells
+The recorded runs and sleeps of each thread, whatever scheduler they were recorded
+under, are fed to the arithmetic of another one. FreeBSD's ULE tells
 interactive threads from others by a score from 0 (asleep) to 100 (running),
 interactive below 30; Linux 2.6.10 by a bonus from 0 to 10, interactive from 7 on.
-EEVDF and CFS keep virtual times instead: they tell how much CPU time each
-thread is owed. A thread that was there when the recording began is followed
-from an empty history; the column `settled` says from when on that no longer matters.
+EEVDF and CFS keep virtual times instead, from which the lag of each thread follows:
+the CPU time due to it minus the time received. A thread that existed when the recording
+started is followed from an empty history; the column `settled` shows from when on that no
+longer matters.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "interactivity"
-HELP = "whom a scheduler would call interactive, or owe CPU time"
+HELP = "which threads a scheduler calls interactive, or owes time"
 EXAMPLE = """\
   schedscope interactivity web.capture --model ule-14
   schedscope interactivity web.capture --model eevdf --comm 'nginx*'
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         default="ule",
         metavar="NAME",
-        help="whose rule: ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10),"
+        help="which rule: ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10),"
         " eevdf (Linux 6.17; or eevdf-6.18, eevdf-6.12, eevdf-6.6), cfs (2.6.32; or cfs-2.6.31)",
     )
     parser.add_argument(
@@ -51,21 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a tunable of it, as in --set interact=20 (see simulate --policies)",
+        help="a tunable of it, as in --set interact=20 (`simulate --policies` lists them)",
     )
-    parser.add_argument("--series", action="store_true", help="every change over time instead")
+    parser.add_argument("--series", action="store_true", help="instead, every change over time")
     parser.add_argument(
         "--sort",
         choices=sorted({*SORTS, *LAG_SORTS}),
         help="largest first (default: observed; of eevdf and cfs lag_max)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
-    _options.add_selection(parser, what="threads that are, or that ever ran on (--cpu)")
+    _options.add_selection(parser, what="threads of, or threads that ever ran on (--cpu)")
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """A row per thread, or per change."""
     from schedscope.analysis._base.policies import rules
 
     _options.check_top(args)
@@ -85,25 +88,21 @@ def run(args: argparse.Namespace) -> int:
         frame, sentences = _scored(args, trace, given)
     rows = frame.height
     frame = frame.head(args.top) if args.top else frame
-    origin = trace.window[0]
-    foot = _output.more(rows - frame.height)
-    about = {**_headline.about(trace), "scheduler": args.model, "rows_in_all": rows}
+    foot = more(rows - frame.height)
+    about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": rows}
     if owes:
         about["weights"] = notes
     if not args.series:
         about["sentences"] = sentences[: frame.height]
         foot += ["", *sentences[: min(5, frame.height)]] if sentences else []
     foot += [f"weights: {note}" for note in notes]
-    columns = _lag_columns if owes else _columns
-    _output.emit(
+    return Answer(
         frame,
-        args.format,
-        columns=columns(frame, args.series, origin),
+        _columns(frame, owes, args.series, trace.window[0]),
         about=about,
-        head=[*_headline.headline(trace), ""],
-        foot=foot,
+        head=[*headline.headline(trace), ""],
+        notes=foot,
     )
-    return 0
 
 
 def _scored(
@@ -170,63 +169,19 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]:
+def _columns(frame: pl.DataFrame, owes: bool, series: bool, origin: int) -> list[Column]:
+    narrow = ""
     if series:
-        return [
-            Column("ts", "at", "at", origin=origin),
-            Column("comm"),
-            Column("tid", kind="id"),
-            Column("score", kind="right"),
-            Column("interactive"),
-        ]
-    columns = [
-        Column("comm"),
-        Column("tid", kind="id"),
-        Column("score", kind="right"),
-        Column("score_min", "min", "right", rank=5),
-        Column("score_max", "max", "right", rank=4),
-        Column("is_interactive", "at end"),
-        Column("ts_interactive", "first", "at", origin=origin),
-        Column("interactive_frac", "interactive", "share"),
-        Column("transitions", "changes", "count", rank=2),
-        Column("observed", kind="time", rank=1),
-        Column("ts_settled", "settled", "at", rank=3, origin=origin),
-        Column("n", "sleeps", "count", rank=6),
-    ]
-    if frame["unknown"].sum():
-        columns.append(Column("unknown", kind="time", rank=7))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=8))
-    return columns
-
-
-def _lag_columns(frame: pl.DataFrame, series: bool, origin: int) -> list[Column]:
-    if series:
-        return [
-            Column("ts", "at", "at", origin=origin),
-            Column("comm"),
-            Column("tid", kind="id"),
-            Column("cpu", "CPU", "id"),
-            Column("turn"),
-            Column("lag", "owed", "time"),
-            Column("eligible"),
-            Column("settled"),
-        ]
-    columns = [
-        Column("comm"),
-        Column("tid", kind="id"),
-        Column("weight", kind="right", rank=2),
-        Column("lag_max", "owed most", "time"),
-        Column("ts_lag_max", "at", "at", origin=origin),
-        Column("lag_min", "ahead most", "time", rank=3),
-        Column("lag", "at last", "time"),
-        Column("picks", "runs", "count", rank=1),
-        Column("picks_eligible", "eligible", "count", rank=4),
-        Column("competed", kind="time", rank=5),
-        Column("ts_settled", "settled", "at", rank=6, origin=origin),
-    ]
-    if frame["unplaced"].sum():
-        columns.append(Column("unplaced", kind="time", rank=7))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=8))
-    return columns
+        names = ["ts", "comm", "tid"]
+        names += ["cpu", "turn", "lag", "eligible", "settled"] if owes else ["score", "interactive"]
+    elif owes:
+        names = ["comm", "tid", "weight", "lag_max", "ts_lag_max", "lag_min", "lag", "picks"]
+        names += ["picks_eligible", "competed", "ts_settled", "unplaced?", "n_excluded?"]
+        narrow = "n_excluded unplaced ts_settled competed picks_eligible lag_min weight picks"
+    else:
+        names = ["comm", "tid", "score", "score_min", "score_max", "is_interactive"]
+        names += ["ts_interactive", "interactive_frac", "transitions", "observed", "ts_settled"]
+        names += ["n", "unknown?", "n_excluded?"]
+        narrow = "n_excluded unknown n score_min score_max ts_settled transitions observed"
+    question = "interactivity_series" if series else "interactivity"
+    return choose(frame, names, question=question, narrow=narrow, origin=origin)

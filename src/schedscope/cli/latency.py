@@ -2,8 +2,9 @@
 
 A wait runs from the moment a thread could run (woken, created, preempted, or
 having yielded) to the moment it ran. Quantiles are exact order statistics over
-the waits seen from begin to end; waits still open at the end are counted, and
-the longest of them is shown as a lower bound where it exceeds the maximum.
+the waits recorded from start to end; waits unfinished when last observed are
+counted, and the longest of them is shown as a lower bound where it exceeds the
+maximum.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,11 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
     )
     _options.add_selection(parser, what="waits of")
-    parser.add_argument("--cause", choices=CAUSES, action="append", help="only of this cause")
+    parser.add_argument("--cause", choices=CAUSES, action="append", help="only waits of this cause")
     parser.add_argument(
         "--kaplan-meier",
         action="store_true",
-        help="quantiles that take open waits into account (Kaplan-Meier)",
+        help="quantiles that account for unfinished waits (Kaplan-Meier)",
     )
     parser.add_argument(
         "--definition",
@@ -74,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """Waits by group."""
     import polars as pl
 
     from schedscope.analysis.runqueue_latency import runqueue_latency
@@ -100,22 +103,22 @@ def run(args: argparse.Namespace) -> int:
     rows = len(frame)
     totals = frame.select(pl.col("n", "n_censored", "n_excluded", "total").sum()).row(0, named=True)
     frame = frame.head(args.top) if args.top else frame
-    about = {**_headline.about(trace), "rows_in_all": rows, "all": totals}
-    head = [*_headline.headline(trace), _totals(totals), ""]
-    foot = _output.more(rows - len(frame))
+    about = {**headline.about(trace), "rows_in_all": rows, "all": totals}
+    head = [*headline.headline(trace), _totals(totals), ""]
+    foot = more(rows - len(frame))
     if frame["n_censored"].sum():
-        foot.append(
-            "open: waits that had not ended when they went out of sight; >= marks a lower bound"
-        )
-    _output.emit(
-        _marked(frame) if args.format == "table" else frame,
-        args.format,
-        columns=_columns(frame, by, trace.origin),
+        foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
+    names = ["ts", *by, "n", "n_censored?", "n_excluded?", "total", "mean", "p*", "max", "ts_max"]
+    narrow = "p99.9 n_excluded mean p90 total ts_max"
+    shown = _marked(frame)
+    return Answer(
+        frame,
+        choose(shown, names, question="latency", narrow=narrow, origin=trace.origin),
         about=about,
         head=head,
-        foot=foot,
+        notes=foot,
+        shown=shown,
     )
-    return 0
 
 
 def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
@@ -129,45 +132,22 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def _totals(row: dict[str, int]) -> str:
-    parts = [f"{units.several(row['n'], 'wait')}, {units.duration(row['total'])} in all"]
+    parts = [f"{units.several(row['n'], 'wait')}, {units.duration(row['total'])} in total"]
     if row["n_censored"]:
-        parts.append(f"{row['n_censored']:,} still open at the end of sight")
+        parts.append(f"{row['n_censored']:,} unfinished when last observed")
     if row["n_excluded"]:
-        parts.append(f"{row['n_excluded']:,} left out: begin not seen")
+        parts.append(f"{row['n_excluded']:,} excluded: start not recorded")
     return "; ".join(parts)
 
 
 def _marked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The longest wait as text: an open wait may be the longest of all."""
+    """The longest wait as text: an unfinished wait may be the longest of all."""
     longest = [
-        f">={units.duration(open_wait)}"
-        if open_wait is not None and open_wait > (most or 0)
+        f">={units.duration(unfinished)}"
+        if unfinished is not None and unfinished > (most or 0)
         else units.duration(most)
-        for most, open_wait in frame.select("max", "max_censored").iter_rows()
+        for most, unfinished in frame.select("max", "max_censored").iter_rows()
     ]
     import polars as pl
 
     return frame.with_columns(pl.Series("max", longest, dtype=pl.String))
-
-
-def _columns(frame: pl.DataFrame, by: list[str], origin: int) -> list[Column]:
-    columns = [Column("ts", "from", "at", origin=origin)] if "ts" in frame.columns else []
-    for name in by:
-        text = frame[name].dtype in ("String",) or not frame[name].dtype.is_numeric()
-        columns.append(Column(name, kind="text" if text else "id"))
-    columns.append(Column("n", "waits", "count"))
-    if frame["n_censored"].sum():
-        columns.append(Column("n_censored", "open", "count"))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=5))
-    columns.append(Column("total", kind="time", rank=2))
-    columns.append(Column("mean", kind="time", rank=4))
-    ranks = {"p90": 3, "p99.9": 6}
-    columns += [
-        Column(name, kind="time", rank=ranks.get(name, 0))
-        for name in frame.columns
-        if name.startswith("p") and name[1:].replace(".", "").isdigit()
-    ]
-    columns.append(Column("max", kind="right"))
-    columns.append(Column("ts_max", "max at", "at", rank=1, origin=origin))
-    return columns

@@ -2,8 +2,8 @@
 
 A migration is a run on another CPU than the thread's last one, counted where
 it runs: a thread that is moved twice before it runs migrated once. Causes say what
-decided on the CPU: the wakeup, a balancing decision while the thread
-was runnable, fork, exec, or a mask that forbids the CPU it left. "waited" counts
+chose the CPU: the wakeup, a balancing decision while the thread
+was runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
 migrations after which the thread still waited on the new CPU's queue for longer than --waited.
 """
 
@@ -13,9 +13,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,26 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--waited",
         metavar="TIME",
         default="100us",
-        help="a wait on the new CPU's queue above this counts (default: 100us)",
+        help="count waits on the new CPU's queue that are longer than this (default: 100us)",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--matrix", action="store_true", help="from which CPU to which instead, a row per pair"
+        "--matrix", action="store_true", help="instead, a row per pair of CPUs: from which to which"
     )
     instead.add_argument(
         "--ping-pong",
         metavar="TIME",
         nargs="?",
         const="10ms",
-        help="threads thrown back and forth within this time instead (default: 10ms)",
+        help="instead, threads that moved to a CPU and back within this time (default: 10ms)",
     )
-    instead.add_argument("--list", action="store_true", help="every single migration instead")
+    instead.add_argument("--list", action="store_true", help="instead, a row per migration")
     _options.add_selection(parser, what="migrations of (--cpu: to)")
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """Migrations by group, or as a matrix, or one by one."""
     import polars as pl
 
     from schedscope.analysis.migration import (
@@ -108,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
     totals = migration_summary(trace, [], where=where, waited=args.waited).row(0, named=True)
     agreement = migration_agreement(trace).row(0, named=True)
     head = [
-        *_headline.headline(trace),
+        *headline.headline(trace),
         _totals(totals, causes, distances, args.waited),
     ]
     if where is None:
         head.append(_agreement(agreement))
     about = {
-        **_headline.about(trace),
+        **headline.about(trace),
         "rows_in_all": frame.height,
         "all": totals,
         "kernel_reports": agreement,
@@ -125,13 +127,12 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "table" and "moved_frac" in frame.columns:
         shown = frame.filter(pl.col("n") > 0) if by and frame.height > 1 else frame
         if still := frame.height - shown.height:
-            foot.append(f"({still} more ran and never migrated)")
+            foot.append(f"({still} more ran but never migrated)")
     rows = shown.height
     shown = shown[: _options.top(args, 20) if args.list else args.top]
-    foot = _output.more(rows - shown.height) + foot
+    foot = more(rows - shown.height) + foot
     columns = _columns(shown, by, trace, args)
-    _output.emit(shown, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
-    return 0
+    return Answer(shown, columns, about=about, head=[*head, ""], notes=foot)
 
 
 def _totals(
@@ -145,31 +146,29 @@ def _totals(
         parts.append("by " + ", ".join(words))
         known = distances.drop_nulls("distance")
         far = [f"{units.count(k)} {word}" for word, k in known.select("distance", "n").iter_rows()]
-        parts.append("distance " + (", ".join(far) if far else "not known: no topology"))
+        parts.append("distance " + (", ".join(far) if far else "unknown: no topology"))
         parts.append(f"{units.count(totals['n_waited'])} then waited over {waited} anyway")
     if totals["n_censored"]:
-        parts.append(f"{units.count(totals['n_censored'])} moved and not yet running")
+        parts.append(f"{units.count(totals['n_censored'])} moved but not yet running")
     if totals["n_excluded"]:
-        parts.append(
-            f"{units.several(totals['n_excluded'], 'run')} left out: where before, not seen"
-        )
+        parts.append(f"{units.several(totals['n_excluded'], 'run')} excluded: previous CPU unknown")
     return "; ".join(parts)
 
 
 def _agreement(row: dict[str, int]) -> str:
     """How ours relate to the moves that the kernel reported."""
     if not row["n_events"]:
-        return "the source reports no moves of its own"
+        return "the trace has no migration events of its own"
     words = {
         "n_reported": "are these migrations",
         "n_repeated": "moved a thread again before it ran",
         "n_returned": "were undone before it ran",
         "n_open": "were not followed by a run",
-        "n_early": "came where the run before was not seen",
+        "n_early": "had no recorded run before",
         "n_idle": "were of idle threads",
     }
-    told = [f"{units.count(row[name])} {word}" for name, word in words.items() if row[name]]
-    text = f"the kernel reported {units.several(row['n_events'], 'move')}: " + ", ".join(told)
+    found = [f"{units.count(row[name])} {word}" for name, word in words.items() if row[name]]
+    text = f"the kernel reported {units.several(row['n_events'], 'move')}: " + ", ".join(found)
     silent = [
         f"{units.count(row[name])} {word}"
         for name, word in (("n_fork", "placed at fork"), ("n_silent", "others"))
@@ -178,7 +177,7 @@ def _agreement(row: dict[str, int]) -> str:
     text += f"; it did not report {', '.join(silent)}" if silent else ""
     if row["n_unseen"]:
         text += (
-            f"; not in these: {units.several(row['n_unseen'], 'migration')} of which only"
+            f"; not included: {units.several(row['n_unseen'], 'migration')} of which only"
             " the end of the run was recorded"
         )
     return text
@@ -187,52 +186,29 @@ def _agreement(row: dict[str, int]) -> str:
 def _columns(
     frame: pl.DataFrame, by: list[str], trace: Trace, args: argparse.Namespace
 ) -> list[Column]:
-    origin = trace.origin
     if args.list:
-        found = [Column("ts", "at", "at", origin=origin), Column("comm"), Column("tid", kind="id")]
-        found += [Column("from_cpu", "from", "id"), Column("to_cpu", "to", "id"), Column("cause")]
-        found.append(Column("distance", rank=2))
-        return [
-            *found,
-            Column("since", "since last run", "time", rank=1),
-            Column("wait", kind="time"),
-            Column("queued", "on the queue", "time", rank=3),
-        ]
+        names = ["ts", "comm", "tid", "from_cpu", "to_cpu", "cause", "distance", "since", "wait"]
+        return choose(
+            frame, [*names, "queued"], narrow="queued distance since", origin=trace.origin
+        )
     if args.matrix:
-        found = [Column("from_cpu", "from", "id"), Column("to_cpu", "to", "id")]
-        found += [Column("distance", rank=1), Column("n", "migrations", "count")]
         from schedscope.analysis.migration_cause import CAUSE
 
-        found += [Column(c, kind="count", rank=2) for c in CAUSE.categories if frame[c].sum()]
-        return [
-            *found,
-            Column("n_waited", "waited", "count"),
-            Column("queued", "for", "time", rank=3),
-        ]
+        causes = [f"{cause}?" for cause in CAUSE.categories]
+        names = ["from_cpu", "to_cpu", "distance", "n", *causes, "n_waited", "queued"]
+        narrow = " ".join(["queued", *CAUSE.categories, "distance"])
+        return choose(frame, names, question="matrix", narrow=narrow)
     if args.ping_pong:
-        return [
-            Column("comm"),
-            Column("tid", kind="id"),
-            Column("cpu_a", "CPU", "id"),
-            Column("cpu_b", "and CPU", "id"),
-            Column("distance", rank=2),
-            Column("n", "bounces", "count"),
-            Column("n_migrations", "migrations", "count", rank=3),
-            Column("away_p50", "away p50", "time", rank=1),
-            Column("away_min", "min", "time", rank=4),
-            Column("wait", "waited", "time"),
-        ]
-    found = [Column("ts", "from", "at", origin=origin)] if "ts" in frame.columns else []
-    for name in by:
-        found.append(Column(name, kind="id" if frame[name].dtype.is_integer() else "text"))
-    found.append(Column("n", "migrations", "count"))
-    found.append(Column("rate_hz", "per s", "number", rank=1))
-    found.append(Column("runs", kind="count", rank=3))
-    found.append(Column("moved_frac", "of runs", "share", rank=2))
-    found.append(Column("n_waited", "waited", "count"))
-    found.append(Column("queued", "for", "time", rank=4))
-    if frame["n_censored"].sum():
-        found.append(Column("n_censored", "open", "count", rank=5))
-    if frame["n_excluded"].sum():
-        found.append(Column("n_excluded", "unseen", "count", rank=6))
-    return found
+        names = ["comm", "tid", "cpu_a", "cpu_b", "distance", "n", "n_migrations"]
+        names += ["away_p50", "away_min", "wait"]
+        return choose(
+            frame, names, question="ping_pong", narrow="away_min n_migrations distance away_p50"
+        )
+    names = ["ts", *by, "n", "rate_hz", "runs", "moved_frac", "n_waited", "queued"]
+    return choose(
+        frame,
+        [*names, "n_censored?", "n_excluded?"],
+        question="migrations",
+        narrow="n_excluded n_censored queued runs moved_frac rate_hz",
+        origin=trace.origin,
+    )

@@ -1,10 +1,10 @@
-"""Do columns of numbers differ? As FreeBSD's ministat tells it.
+"""Do columns of numbers differ? The test of FreeBSD's ministat.
 
 Each FILE has one measurement to a line; the first file is the reference that
-every other one is held against, by Student's t test with pooled variance. Output
+every other one is compared with, by Student's t test with pooled variance. Output
 and options are ministat's own. Without a FILE, or for the name -, the numbers come from
 standard input. Lines whose column begins with # are comments; lines without that
-column are passed over.
+column are skipped.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import shutil
 import sys
 from typing import TextIO
 
-from schedscope.cli import _output
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.present.answer import Answer, Facts
 
 NAME = "ministat"
 HELP = "do columns of numbers differ? FreeBSD's ministat"
@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--relative",
         choices=("new", "old"),
         default="new",
-        help="form of the margin in per cent: today's, which counts the reference's own"
-        " uncertainty, or the one printed before (default: new)",
+        help="the margin in per cent as ministat prints it today, with the uncertainty of the"
+        " reference included (new), or as it did before (old; default: new)",
     )
     parser.add_argument(
         "--format",
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer | Facts:
     """Print ministat's page."""
     if args.column < 1:
         raise UsageError(f"-C {args.column}", "a column number from 1 on")
@@ -106,15 +106,14 @@ def run(args: argparse.Namespace) -> int:
             headings=not args.quiet,
             relative=args.relative,
         )
-        _output.say(*text.splitlines())
-        return 0
+        # ministat indents with tabs.
+        return Facts({}, text.splitlines(), keep="	")
     from schedscope.analysis.ministat import ministat
 
     if len(dict(sets)) < len(sets):
         raise UsageError("a file given twice", "each once", f"or leave out --format {args.format}")
     frame = ministat(dict(sets), confidence=args.confidence)
-    _output.emit(frame, args.format, about={"confidence": args.confidence})
-    return 0
+    return Answer(frame, about={"confidence": args.confidence})
 
 
 def _width() -> int:
@@ -142,7 +141,7 @@ def _read(name: str, column: int, delimiters: str) -> list[float]:
 
 
 def _numbers(lines: TextIO, name: str, column: int, delimiters: str) -> list[float]:
-    # Like strtok: several delimiters in a row are one, and none counts at the begin.
+    # Like strtok: several delimiters in a row are one, and none counts at the start.
     between = re.compile("[" + re.escape(delimiters) + "]+")
     found = []
     for number, line in enumerate(lines, 1):

@@ -1,8 +1,8 @@
 """What did threads wait for when they gave up the CPU, and how long?
 
-FreeBSD's traces name the wait message of a sleep and the lock of a contested one; Linux's
-tell only whether a signal could have ended it. Waiting for a CPU is not in here: see
-`schedscope latency`.
+FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on;
+Linux's show only whether a signal could have ended the sleep. Waiting for a CPU is not
+included: see `schedscope latency`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
 
 NAME = "off-cpu"
-HELP = "what threads slept or were blocked for, and how long"
+HELP = "what threads slept or blocked on, and how long"
 EXAMPLE = """\
   schedscope off-cpu world.capture
   schedscope off-cpu world.capture --by comm --top 10
@@ -40,41 +42,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     from schedscope.analysis._base.by import keys_of
     from schedscope.analysis.off_cpu import off_cpu
 
     _options.check_top(args)
     if args.cpu:
-        raise UsageError("--cpu", "threads to choose", "who is off the CPU is on none")
+        raise UsageError("--cpu", "threads to choose", "off-CPU time has no CPU")
     trace = _options.open_input(args)
     by = keys_of(args.by, ("comm", "tid", "pid"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = _output.more(len(frame) - len(shown), why=", of less time")
+    foot = more(len(frame) - len(shown), why=", of less time")
     if not len(frame):
-        foot.append("nobody selected left a CPU without wanting it")
+        foot.append("no off-CPU time for this selection")
     elif not frame["kind"].count():
-        foot.append("this source does not tell reasons: FreeBSD's DTrace and KTR traces do")
-    _output.emit(
-        _worded(shown) if args.format == "table" else shown,
-        args.format,
-        columns=_columns(frame, by),
-        about={**_headline.about(trace), "rows_in_all": len(frame)},
-        head=[*_headline.headline(trace), _totals(frame), ""],
-        foot=foot,
+        foot.append("this source does not record reasons; FreeBSD's DTrace and KTR traces do")
+    worded = _worded(shown)
+    names = [*by, "reason?", "state", "n", "total", "mean", "p50", "p99", "max"]
+    return Answer(
+        shown,
+        choose(
+            worded,
+            [*names, "n_censored?", "n_excluded?"],
+            question="off_cpu",
+            narrow="n_excluded n_censored mean p50 p99",
+        ),
+        about={**headline.about(trace), "rows_in_all": len(frame)},
+        head=[*headline.headline(trace), _totals(frame), ""],
+        notes=foot,
+        shown=worded,
     )
-    return 0
 
 
 def _totals(frame: pl.DataFrame) -> str:
     n, open_, unseen = (int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded"))
-    text = f"{units.count(n)} times off the CPU, {units.duration(int(frame['total'].sum()))} in all"
+    text = (
+        f"{units.count(n)} times off the CPU, {units.duration(int(frame['total'].sum()))} in total"
+    )
     if open_:
-        text += f"; {units.count(open_)} still open at the end of sight"
+        text += f"; {units.count(open_)} unfinished when last observed"
     if unseen:
-        text += f"; {units.count(unseen)} of unknown length: begin not seen"
+        text += f"; {units.count(unseen)} excluded: start not recorded"
     return text
 
 
@@ -88,23 +98,3 @@ def _worded(frame: pl.DataFrame) -> pl.DataFrame:
         .then(reason + pl.col("reason"))
         .otherwise(nameless.when(pl.col("kind") == "suspended").then(pl.lit("(suspended)")))
     )
-
-
-def _columns(frame: pl.DataFrame, by: list[str]) -> list[Column]:
-    columns = [Column(name, rank=0) for name in by]
-    if frame["kind"].count():
-        columns.append(Column("reason"))
-    columns += [
-        Column("state"),
-        Column("n", "times", "count"),
-        Column("total", kind="time"),
-        Column("mean", kind="time", rank=3),
-        Column("p50", kind="time", rank=2),
-        Column("p99", kind="time", rank=1),
-        Column("max", kind="time"),
-    ]
-    if frame["n_censored"].sum():
-        columns.append(Column("n_censored", "open", "count", rank=4))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=5))
-    return columns

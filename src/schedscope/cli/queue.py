@@ -1,7 +1,7 @@
 """How many threads wanted each CPU, weighted by time?
 
 The depth of a queue counts the threads that are runnable on a CPU and the one
-that it runs. All statistics are over the time in which the trace tells what
+that it runs. All statistics are over the time in which the trace shows what
 the CPU did; p99 is the depth that is not exceeded for 99 % of that time.
 Overload is the time in which more threads wanted the CPU than the one it can
 run. Where the kernel reported its own queue lengths, the agreement is printed.
@@ -13,9 +13,11 @@ import argparse
 from typing import TYPE_CHECKING, Literal
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,17 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--machine", action="store_true", help="the sum over all CPUs instead of each"
     )
     parser.add_argument(
-        "--waiting-only", action="store_true", help="leave the running thread out of the depth"
+        "--waiting-only", action="store_true", help="exclude the running thread from the depth"
     )
     parser.add_argument(
         "--steps", action="store_true", help="the step function itself, a row per change"
     )
-    _options.add_selection(parser, what="CPUs (--cpu), or how many of these threads are there")
+    _options.add_selection(parser, what="these CPUs (--cpu), or count only threads of")
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """Depth by CPU, or its steps."""
     import polars as pl
 
     from schedscope.analysis._base.needs import has
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if (threads := _options.where_threads(args, trace)) is not None:
         trace = only_threads(trace, threads)
     by: Literal["cpu", "all"] = "all" if args.machine else "cpu"
-    head = [*_headline.headline(recorded)]
+    head = [*headline.headline(recorded)]
     if args.steps:
         frame = queue_depth(trace, by=by)
     else:
@@ -81,51 +83,56 @@ def run(args: argparse.Namespace) -> int:
                 possible = ", ".join(str(n) for n in sorted(known - {None}))
                 raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {possible}")
         frame = frame.filter(pl.col("cpu").is_in(args.cpu))
-    about = _headline.about(recorded)
-    foot: list[str] = []
+    about = headline.about(recorded)
     if args.steps:
-        columns = _output.columns_of(frame, origin=trace.origin)
-        columns = [
-            Column(c.name, kind="count" if c.name in ("waiting", "running", "depth") else c.kind,
-                   origin=c.origin)
-            for c in columns
-        ]  # fmt: skip
-    else:
-        agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
-        about["queue_load"] = agreement.to_dicts()
-        head.append(_totals(frame))
-        foot = _foot(frame, agreement, args.machine)
-        if not args.machine:
-            # In the table "none" says more than "-".
-            names = pl.col("cpu").cast(pl.String).fill_null("none")
-            frame = frame.with_columns(names) if args.format == "table" else frame
-        columns = _columns(frame, args.machine, trace.origin)
-    _output.emit(frame, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
-    return 0
+        return Answer(
+            frame,
+            choose(frame, frame.columns, question="queue_steps", origin=trace.origin),
+            about=about,
+            head=[*head, ""],
+        )
+    agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
+    about["queue_load"] = agreement.to_dicts()
+    shown = frame
+    if not args.machine:
+        # In the table "none" says more than "-".
+        shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
+    names = [] if args.machine else ["cpu"]
+    names += ["mean", "p*", "max", "ts_max", "overload_frac", "waiting", "waiting_unknown?"]
+    names += ["unknown", "n", "n_censored?", "n_excluded?"]
+    narrow = "waiting_unknown ts_max n_censored n_excluded n p90 unknown waiting"
+    return Answer(
+        frame,
+        choose(frame, names, question="queue_depth", narrow=narrow, origin=trace.origin),
+        about=about,
+        head=[*head, _totals(frame), ""],
+        notes=_foot(frame, agreement, args.machine),
+        shown=shown,
+    )
 
 
 def _totals(frame: pl.DataFrame) -> str:
     names = ("waiting", "waiting_unknown", "n_censored", "n_excluded")
     waiting, unknown, n_censored, n_excluded = (sum(frame[name].to_list()) for name in names)
-    parts = [f"threads waited {units.duration(waiting + unknown)} in all"]
+    parts = [f"threads waited {units.duration(waiting + unknown)} in total"]
     if unknown:
-        parts.append(f"{units.duration(unknown)} of it where no depth is known")
+        parts.append(f"{units.duration(unknown)} of it where the depth is unknown")
     if n_censored:
         waits = "wait" if n_censored == 1 else "waits"
-        parts.append(f"{units.count(n_censored)} {waits} still open at the end of sight")
+        parts.append(f"{units.count(n_censored)} {waits} unfinished when last observed")
     if n_excluded:
-        parts.append(f"{units.count(n_excluded)} not in it: begin not seen")
+        parts.append(f"{units.count(n_excluded)} excluded: start not recorded")
     return "; ".join(parts)
 
 
 def _foot(frame: pl.DataFrame, agreement: pl.DataFrame, machine: bool) -> list[str]:
     lines = []
     if not machine and frame["cpu"].has_nulls():
-        lines.append("none: runnable, but on no known queue; --machine counts these threads, too")
+        lines.append("none: runnable, but not on a known queue; --machine includes these threads")
     for row in agreement.iter_rows(named=True):
         queue = "the shared queue" if row["cpu"] is None else f"CPU {row['cpu']}"
         if not row["n"]:
-            lines.append(f"the kernel's own length of {queue}: nothing to compare it with")
+            lines.append(f"the kernel's own length of {queue}: nothing to compare")
             continue
         lines.append(
             f"the kernel's own length of {queue}: {units.percent(row['agree_frac'])} of"
@@ -133,26 +140,3 @@ def _foot(frame: pl.DataFrame, agreement: pl.DataFrame, machine: bool) -> list[s
             f" {units.percent(row['near_frac'])} within 10 µs"
         )
     return lines
-
-
-def _columns(frame: pl.DataFrame, machine: bool, origin: int) -> list[Column]:
-    columns = [] if machine else [Column("cpu", "CPU", "right")]
-    columns.append(Column("mean", kind="number"))
-    columns += [
-        Column(name, kind="count", rank=3 if name == "p90" else 0)
-        for name in frame.columns
-        if name.startswith("p") and name[1:].replace(".", "").isdigit()
-    ]
-    columns.append(Column("max", kind="count"))
-    columns.append(Column("ts_max", "max at", "at", rank=6, origin=origin))
-    columns.append(Column("overload_frac", "overload", "share"))
-    columns.append(Column("waiting", kind="time", rank=1))
-    if frame["waiting_unknown"].sum():
-        columns.append(Column("waiting_unknown", "of unknown depth", "time", rank=7))
-    columns.append(Column("unknown", kind="time", rank=2))
-    columns.append(Column("n", "waits", "count", rank=4))
-    if frame["n_censored"].sum():
-        columns.append(Column("n_censored", "open", "count", rank=5))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=5))
-    return columns

@@ -1,8 +1,8 @@
-"""Write one self-contained HTML page about a trace, and say its findings.
+"""Write one self-contained HTML page about a trace, and print its findings.
 
-The page needs no network; send it to anyone. It ranks what is wrong, and answers
+The page needs no network; send it to anyone. It ranks the findings, and answers
 who waited for a CPU, how long, why, when, and how far the trace can be trusted. Its
-timeline shows the worst case to zoom and pan in; all else is readable with scripts off.
+timeline shows the worst case, to zoom and pan; everything else works without scripts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from schedscope.cli import _headline, _options, _output
+from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Facts
 
 NAME = "report"
 HELP = "write a self-contained HTML page about a trace"
@@ -29,20 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace an existing file")
     parser.add_argument(
-        "--figures", metavar="DIR", help="write the figures as PNG files into this folder, too"
+        "--figures", metavar="DIR", help="also write the figures as PNG files into this folder"
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--timeline-around",
         metavar="TIME",
-        help="what the timeline shows first, as in 2.5s (default: the worst finding)",
+        help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
     )
-    shown.add_argument("--no-timeline", action="store_true", help="a page without any script")
+    shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Write the page, print the findings."""
+def run(args: argparse.Namespace) -> Facts:
+    """Write the page; the findings."""
     source = Path(args.input)
     stem = source.absolute().name.removesuffix(".capture").removesuffix(".sched")
     target = Path(args.output) if args.output else Path(f"{stem}.html")
@@ -70,19 +72,18 @@ def run(args: argparse.Namespace) -> int:
 
             written += map(str, write_figures(trace, Path(args.figures)))
         said, found = summary(trace), once(diagnosis, trace)
-    lines = [*_headline.headline(trace), ""]
+    lines = [*headline.headline(trace), ""]
     lines += [f"- {text}" for text in said]
-    lines += ["", "What is wrong, the worst first:" if found.height else "Nothing is wrong."]
+    lines += ["", "Findings, the worst first:" if found.height else "No findings."]
     lines += [
         f"{i}. [{topic}] {text}"
         for i, (topic, text) in enumerate(found.select("topic", "text").iter_rows(), 1)
     ]
     lines += ["", "wrote " + ", ".join(written)]
     about = {
-        **_headline.about(trace),
+        **headline.about(trace),
         "summary": said,
         "findings": found.to_dicts(),
         "written": written,
     }
-    _output.emit_about(about, args.format, lines)
-    return 0
+    return Facts(about, lines)

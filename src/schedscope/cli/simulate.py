@@ -1,8 +1,8 @@
-"""What would this workload have seen under another scheduler, or another machine?
+"""How would this workload have run under another scheduler, or on another machine?
 
 INPUT is a trace (from which the workload is extracted), a .workload folder, an
-rt-app .json file, or a generator such as `hogs:17,time=500ms`. The run comes
-out as a trace: give -o OUT.sched and use every other command on it. With
+rt-app .json file, or a generator such as `hogs:17,time=500ms`. The result
+is a trace: keep it with -o OUT.sched and use every other command on it. With
 `--policy all`, or several policies, one table compares them.
 """
 
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.cli import _options, _output
-from schedscope.cli._output import Column
 from schedscope.cli._progress import Progress
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.present.answer import Answer, Facts
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.simulator.workload import Workload
 
 NAME = "simulate"
@@ -63,25 +66,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="of switch, migration_smt, migration_llc, migration_package, migration_numa, ipi, "
-        "idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
+        help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa,"
+        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
-    parser.add_argument("--stop-at", metavar="TIME", help="end the simulation there, as in 10s")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
+    parser.add_argument(
+        "--stop-at", metavar="TIME", help="end the simulation at this time, as in 10s"
+    )
     parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
     parser.add_argument(
         "--external",
         choices=("relative", "absolute"),
         default="relative",
-        help="wakes from outside: after a sleep of the length seen, or at their own time",
+        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
+        " the recorded time (absolute)",
     )
-    parser.add_argument("--record", action="store_true", help="keep the policy's internal series")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the time series of the policy's internals"
+    )
     parser.add_argument("-o", "--output", metavar="OUT.sched", help="keep the simulated trace")
     parser.add_argument("--force", action="store_true", help="replace existing output")
     parser.add_argument(
         "--figure",
         metavar="FILE",
-        help="draw the waits under each policy; with --record the policy's own view over time",
+        help="draw the waits under each policy; with --record, the policy internals over time",
     )
     parser.add_argument(
         "--save-workload", metavar="NAME.workload", help="keep the workload, for any simulator"
@@ -94,10 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Simulate and print."""
+def run(args: argparse.Namespace) -> Answer | Facts | int:
+    """Simulate; a row per policy."""
     if args.policies:
-        return _list_policies(args)
+        return _list_policies()
     if args.generators:
         return _list_generators()
     if args.input is None:
@@ -208,7 +216,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _one(args: argparse.Namespace, workload: Workload, name: str) -> int:
+def _one(args: argparse.Namespace, workload: Workload, name: str) -> Answer:
     import polars as pl
 
     from schedscope.simulator.outcome import SCHEMA, rows_of
@@ -231,11 +239,10 @@ def _one(args: argparse.Namespace, workload: Workload, name: str) -> int:
     foot = [f"warning: {text}" for text in trace.info.get("warnings") or []]
     if args.output:
         foot.append(f"trace: {args.output}")
-    _emit(args, workload, frame, foot)
-    return 0
+    return _answer(workload, frame, foot)
 
 
-def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> int:
+def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> Answer:
     import polars as pl
 
     from schedscope.simulator.outcome import simulate_all
@@ -262,8 +269,7 @@ def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> 
             kept.clear()  # Each trace may be large.
     if args.figure:
         _figure(args.figure, kept)
-    _emit(args, workload, pl.concat(frames), [])
-    return 0
+    return _answer(workload, pl.concat(frames), [])
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
@@ -275,28 +281,29 @@ def _share(progress: Progress, args: argparse.Namespace) -> Any:
     return share
 
 
-def _emit(args: argparse.Namespace, workload: Workload, frame: Any, foot: list[str]) -> None:
+def _answer(workload: Workload, frame: pl.DataFrame, notes: list[str]) -> Answer:
     import polars as pl
 
     report = workload.info.get("extraction")
-    head = [repr(workload)]
-    if report:
-        head += _extraction(report)
-    about = {"workload": workload.info, "n_threads": workload.n_threads}
-    columns = COLUMNS
-    if args.format == "table":
-        several = frame["sched_class"].is_not_null().any()
-        # A policy's name stands once, above its classes.
-        frame = frame.with_columns(
-            policy=pl.when(pl.col("sched_class").is_null()).then("policy").otherwise(pl.lit("")),
-            sched_class=pl.col("sched_class").fill_null("all"),
-        )
-        columns = [c for c in COLUMNS if several or c.name != "sched_class"]
-    _output.emit(frame, args.format, columns=columns, about=about, head=[*head, ""], foot=foot)
+    several = frame["sched_class"].is_not_null().any()
+    # A policy's name stands once, above its classes.
+    shown = frame.with_columns(
+        policy=pl.when(pl.col("sched_class").is_null()).then("policy").otherwise(pl.lit("")),
+        sched_class=pl.col("sched_class").fill_null("all"),
+    )
+    names = [name for name in COLUMNS if several or name != "sched_class"]
+    return Answer(
+        frame,
+        choose(shown, names, question="simulation", narrow=NARROW),
+        about={"workload": workload.info, "n_threads": workload.n_threads},
+        head=[repr(workload), *(_extraction(report) if report else []), ""],
+        notes=notes,
+        shown=shown,
+    )
 
 
 def _extraction(report: dict[str, Any]) -> list[str]:
-    """What the extraction kept, cut and guessed; all of it stands in the JSON form."""
+    """What the extraction kept, cut and guessed; the JSON form has all of it."""
 
     def n(key: str, what: str, which: str = "", plural: str = "") -> str | None:
         found = report[key]
@@ -309,31 +316,31 @@ def _extraction(report: dict[str, Any]) -> list[str]:
     lines = {
         "kept": [
             t("cpu_time", "of CPU time"),
-            n("wakes_by_threads", "wake", "by threads"),
-            n("meetings", "signal", "held for their reader"),
-            n("waits_for_anyone", "wait", "for whoever comes"),
-            n("wakes_external", "sleep", "ended from outside"),
+            n("wakes_by_threads", "wakeup", "by threads"),
+            n("meetings", "signal", "held for its reader"),
+            n("waits_for_anyone", "wait", "for any waker"),
+            n("wakes_external", "sleep", "ended by external wakeups"),
             n("yields", "yield"),
             n("forks", "fork"),
             n("exits", "exit"),
-            n("priority_changes", "change", "of priority"),
+            n("priority_changes", "priority change"),
         ],
         "cut": [
             n("involuntary_dropped", "involuntary switch", plural="involuntary switches"),
-            n("wakes_spurious", "wake", "of threads awake"),
-            n("running_at_begin", "thread", "running at the begin"),
+            n("wakes_spurious", "wakeup", "of a thread already awake"),
+            n("running_at_begin", "thread", "running at the start"),
             n("cut_at_end", "thread", "alive at the end"),
-            t("cpu_time_lost", "of running time at breaks"),
+            t("cpu_time_lost", "of running time at gaps in the trace"),
         ],
         "guessed": [
-            n("wakes_missing", "wake", "not in the trace"),
-            n("wakes_unknown_waker", "waker", "unknown"),
-            n("wakes_before_sleep", "sleep", "that a wake overtook"),
-            n("gaps", "gap", "slept through"),
-            n("bound_by_name", "kernel thread", "bound by name"),
-            n("bound_by_waiting", "thread", "bound to where they waited"),
-            t("sleep_cost", "for a sleep"),
-            f"a clock of {hz} Hz" if hz else "no clock",
+            n("wakes_missing", "wakeup", "missing from the trace"),
+            n("wakes_unknown_waker", "wakeup", "by an unknown waker"),
+            n("wakes_before_sleep", "sleep", "overtaken by its wakeup"),
+            n("gaps", "gap", "treated as sleep"),
+            n("bound_by_name", "kernel thread", "pinned by name"),
+            n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
+            t("sleep_cost", "CPU time per sleep"),
+            f"a tick of {hz} Hz" if hz else "no tick",
         ],
     }
     return [
@@ -342,30 +349,18 @@ def _extraction(report: dict[str, Any]) -> list[str]:
     ]
 
 
-COLUMNS = [
-    Column("policy"),
-    Column("sched_class", "class"),
-    Column("completion", kind="time"),
-    Column("wait_p50", "wait p50", kind="time"),
-    Column("wait_p99", "p99", kind="time"),
-    Column("wait_max", "max", kind="time"),
-    Column("n_starved", "starved", kind="count"),
-    Column("n_switches", "switches", kind="count"),
-    Column("n_preemptions", "preempted", kind="count", rank=2),
-    Column("n_migrations", "migrations", kind="count", rank=1),
-    Column("wasted", kind="time", rank=1),
-    Column("fairness", kind="number", rank=1),
-    Column("wait_mean", "mean wait", kind="time", rank=3),
-    Column("n_waits", "waits", kind="count", rank=4),
-    Column("ended", rank=5),
-]
-
+COLUMNS = (
+    *("policy", "sched_class", "completion", "wait_p50", "wait_p99", "wait_max", "n_starved"),
+    *("n_switches", "n_preemptions", "n_migrations", "wasted", "fairness", "wait_mean"),
+    *("n_waits", "ended"),
+)
+NARROW = "ended n_waits wait_mean n_preemptions n_migrations wasted fairness"
 
 FIGURES = (".png", ".svg", ".pdf")
 
 
 def _check_figure(path: str) -> None:
-    """A figure that cannot be written is known before anything runs."""
+    """Refuse a figure that cannot be written before anything runs."""
     from schedscope import cache
 
     target = Path(path)
@@ -411,7 +406,7 @@ def _save(args: argparse.Namespace, workload: Workload) -> None:
             _output.complain(f"rt-app cannot express: {words}")
 
 
-def _list_policies(args: argparse.Namespace) -> int:
+def _list_policies() -> Facts:
     from schedscope.simulator.policy import policies, tunables
 
     frame = policies()
@@ -426,20 +421,22 @@ def _list_policies(args: argparse.Namespace) -> int:
         row["name"]: {**row, "tunables": tunables(row["name"]).to_dicts()}
         for row in frame.to_dicts()
     }
-    _output.emit_about(about, args.format, lines)
-    return 0
+    return Facts(about, lines)
 
 
-def _list_generators() -> int:
+def _list_generators() -> Facts:
     import inspect
 
     from schedscope.simulator.generators import GENERATORS
 
+    about: dict[str, Any] = {}
+    lines = []
     for name, function in GENERATORS.items():
         parameters = ", ".join(
             p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default}"
             for p in inspect.signature(function).parameters.values()
         )
         first = (inspect.getdoc(function) or "").splitlines()[0]
-        _output.say(f"{name}: {parameters}", f"    {first}")
-    return 0
+        about[name] = {"parameters": parameters, "summary": first}
+        lines += [f"{name}: {parameters}", f"    {first}"]
+    return Facts(about, lines)

@@ -1,9 +1,10 @@
-"""Which threads were kept from a CPU for too long, behind whom, and did a CPU idle meanwhile?
+"""Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
 
-An episode of starvation is a single wait over a threshold: a time, or so many times the wait that a
-fair scheduler would impose (--share), or a window in which a thread got less than was due to
-it by weight (--lag). Each is told in a sentence, then as a row of the table. What had the CPU, what
-idled and what the trace does not tell add up to the wait, to the nanosecond.
+An episode of starvation is a single wait over a threshold: a time, or so many times the
+wait that a fair scheduler would impose (--share); or a window in which a thread received less than
+was due to it by weight (--lag). Each is described in a sentence and has a row in the table. The
+times in which others had the CPU, the CPU was idle, or the trace does not show what happened add
+up to the wait, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
 from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "starvation"
-HELP = "threads that waited too long, and who ran meanwhile"
+HELP = "threads that waited too long, and what ran meanwhile"
 EXAMPLE = """\
   schedscope starvation web.capture
   schedscope starvation web.capture --threshold 20ms --comm nginx --culprits
@@ -47,11 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--share",
         type=float,
         metavar="K",
-        help="waits K times as long as a fair scheduler would make the thread wait for its turn",
+        help="waits K times as long as a fair scheduler would let the thread wait for its turn",
     )
-    parser.add_argument("--turn", metavar="TIME", help="of this length (default: 3ms)")
+    parser.add_argument("--turn", metavar="TIME", help="length of such a turn (default: 3ms)")
     parser.add_argument(
-        "--lag", metavar="TIME", help="windows in which service fell short of the due by this much"
+        "--lag",
+        metavar="TIME",
+        help="windows in which a thread received this much less than it was due",
     )
     parser.add_argument(
         "--top",
@@ -61,19 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--culprits", action="store_true", help="a row for whoever had the CPU in each episode"
+        "--culprits",
+        action="store_true",
+        help="a row for each thread that had the CPU in an episode",
     )
     what.add_argument(
         "--by",
         choices=("comm", "thread"),
-        help="how often each one starved; no stories",
+        help="how often each name, or thread, starved; summary only",
     )
     _options.add_selection(parser, what="episodes of")
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the stories and the table."""
+def run(args: argparse.Namespace) -> Answer:
+    """Episodes, each in a sentence and a row; or sums of them."""
     from schedscope.analysis.culprits import culprits
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
@@ -91,34 +98,51 @@ def run(args: argparse.Namespace) -> int:
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     total = starvation_summary(trace, by="all", where=where, **limits).row(0, named=True)
-    about = {**_headline.about(trace), "limits": limits, "all": total}
-    head = [*_headline.headline(trace), _totals(total, limits), ""]
-    foot = [] if alone else [f"weights: {note}" for note in weight_notes(trace)]
+    about = {**headline.about(trace), "limits": limits, "all": total}
+    head = [*headline.headline(trace), _totals(total, limits), ""]
+    notes = [] if alone else [f"weights: {note}" for note in weight_notes(trace)]
     about["weights"] = [] if alone else weight_notes(trace)
     if args.by:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
-        shown = by[: _options.top(args, 10)]
-        foot = [*_output.more(by.height - shown.height), *foot]
-        columns = _summary_columns(shown, trace.window[0])
-        _output.emit(shown, args.format, columns=columns, about=about, head=head, foot=foot)
-        return 0
+        rows = by[: _options.top(args, 10)]
+        names = ["comm", "tid", "threads", "n", "n_censored?", "total", "longest", "ts_longest"]
+        return Answer(
+            rows,
+            choose(
+                rows,
+                names,
+                question="starvation",
+                narrow="n_censored threads ts_longest",
+                origin=trace.window[0],
+            ),
+            about=about,
+            head=head,
+            notes=[*more(by.height - rows.height), *notes],
+        )
     frame = starvation(trace, where=where, top=args.top or 10, **limits)
     head += [*frame["story"].to_list(), ""] if frame.height else []
-    foot = [*_output.more(total["n"] - frame.height), *_foot(frame), *foot]
+    notes = [*more(total["n"] - frame.height), *_notes(frame), *notes]
     if args.culprits:
-        rows = culprits(trace, frame)
-        names = frame.select("episode", waited="comm")
-        shown = rows.join(names, on="episode", how="left", maintain_order="left")
-        columns = _culprit_columns()
-        if args.format == "table":
-            shown = _nameless(shown)
+        episodes = frame.select("episode", victim="comm", waited="comm")
+        rows = culprits(trace, frame).join(
+            episodes, on="episode", how="left", maintain_order="left"
+        )
+        shown = _nameless(rows)
+        names = ["episode", "victim", "comm", "tid", "prio", "sched_class", "time", "time_frac"]
+        columns = choose(shown, [*names, "worse"], narrow="worse tid sched_class")
+        rows = rows.drop("victim")
     else:
-        shown, columns = frame, _columns(frame, trace)
-    if args.format == "table" and not shown.height:
-        columns = []
-    _output.emit(shown, args.format, columns=columns, about=about, head=head, foot=foot)
-    return 0
+        rows = shown = frame
+        columns = _columns(frame, trace)
+    return Answer(
+        rows,
+        columns if rows.height else [],
+        about=about,
+        head=head,
+        notes=notes,
+        shown=shown,
+    )
 
 
 def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
@@ -128,7 +152,7 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if limits["share"]:
         asked.append(f"of {limits['share']:g} fair turns of {limits['turn']} or more")
     if limits["lag"]:
-        asked.append(f"with a shortfall of {limits['lag']} or more")
+        asked.append(f"with a lag of {limits['lag']} or more")
     n = total["n"]
     parts = [f"{units.count(n)} episode{'s' * (n != 1)} {', or '.join(asked)}"]
     if n:
@@ -138,14 +162,14 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if total["n_censored"]:
         parts.append(f"{units.count(total['n_censored'])} unfinished when last observed")
     if total["n_excluded"]:
-        parts.append(f"{units.several(total['n_excluded'], 'wait')} left out: begin not seen")
+        parts.append(f"{units.several(total['n_excluded'], 'wait')} excluded: start not recorded")
     return "; ".join(parts)
 
 
-def _foot(frame: pl.DataFrame) -> list[str]:
+def _notes(frame: pl.DataFrame) -> list[str]:
     lines = []
     if frame["affinity"].null_count():
-        lines.append("affinity was not recorded for all: a CPU that idled may be barred to them")
+        lines.append("affinity was not recorded for all: an idle CPU may not be allowed for them")
     own = int(((frame["idle"] > frame["wait"] // 2) & (frame["idle"] > _DISPATCH)).sum())
     if own:
         lines.append(
@@ -158,49 +182,19 @@ def _foot(frame: pl.DataFrame) -> list[str]:
 
 
 def _columns(frame: pl.DataFrame, trace: Trace) -> list[Column]:
-    columns = [
-        Column("comm"),
-        Column("tid", kind="id", rank=5),
-        Column("prio", kind="id"),
-        Column("ts", "at", "at", rank=6, origin=trace.window[0]),
-    ]
-    if (frame["criterion"].cast(str) != "wait").any():
-        columns.append(Column("criterion", "over", rank=7))
-    if frame["due"].null_count() < frame.height:
-        columns += [
-            Column("due", kind="time", rank=2),
-            Column("received", "got", "time", rank=3),
-        ]
-    columns += [
-        Column("wait", kind="time"),
-        Column("cpus", "on CPU", "right"),
-        Column("culprit"),
-        Column("culprit_frac", "its share", "share"),
-        Column("others", kind="time", rank=8),
-        Column("idle", kind="time", rank=9),
-        Column("unknown", kind="time", rank=10),
-        Column("idle_allowed", "idle elsewhere", "time", rank=1),
-        Column("behind_worse", "behind worse", "time", rank=4),
-    ]
-    if frame["inversion"].sum():
-        columns.append(Column("inversion", kind="time", rank=3))
-    if (frame["censored"] == "right").any():
-        columns.append(Column("censored", rank=2))
-    return columns
-
-
-def _culprit_columns() -> list[Column]:
-    return [
-        Column("episode", kind="id"),
-        Column("waited"),
-        Column("comm", "behind"),
-        Column("tid", kind="id", rank=2),
-        Column("prio", kind="id"),
-        Column("sched_class", "class", rank=1),
-        Column("time", kind="time"),
-        Column("time_frac", "share", "share"),
-        Column("worse", "worse prio", "time", rank=3),
-    ]
+    names = ["comm", "tid", "prio", "ts"]
+    names += ["criterion"] if (frame["criterion"].cast(str) != "wait").any() else []
+    names += ["due", "received"] if frame["due"].null_count() < frame.height else []
+    names += ["wait", "cpus", "culprit", "culprit_frac", "others", "idle", "unknown"]
+    names += ["idle_allowed", "behind_worse", "inversion?"]
+    names += ["censored"] if (frame["censored"] == "right").any() else []
+    narrow = "unknown idle others criterion ts tid behind_worse received inversion"
+    return choose(
+        frame,
+        names,
+        narrow=f"{narrow} due censored idle_allowed",
+        origin=trace.window[0],
+    )
 
 
 def _nameless(rows: pl.DataFrame) -> pl.DataFrame:
@@ -210,18 +204,3 @@ def _nameless(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         comm=pl.when(kind == "thread").then(pl.col("comm")).otherwise("(" + kind + ")")
     )
-
-
-def _summary_columns(frame: pl.DataFrame, origin: int) -> list[Column]:
-    columns = [Column("comm")]
-    if "tid" in frame.columns:
-        columns.append(Column("tid", kind="id"))
-    columns += [
-        Column("threads", kind="count", rank=2),
-        Column("n", "episodes", "count"),
-        Column("n_censored", "open", "count", rank=3),
-        Column("total", kind="time"),
-        Column("longest", kind="time"),
-        Column("ts_longest", "longest at", "at", rank=1, origin=origin),
-    ]
-    return columns

@@ -1,8 +1,8 @@
-"""Write a timeline of a trace: one self-contained HTML page to zoom and pan in.
+"""Write a timeline of a trace: one self-contained HTML page to zoom and pan.
 
 One lane per CPU and for each thread of the worst waits. A pixel shows the exact
-share of its time; zoomed in, every interval. What fits into the page depends on
-its size: give --since and --until to see a part of a long trace in full.
+share of its time; zoomed in, every interval. How much fits into the page depends
+on its size: use --since and --until to see part of a long trace in full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 
 NAME = "timeline"
-HELP = "write a timeline to zoom and pan in, as one HTML page"
+HELP = "write a timeline to zoom and pan, as one HTML page"
 EXAMPLE = "  schedscope timeline web.capture -o web-timeline.html --since 2s --until 3s"
 
 _PAGE = """<!DOCTYPE html>

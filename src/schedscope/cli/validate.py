@@ -1,8 +1,8 @@
-"""Check tables that somebody else wrote against the trace model.
+"""Check tables that another program wrote against the trace model.
 
 FOLDER holds `switches.parquet` (or .csv, .arrow, .feather) and any other fact
-tables, and perhaps a `trace.json` with `ncpu`, `window`, `os`. Every problem is
-a line: the table, what was found, what was expected. Without problems every
+tables, and optionally a `trace.json` with `ncpu`, `window`, `os`. Each problem is
+one line: the table, what was found, what was expected. If there are none, every
 other command takes the folder like a capture.
 
 --columns lists the columns that a table needs, with their types.
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from schedscope.cli import _output
-from schedscope.cli._output import Column
 from schedscope.errors import UsageError
+from schedscope.present.answer import Answer, Facts
+from schedscope.present.columns import choose
 
 NAME = "validate"
 HELP = "check tables from elsewhere against the trace model"
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "json", "csv"), default="table")
 
 
-def run(args: argparse.Namespace) -> int:
-    """List the problems; exit code 1 if there are any."""
+def run(args: argparse.Namespace) -> Answer | Facts:
+    """The problems; exit code 1 if there are any."""
     from pathlib import Path
 
     import polars as pl
@@ -51,27 +51,25 @@ def run(args: argparse.Namespace) -> int:
             for column in table.columns
         ]
         frame = pl.DataFrame(rows, schema=["column", "type", "null", "says"], orient="row")
-        _output.emit(frame, args.format, head=[f"{args.columns}: {table.row}", ""])
-        return 0
+        columns = choose(frame, frame.columns, question="validate")
+        return Answer(frame, columns, head=[f"{args.columns}: {table.row}", ""])
     if not args.folder:
         raise UsageError("no folder given", "FOLDER, or --columns TABLE")
     folder = Path(args.folder)
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "a folder with a file for each table")
+        raise UsageError(f"{folder} is not a folder", "a folder with a file for each table")
     found = tables.problems(folder)
     rows_in = {} if found else tables.read(folder)[1]["rows"]
     if not found and args.format == "table":
-        _output.say(
-            f"{folder}: valid; " + ", ".join(f"{name} {n:,}" for name, n in rows_in.items())
-        )
-        return 0
+        sizes = ", ".join(f"{name} {n:,}" for name, n in rows_in.items())
+        return Facts({}, [f"{folder}: valid; {sizes}"])
     frame = pl.DataFrame(
         [(p.table, p.found, p.expected, p.hint) for p in found],
         schema=dict.fromkeys(["table", "found", "expected", "hint"], pl.String),
         orient="row",
     )
-    _output.emit(frame, args.format, columns=[Column(name) for name in frame.columns])
-    return 1 if found else 0
+    columns = choose(frame, frame.columns, question="validate")
+    return Answer(frame, columns, exit_code=1 if found else 0)
 
 
 def _type(dtype: object) -> str:

@@ -1,6 +1,6 @@
-"""Who woke whom, how often, and how long did the woken wait for a CPU then?
+"""Who woke whom, how often, and how long did the woken threads then wait for a CPU?
 
-Counts the wakeups and forks that began a wait. Wakeups from interrupt context
+Counts the wakeups and forks that started a wait. Wakeups from interrupt context
 are named as such, by their handler where interrupts were recorded.
 """
 
@@ -10,8 +10,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _headline, _options, _output
-from schedscope.cli._output import Column
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     from schedscope.analysis.wakers import wakers
 
@@ -46,31 +48,38 @@ def run(args: argparse.Namespace) -> int:
     trace = _options.open_input(args)
     frame = wakers(trace, by=args.by, where=_options.where(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = _output.more(len(frame) - len(shown), "rarer pair")
+    foot = more(len(frame) - len(shown), "rarer pair")
     if not len(frame):
-        foot.append("nobody selected was woken")
-    about = {**_headline.about(trace), "rows_in_all": len(frame)}
-    _output.emit(
-        _worded(shown) if args.format == "table" else shown,
-        args.format,
-        columns=_columns(frame),
+        foot.append("no wakeups for this selection")
+    about = {**headline.about(trace), "rows_in_all": len(frame)}
+    worded = _worded(shown)
+    names = ["waker", "woken", "n", "mean", "p50", "p99", "max", "total"]
+    narrow = "n_censored n_excluded n_new total p50 p99"
+    return Answer(
+        shown,
+        choose(
+            worded,
+            [*names, "n_new?", "n_censored?", "n_excluded?"],
+            question="wakers",
+            narrow=narrow,
+        ),
         about=about,
-        head=[*_headline.headline(trace), _totals(frame), ""],
-        foot=foot,
+        head=[*headline.headline(trace), _totals(frame), ""],
+        notes=foot,
+        shown=worded,
     )
-    return 0
 
 
 def _totals(frame: pl.DataFrame) -> str:
     n, open_, unseen, new = (
         int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded", "n_new")
     )
-    parts = [f"{units.several(n + open_ + unseen, 'wait')} began with a wakeup"]
+    parts = [f"{units.several(n + open_ + unseen, 'wait')} started with a wakeup"]
     parts[0] += f", {units.count(new)} of them of a new thread"
     if open_:
-        parts.append(f"{units.count(open_)} still open at the end of sight")
+        parts.append(f"{units.count(open_)} unfinished when last observed")
     if unseen:
-        parts.append(f"{units.count(unseen)} of unknown length: begin not seen")
+        parts.append(f"{units.count(unseen)} excluded: start not recorded")
     return "; ".join(parts)
 
 
@@ -85,7 +94,7 @@ def _worded(frame: pl.DataFrame) -> pl.DataFrame:
             case "idle":
                 wakers.append("(interrupt, CPU idle)")
             case "unknown":
-                wakers.append("(not known)")
+                wakers.append("(unknown)")
             case _:
                 wakers.append(_name(row, "waker_"))
         woken.append(_name(row, ""))
@@ -99,23 +108,3 @@ def _name(row: dict[str, object], prefix: str) -> str:
         return f"process {row.get(f'{prefix}pid') or 'unknown'}"
     names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
     return " ".join(str(name) for name in names if name is not None)
-
-
-def _columns(frame: pl.DataFrame) -> list[Column]:
-    columns = [
-        Column("waker"),
-        Column("woken"),
-        Column("n", "times", "count"),
-        Column("mean", "mean wait", "time"),
-        Column("p50", kind="time", rank=2),
-        Column("p99", kind="time", rank=1),
-        Column("max", kind="time"),
-        Column("total", kind="time", rank=3),
-    ]
-    if frame["n_new"].sum():
-        columns.append(Column("n_new", "forks", "count", rank=4))
-    if frame["n_censored"].sum():
-        columns.append(Column("n_censored", "open", "count", rank=5))
-    if frame["n_excluded"].sum():
-        columns.append(Column("n_excluded", "unseen", "count", rank=5))
-    return columns

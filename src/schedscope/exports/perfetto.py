@@ -412,7 +412,7 @@ def _wait_slices(trace: Trace, names: _Names) -> tuple[pl.DataFrame, pl.Series]:
     columns = ["ts", "track", "kind", "value", "name"]
     begins = waits.with_columns(kind=pl.lit(_BEGIN, pl.UInt32), **shared).select(columns)
     ends = waits.with_columns(kind=pl.lit(_END, pl.UInt32), ts=pl.col("end"), **shared)
-    # An end before the begin of the next wait at the same time.
+    # An end before the start of the next wait at the same time.
     return pl.concat([ends.select(columns), begins]), waits["utid"].unique()
 
 

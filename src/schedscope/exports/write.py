@@ -64,7 +64,7 @@ def export(
         raise UsageError(f"export to {to!r}", "a known format", "one of " + ", ".join(FORMATS))
     target = Path(path)
     if target.exists() and not force:
-        raise UsageError(f"{target} exists", "a free name", "choose another, or force")
+        raise UsageError(f"{target} exists", "a free name", "choose another name, or use force")
     partial = target.with_name(target.name + ".partial")
     writers: dict[str, Callable[[Path], None]] = {
         "perfetto": lambda part: _perfetto(trace, part, waits),
@@ -82,7 +82,7 @@ def export(
             os.replace(partial, target)
     except OSError as error:
         raise StorageError(
-            f"cannot write {target}: {error.strerror or error}", "a folder we may write to"
+            f"cannot write {target}: {error.strerror or error}", "a writable folder"
         ) from error
     finally:
         _remove(partial)
@@ -124,7 +124,7 @@ def _left_out(trace: Trace, to: str) -> list[str]:
     for name, (one, many, held) in _ELSEWHERE.items():
         rows = getattr(trace, name).select(pl.len()).collect().item()
         if rows and to not in held:
-            found.append(f"{several(rows, one, many)} left out: not written to {to}")
+            found.append(f"{several(rows, one, many)} not written to {to}")
     return found
 
 
@@ -153,7 +153,7 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
     left_out = _native.write_trace_dat(tables, str(path), trace.ncpu, settings)
     if notes is not None:
         notes += [
-            f"{n:,} {kind} left out: trace.dat has no event for them"
+            f"{n:,} {kind} not written: trace.dat has no event for them"
             for kind, n in left_out.items()
         ]
 
@@ -186,7 +186,7 @@ def _folder(trace: Trace, path: Path, suffix: str) -> None:
 def _replace_folder(target: Path, partial: Path) -> None:
     if not (target / "trace.json").is_file():
         raise UsageError(
-            f"{target} is a folder that no export made", "a free name", "choose another name"
+            f"{target} is a folder not made by an export", "a free name", "choose another name"
         )
     shutil.rmtree(target)
     os.replace(partial, target)

@@ -65,7 +65,7 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
             axes.barh(
                 rows, widths, left=base, height=0.72, color=FAINT if place is None else color,
                 edgecolor="white", linewidth=0.6,
-                label=f"{_WORDS[over]} not known" if place is None else f"{_WORDS[over]} {place}",
+                label=f"{_WORDS[over]} unknown" if place is None else f"{_WORDS[over]} {place}",
             )  # fmt: skip
             base += widths
         for row, running in zip(rows.tolist(), ranked["running"], strict=True):
@@ -143,7 +143,7 @@ def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         axes.grid(False, axis="x")
         axes.set_xlabel("time since the thread last ran")
         axes.set_ylabel("share of the runs")
-        axes.set_title("Back to where it ran last?", pad=28)
+        axes.set_title("Did threads return to the CPU they ran on last?", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return axes
 

@@ -11,7 +11,7 @@ from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
 _NEEDED = ("wait", "kind", "time", "share")
 _REST = {
     "idle": ("the CPU idled", COLORS[5]),
-    "unknown": ("not known", "#999999"),
+    "unknown": ("unknown", "#999999"),
     "no_queue": ("on no known queue", "#bbbbbb"),
 }
 

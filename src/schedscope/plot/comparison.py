@@ -78,8 +78,8 @@ def plot_comparison(
         )
         axes.set_xlabel(f"difference of {setting} from the first setting")
         basis = frame["basis"][0] if frame.height and "basis" in frame.columns else "runs"
-        what = "repeated runs" if basis == "runs" else "one run each: noise between runs not known"
-        axes.set_title(f"What is different in {setting} ({what})", pad=26)
+        what = "repeated runs" if basis == "runs" else "one run each: noise between runs unknown"
+        axes.set_title(f"Differences of {setting} ({what})", pad=26)
         axes.legend(
             handles=[
                 Line2D([], [], color=color, marker="o", label=text.format(setting))

@@ -42,7 +42,7 @@ def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None =
             )
             names.append("all CPUs" if row["cpu"] is None else f"CPU {row['cpu']}")
         for name, color in _PARTS:
-            axes.barh([0], [0], color=color, label="not known" if name == "unknown" else name)
+            axes.barh([0], [0], color=color, label="unknown" if name == "unknown" else name)
         axes.set_xlim(0, 100)
         axes.set_yticks(range(len(names)), visible(names))
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
@@ -51,7 +51,7 @@ def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None =
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("% of the window")
         more = f" ({hidden} more not drawn)" if hidden else ""
-        axes.set_title(f"CPU time; switches per second and share of forced ones{more}", pad=28)
+        axes.set_title(f"CPU time; switches per second and involuntary share{more}", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return axes
 

@@ -16,7 +16,7 @@ _KINDS = {
     "wait": ("waits for a CPU", COLORS[1]),
     "wake": ("being placed", COLORS[4]),
     "sleep": ("waits for an interrupt", COLORS[5]),
-    "unknown": ("not known", FAINT),
+    "unknown": ("unknown", FAINT),
 }
 
 

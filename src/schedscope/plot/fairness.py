@@ -51,9 +51,9 @@ def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-        axes.set_xlabel("of the CPU time its class got while it wanted some")
+        axes.set_xlabel("of the CPU time of its class while it wanted CPU time")
         hidden = known.height - chosen.height
-        more = f" ({hidden} rows closer to theirs not drawn)" if hidden else ""
+        more = f" ({hidden} rows with smaller lag not drawn)" if hidden else ""
         axes.set_title(f"Share due and share received{more}", pad=28)
         axes.legend(
             handles=[
@@ -67,8 +67,8 @@ def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None)
                     markersize=8,
                     label="due by weight",
                 ),
-                Line2D([], [], marker="o", linestyle="", color=_BEHIND, label="got too little"),
-                Line2D([], [], marker="o", linestyle="", color=_AHEAD, label="got too much"),
+                Line2D([], [], marker="o", linestyle="", color=_BEHIND, label="too little"),
+                Line2D([], [], marker="o", linestyle="", color=_AHEAD, label="too much"),
             ],
             loc="lower left",
             bbox_to_anchor=(0, 1),
@@ -104,8 +104,8 @@ def plot_lag(frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | N
         time_axis(axes.yaxis)
         axes.set_xlabel("time in s")
         hidden = furthest.height - chosen.height
-        more = f" ({hidden} threads nearer to zero not drawn)" if hidden else ""
-        axes.set_title(f"Lag: service due less service received{more}")
+        more = f" ({hidden} threads with smaller lag not drawn)" if hidden else ""
+        axes.set_title(f"Lag: service due minus service received{more}")
         axes.annotate(
             "behind",
             (0, 0.985),

@@ -63,14 +63,14 @@ def plot_interactivity(
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
         hidden = ranked.height - chosen.height
-        more = f" ({hidden} steadier threads not drawn)" if hidden else ""
+        more = f" ({hidden} threads with fewer changes not drawn)" if hidden else ""
         by = f" by {', '.join(schedulers)}" if schedulers else ""
         axes.set_title(f"Interactivity{by}; a full lane is {highest}{more}", pad=28)
         axes.legend(
             handles=[
                 Patch(color=_INTERACTIVE, alpha=0.6, label="interactive"),
                 Patch(color=_BATCH, alpha=0.6, label="not interactive"),
-                Patch(color=FAINT, label="not known"),
+                Patch(color=FAINT, label="unknown"),
             ],
             loc="lower left",
             bbox_to_anchor=(0, 1),

@@ -138,7 +138,7 @@ def plot_migration_rates(
             # From top to bottom, as the bars are stacked.
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), reverse=True)
         else:
-            nothing(axes, "there were none")
+            nothing(axes, "none")
     return axes
 
 

@@ -49,9 +49,9 @@ def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) 
             axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
         else:
             nothing(axes, "nobody was")
-        axes.set_xlabel("off the CPU, all threads together")
+        axes.set_xlabel("off the CPU, sum over threads")
         more = f" ({hidden} more not drawn)" if hidden else ""
-        axes.set_title(f"Off the CPU, and what for{more}", pad=28)
+        axes.set_title(f"Off-CPU time by reason{more}", pad=28)
         if rows:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
     return axes

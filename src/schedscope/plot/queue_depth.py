@@ -76,7 +76,7 @@ def plot_queue_depth(
             handles=[
                 Patch(color=COLORS[0], label="mean"),
                 Patch(color=COLORS[5], alpha=0.5, label="maximum"),
-                Patch(color=FAINT, label="not known"),
+                Patch(color=FAINT, label="unknown"),
             ],
             loc="lower left",
             bbox_to_anchor=(0, 1),

@@ -94,7 +94,7 @@ def _legend(axes: Axes, colors: dict[str, str], others: int, idle: bool, unknown
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label="idle"))
     if unknown:
         handles.append(
-            Patch(facecolor="white", edgecolor=FAINT, hatch="/////", linewidth=0, label="not known")
+            Patch(facecolor="white", edgecolor=FAINT, hatch="/////", linewidth=0, label="unknown")
         )
     columns = _columns([str(handle.get_label()) for handle in handles])
     axes.legend(

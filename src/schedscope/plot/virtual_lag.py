@@ -45,9 +45,9 @@ def plot_virtual_lag(
         time_axis(axes.yaxis)
         axes.set_xlabel("time in s")
         hidden = ranked.height - chosen.height
-        more = f" ({hidden} nearer to zero not drawn)" if hidden else ""
-        axes.set_title(f"CPU time owed, by the scheduler's account{more}")
-        for text, y, side in (("owed to it: eligible", 0.985, "top"), ("ahead", 0.015, "bottom")):
+        more = f" ({hidden} with smaller lag not drawn)" if hidden else ""
+        axes.set_title(f"Lag by the scheduler's own arithmetic{more}")
+        for text, y, side in (("positive lag: eligible", 0.985, "top"), ("ahead", 0.015, "bottom")):
             axes.annotate(
                 text,
                 (0, y),

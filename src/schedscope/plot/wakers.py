@@ -38,7 +38,7 @@ def plot_wakers(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -
     at = {name: (math.cos(a), math.sin(a)) for name, a in angle.items()}
     means = [max(mean, 1) for *_, mean in edges if mean is not None] or [1, 10]
     norm = LogNorm(min(means), max(max(means), 1.01 * min(means)))
-    # Without its begin, which vanishes on white.
+    # Without its start, which vanishes on white.
     whole = colormaps["YlOrRd"]
     shades = LinearSegmentedColormap.from_list("waits", [whole(0.3 + 0.07 * i) for i in range(11)])
     most = max([1, *(n for _, _, n, _ in edges)])
@@ -89,7 +89,7 @@ def _arrow(
         # A quadratic curve: its middle is half way to the control point, off to one side.
         dx, dy = b[0] - a[0], b[1] - a[1]
         middle = ((a[0] + b[0]) / 2 + 0.08 * dy, (a[1] + b[1]) / 2 - 0.08 * dx)
-        # Nearer the begin, where both directions of a pair are apart.
+        # Nearer the start, where both directions of a pair are apart.
         middle = (0.75 * middle[0] + 0.25 * a[0], 0.75 * middle[1] + 0.25 * a[1])
     axes.add_patch(
         FancyArrowPatch(
@@ -134,7 +134,7 @@ def _waker(row: dict[str, Any]) -> str:
         return _name(row, "waker_")
     if row["waker_kind"] == "interrupt":
         return f"({row['interrupt']})"
-    return "(interrupt, CPU idle)" if row["waker_kind"] == "idle" else "(not known)"
+    return "(interrupt, CPU idle)" if row["waker_kind"] == "idle" else "(unknown)"
 
 
 def _name(row: dict[str, Any], prefix: str = "") -> str:

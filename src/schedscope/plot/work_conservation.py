@@ -14,7 +14,7 @@ _REASONS: dict[str | None, tuple[str, str]] = {
     "placed": ("placed on a busy CPU", COLORS[0]),
     "preempted": ("preempted beside an idle CPU", COLORS[1]),
     "not_pulled": ("not pulled by a CPU that went idle", COLORS[4]),
-    "unknown": ("begin not seen", COLORS[6]),
+    "unknown": ("start not recorded", COLORS[6]),
     None: ("several on the queue of an idle CPU", COLORS[2]),
 }
 _CPU = ("cpu", "idle", "unknown", "dispatch", "available")
@@ -36,8 +36,8 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
         names = [f"CPU {cpu}" for cpu in known["cpu"]]
         parts = {
             "idle while a thread waited elsewhere": (known["available"], COLORS[1]),
-            "idle on the way to a thread of its own": (known["dispatch"], COLORS[5]),
-            "idle with nobody to run": (
+            "idle with a thread on its own queue": (known["dispatch"], COLORS[5]),
+            "idle with no thread to run": (
                 known["idle"] - known["available"] - known["dispatch"],
                 FAINT,
             ),
@@ -52,8 +52,8 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
             for row in frame.select(keys).iter_rows()
         ]
         parts = {
-            "while a CPU idled that it may use": (known["avoidable"], COLORS[1]),
-            "while none did": (known["waiting"] - known["avoidable"], FAINT),
+            "while a usable CPU was idle": (known["avoidable"], COLORS[1]),
+            "while no usable CPU was idle": (known["waiting"] - known["avoidable"], FAINT),
         }
         title = "Time that threads waited for a CPU"
     else:
@@ -90,7 +90,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
 def plot_idle_episodes(
     frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
-    """Draw what `schedscope.idle_episodes` returned: a bar per episode, from begin to end.
+    """Draw what `schedscope.idle_episodes` returned: a bar per episode, from start to end.
 
     Most wasted on top, coloured by the cause of the longest wait in it, which is named beside
     the bar with the CPUs that idled; in seconds after `origin`.

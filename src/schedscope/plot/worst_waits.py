@@ -11,7 +11,7 @@ from schedscope.plot.style import CAUSE_COLORS, canvas, require, visible
 
 
 def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.worst_waits` returned: a bar from begin to end of each wait.
+    """Draw what `schedscope.worst_waits` returned: a bar from start to end of each wait.
 
     Longest on top, coloured by cause, in seconds after `origin`; an arrow at
     the end of a wait that was still open.
@@ -62,6 +62,6 @@ def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = 
                 ncols=5,
                 columnspacing=1.2,
             )
-        if origin:  # from the begin of the window on, that the place in it shows
+        if origin:  # from the start of the window on, that the place in it shows
             axes.set_xlim(left=0)
     return axes

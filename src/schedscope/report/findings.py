@@ -1,4 +1,4 @@
-"""The first sections: what is wrong, and what can be said in short."""
+"""The first sections: the findings, and a summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ABOUT = {
     "trust": ("trust", "time"),
     "sums": ("trust", "time"),
 }
-_WORDS = {"violated": "not to be trusted", "context": "explains others"}
+_WORDS = {"violated": "do not trust", "context": "explains others"}
 
 
 def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
@@ -58,15 +58,14 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"
         if items
-        else "<p class=nothing>Nothing is wrong: no fault that is looked for here takes 0.1 % of"
-        " the CPUs' time, and no events are missing.</p>"
+        else "<p class=nothing>No findings: nothing that is checked here takes 0.1 % of the CPUs'"
+        " time, and no events are missing.</p>"
     )
     return Section(
         "wrong",
-        "What is wrong?",
-        "The worst first, by the thread or CPU time that it concerns (beside it the share of the"
-        " CPUs' time). What concerns less than 0.1 % is left out. Topics overlap, so their times do"
-        " not add up.",
+        "Findings",
+        "The worst first, by the thread or CPU time that they concern (with its share of the CPUs'"
+        " time). Findings below 0.1 % are excluded. Topics overlap, so their times do not add up.",
         body,
     )
 
@@ -76,16 +75,15 @@ def short(trace: Trace) -> Section:
     items = "".join(f"<li>{prose(text)}</li>" for text in summary(trace))
     return Section(
         "short",
-        "In short",
+        "Summary",
         "A thread <em>waits for a CPU</em> from the moment it could run (because it was woken,"
-        " created, or pushed off a CPU while it still had work) to the moment it runs. Meanwhile"
-        " it is ready, and nothing happens.",
+        " created, or pushed off a CPU while it still had work) to the moment it runs.",
         f"<ul class=findings>{items}</ul>",
     )
 
 
 def tiles(trace: Trace) -> str:
-    """The figures that one looks for first."""
+    """The most important numbers."""
     whole = once(runqueue_latency, trace).row(0, named=True)
     per_cpu = trace.info.get("per_cpu") or []
     capacity = trace.duration * trace.ncpu
@@ -98,7 +96,7 @@ def tiles(trace: Trace) -> str:
     if per_cpu and capacity:
         found += [
             (word, units.percent(sum(cpu[name] for cpu in per_cpu) / capacity))
-            for word, name in (("CPUs busy", "running"), ("idle", "idle"), ("not known", "unknown"))
+            for word, name in (("CPUs busy", "running"), ("idle", "idle"), ("unknown", "unknown"))
         ]
     return (
         "<dl class=tiles>"

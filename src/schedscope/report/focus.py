@@ -14,7 +14,7 @@ from schedscope.trace import Trace
 _AROUND = 100_000_000
 _LEAST = 1_000_000
 _LONGEST = 5_000_000_000
-"""A stretch longer than this shows sums only: its begin tells more."""
+"""A longer stretch would show sums only: its start shows more."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
                 f"a timeline around {around}",
                 f"{units.instant(begin, trace.origin)} to {units.instant(end, trace.origin)}",
             )
-        return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as asked for")
+        return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as requested")
     for number, row in enumerate(once(diagnosis, trace).iter_rows(named=True), 1):
         if row["ts"] is not None and row["dur"]:
             what = f"of finding {number} ({row['topic']})"
@@ -51,7 +51,7 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
         row = worst.row(0, named=True)
         name = units.printable(row["comm"] or "?")
         return _around(trace, row["ts_ready"], row["wait"], f"around the longest wait, of {name}")
-    return _cut(trace, begin, begin + _LONGEST, "the begin of the trace: nobody waited")
+    return _cut(trace, begin, begin + _LONGEST, "the start of the trace: nothing waited")
 
 
 def _around(

@@ -1,4 +1,4 @@
-"""Sections about CPUs: what they did, who queued for them, what they wasted, and trust."""
+"""Sections about CPUs: what they did, who queued for them, avoidable idle time, data quality."""
 
 from __future__ import annotations
 
@@ -15,60 +15,48 @@ from schedscope.analysis.faults import STRETCHES
 from schedscope.analysis.queue_depth import queue_depth, queue_depth_parts
 from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.work_conservation import idle_episodes, wasted_time
-from schedscope.cli._output import Column
 from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
 from schedscope.plot.queue_depth import plot_queue_depth
 from schedscope.plot.work_conservation import plot_wasted_time
+from schedscope.present.columns import choose
+from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
-from schedscope.report.table import table
 from schedscope.report.waiting import latency_columns
 from schedscope.trace import Trace
 
 _MANY = 200_000
-"""States from which on the queues are drawn from sums, not from every step."""
+"""With more states than this, queues are drawn from sums, not from every step."""
 
 
 def time(trace: Trace) -> Section:
-    """Busy, idle, not known; switches."""
+    """Busy, idle and unknown time; switches."""
     frame = once(cpu_efficiency, trace)
-    columns = [
-        Column("cpu", kind="id"),
-        Column("busy", kind="time"),
-        Column("idle", kind="time"),
-        Column("unknown", "not known", "time"),
-        Column("busy_frac", "of known", "share"),
-        Column("switches", kind="count"),
-        Column("switches_hz", "per second", "fixed"),
-        Column("n_voluntary", "voluntary", "count"),
-        Column("n_involuntary", "forced", "count"),
-        Column("n_untold", "either", "count"),
-    ]
-    if frame["irq_hard"].null_count() < frame.height:
-        columns += [Column("irq_hard", "interrupts", "time"), Column("irq_soft", kind="time")]
+    names = ["cpu", "busy", "idle", "unknown", "busy_frac", "switches", "switches_hz"]
+    names += ["n_voluntary", "n_involuntary", "n_untold?", "irq_hard?", "irq_soft?"]
+    columns = choose(frame, names)
     return Section(
         "time",
         "What did the CPUs do?",
-        "The whole window of each CPU. A switch is <em>forced</em> if the thread still wanted the"
-        " CPU and the source says that it was preempted, <em>either</em> if the source cannot tell"
-        " that from a yield.",
+        "The whole window of each CPU. A switch is <em>involuntary</em> if the thread still wanted"
+        " the CPU and the trace shows that it was preempted, <em>ambiguous</em> if the trace cannot"
+        " tell that from a yield.",
         figure(plot_cpu_efficiency(frame), "busy, idle and unknown time per CPU", "time")
-        + table(frame.head(64), columns, "time"),
+        + html_table(frame.head(64), columns, "time"),
         ("efficiency",),
     )
 
 
 def cpus(trace: Trace) -> Section:
-    """How many wanted each CPU, and how long they waited for it."""
+    """How many threads wanted each CPU, and how long they waited for it."""
     frame = runqueue_latency(trace, by="cpu").sort("cpu")
-    columns = [Column("cpu", kind="id"), *latency_columns("cpu", trace)[1:]]
     return Section(
         "cpus",
-        "Which CPUs were wanted?",
-        "Above: how many threads wanted each CPU over time, the mean of each pixel dark and the"
-        " most of it light. Below, a wait counts where it ended: on the CPU that the thread then"
-        " ran on.",
+        "Which CPUs were in demand?",
+        "The figure shows how many threads wanted each CPU over time: the mean of each pixel in"
+        " dark, the maximum in light. In the table, a wait counts for the CPU on which the thread"
+        " then ran.",
         figure(depth(trace), "threads that wanted each CPU", "cpus")
-        + table(frame, columns, "cpus"),
+        + html_table(frame, latency_columns(frame, "cpu", trace), "cpus"),
         ("queue", "latency --by cpu"),
     )
 
@@ -82,30 +70,29 @@ def depth(trace: Trace) -> Axes:
 
 
 def idle(trace: Trace) -> Section:
-    """CPU time that idled although somebody waited."""
+    """CPU time that was idle although a thread waited."""
     machine = once(wasted_time, trace).row(0, named=True)
     every = once(wasted_time, trace, by="comm")
     names = every.filter(pl.col("avoidable") > 0).head(15)
-    columns = [
-        Column("comm"),
-        Column("waiting", kind="time"),
-        Column("avoidable", kind="time"),
-        Column("avoidable_frac", "share", "share"),
-        Column("n", "stretches", "count"),
-    ]
+    columns = choose(
+        names,
+        ["comm", "waiting", "avoidable", "avoidable_frac", "n"],
+        question="work_conservation",
+    )
     body = (
-        f"<p>Wasted: {units.duration(machine['wasted'])} of {units.duration(machine['idle'])} idle"
-        f" time ({units.percent(machine['wasted_idle_frac'])})."
+        f"<p>Avoidable idle time: {units.duration(machine['wasted'])} of"
+        f" {units.duration(machine['idle'])} idle time"
+        f" ({units.percent(machine['wasted_idle_frac'])})."
     )
     if machine["pinned"]:
         body += (
-            f" While threads with one allowed CPU waited for it, others idled"
-            f" {units.duration(machine['pinned'])}: that is in no other number here."
+            f" Threads that may use only one CPU waited {units.duration(machine['pinned'])} for it"
+            " while others were idle; that is not included elsewhere."
         )
     body += "</p>"
     if names.height:
         drawn = plot_wasted_time(every, top=15)
-        body += figure(drawn, "avoidable waiting by thread name", "idle") + table(
+        body += figure(drawn, "avoidable waiting by thread name", "idle") + html_table(
             names, columns, "idle"
         )
     if machine["wasted"]:
@@ -113,49 +100,42 @@ def idle(trace: Trace) -> Section:
     return Section(
         "idle",
         "Did CPUs idle while threads waited?",
-        "Wasted time is the CPU time that idled although a thread waited elsewhere that may run"
-        " there. A thread's wait is avoidable while its CPU was busy and another one free.",
+        "Avoidable idle time is CPU time that was idle although a thread that may use the CPU"
+        " waited elsewhere. A thread's wait is avoidable while its CPU was busy and another one"
+        " that it may use was free.",
         body,
         ("idle", "idle --episodes"),
     )
 
 
 def _episodes(trace: Trace) -> str:
-    """The worst stretches, a row for the thread that waited longest in each."""
+    """The worst episodes, a row for the thread that waited longest in each."""
     found = once(idle_episodes, trace, longer_than=0, top=STRETCHES)
     rows = found.unique("episode", keep="first", maintain_order=True).head(8)
-    columns = [
-        Column("ts", "from", "at", origin=trace.origin),
-        Column("dur", "for", "time"),
-        Column("wasted", kind="time"),
-        Column("idle_cpus", "idle CPUs", "right"),
-        Column("comm", "who waited"),
-        Column("cpu", "for CPU", "id"),
-        Column("waited", kind="time"),
-        Column("cause", "why"),
-    ]
+    names = ["ts", "dur", "wasted", "idle_cpus", "comm", "cpu", "waited", "cause"]
+    columns = choose(rows, names, origin=trace.origin)
     return (
-        "<p>The stretches in which most was wasted, and who waited longest in each: put on a busy"
-        " CPU (<em>placed</em>), pushed off one (<em>preempted</em>) or left where it was by a CPU"
-        " that became idle (<em>not_pulled</em>). Without a name: several did, on the queue of a"
-        " CPU that idled, too.</p>" + table(rows, columns)
+        "<p>The episodes with the most avoidable idle time, and the thread that waited longest in"
+        " each: put on a busy CPU (<em>placed</em>), pushed off one (<em>preempted</em>) or not"
+        " pulled by a CPU that became idle (<em>not_pulled</em>). Without a name: several threads"
+        " waited on the queue of a CPU that was idle itself.</p>" + html_table(rows, columns)
     )
 
 
 def trust(trace: Trace) -> Section:
-    """What the trace cannot tell."""
+    """What is missing from the trace."""
     found = once(check, trace)
     open_points = found.filter(pl.col("level") != "ok")
-    columns = [Column("level"), Column("check"), Column("text", "found")]
+    columns = choose(open_points, ["level", "check", "text"])
     body = f"<p><strong>{escape(verdict(found))}</strong></p>"
     if open_points.height:
-        body += table(open_points, columns, "trust")
+        body += html_table(open_points, columns, "trust")
     return Section(
         "trust",
-        "How far to trust it",
-        "A recorder may lose events, start late, or not see some threads. What the trace cannot"
-        " tell is treated as unknown; nothing is guessed. What follows was found beside the sums"
-        " that hold; <code>schedscope check</code> lists those, too.",
+        "Data quality",
+        "A recorder may lose events, start late, or miss some threads. What the trace does not"
+        " show is treated as unknown; nothing is guessed. The checks that found something are"
+        " listed here; <code>schedscope check</code> lists all of them.",
         body,
         ("check",),
     )

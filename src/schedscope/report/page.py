@@ -10,7 +10,7 @@ from schedscope import units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.check import check, verdict
-from schedscope.cli import _headline
+from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus
 from schedscope.report.look import CSS
@@ -35,7 +35,7 @@ SECTIONS: Sequence[Callable[[Trace], Section]] = (
 TIMELINE_BYTES = 800_000
 """Room for the timeline in the page, its script included."""
 _WHOLE = 60_000
-"""Events of a trace that is shown whole, though the timeline begins with a part of it."""
+"""A trace with at most this many events is included whole; the timeline first shows a part."""
 
 
 def page(trace: Trace, focus: Focus | None = None) -> str:
@@ -59,7 +59,7 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     contents = "".join(
         f'<li><a href="#{section.anchor}">{escape(section.title)}</a></li>' for section in sections
     )
-    facts = " · ".join(escape(part) for part in _headline.headline(trace)[0].split(" · ")[1:])
+    facts = " · ".join(escape(part) for part in headline.headline(trace)[0].split(" · ")[1:])
     trusted = escape(verdict(once(check, trace)).partition(". ")[0].rstrip(".") + ".")
     whole = (
         "<!doctype html>\n"
@@ -72,8 +72,8 @@ def _page(trace: Trace, focus: Focus | None) -> str:
         f'<p class=facts><a href="#trust">{trusted}</a></p>{findings.tiles(trace)}</header>\n'
         f"{body}<nav><h2>On this page</h2><ol>{contents}</ol></nav>"
         f"<footer>Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
-        " exact; quantiles are order statistics over the waits seen from begin to end."
-        " Commands are to be called where the trace lies.</footer>"
+        " exact; quantiles are order statistics over the waits recorded from start to end."
+        " Run the commands in the folder that holds the trace.</footer>"
         "</main></body></html>\n"
     )
     # Wherever a name stands: what does not show is written as an escape. `prose` has its own
@@ -82,7 +82,7 @@ def _page(trace: Trace, focus: Focus | None) -> str:
 
 
 def _timeline(trace: Trace, focus: Focus) -> Section:
-    begin, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
+    start, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
     since, until = trace.seconds(focus.since), trace.seconds(focus.until)
     body = (
         timeline_html(trace, show=(since, until), max_bytes=TIMELINE_BYTES)
@@ -92,10 +92,10 @@ def _timeline(trace: Trace, focus: Focus) -> Section:
     return Section(
         "timeline",
         "What did it look like?",
-        f"{begin} to {end}: {escape(focus.why)}. A pixel shows the exact share of its time in each"
-        " state. Drag to pan, turn the wheel to zoom, rest the pointer to read; the keys"
-        " <kbd>n</kbd> and <kbd>p</kbd> go through the longest waits, <kbd>0</kbd> shows"
-        " everything that is here.",
+        f"{start} to {end}: {escape(focus.why)}. A pixel shows the exact share of its time in each"
+        " state. Drag to pan, turn the wheel to zoom, point at something for details; the keys"
+        " <kbd>n</kbd> and <kbd>p</kbd> step through the longest waits, <kbd>0</kbd> shows"
+        " everything.",
         f"<div class=live>{body}</div>",
         (f"timeline --since {_text(focus.since, trace)} --until {_text(focus.until, trace)}",),
     )

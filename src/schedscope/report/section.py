@@ -1,4 +1,4 @@
-"""A section of the page: one question, what a newcomer has to know, tables and figures."""
+"""A section of the page: one question, what a newcomer needs to know, tables and figures."""
 
 from __future__ import annotations
 

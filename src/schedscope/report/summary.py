@@ -28,7 +28,7 @@ def summary(trace: Trace) -> list[str]:
     """A few sentences, the plainest first; each says a number and what it means."""
     whole = once(runqueue_latency, trace).row(0, named=True)
     if not whole["n"]:
-        return ["No thread was seen waiting for a CPU from begin to end."]
+        return ["No wait for a CPU was recorded from start to end."]
     text = units.duration
     if not whole["max"] and not whole["n_censored"]:
         return [
@@ -38,7 +38,7 @@ def summary(trace: Trace) -> list[str]:
         ]
     found = [
         f"Threads waited for a CPU {units.several(whole['n'], 'time')}, {text(whole['total'])} in"
-        f" all, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
+        f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
         f" Half of the waits lasted at most {text(whole['p50'])},"
         f" {_tail(whole)}."
     ]
@@ -61,14 +61,14 @@ def _unseen(row: dict[str, Any]) -> list[str]:
     still, before = row["n_censored"], row["n_excluded"]
     parts = []
     if still:
-        parts.append(f"{units.several(still, 'wait')} had not ended when last seen")
+        parts.append(f"{units.several(still, 'wait')} were unfinished when last observed")
     if before:
-        parts.append(f"of {units.several(before, 'wait')} the begin was not seen")
+        parts.append(f"the start of {units.several(before, 'wait')} was not recorded")
     if not parts:
         return []
     end = "neither is" if len(parts) == 2 else "they are not" if still + before > 1 else "it is not"
     text = " and ".join(parts)
-    return [f"{text[0].upper()}{text[1:]}; {end} in the figures above."]
+    return [f"{text[0].upper()}{text[1:]}; {end} in the numbers above."]
 
 
 def _worst(trace: Trace) -> list[str]:
@@ -78,10 +78,10 @@ def _worst(trace: Trace) -> list[str]:
     name = units.printable(row["comm"])
     if row["censored"] == "right":
         return [
-            f"The longest wait, of {name}, began {at} into the trace"
-            f" and had not ended after {length}."
+            f"The longest wait, of {name}, started {at} into the trace"
+            f" and was unfinished after {length}."
         ]
-    return [f"The longest wait, {length}, was that of {name}; it began {at} into the trace."]
+    return [f"The longest wait, {length}, was that of {name}; it started {at} into the trace."]
 
 
 def _most(trace: Trace, total: int) -> list[str]:

@@ -12,41 +12,37 @@ from schedscope.analysis.starvation import starvation
 from schedscope.analysis.starvation_timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
-from schedscope.cli._output import Column
 from schedscope.plot.runqueue_latency import plot_runqueue_latency
 from schedscope.plot.starvation import plot_starvation
 from schedscope.plot.style import short
 from schedscope.plot.survival import plot_survival
 from schedscope.plot.worst_waits import plot_worst_waits
+from schedscope.present.columns import Column, choose
+from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.summary import WORST
-from schedscope.report.table import table
 from schedscope.trace import Trace
 
 THRESHOLD = "100ms"
-"""Where a wait begins to be starvation."""
+"""From this length on a wait is starvation."""
 
 
 def starved(trace: Trace) -> Section:
     """The longest waits of all, and what the CPUs did during the worst."""
     frame = once(starvation, trace, threshold=THRESHOLD, top=EPISODES)
-    columns = [
-        Column("ts", "from", "at", origin=trace.origin),
-        Column("wait", kind="time"),
-        Column("story", "what happened"),
-    ]
-    body = "<p>No wait of 100 ms and more.</p>"
+    columns = choose(frame, ["ts", "wait", "story"], origin=trace.origin)
+    body = "<p>No wait of 100 ms or more.</p>"
     if frame.height:
         shown = starvation_timeline(trace, frame, frame["episode"][0])
         drawn = plot_starvation(shown, origin=trace.origin)
-        body = figure(drawn, "the CPUs during the longest wait", "starved") + table(
+        body = figure(drawn, "the CPUs during the longest wait", "starved") + html_table(
             frame.head(15), columns, "starved"
         )
     return Section(
         "starved",
         "Who starved?",
-        "Waits of 100 ms and more, the longest first: behind whom, and what idled meanwhile."
-        " Those still open at the end count as long as they were. The figure shows the longest.",
+        "Waits of 100 ms or more, the longest first: behind whom, and what was idle meanwhile."
+        " Unfinished waits count with the time observed. The figure shows the longest.",
         body,
         ("starvation",) if frame.height else (),
     )
@@ -59,10 +55,10 @@ def who(trace: Trace) -> Section:
     return Section(
         "who",
         "Who waited, and how long?",
-        "One line for each thread name, most waiting time first. p50 is the wait that half of"
-        " the waits do not exceed, p99 is exceeded by one in a hundred. The scale is logarithmic.",
+        "One line for each thread name, most waiting time first. Half of the waits do"
+        " not exceed p50; one in a hundred exceeds p99. The scale is logarithmic.",
         figure(drawn, "quantiles of the wait by thread name", "who")
-        + table(frame.head(20), latency_columns("comm", trace), "who"),
+        + html_table(frame.head(20), latency_columns(frame, "comm", trace), "who"),
         ("latency --by comm",),
     )
 
@@ -72,32 +68,25 @@ def why(trace: Trace) -> Section:
     frame = once(runqueue_latency, trace, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
     drawn = plot_survival(survival(trace, by="cause"))
     body = figure(drawn, "share of waits that last longer", "why")
-    body += table(frame, latency_columns("cause", trace), "why")
+    body += html_table(frame, latency_columns(frame, "cause", trace), "why")
     commands = ["latency --by cause"]
     lost = preemption_loss(trace).head(6)
     if lost.height:
-        columns = [
-            Column("sched_class", "class that lost its CPU"),
-            Column("by_class", "to class"),
-            Column("n", "times", "count"),
-            Column("n_untold", "maybe yields", "count"),
-            Column("lost", kind="time"),
-            Column("lost_frac", "share", "share"),
-            Column("max", "longest", "time"),
-        ]
+        names = ["sched_class", "by_class", "n", "n_untold?", "lost", "lost_frac", "max"]
+        columns = choose(lost, names, question="preemption")
         body += (
-            "<p>Time between losing a CPU and getting one again, by scheduling class. Where the"
-            " source does not tell a preemption from a yield, it counts and is said.</p>"
-            + table(lost, columns, "lost")
+            "<p>Time between losing a CPU and running again, by scheduling class. Where the trace"
+            " cannot tell a preemption from a yield, it is counted and flagged.</p>"
+            + html_table(lost, columns, "lost")
         )
         commands.append("efficiency --preemption")
     return Section(
         "why",
         "Why did they wait?",
         "<em>wake</em>: the thread had slept and was woken. <em>preempt</em>: it had been running"
-        " and lost its CPU to another. <em>yield</em>: it gave way. <em>new</em>: just created."
-        " The curve shows which share of the waits lasted longer than a given time; waits still"
-        " open at the end are taken into account (Kaplan-Meier).",
+        " and lost its CPU to another. <em>yield</em>: it gave up the CPU. <em>new</em>: just"
+        " created. The curve shows which share of the waits lasted longer than a given time;"
+        " unfinished waits are taken into account (Kaplan-Meier).",
         body,
         commands,
     )
@@ -109,32 +98,24 @@ def when(trace: Trace) -> Section:
     bucket = bucket_for(trace.duration)
     over_time = plot_runqueue_latency(runqueue_latency(trace, every=bucket), origin=origin)
     worst = once(worst_waits, trace, n=WORST)
-    columns = [
-        Column("comm", "thread"),
-        Column("tid", kind="id"),
-        Column("wait", kind="time"),
-        Column("ts_ready", "from", "at", origin=origin),
-        Column("cause"),
-        Column("cpu", kind="id"),
-        Column("waker_comm", "woken by"),
-    ]
+    names = ["comm", "tid", "wait", "ts_ready", "cause", "cpu", "waker_comm"]
+    columns = choose(worst, names, origin=origin)
     return Section(
         "when",
         "When was it bad?",
-        f"Waits by the moment they began, in steps of {short(bucket)}, and the longest"
-        " ones where they lie in the trace.",
+        f"Waits by the time at which they started, in steps of {short(bucket)}, and when the"
+        " longest ones happened.",
         figure(over_time, "quantiles of the wait over time", "when")
         + figure(plot_worst_waits(worst, origin=origin), "the longest waits in time")
-        + table(worst, columns, "when"),
+        + html_table(worst, columns, "when"),
         (f"latency --every {short(bucket).replace(' ', '').replace('µ', 'u')}",),
     )
 
 
-def latency_columns(by: str, trace: Trace) -> list[Column]:
+def latency_columns(frame: pl.DataFrame, by: str, trace: Trace) -> list[Column]:
     """The columns of every table of waits."""
-    columns = [Column(by), Column("n", "waits", "count"), Column("n_censored", "open", "count")]
-    columns += [Column(name, kind="time") for name in ("total", "p50", "p90", "p99", "max")]
-    return [*columns, Column("ts_max", "max at", "at", origin=trace.origin)]
+    names = [by, "n", "n_censored?", "total", "p50", "p90", "p99", "max", "ts_max"]
+    return choose(frame, names, question="latency", origin=trace.origin)
 
 
 def bucket_for(duration: int) -> int:

@@ -27,7 +27,7 @@ Answer = tuple[dict[str, Any], list[bytes]]
 class Timeline:
     """Answers the questions of the picture; each stands alone, nothing is remembered.
 
-    Times are ns after the begin of the trace's window. A pixel is a whole
+    Times are ns after the start of the trace's window. A pixel is a whole
     number of ns (`scale`) and its edges are multiples of it, so that Python and
     the browser speak of the very same stretches.
     """
@@ -79,7 +79,7 @@ class Timeline:
         if not (0 < bins <= MOST_BINS and 0 < scale < 1 << 53 and abs(first) * scale < 1 << 53):
             raise UsageError(
                 f"{bins} bins of {scale} ns from number {first} on",
-                f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the begin",
+                f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the start",
             )
         begin, end = first * scale, (first + bins) * scale
         lanes = self.lanes.get(keys)

@@ -56,7 +56,7 @@ def timeline_html(
     name = html.escape(printable(trace.name))
     return (
         f'<div class="schedscope-timeline" aria-label="timeline of {name}">'
-        "<noscript>This timeline is drawn by a script, which is switched off here."
+        "<noscript>This timeline is drawn by a script, but scripts are disabled here."
         "</noscript>"
         f'<script type="application/json">{text}</script></div>\n'
         f'<script type="module">\n{script}\nmountAll(document);\n</script>\n'
@@ -82,7 +82,7 @@ def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str
     raise UsageError(
         f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
         "room for a coarse picture",
-        "give a larger max_bytes",
+        "use a larger max_bytes",
     )
 
 

@@ -215,8 +215,8 @@ export function mount(root, about, source) {
     made.addEventListener("click", () => { act(); canvas.focus({ preventScroll: true }); });
     bar.append(made);
   }
-  button("‹ worse wait", "key p", () => jump(-1));
-  button("next worst wait ›", "key n", () => jump(1));
+  button("‹ longer wait", "key p", () => jump(-1));
+  button("next longest wait ›", "key n", () => jump(1));
   button("show all", "key 0", whole);
   const keys = element("span", "sst-key");
   bar.append(keys);
@@ -351,7 +351,7 @@ export function mount(root, about, source) {
     tip.style.color = colour.back;
     keys.replaceChildren();
     for (const [code, word] of [[RUNNING, "running"], [RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"],
-      [SLEEPING, "sleeping"], [UNKNOWN, "not known"]]) {
+      [SLEEPING, "sleeping"], [UNKNOWN, "unknown"]]) {
       const patch = document.createElement("i");
       patch.style.background = code === UNKNOWN
         ? `repeating-linear-gradient(45deg, ${colour.hatch} 0 1px, transparent 1px 4px)` : colour[code];
@@ -612,7 +612,7 @@ export function mount(root, about, source) {
 
   function say(coarse) {
     const begin = view.first * view.scale, end = Math.min(total, begin + view.bins * view.scale);
-    const lines = [`${when(begin)} to ${when(end)}, ${duration(view.scale)} a pixel`];
+    const lines = [`${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel`];
     if (problem) lines.push(problem);
     else if (!shown && about.finest) {
       lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: for every interval ` +
@@ -652,7 +652,7 @@ export function mount(root, about, source) {
       }
       if (until - from > 1) lines.push(`${until - from} intervals in this pixel of ${duration(view.scale)}; the longest:`);
       if (longest >= 0) lines.push(...interval(piece, longest, cpu, lane));
-      else lines.push(`${title(lane)}: not known`);
+      else lines.push(`${title(lane)}: unknown`);
       if (until - from <= 1) return lines.join("\n");
     } else {
       lines.push(`${title(lane)}, ${duration(view.scale)} from ${when(begin)} on`);
@@ -664,7 +664,7 @@ export function mount(root, about, source) {
       known += values[0];
       if (values[0] > 0) lines.push(`${about.states[code]} ${share(values[0] / there)}`);
     }
-    if (cpu && there - known >= 0.5) lines.push(`not known ${share((there - known) / there)}`);
+    if (cpu && there - known >= 0.5) lines.push(`unknown ${share((there - known) / there)}`);
     return lines.join("\n");
   }
 

@@ -36,7 +36,7 @@ pub fn open(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     info.has_waking = true;
     info.has_enqueued = true;
     let lines = path.join("events.txt");
-    info.unfinished = !has_end(&Input::open(&lines)?)?;
+    info.unfinished |= !has_end(&Input::open(&lines)?)?;
     let release = folder.text(&["release"]).unwrap_or_default();
     let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
     let notes = notes.into_iter().flatten().filter_map(|note| note.as_str());

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
+use crate::regular_file::open_regular;
 
 /// The longest line the script can print is below 200 bytes.
 const LONGEST: usize = 1024;

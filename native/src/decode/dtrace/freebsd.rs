@@ -222,6 +222,9 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'C' => match read_ints::<5>(fields) {
+                // A loan makes the priority better. 4BSD's probe fires when it gets worse,
+                // which the plain line before it has told already.
+                Some([_, _, old, prio, lent]) if lent != 0 && prio >= old => {}
                 Some([_, tid, _, prio, lent]) => match (u32::try_from(tid), i16::try_from(prio)) {
                     (Ok(tid), Ok(prio)) => self.priority(ts, cpu, tid, prio, lent != 0, sink)?,
                     _ => return Ok(false),

@@ -201,7 +201,7 @@ impl DtraceSource {
             Some(header.ts),
             scan.end.map(|(ts, _)| ts).or(info.window.1),
         );
-        info.unfinished = scan.cut || scan.end.is_none();
+        info.unfinished |= scan.cut || scan.end.is_none();
         info.linux_priorities = header.os == Os::Linux;
         info.has_waking = true;
         info.has_enqueued = true;
@@ -256,6 +256,7 @@ impl DtraceSource {
             .map(|counted| missing(&counted))
             .fold(0, u64::saturating_add);
         if absent > dropped {
+            end.anywhere.push((None, absent - dropped));
             end.unplaced_losses
                 .push((None, absent - dropped, LossReason::Truncated));
             let letters: Vec<String> = self
@@ -273,6 +274,7 @@ impl DtraceSource {
         }
         for &(cpu, count) in &self.drops {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
+            end.anywhere.push((cpu, count));
         }
         if dropped > 0 {
             let placed = match &shared.reader {

@@ -2,7 +2,7 @@
 //!
 //! Layouts come from the trace's own descriptions, never from fixed offsets.
 //! `format` reads the kernel's texts, `catalogue` compiles them, `pages` supplies
-//! bytes, `marks` says what was lost before each, `stream` walks one CPU's sub-buffers, `records` turns records into
+//! bytes, `order` puts them in order where a file does not, `marks` says what was lost before each, `stream` walks one CPU's sub-buffers, `records` turns records into
 //! events, `source` puts the CPUs together.
 
 pub mod catalogue;
@@ -11,6 +11,7 @@ pub mod fields;
 pub mod format;
 pub mod interrupts;
 pub mod marks;
+pub mod order;
 pub mod pages;
 pub mod records;
 pub mod source;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::decode::ftrace::order::{Reordered, reordered};
 use crate::decode::input::Input;
 use crate::decode::tracedat::compression::Codec;
 use crate::error::Result;
@@ -39,14 +40,25 @@ pub trait Pages: Send {
 
     /// Does the stream end inside a sub-buffer of `page` bytes?
     fn cut(&self, page: usize) -> bool;
+
+    /// The sub-buffers of `page` bytes in order of time and each once, if the file has them
+    /// otherwise. `stamp` reads it from a sub-buffer's first bytes: None of one without events.
+    /// Those that cannot be jumped to stay as they are.
+    fn in_order(&self, page: usize, stamp: &Stamp<'_>) -> Result<Option<Reordered>> {
+        let _ = (page, stamp);
+        Ok(None)
+    }
 }
+
+/// When a sub-buffer begins, read from its first bytes.
+pub type Stamp<'a> = dyn Fn(&[u8]) -> Option<u64> + 'a;
 
 /// Bytes read at a time: enough to make the system call cheap, little enough to
 /// be in the nearer caches still when they are decoded, for many CPUs.
 const WINDOW: usize = 64 << 10;
 
 /// Bytes that hold a sub-buffer's time stamp and commit word.
-const HEADER: usize = 64;
+pub const HEADER: usize = 64;
 
 /// Sub-buffers that stand in the file as the kernel gave them.
 pub struct Plain {
@@ -141,6 +153,10 @@ impl Pages for Plain {
 
     fn cut(&self, page: usize) -> bool {
         !(self.end - self.begin).is_multiple_of(page as u64)
+    }
+
+    fn in_order(&self, page: usize, stamp: &Stamp<'_>) -> Result<Option<Reordered>> {
+        reordered(&self.input, (self.begin, self.end), page, stamp)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::decode::ftrace::clock::Clock;
 use crate::decode::ftrace::fields::u64_at;
-use crate::decode::ftrace::marks::Marks;
-use crate::decode::ftrace::pages::Pages;
+use crate::decode::ftrace::marks::{Marks, commit_word, used};
+use crate::decode::ftrace::pages::{HEADER, Pages};
 use crate::decode::ftrace::stream::{CpuStream, Plan, Shared, Tail};
 use crate::decode::merge::merge;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo,
 };
@@ -145,8 +145,67 @@ impl FtraceTrace {
         Ok(last)
     }
 
-    pub fn into_source(self) -> Box<dyn Source> {
-        Box::new(FtraceSource(self))
+    pub fn into_source(mut self) -> Result<Box<dyn Source>> {
+        match self.big_endian {
+            true => self.put_in_order::<true>()?,
+            false => self.put_in_order::<false>()?,
+        }
+        Ok(Box::new(FtraceSource(self)))
+    }
+
+    /// Sub-buffers that stand in the file twice are read once, and those out of order in order,
+    /// if that makes sense of them.
+    fn put_in_order<const BIG: bool>(&mut self) -> Result<()> {
+        let layout = self.plan.layout;
+        let stamp = |head: &[u8]| {
+            let holds_events = used(commit_word::<BIG>(head, layout)) > 0;
+            holds_events.then(|| u64_at::<BIG>(head, layout.timestamp))
+        };
+        if layout.timestamp.max(layout.commit) + 8 > HEADER {
+            return Ok(());
+        }
+        for at in 0..self.cpus.len() {
+            let part = &self.cpus[at];
+            let Some(pages) = part.pages.in_order(layout.bytes, &stamp)? else {
+                continue;
+            };
+            let cpu = part.cpu;
+            let mut last = None;
+            for one in pages.each() {
+                let place = one.place(0);
+                let alone = self.run_alone::<BIG>(part, Box::new(one));
+                if let (Some(first), Some(before)) = (alone.first(), last)
+                    && first < before
+                    && !self.plan.salvage
+                {
+                    return Err(Error::format(
+                        format!(
+                            "{place}: a sub-buffer of CPU {cpu} whose events begin {} ns before \
+                             those of the sub-buffer before it end",
+                            before - first
+                        ),
+                        "sub-buffers that follow each other in time",
+                        "a time stamp is damaged, or two recordings were mixed: copy the file \
+                         again, or read what is intact with salvage",
+                    ));
+                }
+                last = alone.last().or(last);
+            }
+            let sentence = match (pages.moved, pages.repeated) {
+                (0, repeated) => format!("{repeated} sub-buffers are in the file twice"),
+                (moved, 0) => format!("{moved} sub-buffers are not in order of time"),
+                (moved, repeated) => format!(
+                    "{moved} sub-buffers are not in order of time and {repeated} are in the file \
+                     twice"
+                ),
+            };
+            self.warnings.push(format!(
+                "CPU {cpu}: {sentence}; they were read in order and once, but the file is not \
+                 as it was recorded"
+            ));
+            self.cpus[at].pages = Box::new(pages);
+        }
+        Ok(())
     }
 
     fn stats_of(&self, cpu: u16) -> Option<&CpuStats> {
@@ -356,6 +415,9 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
     }
     let unplaced = stats.overrun.saturating_sub(stream.told_lost());
     add(unplaced, LossReason::Overrun);
+    if unplaced > 0 && stream.uncounted_gaps() == 0 {
+        done.anywhere.push((Some(cpu), unplaced));
+    }
     if first && missing > 0 {
         done.warnings.push(format!(
             "CPU {cpu}: {missing} events were read by somebody else before the buffer was saved"

@@ -26,6 +26,9 @@ const STAMP_BITS: u32 = 59;
 /// 146 years in ns: beyond it a stamp is damage, below it sums cannot overflow.
 const LATEST: u64 = 1 << 62;
 
+/// Clocks step back by little, if at all: by more ns than this, a stamp is damaged.
+const OVERLAP: i64 = 1_000_000;
+
 /// A loss comes behind all that happened at the instant where it begins, on
 /// every CPU: that was still seen.
 const LOSS_RANK: u8 = 4;
@@ -466,6 +469,21 @@ impl<const BIG: bool> CpuStream<BIG> {
         }
         self.raw_ts = stamp;
         self.check_stamp()?;
+        let begins = self.clock.apply(stamp);
+        if let Some(last) = self.last
+            && used > 0
+            && last.saturating_sub(begins) > OVERLAP
+        {
+            return Err(Error::format(
+                format!(
+                    "{}: a sub-buffer that begins {} ns before the event ahead of it",
+                    self.pages.place(self.base + page as u64),
+                    last.saturating_sub(begins)
+                ),
+                "sub-buffers that follow each other in time",
+                "a time stamp is damaged: copy the file again, or read what is intact with salvage",
+            ));
+        }
         if let Some(count) = lost_before::<BIG>(&self.window[page..], commit, layout) {
             let count = count.or(self.only_gap);
             self.told_lost = self.told_lost.saturating_add(count.unwrap_or(0));

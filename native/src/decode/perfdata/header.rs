@@ -138,7 +138,7 @@ impl Header {
         let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
         if data.1 == 0 {
             return Err(Error::format(
-                "its header says 0 bytes of records: perf record was killed before it could finish the file",
+                "its header says 0 bytes of records: perf record was killed, or its disk was full, before it could finish the file",
                 "a file that perf record closed",
                 "record again and end perf with Ctrl-C or SIGINT; \
                  `perf record -o - ... > FILE` gives a file that survives a kill",

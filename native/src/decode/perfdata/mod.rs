@@ -23,11 +23,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
+use crate::regular_file::open_regular;
 use bytes::{u32_at, u64_at};
 use header::Header;
 pub use header::is_perf_data;
@@ -100,6 +100,12 @@ impl PerfData {
                 scan.unknown_ids
             ));
         }
+        if scan.filtered > 0 {
+            warnings.push(format!(
+                "a filter of perf record left out {} events: what the CPUs did in between is not known",
+                scan.filtered
+            ));
+        }
         if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
@@ -116,7 +122,8 @@ impl PerfData {
             counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
-            unfinished: false,
+            // A file that stops inside a record is of a perf that was killed, or of a full disk.
+            unfinished: cut.or(scan.truncated_at).is_some(),
             window: (None, None),
             has_waking: scan.session.records(|a| {
                 matches!(
@@ -160,6 +167,7 @@ impl PerfData {
             ncpu: capture.ncpu.max(own.ncpu),
             has_waking: own.has_waking,
             has_enqueued: own.has_enqueued,
+            unfinished: own.unfinished || capture.unfinished,
             ..capture
         };
         let known: FxHashSet<u32> = self.info.threads.iter().map(|thread| thread.tid).collect();
@@ -244,6 +252,7 @@ impl Source for PerfData {
         }
         for &(cpu, count) in &scan.lost_unplaced {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
+            end.anywhere.push((cpu, count));
         }
         for (event, counts) in scan.session.events.iter().zip(&scan.counts) {
             for (cpu, &count) in (0u16..).zip(counts) {

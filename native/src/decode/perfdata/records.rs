@@ -30,6 +30,9 @@ pub const COMPRESSED2: u32 = 83;
 /// Set in a COMM record whose name came with an exec.
 pub const MISC_COMM_EXEC: u16 = 1 << 13;
 
+/// Set in a LOST_SAMPLES record that counts what a BPF filter left out: nobody lost those.
+pub const MISC_LOST_SAMPLES_BPF: u16 = 1 << 15;
+
 /// Sums of times up to it cannot overflow.
 pub const LATEST: u64 = FAR.cast_unsigned();
 
@@ -257,6 +260,37 @@ impl Layout {
         }
         let len = rest.len32()?;
         rest.take(len)
+    }
+
+    /// Do samples carry how many of their event were lost so far?
+    pub fn counts_lost(&self) -> bool {
+        self.sample_type & SAMPLE_READ != 0 && self.read_format >> 4 & 1 != 0
+    }
+
+    /// Calls `each` with the id of an event and how many of its samples were lost so far, as
+    /// the counters that a sample read tell.
+    pub fn lost(&self, record: Record<'_>, each: &mut dyn FnMut(u64, u64)) -> Option<()> {
+        // read_format: TOTAL_TIME_ENABLED, _RUNNING, ID, GROUP, LOST.
+        let has = |bit: u32| self.read_format >> bit & 1 != 0;
+        let mut rest = Bytes(record.0.get(self.fixed_end..)?);
+        let members = if has(3) { rest.u64()? } else { 1 };
+        let times = usize::from(has(0)) + usize::from(has(1));
+        if has(3) {
+            rest.take(8 * times)?;
+        }
+        for _ in 0..members {
+            rest.u64()?;
+            if !has(3) {
+                rest.take(8 * times)?;
+            }
+            let id = if has(2) { Some(rest.u64()?) } else { None };
+            let lost = rest.u64()?;
+            let own = self.id_at.and_then(|at| u64_at(record.0, at));
+            if let Some(id) = id.or(own.filter(|_| !has(3))) {
+                each(id, lost);
+            }
+        }
+        Some(())
     }
 
     fn skip_variable(&self, rest: &mut Bytes<'_>) -> Option<()> {

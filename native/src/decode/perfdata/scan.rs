@@ -16,7 +16,8 @@ use super::features::{Features, TRACING_DATA};
 use super::header::{Attr, damaged};
 use super::records::{
     AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
-    HEADER_TRACING_DATA, ID_INDEX, LOST, LOST_SAMPLES, Peek, Record, RecordReader, SAMPLE,
+    HEADER_TRACING_DATA, ID_INDEX, LOST, LOST_SAMPLES, MISC_LOST_SAMPLES_BPF, Peek, Record,
+    RecordReader, SAMPLE,
 };
 use super::session::{Place, Session};
 use crate::error::Result;
@@ -67,6 +68,8 @@ pub struct Scan {
     pub truncated_at: Option<u64>,
     /// Records of a sample id nobody described.
     pub unknown_ids: u64,
+    /// Samples that a BPF filter left out.
+    pub filtered: u64,
     pub malformed: u64,
 }
 
@@ -211,6 +214,9 @@ struct State {
     lost: Vec<Lost>,
     /// Totals of lost records, by sample id where it is told.
     lost_samples: Vec<(Option<u64>, u64)>,
+    /// The same as the counters in samples told last.
+    lost_counted: FxHashMap<u64, u64>,
+    filtered: u64,
     threads: Vec<KnownThread>,
     /// Threads forked before the first sample seen so far.
     early: Vec<(u64, KnownThread)>,
@@ -234,6 +240,8 @@ impl State {
             first_of_cpu: Vec::new(),
             lost: Vec::new(),
             lost_samples: Vec::new(),
+            lost_counted: FxHashMap::default(),
+            filtered: 0,
             threads: Vec::new(),
             early: Vec::new(),
             names: FxHashMap::default(),
@@ -294,6 +302,14 @@ impl State {
         };
         let plan = &self.session.events[event];
         let place = plan.place(record, event);
+        if plan.layout.counts_lost() {
+            let counted = &mut self.lost_counted;
+            // A sample that is too short is found out by its reader.
+            let _ = plan.layout.lost(record, &mut |id, lost| {
+                let most = counted.entry(id).or_default();
+                *most = lost.max(*most);
+            });
+        }
         let (Some(ts), Some(cpu)) = (plan.layout.time(record), plan.layout.cpu(record)) else {
             if plan.tracepoint.is_some() {
                 self.malformed += 1;
@@ -391,10 +407,25 @@ impl State {
     /// the time of such a record are perf's, and 0: only its id tells whose it is.
     fn lost_samples(&mut self, record: Record<'_>) {
         let count = u64_at(record.0, 8).unwrap_or(0);
-        if count > 0 {
+        if record.misc() & MISC_LOST_SAMPLES_BPF != 0 {
+            self.filtered = self.filtered.saturating_add(count);
+        } else if count > 0 {
             self.lost_samples
                 .push((self.session.trailer_id(record), count));
         }
+    }
+
+    /// Counters in samples and LOST_SAMPLES records are totals of the same: the higher holds.
+    fn take_counted(&mut self) {
+        for (id, counted) in std::mem::take(&mut self.lost_counted) {
+            let told = self.lost_samples.iter_mut().find(|(of, _)| *of == Some(id));
+            match told {
+                Some((_, total)) => *total = counted.max(*total),
+                None if counted > 0 => self.lost_samples.push((Some(id), counted)),
+                None => {}
+            }
+        }
+        self.lost_samples.sort_unstable();
     }
 
     fn finish(mut self, cpus: &FxHashMap<u64, u16>, truncated_at: Option<u64>, end: u64) -> Scan {
@@ -403,6 +434,7 @@ impl State {
         }
         self.runs.sort_by_key(|run| run.first);
         let mut lost_unplaced = Vec::new();
+        self.take_counted();
         for (cpu, count) in untold(&self.lost, &self.lost_samples, cpus) {
             let last = cpu.and_then(|cpu| self.last_of_cpu.get(usize::from(cpu)));
             if cpu.is_some() {
@@ -446,6 +478,7 @@ impl State {
                 .collect(),
             truncated_at,
             unknown_ids: self.unknown_ids,
+            filtered: self.filtered,
             malformed: self.malformed,
         }
     }

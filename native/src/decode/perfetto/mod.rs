@@ -21,12 +21,12 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::states::StateTable;
-use crate::decode::input::open_regular;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
 };
+use crate::regular_file::open_regular;
 use bundle::{Bundle, CpuState, NAMES, decode};
 use input::{Span, read_at};
 use scan::{Scan, Scanned, scan};
@@ -398,6 +398,9 @@ impl Perfetto {
             if lost > 0 {
                 end.unplaced_losses
                     .push((Some(cpu), lost, LossReason::Overrun));
+            }
+            if lost > 0 && cursor.losses == 0 {
+                end.anywhere.push((Some(cpu), lost));
             }
             if lost > 0 && cursor.losses > 0 {
                 warn(

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::decode::input::open_regular;
 use crate::error::{Error, Result};
+use crate::regular_file::open_regular;
 
 const WINDOW: usize = 1 << 20;
 /// HTML reports have scripts of megabytes on one line; nothing of ours is in them.

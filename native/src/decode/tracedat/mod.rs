@@ -155,7 +155,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         last_names: saved_cmdlines(&contents.cmdlines),
     };
     trace.sample_wakes()?;
-    Ok(trace.into_source())
+    trace.into_source()
 }
 
 /// Memory that the chunks of all CPUs may take together, however large the file is.

@@ -7,10 +7,11 @@ from html import escape
 
 import polars as pl
 
-from schedscope.cli._output import Column, cells
+from schedscope.present.columns import Column
+from schedscope.present.text_table import cells
 
 
-def table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "") -> str:
+def html_table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "") -> str:
     """A table of those `columns` that the frame has; numbers stand right, with their units."""
     columns = [column for column in columns if column.name in frame.columns]
     texts = [cells(frame, column) for column in columns]

@@ -1,4 +1,4 @@
-"""The lines above every result: which trace this is, and how far to trust it."""
+"""The lines above every result: which trace this is, and how good its data are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from schedscope.units import several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
+
+
+COMPLETE = "nothing is missing"
 
 
 def headline(trace: Trace) -> list[str]:
@@ -22,14 +25,14 @@ def headline(trace: Trace) -> list[str]:
         _window(trace),
         units.several(trace.events, "event"),
     ]
-    return [" · ".join(parts), "trust: " + "; ".join(doubts(trace) or ["nothing is missing"])]
+    return [" · ".join(parts), "data quality: " + "; ".join(gaps(trace) or [COMPLETE])]
 
 
 def _window(trace: Trace) -> str:
     text = units.duration(trace.duration)
     if "origin" in trace.info:
-        begin, end = (units.instant(ts, trace.origin) for ts in trace.window)
-        text += f" ({begin} to {end})"
+        start, end = (units.instant(ts, trace.origin) for ts in trace.window)
+        text += f" ({start} to {end})"
     return text
 
 
@@ -40,32 +43,34 @@ def about(trace: Trace) -> dict[str, Any]:
         "window": list(trace.window),
         "ncpu": trace.ncpu,
         "events": trace.events,
-        "doubts": doubts(trace),
+        "doubts": gaps(trace),
         "time_unit": "ns",
     }
 
 
-def doubts(trace: Trace) -> list[str]:
-    """What the trace could not tell, each in a few words; empty if it told everything."""
+def gaps(trace: Trace) -> list[str]:
+    """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
     from schedscope.analysis.check import missing_wakeups
 
-    found = [] if trace.events else ["no events in it"]
-    losses = trace.losses.group_by("reason").agg(pl.len(), pl.col("count").sum()).collect()
+    found = [] if trace.events else ["no events"]
+    # Counts from files may be as large as they like: their sum must not wrap.
+    counts = pl.col("count").cast(pl.Float64).sum()
+    losses = trace.losses.group_by("reason").agg(pl.len(), counts).collect()
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":
-            found.append(f"{several(intervals, 'break')} in the chain of switches")
+            found.append(several(intervals, "prev/next mismatch", "prev/next mismatches"))
         elif reason == "exit_hole":
-            found.append(f"{several(intervals, 'hole')} at thread exits")
+            found.append(f"{several(intervals, 'gap')} at thread exits")
         elif reason in ("late_start", "early_end"):
             edge = "started late" if reason == "late_start" else "ended early"
             found.append(f"{several(intervals, 'CPU')} {edge}")
         else:
-            found.append(f"{_events(count)} lost by {reason} in {several(intervals, 'place')}")
+            found.append(_lost(str(reason), intervals, int(count)))
     for loss in trace.info.get("unplaced_losses") or []:
         where = f" on CPU {loss['cpu']}" if loss.get("cpu") is not None else ""
-        found.append(f"{_events(loss.get('count'))} lost{where}, place unknown")
+        found.append(f"{_events(loss.get('count'))} lost{where}, no record of when")
     counters = trace.info.get("reconstruction") or {}
     if (missing := missing_wakeups(trace)) and missing[0]:
         found.append(f"{several(missing[0], 'wakeup')} not recorded")
@@ -78,6 +83,18 @@ def doubts(trace: Trace) -> list[str]:
     if warnings := trace.info.get("warnings"):
         found.append(f"{several(len(warnings), 'warning')} (schedscope check shows them)")
     return found
+
+
+def _lost(reason: str, intervals: int, count: int) -> str:
+    """One kind of loss: how much, and why."""
+    if reason == "absent":
+        return f"{several(intervals, 'CPU')} without any event that must have had some"
+    if reason == "truncated":
+        where = several(intervals, "place")
+        return f"{_events(count)} lost where the file is cut or damaged, in {where}"
+    if not count:
+        return f"events may be missing in {several(intervals, 'place')}"
+    return f"{_events(count)} lost in {several(intervals, 'overrun')}"
 
 
 def _events(count: int | None) -> str:

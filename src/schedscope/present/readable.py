@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.cli._output import Column
+    from schedscope.present.columns import Column
 
 _STYLE = """<style>
 .schedscope-readable table th, .schedscope-readable table td { text-align: left !important; }
@@ -28,22 +28,22 @@ class Readable:
 
     def __repr__(self) -> str:
         """As the command line prints it."""
-        from schedscope.cli._output import table
+        from schedscope.present.text_table import text_table
 
-        return "\n".join(table(self.frame, self._columns(), width=None))
+        return "\n".join(text_table(self.frame, self._columns(), width=None))
 
     def _repr_html_(self) -> str:
-        from schedscope.report.table import table
+        from schedscope.present.html_table import html_table
 
-        body = table(self.frame, self._columns())
+        body = html_table(self.frame, self._columns())
         return f"<div class=schedscope-readable>{_STYLE}{body}</div>"
 
     def _columns(self) -> list[Column]:
-        from schedscope.cli._output import columns_of
+        from schedscope.present.columns import conventional
 
         return [
             replace(column, kind="time") if column.name in self.times else column
-            for column in columns_of(self.frame, origin=self.origin)
+            for column in conventional(self.frame, origin=self.origin)
         ]
 
 

@@ -1,0 +1,155 @@
+"""One boot: a kernel, a machine, a workload, and what comes home from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lab import guests, machines
+from lab.guests import Kernel
+
+_DISK = 512 << 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One machine and what it does: `[[cell]]` in matrix.toml."""
+
+    name: str
+    kernel: str
+    work: str
+    smp: str = "2"
+    counted: bool = False
+    """Time is the number of instructions: the host's load does not matter, all takes longer."""
+    append: str = ""
+    qemu: str = ""
+    before: str = ""
+    options: str = ""
+    ci: bool = False
+    note: str = ""
+
+
+@dataclass
+class Run:
+    """What became of a cell; `failed` says why if nothing did."""
+
+    cell: str
+    folder: Path
+    wall: float = 0.0
+    cpu: float = 0.0
+    failed: str = ""
+    words: list[str] = field(default_factory=list)
+
+    @property
+    def capture(self) -> Path:
+        """The recording, as the collector wrote it."""
+        return self.folder / "lab.capture"
+
+
+def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
+    """Boot the machine of a cell once; everything of it lies in `cache`/runs/NAME afterwards.
+
+    Raises `Absent` for what this host lacks.
+    """
+    folder = cache / "runs" / cell.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
+    settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
+    job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
+    if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
+        job += machines.TURNS
+    packed = guests.initrd(cache, kernel, job + (guests.HERE / "guest/job.sh").read_text(), folder)
+    disk, console = folder / "disk", folder / "console.log"
+    with disk.open("wb") as file:
+        file.truncate(_DISK)
+    words = machines.command(
+        called, kernel.arch, kernel=guests.image(guests.unpacked(cache, kernel)), initrd=packed,
+        disk=disk, console=console, smp=cell.smp, counted=cell.counted, append=cell.append,
+        more=shlex.split(cell.qemu),
+    )  # fmt: skip
+    run = Run(cell.name, folder, words=words)
+    begin, used = time.monotonic(), _children()
+    try:
+        with (folder / "qemu.log").open("wb") as log:
+            subprocess.run(
+                words, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, timeout=timeout, check=True,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        run.failed = f"no end within {timeout:.0f} s: {_last(console)}"
+    except subprocess.CalledProcessError as error:
+        run.failed = f"QEMU ended with {error.returncode}: {_last(folder / 'qemu.log')}"
+    run.wall, run.cpu = time.monotonic() - begin, _children() - used
+    if not run.failed:
+        run.failed = _unpacked(disk, folder) or _job(folder)
+    for path in (disk, packed):
+        path.unlink()
+    about = {**_asked(cell), "wall": run.wall, "cpu": run.cpu, "failed": run.failed}
+    (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n")
+    return run
+
+
+def earlier(cache: Path, cell: Cell) -> Run | None:
+    """The run of an unchanged cell that did not fail, if there is one."""
+    folder = cache / "runs" / cell.name
+    try:
+        about = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError):
+        return None
+    if about.get("failed") or any(about.get(key) != x for key, x in _asked(cell).items()):
+        return None
+    return Run(cell.name, folder, about["wall"], about["cpu"])
+
+
+def pack(run: Run, into: Path) -> Path:
+    """Keep a run as an archive: the recording, the kernel's text and its accounts."""
+    kept = into / f"{run.cell}.tar.xz"
+    names = ["lab.capture", "trace.txt", "truth.tsv", "run.json", "console.log"]
+    words = ["tar", "cJf", str(kept), "-C", str(run.folder), "--owner=0", "--group=0", *names]
+    subprocess.run(words, check=True)
+    return kept
+
+
+def _asked(cell: Cell) -> dict[str, str | bool]:
+    """What a run depends on: the cell, and what runs inside the machine beside the collectors."""
+    digest = hashlib.sha256()
+    for path in sorted((guests.HERE / "guest").iterdir()):
+        digest.update(path.read_bytes())
+    return {**asdict(cell), "programs": digest.hexdigest()[:16]}
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _last(path: Path) -> str:
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return lines[-1][-200:] if lines else "it said nothing"
+
+
+def _unpacked(disk: Path, folder: Path) -> str:
+    words = ["tar", "xf", str(disk), "-C", str(folder), "--no-same-owner", "--warning=no-timestamp"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode or not (folder / "job.exit").exists():
+        return f"the machine wrote nothing: {_last(folder / 'console.log')}"
+    return ""
+
+
+def _job(folder: Path) -> str:
+    code = (folder / "job.exit").read_text().strip()
+    return "" if code == "0" else f"the recorder ended with {code}: {_last(folder / 'job.log')}"
+
+
+def cores() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))

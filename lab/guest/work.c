@@ -1,0 +1,303 @@
+/*
+ * Workloads of known structure for a laboratory machine. Every thread writes, as the last thing
+ * that it does, what the KERNEL counted for it: a line of tab-separated values
+ *
+ *     tid pid comm ts run_ns delay_ns switch_ins migrations voluntary involuntary
+ *
+ * (/proc/thread-self/schedstat and sched; "-" where a kernel has no such line), to be compared with
+ * what a trace of the same seconds says up to `ts`, nanoseconds of CLOCK_MONOTONIC.
+ *
+ *     work FILE hogs MILLISECONDS NICE[,NICE...]
+ *     work FILE sleepers N PERIOD_US RUN_US ROUNDS HOGS
+ *     work FILE server WORKERS REQUESTS GAP_US WORK_US
+ *     work FILE pipes PAIRS MESSAGES
+ *     work FILE forks AT_ONCE TOTAL WORK_US
+ *
+ * Work is a number of loop iterations (LOOPS for a microsecond), not a time, so that a machine
+ * whose time is counted in instructions does the same in every run.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOPS = 80, FEW = 64 };
+
+static int truth = -1;
+
+static void die(const char *what) {
+    perror(what);
+    _exit(1);
+}
+
+static void burn(double us) {
+    for (long i = (long)(us * LOOPS); i > 0; i--)
+        __asm__ volatile("" ::: "memory");
+}
+
+static void nap(long us) {
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+    nanosleep(&t, NULL);
+}
+
+/* The same numbers in every run (SplitMix64). */
+static uint64_t chance(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double part(uint64_t *state) { return (double)(chance(state) >> 11) / 9007199254740992.0; }
+
+static int slurp(const char *path, char *text, int size) {
+    int file = open(path, O_RDONLY | O_CLOEXEC), length = 0, got;
+    if (file < 0)
+        return -1;
+    while (length < size - 1 && (got = read(file, text + length, size - 1 - length)) > 0)
+        length += got;
+    close(file);
+    text[length] = 0;
+    return length;
+}
+
+/* The number in the line "KEY   :   NUMBER" of /proc/PID/sched. */
+static const char *counted(const char *text, const char *key, char *number) {
+    size_t length = strlen(key);
+    strcpy(number, "-");
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (!strncmp(line, key, length) && (line[length] == ' ' || line[length] == ':')) {
+            const char *colon = strchr(line, ':');
+            if (colon)
+                sscanf(colon + 1, " %30[0-9]", number);
+            break;
+        }
+    }
+    return number;
+}
+
+static void testify(void) {
+    static __thread char before[256], after[256], sched[8192], line[512];
+    char comm[17] = "", number[3][32];
+    unsigned long long run = 0, delay = 0, ins = 0;
+    struct timespec t = {0, 0};
+    /* Again, until it was not switched in between the first look and the last. */
+    for (int tries = 0; tries < 20; tries++) {
+        slurp("/proc/thread-self/schedstat", before, sizeof before);
+        if (slurp("/proc/thread-self/sched", sched, sizeof sched) < 0)
+            sched[0] = 0;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        slurp("/proc/thread-self/schedstat", after, sizeof after);
+        char *a = strrchr(before, ' '), *b = strrchr(after, ' ');
+        if (a && b && !strcmp(a, b))
+            break;
+    }
+    sscanf(before, "%llu %llu %llu", &run, &delay, &ins);
+    prctl(PR_GET_NAME, comm, 0, 0, 0);
+    int length = snprintf(line, sizeof line, "%ld\t%d\t%s\t%llu\t%llu\t%llu\t%llu\t%s\t%s\t%s\n",
+                          (long)syscall(SYS_gettid), (int)getpid(), comm,
+                          t.tv_sec * 1000000000ull + t.tv_nsec, run, delay, ins,
+                          counted(sched, "se.nr_migrations", number[0]),
+                          counted(sched, "nr_voluntary_switches", number[1]),
+                          counted(sched, "nr_involuntary_switches", number[2]));
+    if (write(truth, line, length) != length)
+        die("truth");
+}
+
+static void leave(void) {
+    testify();
+    _exit(0);
+}
+
+/* In the child 0, called so and of that nice level. */
+static pid_t start(const char *kind, int number, int nice_level) {
+    char name[17];
+    pid_t pid = fork();
+    if (pid < 0)
+        die("fork");
+    if (pid)
+        return pid;
+    snprintf(name, sizeof name, "%s%d", kind, number);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    setpriority(PRIO_PROCESS, 0, nice_level);
+    return 0;
+}
+
+static void reap(void) {
+    while (wait(NULL) > 0) {
+    }
+}
+
+static void hogs(char **given) {
+    double us = atof(given[0]) * 1000;
+    int n = 0;
+    for (char *nice_level = strtok(given[1], ","); nice_level; nice_level = strtok(NULL, ","), n++)
+        if (!start("hog", n, atoi(nice_level))) {
+            burn(us);
+            leave();
+        }
+    reap();
+}
+
+static void sleepers(char **given) {
+    int n = atoi(given[0]), rounds = atoi(given[3]), competitors = atoi(given[4]);
+    long period = atol(given[1]), run = atol(given[2]);
+    for (int i = 0; i < competitors; i++)
+        if (!start("hog", i, 0)) {
+            burn((double)period * rounds * 2 / (competitors + 1));
+            leave();
+        }
+    for (int i = 0; i < n; i++)
+        if (!start("sleeper", i, 0)) {
+            uint64_t state = 77 + i;
+            struct timespec next;
+            nap((long)(chance(&state) % (uint64_t)period));
+            clock_gettime(CLOCK_MONOTONIC, &next);
+            for (int round = 0; round < rounds; round++) {
+                burn(run * (0.5 + part(&state)));
+                next.tv_nsec += period * 1000;
+                next.tv_sec += next.tv_nsec / 1000000000;
+                next.tv_nsec %= 1000000000;
+                clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+            }
+            leave();
+        }
+    reap();
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
+static double queue[4096];
+static int head, tail, closed;
+
+static void *worker(void *number) {
+    char name[17];
+    snprintf(name, sizeof name, "worker%d", (int)(intptr_t)number);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (head == tail && !closed)
+            pthread_cond_wait(&filled, &lock);
+        int last = head == tail;
+        double us = last ? 0 : queue[head++ % 4096];
+        pthread_mutex_unlock(&lock);
+        if (last)
+            break;
+        burn(us);
+    }
+    testify();
+    return NULL;
+}
+
+static void server(char **given) {
+    int n = atoi(given[0]), requests = atoi(given[1]);
+    double gap = atof(given[2]), us = atof(given[3]);
+    if (n > FEW || requests > 4096)
+        exit(64);
+    if (start("dispatcher", 0, 0)) {
+        reap();
+        return;
+    }
+    pthread_t threads[FEW];
+    uint64_t state = 991;
+    for (int i = 0; i < n; i++)
+        pthread_create(&threads[i], NULL, worker, (void *)(intptr_t)i);
+    for (int i = 0; i < requests; i++) {
+        nap((long)(gap * 2 * part(&state)));
+        pthread_mutex_lock(&lock);
+        queue[tail++ % 4096] = us * (0.2 + 1.6 * part(&state));
+        pthread_cond_signal(&filled);
+        pthread_mutex_unlock(&lock);
+    }
+    pthread_mutex_lock(&lock);
+    closed = 1;
+    pthread_cond_broadcast(&filled);
+    pthread_mutex_unlock(&lock);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    leave();
+}
+
+/* Each writer burns, writes and waits for an answer. */
+static void pipes(char **given) {
+    int pairs = atoi(given[0]), messages = atoi(given[1]);
+    for (int i = 0; i < pairs; i++) {
+        int there[2], back[2];
+        char c = 0;
+        if (pipe(there) || pipe(back))
+            die("pipe");
+        if (!start("writer", i, 0)) {
+            for (int n = 0; n < messages; n++) {
+                burn(20);
+                if (write(there[1], &c, 1) != 1 || read(back[0], &c, 1) != 1)
+                    die("writer");
+            }
+            leave();
+        }
+        if (!start("reader", i, 0)) {
+            for (int n = 0; n < messages; n++) {
+                if (read(there[0], &c, 1) != 1)
+                    die("reader");
+                burn(30);
+                if (write(back[1], &c, 1) != 1)
+                    die("reader");
+            }
+            leave();
+        }
+        close(there[0]), close(there[1]), close(back[0]), close(back[1]);
+    }
+    reap();
+}
+
+/* Like make -j: jobs that each have a child of their own. */
+static void forks(char **given) {
+    int most = atoi(given[0]), total = atoi(given[1]), running = 0;
+    double us = atof(given[2]);
+    uint64_t state = 31;
+    for (int n = 0; n < total || running; n++) {
+        if (n < total && !start("job", n, 0)) {
+            if (!start("part", n, 0)) {
+                burn(us * 0.2);
+                leave();
+            }
+            burn(us * (0.3 + 1.4 * part(&state)));
+            reap();
+            leave();
+        }
+        part(&state);
+        running += n < total;
+        if (running >= most || n >= total)
+            running -= wait(NULL) > 0;
+    }
+}
+
+int main(int count, char **given) {
+    static const struct {
+        const char *name;
+        int arguments;
+        void (*run)(char **);
+    } kinds[] = {
+        {"hogs", 2, hogs}, {"sleepers", 5, sleepers}, {"server", 4, server},
+        {"pipes", 2, pipes}, {"forks", 3, forks},
+    };
+    if (count < 3 || (truth = open(given[1], O_WRONLY | O_CREAT | O_APPEND, 0644)) < 0)
+        return 64;
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(given[2], kinds[i].name) && count == 3 + kinds[i].arguments) {
+            kinds[i].run(given + 3);
+            testify();
+            return 0;
+        }
+    return 64;
+}

@@ -1,0 +1,212 @@
+//! Do the clocks of the CPUs agree?
+//!
+//! Events of one thread come in a forced order: it leaves a CPU before it is seen on the
+//! next one, it is woken before it runs, and its `waking` precedes its enqueueing. Where
+//! that order is broken, an offset between clocks is sought that mends it. Lost events
+//! break the order too, but no offset mends what they break.
+//!
+//! See docs/trace-model.md, section Clocks.
+
+mod order;
+mod search;
+
+use std::collections::HashMap;
+
+use super::apart::Clocks;
+use crate::error::Result;
+use crate::model::event::{Event, EventSink, Party, State, UNKNOWN_TID, WakeKind};
+use crate::pipeline::Progress;
+use order::{Kind, Seen};
+
+/// So many events of threads that cannot follow on those before, as the reconstruction
+/// counts them, and it is worth to read the trace again.
+pub const SUSPICIOUS: u64 = 2;
+/// Events that are looked at, over all CPUs that are tried: bounds time and memory.
+const SAMPLE: usize = 1 << 20;
+/// Of a pair of clocks: no offset is believed that mends fewer breaks of order.
+const MENDED: u32 = 3;
+/// Nor one that leaves more than one in so many.
+const LEFT: u32 = 4;
+/// Losses that are minded.
+const LOSSES: usize = 256;
+
+/// How the clock of one CPU differs from those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    pub cpu: u16,
+    /// It is ahead by at least and at most so many ns; None where that changes with time.
+    pub ahead: Option<(i64, i64)>,
+    /// Breaks of order in the trace as it stands, and those that are left.
+    pub breaks: u32,
+    pub left: u32,
+}
+
+/// What the offsets say of the clocks, once they are taken out; None without any.
+pub fn known(offsets: &[Offset], ncpu: u16) -> Option<Clocks> {
+    if offsets.is_empty() {
+        return None;
+    }
+    let mut clock = vec![0; usize::from(ncpu)];
+    let mut width = Some(0_i64);
+    for (number, offset) in (1..).zip(offsets) {
+        clock[usize::from(offset.cpu)] = number;
+        let own = offset.ahead.map(|(least, most)| most - least);
+        // Two CPUs may both be off by their own.
+        width = width.zip(own).map(|(sum, own)| sum.saturating_add(own));
+    }
+    Some(Clocks { clock, width })
+}
+
+/// What is to be taken from the stamps of each CPU; None if nothing is.
+pub fn ahead(offsets: &[Offset], ncpu: u16) -> Option<Vec<i64>> {
+    let mut ahead = vec![0; usize::from(ncpu)];
+    for offset in offsets {
+        ahead[usize::from(offset.cpu)] = offset.middle()?;
+    }
+    (!offsets.is_empty()).then_some(ahead)
+}
+
+impl Offset {
+    /// What is taken for the offset.
+    fn middle(&self) -> Option<i64> {
+        self.ahead.map(|(least, most)| least + (most - least) / 2)
+    }
+}
+
+/// Gathers what threads did, and where.
+pub struct Examiner<'a> {
+    progress: Progress<'a>,
+    seen: Vec<Seen>,
+    threads: HashMap<u32, u32>,
+    ncpu: u16,
+    most: usize,
+    both_steps: bool,
+    /// By CPU: who was switched in last.
+    current: Vec<Option<Party>>,
+    chain_breaks: u32,
+    losses: usize,
+}
+
+impl EventSink for Examiner<'_> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        match *event {
+            Event::Switch {
+                ts,
+                cpu,
+                ref prev,
+                prev_state,
+                ref next,
+                ..
+            } => {
+                let kind = match prev_state {
+                    State::Runnable => Kind::Ready,
+                    State::Sleeping | State::Blocked | State::Stopped | State::Parked => {
+                        Kind::AtRest
+                    }
+                    _ => Kind::Gone,
+                };
+                self.follow(ts, cpu, prev, next);
+                self.note(ts, prev, cpu, kind);
+                self.note(ts, next, cpu, Kind::In);
+            }
+            Event::Wakeup {
+                ts,
+                cpu,
+                kind,
+                ref who,
+                ..
+            } => {
+                // A new thread has no `waking`: it is as if it had not been seen before.
+                if kind == WakeKind::New {
+                    self.note(ts, who, cpu, Kind::Unborn);
+                }
+                let kind = match kind {
+                    WakeKind::Waking => Kind::Waking,
+                    WakeKind::Enqueued | WakeKind::New => Kind::Enqueued,
+                };
+                self.note(ts, who, cpu, kind);
+            }
+            Event::Loss {
+                cpu,
+                ts_begin,
+                ts_end,
+                ..
+            } if self.losses < LOSSES => {
+                self.losses += 1;
+                for ts in [ts_begin, ts_end] {
+                    self.seen.push(Seen {
+                        ts,
+                        thread: 0,
+                        cpu: cpu.unwrap_or(0),
+                        kind: Kind::Lost,
+                    });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: u64) -> Result<()> {
+        (self.progress)(done, total)
+    }
+}
+
+impl<'a> Examiner<'a> {
+    /// `both_steps`: the trace tells of `waking` and of `enqueued`.
+    pub fn new(ncpu: u16, both_steps: bool, progress: Progress<'a>) -> Self {
+        Self {
+            progress,
+            seen: Vec::new(),
+            threads: HashMap::new(),
+            ncpu,
+            most: (SAMPLE / usize::from(ncpu.max(2))).max(1 << 15),
+            both_steps,
+            current: vec![None; usize::from(ncpu)],
+            chain_breaks: 0,
+            losses: 0,
+        }
+    }
+
+    /// Where many switches are missing, much may be mended by chance.
+    fn least(&self) -> u32 {
+        MENDED.max(self.chain_breaks / LEFT)
+    }
+
+    fn full(&self) -> bool {
+        self.seen.len() >= self.most
+    }
+
+    /// Who leaves a CPU was switched in there: if not, of neither thread anything is known.
+    fn follow(&mut self, ts: i64, cpu: u16, prev: &Party, next: &Party) {
+        let Some(current) = self.current.get_mut(usize::from(cpu)) else {
+            return;
+        };
+        let idle = |one: &Party| one.idle || one.tid == 0;
+        let believed = current.replace(*next);
+        if let Some(believed) = believed
+            && believed.tid != prev.tid
+            && !(idle(&believed) && idle(prev))
+        {
+            self.chain_breaks += 1;
+            self.note(ts, &believed, cpu, Kind::Unborn);
+            self.note(ts, prev, cpu, Kind::Unborn);
+        }
+    }
+
+    /// By tid: who is who among threads with the same one hangs on the order of events.
+    fn note(&mut self, ts: i64, who: &Party, cpu: u16, kind: Kind) {
+        let idle = who.idle || who.tid == 0 || who.tid == UNKNOWN_TID;
+        if idle || cpu >= self.ncpu || self.full() {
+            return;
+        }
+        let next = self.threads.len() as u32;
+        let thread = *self.threads.entry(who.tid).or_insert(next);
+        self.seen.push(Seen {
+            ts,
+            thread,
+            cpu,
+            kind,
+        });
+    }
+}

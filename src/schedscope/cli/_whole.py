@@ -1,0 +1,68 @@
+"""One parser with every command in it: what shell completion and the manual page are made from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from importlib import import_module
+
+from schedscope.errors import UsageError
+
+_FILES = (
+    "input",
+    "inputs",
+    "output",
+    "folder",
+    "file",
+    "files",
+    "trace",
+    "again",
+    "cache",
+    "bundle",
+)
+
+
+def whole_parser(
+    commands: Mapping[str, str], description: str, *, completes_files: bool = False
+) -> argparse.ArgumentParser:
+    """The commands as subparsers; `commands` maps names to modules."""
+    parser = argparse.ArgumentParser(prog="schedscope", description=description)
+    parser.add_argument("--version", action="version", version="", help="print the version")
+    parser.add_argument("--completion", metavar="SHELL", help="print a completion script")
+    choose = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, path in commands.items():
+        module = import_module(path)
+        command = choose.add_parser(
+            name,
+            help=module.HELP,
+            # The manual page has no place for an epilog.
+            description=f"{(module.__doc__ or module.HELP).strip()}\n\nexample:\n{module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        if completes_files:
+            _complete_files(command)
+    return parser
+
+
+def completion(commands: Mapping[str, str], description: str, shell: str) -> str:
+    """A script that teaches `shell` the commands, their options and where a file belongs."""
+    try:
+        import shtab
+    except ImportError as error:
+        raise UsageError(
+            "shell completion needs shtab, which is not installed",
+            "the extra `completion`",
+            "pip install 'schedscope[completion]'",
+        ) from error
+    parser = whole_parser(commands, description, completes_files=True)
+    text: str = shtab.complete(parser, shell=shell)
+    return text
+
+
+def _complete_files(command: argparse.ArgumentParser) -> None:
+    import shtab
+
+    for action in command._actions:
+        if action.dest in _FILES and not action.choices:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]

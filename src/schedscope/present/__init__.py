@@ -1,0 +1,4 @@
+"""How answers look: one registry of result columns, and a table as text or HTML from it.
+
+The command line, the report and notebooks print through here; nothing in here knows of them.
+"""

@@ -1,0 +1,65 @@
+"""What a command found: a frame with what is around it. Tables, JSON and CSV are views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from schedscope import units
+from schedscope.present.columns import Column, conventional
+from schedscope.present.text_table import text_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A frame, what is known about all of it, and the sentences around its table.
+
+    JSON has `about` as keys beside the `rows`; CSV the rows alone. People read `head`, the
+    `columns` of `shown` (by default the frame; else the same rows, worded), and `notes`.
+    """
+
+    frame: pl.DataFrame
+    columns: Sequence[Column] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    head: Iterable[str] = ()
+    notes: Iterable[str] = ()
+    shown: pl.DataFrame | None = None
+    exit_code: int = 0
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """As people read it, in a terminal of this width."""
+        frame = self.frame if self.shown is None else self.shown
+        columns = conventional(frame) if self.columns is None else self.columns
+        # No columns: the lines around say it all.
+        table = text_table(frame, columns, width=width) if columns else []
+        return [*self.head, *table, *self.notes]
+
+    def document(self) -> dict[str, Any]:
+        """As programs read it: nanoseconds, plain digits, every column."""
+        return {**self.about, "rows": self.frame.to_dicts()}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """An answer that is no table: `about` for programs, `lines` for people.
+
+    `keep`: characters that cannot be seen and stand in `lines` on purpose.
+    """
+
+    about: Mapping[str, Any]
+    lines: Sequence[str]
+    exit_code: int = 0
+    keep: str = ""
+
+
+def more(rest: int, what: str = "more row", why: str = "") -> list[str]:
+    """The line below a table of which so many rows were cut off, if any were.
+
+    >>> more(2), more(1, "waker", ", all rarer"), more(0)
+    (['(2 more rows; use a larger --top)'], ['(1 waker, all rarer; use a larger --top)'], [])
+    """
+    return [f"({units.several(rest, what)}{why}; use a larger --top)"] if rest > 0 else []

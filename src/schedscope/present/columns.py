@@ -1,0 +1,123 @@
+"""Which columns of an answer a table shows: chosen by name, all else comes from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from schedscope.present.registry import Kind, Meaning, is_quantile, meaning
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column of a frame appears in a table.
+
+    `rank` decides what goes first when the terminal is narrow: the highest rank; 0 never goes.
+    `origin` is subtracted from instants.
+    """
+
+    name: str
+    heading: str = ""
+    kind: Kind = "text"
+    rank: int = 0
+    origin: int = 0
+
+    @property
+    def title(self) -> str:
+        """The word above the column."""
+        return self.heading or self.name
+
+
+def choose(
+    frame: pl.DataFrame,
+    names: Iterable[str],
+    *,
+    question: str = "",
+    narrow: str = "",
+    origin: int = 0,
+) -> list[Column]:
+    """Those columns of `names` that `frame` has, in this order, as the registry declares them.
+
+    `name?` is left out where it says nothing: all null, or all zero if it is a quantity. `p*` is
+    every quantile. `narrow` lists what a narrow terminal leaves out, the first one first.
+
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"comm": ["web"], "n": [3], "n_censored": [0], "p50": [1]})
+    >>> [c.title for c in choose(frame, ["comm", "n", "n_censored?", "p*"], question="latency")]
+    ['comm', 'waits', 'p50']
+    """
+    order = narrow.split()
+    found = []
+    for name in _expanded(frame, names, question):
+        declared = meaning(name, question)
+        if declared is None:
+            raise KeyError(f"column {name!r} is not declared in present/registry.py")
+        rank = len(order) - order.index(name) if name in order else 0
+        # Words in place of numbers stand where the numbers would.
+        worded = declared.kind != "text" and not frame.schema[name].is_numeric()
+        kind = "right" if worded else declared.kind
+        found.append(Column(name, declared.heading, kind, rank, origin))
+    return found
+
+
+def _expanded(frame: pl.DataFrame, names: Iterable[str], question: str) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        if name == "p*":
+            found += [each for each in frame.columns if is_quantile(each)]
+        elif not name.endswith("?"):
+            found += [name] if name in frame.columns else []
+        elif (name := name[:-1]) in frame.columns and _says_something(
+            frame[name], meaning(name, question)
+        ):
+            found.append(name)
+    return found
+
+
+def _says_something(values: pl.Series, declared: Meaning | None) -> bool:
+    if declared and declared.kind in ("count", "time") and values.dtype.is_numeric():
+        return bool((values != 0).any())
+    return values.null_count() < len(values)
+
+
+def conventional(frame: pl.DataFrame, *, question: str = "", origin: int = 0) -> list[Column]:
+    """All columns under their own names: declared ones as declared, others by their type.
+
+    For notebooks and step-by-step tables, where the next line of code uses these names. A name
+    whose meaning depends on the question is shown by its type unless `question` is given.
+    """
+    return [
+        Column(name, kind=_kind(name, dtype, question), origin=origin)
+        for name, dtype in frame.schema.items()
+    ]
+
+
+def _kind(name: str, dtype: pl.DataType, question: str) -> Kind:
+    declared = meaning(name, question)
+    if declared is not None and _fits(declared.kind, dtype, bool(question)):
+        return declared.kind
+    if name.endswith(("_cpu", "_utid", "_tid", "_pid")):
+        return "id"
+    if name.startswith("n_") or dtype.is_unsigned_integer():
+        return "count"
+    if name.startswith("ts_") or name.endswith("_ts"):
+        return "at"
+    if name.endswith("_frac"):
+        return "share"
+    if dtype.is_float():
+        return "number"
+    return "time" if dtype.is_integer() else "text"
+
+
+def _fits(kind: Kind, dtype: pl.DataType, asked: bool) -> bool:
+    """Whether a column of this type can be of this kind: names of one's own frames may differ."""
+    if not dtype.is_numeric():
+        return kind in ("text", "right")
+    # A mean may be of anything, and an unsigned number is no duration.
+    if kind == "time" and not asked:
+        return dtype.is_signed_integer() and dtype.to_python() is int
+    return kind != "text"

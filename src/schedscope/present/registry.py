@@ -1,0 +1,504 @@
+"""Every column that an analysis returns: its heading, how it is shown, its unit, what it means.
+
+The one place for that: tables in a terminal, in the report and in notebooks, and the list in
+`docs/columns.md`, are made from these declarations. A name means the same in every answer and has
+one heading. A few names depend on the question, above all `n`, which counts whatever the rows are
+about; such a meaning stands under `question.name`.
+
+Columns named `p50`, `p99.9`, ... are quantiles, and shown like the `mean` beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number", "fixed"]
+
+UNITS: dict[Kind, str] = {"time": "ns", "at": "ns", "share": "fraction"}
+"""Units in frames, JSON and CSV; tables choose a readable one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One column of one or more answers.
+
+    `kind` is how a table shows it: `text` stands left and `right` right; an `id` has digits but is
+    no quantity; `time` and `at` are durations and instants, `share` a fraction shown in per cent,
+    `number` has four digits and `fixed` two decimals. Right-aligned text is a list of numbers.
+    """
+
+    name: str
+    heading: str
+    kind: Kind
+    doc: str
+    question: str = ""
+
+    @property
+    def unit(self) -> str:
+        """Of the values in frames, JSON and CSV; empty for what has none."""
+        return UNITS.get(self.kind, "")
+
+
+def _parsed(table: str, question: str = "") -> list[Meaning]:
+    """Lines of `name | heading | kind | meaning`."""
+    found = []
+    for line in filter(None, map(str.strip, table.splitlines())):
+        name, heading, kind, doc = (cell.strip() for cell in line.split("|"))
+        found.append(Meaning(name, heading or name, kind, doc, question))  # type: ignore[arg-type]
+    return found
+
+
+THREADS = """
+comm            |                   | text  | name of the thread
+tid             |                   | id    | thread id
+pid             |                   | id    | process id
+utid | | id | number of the thread in this trace, unique where tids are reused
+prio            |                   | id    | priority as the system counts it
+sched_class     | class             | text  | scheduling class
+by_class        | to class          | text  | scheduling class that got the CPU
+kernel          |                   | text  | whether it is a kernel thread
+recorder        |                   | text  | whether it belongs to the recorder
+affinity        |                   | text  | CPUs that the thread may use
+sharing | | text | threads that share CPU time by weight: a scheduling class
+weight          |                   | count | weight in sharing; 1024 is nice 0
+basis           | weights from      | text  | where the weights come from
+threads         |                   | count | threads in the row
+scheduler       |                   | text  | whose rule it is
+"""
+
+PLACES = """
+cpu             | CPU               | id    | number of the CPU
+core            |                   | id    | number of the core
+llc             | LLC               | id    | number of the last-level cache
+package         |                   | id    | number of the package
+numa_node       | NUMA node         | id    | number of the NUMA node
+from_cpu        | from CPU          | id    | CPU before
+to_cpu          | to CPU            | id    | CPU after
+cpu_a           | CPU a             | id    | one of two CPUs
+cpu_b           | CPU b             | id    | the other one
+prev_cpu        | prev CPU          | id    | CPU on which the thread ran before
+queue_cpu       | queue CPU         | id    | CPU on whose queue the thread waited
+waker_cpu       | waker CPU         | id    | CPU on which the waker ran
+top_cpu         | most on           | id    | CPU with most of the running time
+idle_cpu        | idle CPU          | id    | CPU that idled longest meanwhile
+cpus            | CPUs              | right | CPUs, or how many
+idle_cpus       | idle CPUs         | right | CPUs that idled meanwhile and that the thread may use
+allowed         | allowed CPUs      | right | CPUs that at least one of the threads may use
+used            | used CPUs         | right | CPUs that at least one of the threads used
+distance        |                   | text  | how far apart two CPUs are: smt, llc, package, numa
+lane            |                   | text  | row of the figure
+"""
+
+INSTANTS = """
+ts              | at                | at    | instant, or start of the time bucket
+ts_ready        | ready at          | at    | when the wait started
+ts_run          | ran at            | at    | when the wait ended
+ts_max          | max at            | at    | when the largest one started
+ts_longest      | longest at        | at    | when the longest one started
+ts_first        | first at          | at    | when it was first so
+ts_last         | last at           | at    | when it was last so
+ts_interactive  | interactive at    | at    | when it was first called interactive
+ts_settled | settled at | at | from when on the unknown history before the trace no longer matters
+ts_lag          | lag at            | at    | instant of the lag
+ts_lag_max      | max lag at        | at    | instant of the largest lag
+ts_lag_min      | min lag at        | at    | instant of the smallest lag
+"""
+
+TIMES = """
+dur             | duration          | time  | how long
+total           |                   | time  | sum
+total_censored  | unfinished total  | time  | time so far of those that are unfinished
+mean            |                   | time  | mean
+max             |                   | time  | largest
+max_censored    | max unfinished    | time  | longest so far of those that are unfinished
+longest         |                   | time  | longest one
+wait            |                   | time  | time waited for a CPU
+wait_mean       | mean wait         | time  | mean wait
+wait_p50        | wait p50          | time  | median wait
+wait_p99        | wait p99          | time  | 99th percentile of the waits
+wait_max        | max wait          | time  | longest wait
+waiting         |                   | time  | time waited for a CPU
+waited          |                   | time  | time waited
+time            |                   | time  | CPU time
+busy            |                   | time  | time with a thread on the CPU
+idle            |                   | time  | time with no thread on the CPU
+unknown         |                   | time  | time in which the trace does not show what happened
+observed        |                   | time  | time in which the trace shows what happened
+running         |                   | time  | time on a CPU
+queued          |                   | time  | time waited on the queue of the new CPU
+queue           |                   | time  | time on the queue
+placement       |                   | time  | time from the wakeup to being on a queue
+since           | since last run    | time  | time since the thread last ran
+since_from      | since last run    | time  | time since the last run, lower bound of the range
+since_to        | to                | time  | time since the last run, upper bound of the range
+away_p50        | away p50          | time  | median time on the other CPU
+away_min        | away min          | time  | shortest time on the other CPU
+due             |                   | time  | CPU time due by weight
+received        |                   | time  | CPU time received
+served          |                   | time  | CPU time received by all that competed
+lag             |                   | time  | CPU time due minus received
+vlag            | virtual lag       | time  | lag in the virtual time of the scheduler
+lag_max         | max lag           | time  | largest lag
+lag_min         | min lag           | time  | smallest lag
+lag_most        | max lag           | time  | largest lag of a thread
+competed        |                   | time  | time on a queue or running
+unplaced        | no queue          | time  | time waited on no known queue
+capacity        |                   | time  | time of all CPUs
+dispatch        | dispatch delay    | time  | idle time with a thread on the CPU's own queue
+spare           |                   | time  | idle time with no thread on the CPU's own queue
+available | avoidable idle | time | idle time while a thread that may use the CPU waited elsewhere
+wasted          | avoidable idle    | time  | idle CPU time that waiting threads could have used
+wasted_any      | any avoidable     | time  | time in which there was avoidable idle time
+avoidable       | avoidable wait    | time  | time waited while a CPU idled that the thread may use
+pinned          |                   | time  | time waited by threads that may use one CPU only
+overload        | overloaded        | time  | time in which more than one thread wanted the CPU
+waiting_unknown | of unknown depth  | time  | time waited where the depth of the queue is not known
+held            |                   | time  | time of threads on the queue
+irq_hard        | in IRQs           | time  | time in interrupt handlers
+irq_soft        | in softirqs       | time  | time in soft interrupts
+wall            |                   | time  | elapsed time
+preempted       |                   | time  | time waited after preemptions
+lost            |                   | time  | time waited after losing the CPU
+culprit_time    | culprit's time    | time  | CPU time of the culprit
+others          |                   | time  | CPU time of all other threads
+idle_allowed    | idle elsewhere    | time  | idle time of other CPUs that the thread may use
+idle_cpu_time   | longest idle      | time  | how long the CPU that idled longest did so
+behind_worse    | behind worse prio | time  | time waited behind a thread of worse priority
+worse | worse prio | time | CPU time at a worse priority than that of the waiting thread
+inversion | | time | time waited behind a worse priority where priority decides
+cost            |                   | time  | thread or CPU time that it concerns
+completion      |                   | time  | time until the last thread ended
+wait_distance   | wait distance     | time  | distance of the distributions of waits (Wasserstein)
+shift           |                   | time  | median distance in time of matched blocks
+outside         |                   | time  | running time outside the allowed CPUs
+interactive     |                   | time  | time in which the thread counted as interactive
+cause_wake      | of wake           | time  | in waits after a wakeup
+cause_new       | of new            | time  | in waits of a new thread
+cause_preempt   | of preempt        | time  | in waits after a preemption
+cause_yield     | of yield          | time  | in waits after a yield
+cause_unknown   | of unknown        | time  | in waits of unknown cause
+"""
+
+COUNTS = """
+n               | count             | count | what the rows count
+n_censored      | unfinished        | count | unfinished when last observed
+n_excluded      | excluded          | count | not measured: the start was not recorded
+n_untold        | ambiguous         | count | preemptions or yields: the trace does not tell which
+n_voluntary     | voluntary         | count | switches that the thread wanted
+n_involuntary   | involuntary       | count | switches that the thread did not want
+n_new           | forks             | count | of new threads
+n_waited        | waited anyway     | count | migrations after which the thread waited anyway
+n_waits         | waits             | count | waits
+n_pinned        | pinned waits      | count | waits of threads that may use one CPU only
+n_migrations    | migrations        | count | migrations
+n_preemptions   | preemptions       | count | preemptions
+n_switches      | switches          | count | context switches
+n_starved       | starved           | count | threads that starved
+n_at_risk       | at least as long  | count | waits that lasted at least as long
+n_ended         | ended             | count | waits that ended after this time
+n_events        | kernel's moves    | count | moves of threads that the kernel reported
+n_reported      | reported          | count | migrations that the kernel reported
+n_fork          | at fork           | count | migrations at fork, which the kernel does not report
+n_silent        | not reported      | count | migrations that the kernel did not report
+n_repeated      | moved again       | count | moves followed by another one before the thread ran
+n_returned      | undone            | count | moves that were undone before the thread ran
+n_open          | no run after      | count | moves that no run followed
+n_early         | no run before     | count | moves before which no run was recorded
+n_idle          | idle threads      | count | moves of idle threads
+n_elsewhere     | elsewhere         | count | moves after which the thread ran on a third CPU
+n_unseen | start not seen | count | migrations of which only the end of the run was recorded
+runs            |                   | count | runs on a CPU
+outside_runs    | outside           | count | runs outside the allowed CPUs
+switches        |                   | count | context switches
+episode         |                   | count | rank of the episode
+same_cpu        | same CPU          | count | runs on the same CPU as the one before
+same_llc        | same LLC          | count | runs under the same last-level cache as the one before
+picks           |                   | count | times the thread got the CPU
+picks_eligible  | eligible picks    | count | times it got the CPU while eligible
+transitions     | changes           | count | changes between interactive and not
+culprit_threads | culprit's threads | count | threads of the culprit
+agree           |                   | count | reports that agree at their instant
+near            |                   | count | reports that agree within 10 µs
+max_difference  | max difference    | count | largest difference
+depth           |                   | count | threads that wanted the CPU
+waiting_max     | max waiting       | count | most threads that waited
+depth_max       | max depth         | count | most threads that wanted the CPU
+run             |                   | count | number of the run
+"""
+
+FRACTIONS = """
+share           |                   | share | share of the sum
+time_frac       | time share        | share | share of the wait
+cost_frac       | cost share        | share | share of the CPUs' time
+busy_frac       | busy share        | share | busy share of the known time
+running_frac    | running share     | share | running share of the time
+idle_frac       | idle share        | share | idle share of the time
+unknown_frac    | unknown share     | share | share of the time that is not known
+involuntary_frac_min | involuntary min | share | share of switches that were certainly involuntary
+involuntary_frac_max | involuntary max | share | share of switches that may have been involuntary
+lost_frac       | lost share        | share | share of all time lost
+overload_frac | overloaded | share | share of the time with more than one thread wanting the CPU
+avoidable_frac | avoidable share | share | share of the wait while a usable CPU idled
+wasted_frac     | of known time     | share | avoidable idle time over known time
+wasted_idle_frac | of idle time     | share | avoidable idle time over idle time
+agree_frac      | agreement         | share | share of reports that agree at their instant
+near_frac       | near agreement    | share | share of reports that agree within 10 µs
+moved_frac      | migrated          | share | share of runs that were migrations
+top_frac        | top share         | share | share of the running time on the CPU with most of it
+same_cpu_frac   | same CPU share    | share | share of runs on the same CPU as the one before
+same_llc_frac   | same LLC share    | share | share of runs under the same last-level cache
+cpu_frac        | CPU share         | share | share of the CPU's time
+culprit_frac    | culprit share     | share | share of the wait in which the culprit ran
+interactive_frac | interactive share | share | share of the time counted as interactive
+share_due       | share due         | share | share of the CPU time due by weight
+share_received  | share received    | share | share of the CPU time received
+cpu_time_err    | CPU time error    | share | share of CPU time that went to another thread
+survival        |                   | share | share of waits that last longer
+lower           |                   | number | lower end of the confidence interval
+upper           |                   | number | upper end of the confidence interval
+frac            | share             | share | share of waits that are not longer
+"""
+
+NUMBERS = """
+rate_hz         | per second        | number | per second
+switches_hz     | switches/s        | number | context switches per second
+effective_cpus | effective CPUs | number | CPUs that running time was spread over (exp of entropy)
+effective_llcs  | effective LLCs    | number | how many last-level caches it was spread over
+mean_difference | mean difference   | number | mean difference
+slowdown        |                   | number | (CPU time + waiting) / CPU time
+fairness        |                   | number | Jain's index of the fair class
+jain | Jain's index | fixed | 1 if all got what was due, 1/n if one of n got everything
+least           | lowest ratio      | number | lowest ratio of received to due
+most            | highest ratio     | number | highest ratio of received to due
+order           |                   | number | Kendall's tau of the order of matched blocks
+wait_p50_ratio  | p50 ratio         | number | replay over real
+wait_p99_ratio  | p99 ratio         | number | replay over real
+waits_ratio     | waits ratio       | number | replay over real
+switches_ratio  | switches ratio    | number | replay over real
+preemptions_ratio | preemptions ratio | number | replay over real
+migrations_ratio | migrations ratio | number | replay over real
+elapsed_ratio   | elapsed ratio     | number | replay over real
+depth_ratio     | depth ratio       | number | replay over real
+value           |                   | number | value in the unit of the series
+score           |                   | right  | score by the scheduler's rule
+score_min       | min score         | right  | lowest score
+score_max       | max score         | right  | highest score
+"""
+
+WORDS = """
+cause           |                   | text  | why
+kind            |                   | text  | which kind of row
+state           |                   | text  | state of the thread
+reason          |                   | text  | wait message or lock, where the system names it
+criterion       |                   | text  | which threshold was exceeded
+censored        |                   | text  | `right` if unfinished when last observed
+culprit         |                   | text  | who had the CPU for most of the wait
+story           | what happened     | text  | the row as a sentence
+text            | finding           | text  | the finding as a sentence
+level           |                   | text  | how serious it is
+check           |                   | text  | what was checked
+topic           |                   | text  | what the finding is about
+command         |                   | text  | command that shows the details
+found           |                   | count | how much was found
+unit            |                   | text  | unit of the numbers
+trace           |                   | count | number of the trace
+setting         |                   | text  | which setting the row is about
+thread          |                   | text  | group of threads by name pattern
+role            |                   | text  | role within the group
+victim          |                   | text  | thread that waited
+victim_comm     | victim            | text  | name of the thread that waited
+victim_tid      | victim tid        | id    | thread id of the victim
+victim_pid      | victim pid        | id    | process id of the victim
+victim_utid     | victim utid       | id    | number of the victim in this trace
+ran             |                   | text  | what ran meanwhile
+waker           |                   | text  | who woke it
+woken           |                   | text  | who was woken
+waker_kind      | waker kind        | text  | thread, interrupt, idle or unknown
+waker_comm      | waker             | text  | name of the waker
+waker_tid       | waker tid         | id    | thread id of the waker
+waker_pid       | waker pid         | id    | process id of the waker
+waker_utid      | waker utid        | id    | number of the waker in this trace
+interrupt       |                   | text  | handler that woke it
+other_comm      | other             | text  | name of the thread at the other end
+other_tid       | other tid         | id    | thread id of the other thread
+other_utid      | other utid        | id    | number of the other thread in this trace
+ended           |                   | text  | what ended it
+leak            |                   | text  | whether the thread could have run elsewhere
+turn            |                   | text  | what the thread did then
+eligible        |                   | text  | whether the lag was not negative
+settled | | text | whether the unknown history before the trace no longer matters
+is_interactive  | interactive at end | text | whether it counted as interactive at the end
+comm_least      | lowest            | text  | thread with the lowest ratio
+comm_most       | highest           | text  | thread with the highest ratio
+definition      |                   | text  | tool whose rule it is
+counts          |                   | text  | what the tool counts
+leaves_out      | leaves out        | text  | what the tool leaves out
+against         |                   | text  | what the real trace is compared with
+policy          |                   | text  | scheduling policy
+family          |                   | text  | scheduler family
+summary         |                   | text  | one sentence
+models          |                   | text  | source and release that are modelled
+preset          |                   | text  | policy that it is a setting of
+name            |                   | text  | name
+default         |                   | text  | default value
+choices         |                   | text  | possible values
+doc             | meaning           | text  | what it means
+series          |                   | text  | what is recorded
+end             |                   | text  | how the run ended
+"""
+
+# What `n` counts, and the few other names that depend on the question.
+QUESTIONS = {
+    "latency": "n | waits | count | waits that were measured",
+    "definitions": "n | waits | count | waits as the tool counts them",
+    "survival": "n | waits | count | waits",
+    "interference": "n | in waits | count | waits in which it ran",
+    "off_cpu": "n | times off CPU | count | times that a thread left the CPU to sleep or block",
+    "wakers": "n | wakeups | count | wakeups and forks that started a wait",
+    "starvation": "n | episodes | count | episodes of starvation",
+    "migrations": "n | migrations | count | migrations",
+    "ping_pong": "n | bounces | count | migrations to the other CPU and back",
+    "returns": "n | returns | count | runs whose thread had run before",
+    "run_lengths": "n | runs | count | runs that were measured",
+    "critical_path": "n | steps | count | steps of the path",
+    "jain": "n | threads | count | threads that something was due to",
+    "ministat": """
+        set        |        | text   | which set of numbers
+        n          | values | count  | numbers in the set
+        min        |        | number | smallest
+        max        |        | number | largest
+        mean       |        | number | mean
+        median     |        | number | median
+        stddev     |        | number | standard deviation
+        different  |        | text   | whether the difference is significant
+        margin     |        | number | half of the confidence interval
+        margin_frac |       | share  | margin over the reference
+        margin_frac_old | old margin | share | margin over the reference, as old ministat
+        pooled_stddev | pooled stddev | number | pooled standard deviation
+        difference |        | number | difference from the reference
+        difference_frac | change | share | difference over the reference
+        t          |        | number | Student's t
+        df         |        | count  | degrees of freedom
+    """,
+    "interactivity": "n | sleeps | count | sleeps that were counted",
+    "interactivity_series": "interactive | | text | whether it counts as interactive from then on",
+    "preemption": "n | preemptions | count | preemptions",
+    "work_conservation": """
+        n       | stretches      | count | stretches of waiting of which a part was avoidable
+        waited | avoidable wait | time | time waited here while a CPU idled that the thread may use
+    """,
+    "queue_depth": """
+        n       | waits | count  | waits on the queue
+        mean    |       | number | mean depth
+        max     |       | count  | largest depth
+        p       |       | count  | depth that is not exceeded for this share of the time
+    """,
+    "queue_steps": """
+        waiting |       | count  | threads that waited
+        running |       | count  | threads that ran
+        depth   |       | count  | threads that wanted the CPU
+    """,
+    "queue_depth_parts": """
+        waiting |       | number | mean number of threads that waited
+        depth   |       | number | mean number of threads that wanted the CPU
+    """,
+    "queue_load": "n | reports | count | lengths that the kernel reported",
+    "agreement": "n | migrations | count | migrations",
+    "processes": """
+        cpu     | CPU time  | time   | time on a CPU
+        ratio   | wall/CPU  | number | elapsed time over CPU time
+    """,
+    "fairness": "ratio | received/due | number | CPU time received over CPU time due",
+    "matrix": """
+        n        | migrations | count | migrations
+        wake     | | count | placed by a wakeup
+        balance  | | count | moved by balancing
+        fork     | | count | placed at fork
+        exec     | | count | placed at exec
+        affinity | | count | moved because the mask forbids the CPU before
+        unknown  | | count | of unknown cause
+    """,
+    "starvation_timeline": "waited | | text | whether the waiting thread was on the CPU's queue",
+    "migration_list": "waited | | text | whether the thread waited anyway",
+    "compare": """
+        measure    |            | text  | what is compared
+        a          |            | right | value of the first setting
+        b          |            | right | value of the other setting
+        difference |            | right | b - a
+        difference_frac | change | right | difference over a
+        change     |            | right | difference over a
+        noise      | ± noise    | right | smallest difference that these runs can tell from chance
+        verdict    |            | text  | more, less, within noise or untested
+        better     |            | text  | setting that is better
+        hedges_g   |            | right | effect size, Hedges' g
+        g          | effect g   | right | effect size, Hedges' g
+        cliffs_delta | Cliff's delta | number | effect size, Cliff's delta
+        p          |            | number | probability of such a difference by chance
+        p_adjusted | adjusted p | right | the same, adjusted for the number of comparisons
+        p_mann_whitney | rank p | number | the same by ranks (Mann-Whitney)
+        runs_a     | runs       | count | runs of the first setting
+        runs_b     | runs       | count | runs of the other setting
+        threads_a  | threads    | number | threads per run of the first setting
+        threads_b  | threads    | number | threads per run of the other setting
+        n_a        | values     | count | values of the first setting
+        n_b        | values     | count | values of the other setting
+        n_censored_a | unfinished | count | unfinished of the first setting
+        n_censored_b | unfinished | count | unfinished of the other setting
+        n_excluded_a | excluded | count | excluded of the first setting
+        n_excluded_b | excluded | count | excluded of the other setting
+    """,
+    "simulation": "ended | | text | why the simulation ended",
+    "capacity": "total | | count | of how much",
+    "tunables": "kind | | text | type of the value",
+    "info": """
+        event   | | text  | kind of event
+        all     | | count | events of all CPUs
+    """,
+    "validate": """
+        column   | | text | name of the column
+        type     | | text | its type
+        null     | | text | whether it may be null
+        says     | meaning | text | what it means
+        table    | | text | name of the table
+        found    | | text | what was found
+        expected | | text | what was expected
+        hint     | | text | what to do
+    """,
+}
+
+MEANINGS: dict[str, Meaning] = {
+    (f"{meaning.question}.{meaning.name}" if meaning.question else meaning.name): meaning
+    for meanings in (
+        *(_parsed(table) for table in (THREADS, PLACES, INSTANTS, TIMES, COUNTS)),
+        *(_parsed(table) for table in (FRACTIONS, NUMBERS, WORDS)),
+        *(_parsed(table, question) for question, table in QUESTIONS.items()),
+    )
+    for meaning in meanings
+}
+
+_QUANTILE = re.compile(r"p\d+(\.\d+)?")
+
+
+def is_quantile(name: str) -> bool:
+    """Whether a column is a quantile by its name.
+
+    >>> is_quantile("p99.9"), is_quantile("pid")
+    (True, False)
+    """
+    return _QUANTILE.fullmatch(name) is not None
+
+
+def meaning(name: str, question: str = "") -> Meaning | None:
+    """What a column of the answer to `question` means; None for a name that is not declared.
+
+    >>> meaning("n", "latency").heading, meaning("n_censored").heading, meaning("p99").unit
+    ('waits', 'unfinished', 'ns')
+    """
+    found = MEANINGS.get(f"{question}.{name}") or MEANINGS.get(name)
+    if found is None and is_quantile(name):
+        found = MEANINGS.get(f"{question}.p")
+        kind: Kind = found.kind if found else "time"
+        return Meaning(name, name, kind, f"{name[1:]}th percentile", question)
+    return found

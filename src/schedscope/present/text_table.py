@@ -1,0 +1,94 @@
+"""A frame as lines of text, with numbers as people read them, as wide as a terminal is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from schedscope import units
+from schedscope.present.columns import Column
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class HeadingLine(str):
+    """The line of a table with the headings: bold where that is possible."""
+
+    __slots__ = ()
+
+
+def text_table(
+    frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None = None
+) -> list[str]:
+    """The lines of a table at most `width` wide (None: as wide as needed)."""
+    shown = [column for column in columns if column.name in frame.columns]
+    texts = {column.name: cells(frame, column) for column in shown}
+    widths = {column.name: max(map(len, [column.title, *texts[column.name]])) for column in shown}
+
+    def total() -> int:
+        return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
+
+    dropped: list[str] = []
+    while width is not None and total() > width:
+        droppable = [column for column in shown if column.rank > 0]
+        if droppable:
+            victim = max(droppable, key=lambda column: column.rank)
+            shown.remove(victim)
+            dropped.append(victim.title)
+            continue
+        # Nothing to leave out: shorten the widest text column, to 8 at least.
+        wide = [c for c in shown if c.kind == "text" and widths[c.name] > 8]
+        if not wide:
+            break
+        widest = max(wide, key=lambda column: widths[column.name])
+        widths[widest.name] = max(8, widths[widest.name] - (total() - width))
+
+    def line(values: Iterable[str]) -> str:
+        fields = []
+        for column, value in zip(shown, values, strict=True):
+            space = widths[column.name]
+            if len(value) > space:
+                value = value[: space - 1] + "…"
+            fields.append(value.ljust(space) if column.kind == "text" else value.rjust(space))
+        return "  ".join(fields).rstrip()
+
+    lines: list[str] = [HeadingLine(line(column.title for column in shown))]
+    rows = zip(*(texts[column.name] for column in shown), strict=True)
+    lines += [line(row) for row in rows]
+    if dropped:
+        lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
+    return lines
+
+
+def cells(frame: pl.DataFrame, column: Column) -> list[str]:
+    """The texts of one column."""
+    values = frame[column.name].to_list()
+    match column.kind:
+        case "time":
+            # The unit in a column of its own width: digits line up.
+            texts = [units.duration(value) for value in values]
+            return [text + " " if text.endswith(" s") else text for text in texts]
+        case "at":
+            return [units.instant(value, column.origin) for value in values]
+        case "count":
+            return [units.count(value) for value in values]
+        case "share":
+            return [units.percent(value) for value in values]
+        case "number":
+            return ["-" if value is None else _number(value) for value in values]
+        case "fixed":
+            return ["-" if value is None else f"{value:,.2f}" for value in values]
+        case _:
+            return ["-" if value is None else _word(value) for value in values]
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return units.printable(str(value))
+
+
+def _number(value: float) -> str:
+    """Four digits; all of a large one: nobody reads powers of ten in a table."""
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
