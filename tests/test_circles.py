@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
 from sources import ROOT, sources
 
 
@@ -73,7 +72,6 @@ def test_no_files_import_one_another() -> None:
     assert circles(graph) == []
 
 
-@pytest.mark.xfail(reason="report takes its tables from cli; they move to present/", strict=False)
 def test_no_folders_import_one_another() -> None:
     """cli, report, exports, timelines, plot, simulator, analysis, parsers, collectors."""
     known = modules()
