@@ -87,7 +87,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "starvation share": lambda t: ss.starvation(t, threshold=None, share=4, top=50),
         "starvation_summary": lambda t: ss.starvation_summary(t, threshold="5ms"),
         "starvation_timeline": lambda t: ss.starvation_timeline(
-            t, ss.starvation(t, threshold="5ms")
+            t, ss.starvation(t, threshold="100us")
         ),
         "survival": lambda t: ss.survival(t),
         "virtual_lag": lambda t: ss.virtual_lag(t),

@@ -426,7 +426,7 @@ def test_one_cause_alone(slices: list[ss.Trace]) -> None:
         (3, {}, "3 traces; expected runs of A and B in turn"),
         (2, {"measures": ["speed"]}, "measure 'speed'"),
         (2, {"confidence": 95}, "confidence 95"),
-        (2, {"by": "colour"}, "by='colour'"),
+        (2, {"match": "colour"}, "match='colour'"),
         (2, {"labels": ["x", "x"]}, "labels"),
         (2, {"blocks": 2}, "blocks=2"),
         (2, {"resamples": 5}, "resamples=5"),
@@ -456,7 +456,7 @@ def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ss.SchedscopeError, match=r"scipy is not installed.*pip install"):
         ss.compare(noisy(1), noisy(2))
-    with pytest.raises(ss.SchedscopeError, match="SciPy"):
+    with pytest.raises(ss.SchedscopeError, match="scipy is not installed"):
         ss.compare(*(noisy(i) for i in range(4)))
 
 

@@ -2,7 +2,7 @@
 
 The workload is extracted from TRACE, replayed on the same machine under each
 policy for the same time, and compared with the original. Beside the models of
-the host's own scheduler there are null models (fifo, rr), which know nothing of
+the host's own scheduler there are baselines (fifo, rr), which know nothing of
 it, and with --again a second capture of the same workload: no simulation can be
 closer than two captures are to one another.
 """
