@@ -140,13 +140,14 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         _output.say(*_listing(known), "", *EPILOG.splitlines())
         return 0
-    parser = _parser(known)
-    args = parser.parse_args(arguments)
+    about_all = _parser(known)
+    args = about_all.parse_args(arguments)
     if args.completion is None:
-        parser.error("a command is missing")
+        about_all.error("a command is missing")
     from schedscope.cli._whole import completion
 
-    _output.say(*completion(known, DESCRIPTION, args.completion).splitlines())
+    # As it is: a script has tabs, which lines for people show as escapes.
+    sys.stdout.write(completion(known, DESCRIPTION, args.completion))
     return 0
 
 
