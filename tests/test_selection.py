@@ -103,7 +103,7 @@ def test_times_are_counted_from_the_begin_of_the_recording() -> None:
     ("since", "until", "word"),
     [
         ("2s", "1s", "outside"),
-        (500, 400, "no time"),
+        (500, 400, "is empty"),
         (2000, None, "outside"),
         ("1 day", None, "duration"),
     ],
