@@ -207,7 +207,7 @@ def test_figures_as_files_are_those_of_the_page(
 def test_the_worst_stretches_are_in_the_page_with_cpus_threads_and_causes(whole: str) -> None:
     section = whole.partition('<section id="idle">')[2].partition("</section>")[0]
     assert "The episodes with the most avoidable idle time" in section
-    assert "<th>why" in section
+    assert "<th>cause" in section
     assert re.search(r"<td[^>]*>(placed|preempted|not_pulled)", section)
 
 
