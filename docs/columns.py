@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from schedscope.present.registry import MEANINGS, Kind, Meaning
+from schedscope.present.registry import Kind, Meaning, meanings
 
 _SHOWN: dict[Kind, str] = {
     "text": "text",
@@ -32,10 +32,14 @@ Written by `python docs/columns.py`.
 
 def page() -> str:
     """The page as Markdown."""
-    parts = [HEAD, "## In every answer\n", *_table(m for m in MEANINGS.values() if not m.question)]
-    questions = dict.fromkeys(m.question for m in MEANINGS.values() if m.question)
+    parts = [
+        HEAD,
+        "## In every answer\n",
+        *_table(m for m in meanings().values() if not m.question),
+    ]
+    questions = dict.fromkeys(m.question for m in meanings().values() if m.question)
     parts.append("\n## Where the question decides\n")
-    parts += _table((m for q in questions for m in MEANINGS.values() if m.question == q), True)
+    parts += _table((m for q in questions for m in meanings().values() if m.question == q), True)
     return "\n".join(parts) + "\n"
 
 

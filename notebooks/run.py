@@ -83,6 +83,8 @@ def _stored(output: Any, cache: str) -> Any:
 
 def _anywhere(text: str, cache: str) -> str:
     text = text.replace(os.path.realpath(cache), "~/.cache/schedscope")
+    # Chapters convert into folders of their own, which are gone after the run.
+    text = re.sub(r"(?:/[\w.+-]+)*/tmp[a-z0-9_]{8}\b", "~/.cache/schedscope", text)
     text = text.replace(cache, "~/.cache/schedscope").replace(str(FOLDER.parent.resolve()), "..")
     return re.sub(r"\b0x[0-9a-f]{6,}", "0x...", text)
 

@@ -219,7 +219,7 @@ def test_what_the_capture_says_is_isolated(
     told = knowing(trace, {"scheduler": {"name": "eevdf", "tunables": tunables}})
     assert isolated_cpus(told) == cpus
     if cpus is None:
-        with pytest.raises(ss.UsageError, match="does not say"):
+        with pytest.raises(ss.UsageError, match="does not report"):
             ss.isolation_leaks(told)
     else:
         assert set(ss.isolation_leaks(told)["cpu"]) == set(cpus)

@@ -48,7 +48,7 @@ NO_CPU = {
     "efficiency --processes": "a process is not on a single CPU",
     "off-cpu": "off-CPU time has no CPU",
 }
-SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs are shared"}
+SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
 
 SOURCES = {
     "linux": FIXTURES / "linux-ftrace-mixed.capture",

@@ -15,7 +15,7 @@ import pytest
 import schedscope as ss
 from schedscope.present.columns import Column, choose
 from schedscope.present.html_table import html_table
-from schedscope.present.registry import MEANINGS, QUESTIONS, is_quantile, meaning
+from schedscope.present.registry import QUESTIONS, is_quantile, meaning, meanings
 from schedscope.present.text_table import text_table
 
 ROOT = Path(ss.__file__).parent
@@ -124,7 +124,7 @@ def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_us
                 fits = {"text", "right"}
             assert declared.kind in fits, f"{name}: {column} is {dtype}, not {declared.kind}"
     words = set(re.findall(r"[\w.]+", " ".join(sources("cli", "report", "simulator", "analysis"))))
-    unused = {key for key in MEANINGS.keys() - seen if key.rpartition(".")[2] not in words}
+    unused = {key for key in meanings().keys() - seen if key.rpartition(".")[2] not in words}
     assert not unused
 
 
@@ -142,11 +142,11 @@ def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) ->
 def test_one_heading_for_each_name() -> None:
     """Across all commands and the report; `n` says what it counts."""
     headings: dict[str, set[str]] = {}
-    for declared in MEANINGS.values():
+    for declared in meanings().values():
         headings.setdefault(declared.name, set()).add(declared.heading)
     several = {name for name, found in headings.items() if len(found) > 1}
     assert several == QUESTION_DECIDES
-    for name, declared in MEANINGS.items():
+    for name, declared in meanings().items():
         assert declared.heading, name
         assert declared.doc, name
         assert (

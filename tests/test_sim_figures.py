@@ -137,4 +137,4 @@ def test_the_extraction_is_reported(tmp_path, capsys) -> None:  # type: ignore[n
     assert main(["simulate", out, "--policy", "rr"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["kept", "cut", "guessed"]
-    assert "wakes by threads" in lines[1]
+    assert "wakeups by threads" in lines[1]

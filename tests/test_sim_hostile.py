@@ -33,7 +33,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         (["hogs:1,nice=-400"], "thread 0: nice -400"),
         (["hogs:1,nice=x"], "hogs with nice=x; expected a whole number"),
-        (["hogs:1,time=99999999999999h"], "too long a duration"),
+        (["hogs:1,time=99999999999999h"], "is too long"),
         (["nice_hogs:0 300"], "nices '0 300'"),
         (["nice_hogs:nices="], "nices"),
         (["periodic:3,times=1.5"], "periodic with times=1.5"),
@@ -44,7 +44,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["hogs:1", "--cost", "smt_speed=abc"], "smt_speed = 'abc'"),
         (["hogs:1", "--cost", "smt_speed=nan"], "expected a factor"),
         (["hogs:1", "--cost", "switch=5s"], "a cost switch of 5000000000 ns"),
-        (["hogs:1", "--stop-at", "9999999999999h"], "too long a duration"),
+        (["hogs:1", "--stop-at", "9999999999999h"], "is too long"),
         (["hogs:1", "--max-events", "99999999999999999999999"], "--max-events"),
         (["hogs:1", "--since", "1s"], "--since with a generator"),
         (["hogs:1", "--until", "1s"], "--stop-at ends a simulation"),
@@ -106,7 +106,7 @@ def test_json_in_another_encoding_is_told(
     ("change", "found"),
     [
         ({"info": [1]}, "info [1]"),
-        ({"machine": "x"}, "a machine that cannot be read"),
+        ({"machine": "x"}, "an invalid machine"),
         (
             {"machine": {"cpus": [dict.fromkeys(("core", "llc", "package", "numa_node"), -1)]}},
             "CPU 0: core -1; expected a number from 0 to 65535",

@@ -155,7 +155,7 @@ def test_a_process_survives_a_utid_without_end(folder: Path) -> None:
     [
         (lambda path: path.unlink(), "does not exist"),
         (lambda path: path.write_bytes(b""), "does not start and end like a Parquet file"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-30]), "does not begin and end"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-30]), "does not start and end"),
         (lambda path: path.write_bytes(b"PAR1" + bytes(500) + b"PAR1"), "is damaged"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
         (lambda path: (path.unlink(), path.mkdir()), "is not a file"),

@@ -412,7 +412,7 @@ def test_the_figures(trace: ss.Trace) -> None:
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
     nothing = ss.plot_idle_episodes(ss.idle_episodes(trace))
-    assert [text.get_text() for text in nothing.texts] == ["none did"]
+    assert [text.get_text() for text in nothing.texts] == ["no episodes"]
     with pytest.raises(ss.UsageError, match="idle_episodes"):
         ss.plot_idle_episodes(ss.wasted_time(trace))
     with pytest.raises(ss.UsageError, match="row per CPU"):

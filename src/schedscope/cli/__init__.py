@@ -161,7 +161,8 @@ def _dispatch(arguments: list[str]) -> int:
         whole.error("a command is missing")
     from schedscope.cli._whole import completion
 
-    _output.say(*completion(known, DESCRIPTION, args.completion).splitlines())
+    # As it is: a script has tabs, which lines for people show as escapes.
+    sys.stdout.write(completion(known, DESCRIPTION, args.completion))
     return 0
 
 

@@ -317,7 +317,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
         "kept": [
             t("cpu_time", "of CPU time"),
             n("wakes_by_threads", "wakeup", "by threads"),
-            n("meetings", "signal", "held for its reader"),
+            n("meetings", "signal", "held for the reader"),
             n("waits_for_anyone", "wait", "for any waker"),
             n("wakes_external", "sleep", "ended by external wakeups"),
             n("yields", "yield"),

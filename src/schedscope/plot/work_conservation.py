@@ -133,7 +133,7 @@ def plot_idle_episodes(
         axes.set_yticks(range(len(labels)), visible(labels))
         axes.set_ylim(max(len(labels), 1) - 0.4, -0.6)
         if not rows:
-            axes.text(0.5, 0, "none did", ha="center", va="center")
+            axes.text(0.5, 0, "no episodes", ha="center", va="center")
         else:
             # Room for the words beside the bars.
             limits = (min(begins) - 0.02 * span, max(ends) + 0.75 * span)

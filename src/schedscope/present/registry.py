@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 Kind = Literal["text", "right", "id", "count", "time", "at", "share", "number", "fixed"]
@@ -468,15 +469,15 @@ QUESTIONS = {
     """,
 }
 
-MEANINGS: dict[str, Meaning] = {
-    (f"{meaning.question}.{meaning.name}" if meaning.question else meaning.name): meaning
-    for meanings in (
-        *(_parsed(table) for table in (THREADS, PLACES, INSTANTS, TIMES, COUNTS)),
-        *(_parsed(table) for table in (FRACTIONS, NUMBERS, WORDS)),
-        *(_parsed(table, question) for question, table in QUESTIONS.items()),
-    )
-    for meaning in meanings
-}
+
+@cache
+def meanings() -> dict[str, Meaning]:
+    """All of them, by name or `question.name`; read when first asked, for help needs none."""
+    tables = (THREADS, PLACES, INSTANTS, TIMES, COUNTS, FRACTIONS, NUMBERS, WORDS)
+    declared = [meaning for table in tables for meaning in _parsed(table)]
+    declared += [m for question, table in QUESTIONS.items() for m in _parsed(table, question)]
+    return {f"{m.question}.{m.name}".lstrip("."): m for m in declared}
+
 
 _QUANTILE = re.compile(r"p\d+(\.\d+)?")
 
@@ -496,9 +497,9 @@ def meaning(name: str, question: str = "") -> Meaning | None:
     >>> meaning("n", "latency").heading, meaning("n_censored").heading, meaning("p99").unit
     ('waits', 'unfinished', 'ns')
     """
-    found = MEANINGS.get(f"{question}.{name}") or MEANINGS.get(name)
+    found = meanings().get(f"{question}.{name}") or meanings().get(name)
     if found is None and is_quantile(name):
-        found = MEANINGS.get(f"{question}.p")
+        found = meanings().get(f"{question}.p")
         kind: Kind = found.kind if found else "time"
         return Meaning(name, name, kind, f"{name[1:]}th percentile", question)
     return found
