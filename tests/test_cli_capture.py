@@ -146,9 +146,15 @@ def finished(folder: Path) -> bool:
     return (folder / "capture.json").is_file()
 
 
-def test_a_lost_connection_ends_the_recording(tmp_path: Path) -> None:
+RECORDERS = ["ftrace"] + [
+    pytest.param(name, marks=pytest.mark.needs(name)) for name in ("perf", "bpftrace")
+]
+
+
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_a_lost_connection_ends_the_recording(recorder: str, tmp_path: Path) -> None:
     """The kernel hangs up: `ssh -t` whose network went away."""
-    process = recording(tmp_path, "-t", "ftrace")
+    process = recording(tmp_path, "-t", recorder)
     os.close(process.leader)  # type: ignore[attr-defined]
     process.wait(30)
     eventually(lambda: finished(tmp_path / "x.capture"), 20)
@@ -156,8 +162,9 @@ def test_a_lost_connection_ends_the_recording(tmp_path: Path) -> None:
     assert (content["complete"], content["interrupted"]) == (True, "HUP")
 
 
-def test_sigkill_of_the_python_parent_ends_the_recording(tmp_path: Path) -> None:
-    process = recording(tmp_path, "-t", "ftrace", "--", "sleep", "100")
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_sigkill_of_the_python_parent_ends_the_recording(recorder: str, tmp_path: Path) -> None:
+    process = recording(tmp_path, "-t", recorder, "--", "sleep", "100")
     process.kill()
     process.wait(30)
     eventually(lambda: finished(tmp_path / "x.capture"), 20)
