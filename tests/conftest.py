@@ -87,6 +87,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
+# pytest-xdist sets it for its workers, and then tables fit a terminal that is not there.
+os.environ.pop("COLUMNS", None)
+
 # A shell without job control starts background jobs with these two ignored, and a shell
 # script cannot trap what it inherited as ignored: the tests of signals want the default.
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
