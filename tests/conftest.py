@@ -62,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): what runs one after the other")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """Let `pytest -n 2 --dist loadgroup` keep files whole, and recordings apart from each other."""
     records = {
         item.path
@@ -73,6 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = "recordings" if item.path in records else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+    yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
