@@ -59,22 +59,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )
-    config.addinivalue_line("markers", "xdist_group(name): what runs one after the other")
+    config.addinivalue_line("markers", "records: in a file with tests that record this host")
 
 
-@pytest.hookimpl(wrapper=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Let `pytest -n 2 --dist loadgroup` keep files whole, and recordings apart from each other."""
-    records = {
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the files that record, so that everything else can run beside them (`.ci/run`)."""
+    files = {
         item.path
         for item in items
         for mark in item.iter_markers("needs")
         if _RECORDS.intersection(mark.args)
     }
     for item in items:
-        group = "recordings" if item.path in records else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    yield
+        if item.path in files:
+            item.add_marker(pytest.mark.records)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -89,7 +87,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
-# pytest-xdist sets it for its workers, and then tables fit a terminal that is not there.
+# Tables would fit a terminal that is not there.
 os.environ.pop("COLUMNS", None)
 
 # A shell without job control starts background jobs with these two ignored, and a shell
@@ -105,7 +103,6 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter,
 ) -> Generator[None, None, None]:
     yield
-    # From the reports: with pytest-xdist the tests run in other processes.
     skips: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         _, found, names = str(report.longrepr[2]).partition("Skipped: needs ")

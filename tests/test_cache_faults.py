@@ -103,7 +103,8 @@ def test_a_flipped_bit_in_any_table_is_told(source: Path) -> None:
             data = bytearray(whole)
             data[rng.randrange(4, len(data) - 8)] ^= 1 << rng.randrange(8)
             path.write_bytes(data)
-            with pytest.raises(FormatError, match=rf"{name}\.parquet .*damaged.* trace\.json records"):
+            said = rf"{name}\.parquet .*damaged.* trace\.json records"
+            with pytest.raises(FormatError, match=said):
                 getattr(ss.open(source), name).collect()
             with pytest.raises(FormatError, match="damaged"):
                 ss.open(source).folder_of(name)

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from faults import campaign
 from faults.mutations import Mutant, book, cut, recount
-from schedscope.cli._headline import doubts
 
 from schedscope import Trace
 from schedscope.analysis.check import check
+from schedscope.present.headline import gaps
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "linux-ftrace-placement.capture"
 
@@ -57,7 +57,7 @@ def test_what_is_measured_is_right_and_is_not_nothing(case: campaign.Case, tmp_p
     said = set(rows.select("tid", "ts_run", "wait").collect().iter_rows())
     assert said
     assert said <= true
-    assert any("no record of when" in doubt for doubt in doubts(trace))
+    assert any("no record of when" in doubt for doubt in gaps(trace))
     row = check(trace).row(by_predicate=pl.col("check") == "unplaced losses", named=True)
     assert row["level"] == "warning"
     assert row["text"].endswith("events lost, and the trace does not say when")
