@@ -184,7 +184,11 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     assert threads["100403"]["comm"] == r"worker\t\\x"
     assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
     got = Decoded(host.folder / "x.capture")
-    assert got.rows("waits", "utid", "wait", "queue_cpu") == [(100402, 1003, 3)]
+    # Lines of both CPUs were dropped, and dtrace does not say when: its one wait is not measured.
+    waits = got.rows("waits", "utid", "wait", "queue_cpu", "censored")
+    assert waits == [
+        (100402, 0, None, "right"), (100402, 0, 3, "right"), (100402, None, None, "left"),
+    ]  # fmt: skip
     # Four idle threads and no fifth: 100003 is that of CPU 0.
     assert [tid for (tid,) in got.rows("threads", "tid")] == [
         0,

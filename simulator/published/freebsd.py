@@ -177,7 +177,11 @@ def simulated(
     settings = SETTINGS[policy] | ({} if chance else WITHOUT_CHANCE[policy])
     row = cases.row(name)
     return simulate(
-        cases.workload(name), policy=policy, set=settings, seed=seed, until=row["until_ns"]
+        cases.workload(name),
+        policy=policy,
+        set=settings,
+        seed=seed,
+        until=None if row["until_ns"] is None else f"{row['until_ns']}ns",
     )
 
 
