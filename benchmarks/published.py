@@ -11,6 +11,7 @@ simulated less published. Nothing is tuned to come nearer: see `published_result
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -123,6 +124,8 @@ def main() -> int:
         print("\n".join(lines), f"({time.process_time() - begin:.1f} CPU s)\n", flush=True)
     if args.write:
         args.write.write_text("\n".join(page).rstrip() + "\n")
+        wrap = Path(__file__).parents[1] / "docs" / "wrap.py"
+        subprocess.run([sys.executable, wrap, args.write], check=True)
     return 0
 
 

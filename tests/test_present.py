@@ -36,6 +36,10 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     utid = trace.waits.select(pl.col("utid").mode().min()).collect().item()
     starved = ss.starvation(trace, threshold="5ms", top=3)
     hogs = ss.workload.hogs(3, time="10ms")
+    assert trace.path is not None
+    cache = trace.path.parent
+    # Its kernel reports queue lengths.
+    freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
     return {
         "affinity": ("returns", lambda: ss.affinity(trace)),
         "antagonists": ("interference", lambda: ss.antagonists(trace)),
@@ -49,6 +53,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "diagnosis": ("", lambda: ss.diagnosis(trace)),
         "fairness": ("fairness", lambda: ss.fairness(trace)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
+        "formats": ("formats", ss.formats),
         "idle_episodes": ("", lambda: ss.idle_episodes(trace)),
         "interactivity": ("interactivity", lambda: ss.interactivity(trace)),
         "interactivity_series": ("interactivity_series", lambda: ss.interactivity_series(trace)),
@@ -73,7 +78,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "queue_depth": ("queue_steps", lambda: ss.queue_depth(trace)),
         "queue_depth_parts": ("queue_depth_parts", lambda: ss.queue_depth_parts(trace)),
         "queue_depth_summary": ("queue_depth", lambda: ss.queue_depth_summary(trace)),
-        "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(trace)),
+        "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
         "residency": ("", lambda: ss.residency(trace)),
         "run_lengths": ("run_lengths", lambda: ss.run_lengths(trace)),
         "runqueue_latency": ("latency", lambda: ss.runqueue_latency(trace, every="1s")),

@@ -27,6 +27,7 @@ from published_results.one_cpu import (
     spread,
 )
 from published_results.saw_tooth import GRID, spread_ratio, static_split
+from wrap import wrapped
 
 from schedscope.simulator.generators import make
 from schedscope.simulator.run import simulate
@@ -38,7 +39,7 @@ PAGE = (ROOT / "docs" / "simulator-published.md").read_text()
 @pytest.mark.parametrize("claim", [*claims(), REAL, LOOP], ids=lambda claim: claim.ids)
 def test_the_page_is_what_the_program_says(claim: Claim) -> None:
     """Every claim run again gives the section that the page has, digit by digit."""
-    text = "\n".join(published.section(claim, published.table(claim))).rstrip()
+    text = wrapped("\n".join(published.section(claim, published.table(claim)))).rstrip()
     assert text in PAGE, (
         f"python benchmarks/published.py --write docs/simulator-published.md\n{text}"
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import schedscope as ss
 from schedscope.cli import main
-from schedscope.errors import UsageError
+from schedscope.errors import MissingExtraError, UsageError
 from schedscope.parsers.schema import conform
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.lanes import NOBODY, STATES
@@ -276,5 +276,5 @@ def test_without_anywidget_one_sentence_says_how_to_get_it(monkeypatch: pytest.M
 
     widget._widget_class.cache_clear()
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(UsageError, match="pip install 'schedscope\\[notebooks\\]'"):
+    with pytest.raises(MissingExtraError, match="pip install 'schedscope\\[notebooks\\]'"):
         ss.timeline(small())

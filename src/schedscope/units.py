@@ -123,11 +123,17 @@ def printable(text: str, keep: str = "") -> str:
 def nanoseconds(text: str | int) -> int:
     """Nanoseconds of a length of time: a text has a unit, a whole number is of nanoseconds.
 
-    >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds(7)
-    (10000000, 1500000000, 250000, 7)
+    Nothing needs no unit.
+
+    >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds("0")
+    (10000000, 1500000000, 250000, 0)
+    >>> nanoseconds(7)
+    7
     """
     if isinstance(text, int):
         return text
+    if text == "0":
+        return 0
     match = None
     if isinstance(text, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", text)

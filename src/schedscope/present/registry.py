@@ -453,6 +453,11 @@ QUESTIONS = {
     "simulation": "ended | | text | why the simulation ended",
     "capacity": "total | | count | of how much",
     "tunables": "kind | | text | type of the value",
+    "formats": """
+        format  | | text  | name of the format
+        about   | | text  | what it is, and how it is recognised
+        options | | text  | decoder options: names, and what they do
+    """,
     "info": """
         event   | | text  | kind of event
         all     | | count | events of all CPUs

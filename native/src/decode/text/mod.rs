@@ -228,7 +228,7 @@ impl Scan {
                         self.states.note(state);
                     }
                     // Only trace-cmd prints ns without a point.
-                    self.tracer_ticks |= !self.tracer.is_empty() && no_point(text);
+                    self.tracer_ticks |= !self.tracer.is_empty() && no_point(text, line.event);
                 }
             }
             Some(Err(Bad::Flags)) => self.raw_flags = true,
@@ -305,9 +305,10 @@ impl Scan {
     }
 }
 
-/// Is the stamp before the event's colon a plain number?
-fn no_point(text: &[u8]) -> bool {
-    let Some(at) = text.windows(2).position(|pair| pair == b": ") else {
+/// Is the stamp before the event's name a plain number? A thread's name may look like one.
+fn no_point(text: &[u8], event: &[u8]) -> bool {
+    let named = [b": ", event, b":"].concat();
+    let Some(at) = text.windows(named.len()).position(|part| part == named) else {
         return false;
     };
     let begin = text[..at]
