@@ -288,7 +288,10 @@ impl Scan {
         let shown = path.display();
         let found = match (&self.stranger, html) {
             _ if !matches!(self.tracer.as_str(), "" | "nop") => {
-                format!("{shown} is the output of the {} tracer", self.tracer)
+                format!(
+                    "{shown} is the output of the {} tracer",
+                    self.tracer.escape_debug()
+                )
             }
             (_, true) => format!("{shown} is HTML without a trace in it"),
             (Some(line), _) if self.cpus == 0 => {
