@@ -88,7 +88,7 @@ def main() -> int:
             for example in verdict.examples[:5] if verdict else []:
                 print(f"    {example}")
     if arguments.write:
-        page.write(arguments.write, kernels, results)
+        page.write(arguments.write, results)
     return int(any(v is None or v.differing for _, _, v in results))
 
 

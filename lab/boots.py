@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab import guests, machines
@@ -46,7 +46,6 @@ class Run:
     wall: float = 0.0
     cpu: float = 0.0
     failed: str = ""
-    words: list[str] = field(default_factory=list)
 
     @property
     def capture(self) -> Path:
@@ -76,7 +75,7 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
         disk=disk, console=console, smp=cell.smp, counted=cell.counted, append=cell.append,
         more=shlex.split(cell.qemu),
     )  # fmt: skip
-    run = Run(cell.name, folder, words=words)
+    run = Run(cell.name, folder)
     begin, used = time.monotonic(), _children()
     try:
         with (folder / "qemu.log").open("wb") as log:

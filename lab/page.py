@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.boots import Cell, Run
-from lab.guests import Kernel
 from lab.judges import Verdict
 
 BEGIN, END = "<!-- table: python -m lab --write docs/lab.md -->", "<!-- end of the table -->"
@@ -18,9 +17,7 @@ _HEAD = (
 )
 
 
-def write(
-    path: Path, kernels: dict[str, Kernel], results: Iterable[tuple[Cell, Run, Verdict | None]]
-) -> None:
+def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> None:
     """Put the results between the two marks of the page at `path`."""
     text = path.read_text()
     before, rest = text.split(BEGIN)

@@ -104,7 +104,7 @@ def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
     path = tmp_path / "lab.md"
     path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
     cell = Cell("x", "amd64-6.1", "hogs 1 0")
-    page.write(path, {}, [(cell, Run("x", tmp_path, failed="no end within 1 s"), None)])
+    page.write(path, [(cell, Run("x", tmp_path, failed="no end within 1 s"), None)])
     text = path.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")

@@ -11,6 +11,7 @@ pub mod encode;
 pub mod error;
 pub mod export;
 pub mod interactivity;
+mod interrupt;
 pub mod model;
 pub mod pipeline;
 mod python;

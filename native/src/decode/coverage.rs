@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decode::input::make_room_for_files;
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::model::event::{
     Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo, UNKNOWN_TID, WakeKind,
 };
@@ -432,9 +433,7 @@ impl EventSink for Survey {
 
     /// Ctrl-C ends the pass, where Python runs us.
     fn progress(&mut self, _: u64, _: u64) -> Result<()> {
-        pyo3::Python::try_attach(|py| py.check_signals())
-            .unwrap_or(Ok(()))
-            .map_err(Error::Python)
+        check_interrupt()
     }
 }
 

@@ -2,7 +2,8 @@
 //! between two events of the CPU that is long enough (docs/trace-model.md, Losses).
 
 use crate::decode::coverage::{Hole, with_holes};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::interrupt::check_interrupt;
 use crate::model::event::{Event, EventSink, LossReason, Source};
 
 /// No CPU records events faster than one in so many ns, over a row of them.
@@ -141,9 +142,7 @@ impl EventSink for Finder {
 
     /// Ctrl-C ends the pass, where Python runs us.
     fn progress(&mut self, _: u64, _: u64) -> Result<()> {
-        pyo3::Python::try_attach(|py| py.check_signals())
-            .unwrap_or(Ok(()))
-            .map_err(Error::Python)
+        check_interrupt()
     }
 }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::decode::{self, Options};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::model::event::{Event, EventSink};
 
 /// Counts events by kind; lets Ctrl-C through.
@@ -64,7 +65,7 @@ impl EventSink for Counter {
     }
 
     fn progress(&mut self, _: u64, _: u64) -> Result<()> {
-        Python::attach(|py| py.check_signals()).map_err(Error::Python)
+        check_interrupt()
     }
 }
 

@@ -13,9 +13,9 @@ use super::{Closed, Doing, Rule, output};
 use crate::arrow_ffi::ArrowTable;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::sim::policy::{InteractivityRule, Settings, registry};
 use crate::store::python::Source;
-use crate::sweep::pulse;
 
 fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
     let mut known: Vec<Known> = Vec::new();
@@ -88,7 +88,7 @@ fn feed<R: Rule>(
 ) -> Result<(ArrowTable, ArrowTable)> {
     for batch in states.batches() {
         let batch = &batch?;
-        pulse()?;
+        check_interrupt()?;
         let (ts, dur) = (
             full::<Int64Type>(batch, "ts")?,
             full::<Int64Type>(batch, "dur")?,

@@ -37,7 +37,7 @@ pub fn check_table(
     Ok(py.detach(|| {
         source.unchecked().try_for_each(|batch| {
             let batch = batch?;
-            crate::sweep::pulse()?;
+            crate::interrupt::check_interrupt()?;
             ranges.check(&batch)?;
             rows.check(&batch)
         })

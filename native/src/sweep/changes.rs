@@ -6,11 +6,12 @@
 //! interval, a gap) goes to a short list of its own.
 use arrow_array::RecordBatch;
 
+use super::PULSE;
 use super::list::{Change, List};
 use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
 use super::weights::Weights;
-use super::{PULSE, pulse};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 
 /// What a thread does, as far as CPUs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -336,7 +337,7 @@ impl Changes {
         let mut begins = self.begins.iter().peekable();
         for (number, change) in self.list.iter().enumerate() {
             if number % PULSE == 0 {
-                pulse()?;
+                check_interrupt()?;
             }
             while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
                 told.one(begin, sweep);

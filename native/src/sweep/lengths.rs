@@ -3,10 +3,10 @@ use arrow_array::types::UInt8Type;
 use arrow_array::{Array, RecordBatch};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::pulse;
 use super::rows::{Columns, RUNNING};
 use crate::columns::full;
 use crate::error::Result;
+use crate::interrupt::check_interrupt;
 
 /// Ends of a run that were not seen: a loss, and the window's.
 const LOST: u8 = 4;
@@ -109,7 +109,7 @@ impl Lengths {
     /// More rows of `states`: ts, dur, utid, state, cpu and end.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let (begin, end) = self.question.window;
-        pulse()?;
+        check_interrupt()?;
         let Columns {
             ts,
             dur,

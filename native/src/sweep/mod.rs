@@ -30,14 +30,5 @@ pub mod weights;
 #[cfg(test)]
 mod worlds;
 
-use crate::error::{Error, Result};
-
 /// Changes between two looks at whether Ctrl-C was pressed.
 const PULSE: usize = 1 << 20;
-
-/// Raises what a signal handler of Python's raised.
-pub fn pulse() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals())
-        .unwrap_or(Ok(()))
-        .map_err(Error::Python)
-}

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, Int64Array, PrimitiveArray, RecordBatch};
 
+use super::PULSE;
 use super::rows::{Columns, RUNNABLE, RUNNING};
-use super::{PULSE, pulse};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 
 /// What a step is, in the order of `KIND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl Index {
         let mut row = 0;
         for (batch, part) in utids.iter().enumerate() {
             if row % PULSE < part.len() {
-                pulse()?;
+                check_interrupt()?;
             }
             for (at, utid) in part.iter().enumerate() {
                 let who = *utid as usize;
@@ -305,7 +306,7 @@ pub fn walk(
     while t > begin {
         turns += 1;
         if turns.is_multiple_of(PULSE) {
-            pulse()?;
+            check_interrupt()?;
         }
         let Some(life) = lives.at(at, t) else {
             // It is new, and got a CPU at once: nothing of it was before.

@@ -4,9 +4,9 @@ use arrow_array::{Array, RecordBatch, UInt16Array};
 use arrow_buffer::NullBuffer;
 use arrow_buffer::bit_chunk_iterator::BitChunkIterator;
 
-use super::pulse;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 
 /// Codes of `State` in the order of the trace model.
 pub const RUNNING: u8 = 0;
@@ -58,7 +58,7 @@ impl<'a> Columns<'a> {
 /// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
 #[inline]
 pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Row)) -> Result<()> {
-    pulse()?;
+    check_interrupt()?;
     let Columns {
         ts,
         dur,

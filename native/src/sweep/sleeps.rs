@@ -2,10 +2,10 @@
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::pulse;
 use super::rows::Columns;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 
 const WOKEN: u8 = 1;
 
@@ -60,7 +60,7 @@ impl Sleeps {
 
     /// More rows of `states`: ts, dur, utid, state and end.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
-        pulse()?;
+        check_interrupt()?;
         let Columns {
             ts,
             dur,

@@ -83,7 +83,7 @@ impl Tiler {
             sums,
             nowhere,
         } = self;
-        super::pulse()?;
+        crate::interrupt::check_interrupt()?;
         let Columns {
             ts,
             dur,

@@ -24,6 +24,7 @@ use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
@@ -62,7 +63,7 @@ impl PerfData {
         let mut warnings = Vec::new();
         // Scanning takes a tenth of the time of what follows: no progress, but
         // Ctrl-C must work in a large file.
-        let mut told = |_| check_signals();
+        let mut told = |_| check_interrupt();
         let mut cut = None;
         let (file, scan) =
             match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
@@ -263,13 +264,6 @@ impl Source for PerfData {
         }
         Ok(end)
     }
-}
-
-/// Ctrl-C ends the scan, where Python runs us.
-fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals())
-        .unwrap_or(Ok(()))
-        .map_err(Error::Python)
 }
 
 fn loss(lost: &scan::Lost, last: i64) -> Event {

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
 };
@@ -76,7 +77,7 @@ impl Perfetto {
         let opening = |error| Error::io(format!("open {}", path.display()), &error);
         let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
-        let mut told = check_signals;
+        let mut told = check_interrupt;
         let mut cut = None;
         let (file, scan) = match scan(&file, len, &mut told)? {
             Scanned::Done(scan) => (file, scan),
@@ -522,11 +523,4 @@ fn nested() -> Error {
         "packets compressed once",
         "copy the file again; it was damaged on the way",
     )
-}
-
-/// Ctrl-C ends the scan, where Python runs us.
-fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals())
-        .unwrap_or(Ok(()))
-        .map_err(Error::Python)
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
+use crate::interrupt::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use fields::{INTERRUPTS, NAMES, Said, cpus_named, known, prev_state, said};
 use line::Bad;
@@ -115,7 +116,7 @@ impl FtraceText {
                 scan.line(text);
             }
             if lines.number % (1 << 16) == 0 {
-                check_signals()?;
+                check_interrupt()?;
             }
         }
         if scan.raw_flags {
@@ -568,11 +569,4 @@ impl Queue {
 
 fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
-}
-
-/// Ctrl-C ends the scan, where Python runs us.
-fn check_signals() -> Result<()> {
-    pyo3::Python::try_attach(|py| py.check_signals())
-        .unwrap_or(Ok(()))
-        .map_err(Error::Python)
 }
