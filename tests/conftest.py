@@ -56,6 +56,9 @@ def present(need: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # `make test` must be as pytest by hand: another make that a test starts reads these.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
+        os.environ.pop(name, None)
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )
