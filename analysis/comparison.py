@@ -90,7 +90,7 @@ def compare(
     Threads of different traces are matched by name pattern and role (`match`, see
     `match_threads`). Rows with a null `thread` are about all threads together; the `top` parts that
     ran and waited longest, in all traces together, have rows of their own. `where` selects
-    threads and CPUs, as in `runqueue_latency`; `cause` waits, and the switches that ended them.
+    threads and CPUs, as in `latency`; `cause` waits, and the switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
     * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
@@ -112,14 +112,14 @@ def compare(
       part, on average; `n_*`, `n_censored_*`, `n_excluded_*`: waits of all runs: complete, seen to
       begin only (in `waiting` as long as they were seen), and not seen to begin.
 
-    Definition: docs/definitions/comparison.md. Needs SciPy. Raises `UsageError` for traces
+    Definition: docs/definitions/compare.md. Needs SciPy. Raises `UsageError` for traces
     that make no pairs, settings with one run beside others with several, an
     unknown measure or cause, and numbers out of range.
 
     >>> from schedscope import simulate, workload
     >>> draws = [workload.requests(6, requests=100, seed=seed) for seed in (1, 2, 3)]
     >>> a, b = (
-    ...     [simulate(draw, policy=policy, machine=2) for draw in draws]
+    ...     [simulate(draw, policy=policy, cpus=2) for draw in draws]
     ...     for policy in ("eevdf-6.12", "bfs")
     ... )
     >>> frame = compare(a, b, top=2, measures=["wait_mean"])

@@ -114,8 +114,7 @@ def as_defined(trace: Trace, name: str) -> Trace:
     Raises `UsageError` for an unknown name, `MissingEventsError` if the trace
     lacks the events the tool reads.
     """
-    from schedscope.trace import TABLES
-    from schedscope.trace import Trace as TraceClass
+    from schedscope.trace import TABLES, Trace as TraceClass
 
     _check_needs(trace, definition_of(name))
     tables = {table: getattr(trace, table) for table in TABLES if table != "waits"}
@@ -135,7 +134,7 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     the trace lacks events the tool needs; `leaves_out` then says which.
     """
     from schedscope import _native
-    from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.latency import latency
 
     facts = _facts(trace)
     told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
@@ -150,10 +149,10 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
             for name, row in zip([_OURS, *told], figures, strict=True)
         }
     else:
-        found = {_OURS: runqueue_latency(trace, where=where).row(0, named=True)}
+        found = {_OURS: latency(trace, where=where).row(0, named=True)}
         for name in told:
             counted = trace_with(trace, _ledger(trace, facts, name))
-            found[name] = runqueue_latency(counted, where=where).row(0, named=True)
+            found[name] = latency(counted, where=where).row(0, named=True)
     rows: list[dict[str, object]] = [
         {
             "definition": _OURS,

@@ -100,7 +100,7 @@ def isolated_cpus(trace: Trace) -> list[int] | None:
     From what Linux tells in /sys/devices/system/cpu/isolated (`isolcpus=`, and isolated cpusets of
     newer kernels) and nohz_full there, and from the command line where that was recorded.
     """
-    known = trace.fact("scheduler", "tunables")
+    known = trace.metadata("scheduler", "tunables")
     if not isinstance(known, dict):
         return None
     lists = [

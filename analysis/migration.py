@@ -65,7 +65,7 @@ def migrations(
 
     `where` selects by columns of the thread, and `cpu`, the CPU it went to. In order of `ts`.
 
-    Definition: docs/definitions/migration.md. Raises `UsageError` for a column in `where` that
+    Definition: docs/definitions/migrations.md. Raises `UsageError` for a column in `where` that
     there is not, and for a duration that is none.
 
     >>> from schedscope import Trace
@@ -301,11 +301,11 @@ def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFra
     if limit < 0:
         raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
     # Most questions are about all threads, and several tables of a report: few rows beside waits.
-    found = once(_told, trace) if where is None else _told(trace, where)
+    found = once(_causes, trace) if where is None else _causes(trace, where)
     return found.with_columns(waited=pl.col("queued") > limit)
 
 
-def _told(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
+def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
     begun = waits(
         trace,
         [

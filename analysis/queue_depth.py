@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.5, 0.9, 0.99)
 
+MOST_ROWS = 10_000_000
+"""Of `queue_depth` by buckets."""
+
 # What an interval adds while it lasts, in one number of three digits, so that one
 # column is summed: threads waiting, threads running, and intervals that say what a
 # CPU does (idle is known, too).
@@ -52,7 +55,9 @@ _STEPS = {
 
 
 @needs("switches")
-def queue_depth(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
+def queue_depth(
+    trace: Trace, *, by: Literal["cpu", "all"] = "cpu", every: str | int | None = None
+) -> pl.DataFrame:
     """One row per CPU and stretch of time in which as many threads wanted the CPU.
 
     A step function of time: each CPU's rows adjoin from the start to the end of
@@ -73,8 +78,16 @@ def queue_depth(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFr
     threads, with a null `cpu`; `running` is null while any CPU is not known.
     That is the one to look at where all CPUs share a queue (FreeBSD's 4BSD).
 
-    Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`.
+    `every`, as in "10ms": instead of steps a row per bucket of that length, which takes a fraction
+    of the time. `unknown` is how much of the bucket is not known (ns); `waiting` and `depth` are
+    means over its known time, null if there is none; `waiting_max` and `depth_max` are the most at
+    any time of it; `held` is the threads' time on this queue, unknown time included (ns).
+
+    Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`, and for an
+    `every` that is no duration above 0 ns or gives more than 10 million rows.
     """
+    if every is not None:
+        return _over_time(trace, by, every)
     frames = list(_functions(trace, by))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
 
@@ -160,43 +173,6 @@ def queue_depth_summary(
     ).sort("cpu", nulls_last=True)
 
 
-@needs("switches")
-def queue_depth_parts(trace: Trace, *, parts: int = 1200) -> pl.DataFrame:
-    """One row per CPU and equal part of the window: how many threads wanted the CPU in it.
-
-    What `queue_depth` says step by step, for a trace of too many steps to look at; exactly, and
-    in a fraction of the time. In order of `cpu` and `ts`.
-
-    * `ts`, `dur`: the part, `[ts, ts + dur)`, ns; `unknown`: how much of it the trace does not
-      tell;
-    * `waiting`, `depth`: mean number of threads on the queue, and with the one that runs, over
-      the known time of the part; null if there is none;
-    * `waiting_max`, `depth_max`: the most of them at any time of it;
-    * `held`: threads' time on this queue, in unknown time, too (ns).
-
-    Rows with a null `cpu` as in `queue_depth`, whose definition this is. Raises `UsageError` for
-    `parts` below 1.
-    """
-    if parts < 1:
-        raise UsageError(f"parts={parts}", "1 or more")
-    begin, end = trace.window
-    parts = min(parts, max(end - begin, 1))
-    found = pl.DataFrame(occupancy(trace).parts(recorded_cpus(trace), parts))
-    known = pl.col("dur") - pl.col("unknown")
-    known = pl.when(known > 0).then(known)
-    return found.filter(pl.col("dur") > 0).select(
-        "cpu",
-        "ts",
-        "dur",
-        "unknown",
-        waiting=pl.col("waiting") / known,
-        depth=(pl.col("waiting") + pl.col("running")) / known,
-        waiting_max=pl.col("waiting_max").cast(pl.Int32),
-        depth_max=pl.col("depth_max").cast(pl.Int32),
-        held=pl.col("waiting") + pl.col("waiting_unknown"),
-    )
-
-
 @needs("switches", "queue_load")
 def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.DataFrame:
     """One row per queue whose length the kernel itself reported: does ours agree?
@@ -244,6 +220,30 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
             steps = parts.get(cpu, pl.DataFrame(schema=_STEPS))
             rows.append({"cpu": cpu, **_agreement(part.sort("ts"), steps, slack)})
     return pl.DataFrame(rows, schema=schema)
+
+
+def _over_time(trace: Trace, by: str, every: str | int) -> pl.DataFrame:
+    check(by, ["cpu", "all"])
+    step = nanoseconds(every)
+    if step <= 0:
+        raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 10ms")
+    cpus = recorded_cpus(trace)
+    if (rows := trace.duration // step * len(cpus)) > MOST_ROWS:
+        raise UsageError(f"every={every!r} gives {rows:,} rows", f"at most {MOST_ROWS:,}")
+    found = pl.DataFrame(occupancy(trace).parts(cpus, by == "all", step))
+    known = pl.col("dur") - pl.col("unknown")
+    known = pl.when(known > 0).then(known)
+    return found.select(
+        "cpu",
+        "ts",
+        "dur",
+        "unknown",
+        waiting=pl.col("waiting") / known,
+        depth=(pl.col("waiting") + pl.col("running")) / known,
+        waiting_max=pl.col("waiting_max").cast(pl.Int32),
+        depth_max=pl.col("depth_max").cast(pl.Int32),
+        held=pl.col("waiting") + pl.col("waiting_unknown"),
+    )
 
 
 def _levels_held(trace: Trace, by: str) -> pl.DataFrame:

@@ -53,7 +53,7 @@ def digest(
 ) -> Digest:
     """Add up one trace; `group_of` has each utid's group: 1 to `groups` - 1, or 0 for none.
 
-    `where` selects threads and CPUs, as in `runqueue_latency`; `cause` waits, and the
+    `where` selects threads and CPUs, as in `latency`; `cause` waits, and the
     switches that ended them.
     """
     begin, end = trace.window

@@ -48,7 +48,7 @@ def run_lengths(
     * `total`: time of the `n`; `total_censored`: time of the others (ns).
 
     Most running time first. `total + total_censored` of all rows is the running
-    time of the threads selected. Definition: docs/definitions/cpu-efficiency.md.
+    time of the threads selected. Definition: docs/definitions/efficiency.md.
     Raises `UsageError` for a column or quantile that cannot be.
 
     >>> from schedscope import Trace

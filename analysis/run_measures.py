@@ -1,7 +1,7 @@
 """Figures by which published comparisons of schedulers judge whole runs.
 
 Plain functions of elapsed times and of lists of latencies, in whatever unit
-these come. Where each comes from is in docs/definitions/comparison.md.
+these come. Where each comes from is in docs/definitions/compare.md.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ MEASURES = {
     "migrations_hz": Measure("1/s", None),
     "utilisation_frac": Measure("", None, of_threads=False),
 }
-"""What is compared, in this order; docs/definitions/comparison.md defines each."""
+"""What is compared, in this order; docs/definitions/compare.md defines each."""
 
 
 class Side:

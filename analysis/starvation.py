@@ -13,9 +13,9 @@ from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.waits import waits
-from schedscope.analysis.culprits import Account, account
+from schedscope.analysis.episode_interference import Account, account
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.stories import stories
+from schedscope.analysis.starvation_sentences import starvation_sentences
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
@@ -109,7 +109,7 @@ def starvation(
             core = core.head(top)
         episodes = core.with_row_index("episode")
         found = account(trace, episodes)
-    return _told(trace, episodes, found, limits)
+    return _result(trace, episodes, found, limits)
 
 
 @needs("switches", "wakeups")
@@ -306,7 +306,7 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
     )
 
 
-def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) -> pl.DataFrame:
+def _result(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) -> pl.DataFrame:
     """The columns of `starvation`."""
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", "sched_class", "affinity", own="prio"
@@ -363,7 +363,8 @@ def _told(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits) 
         prio=pl.coalesce("prio", "own"),
         culprit_frac=pl.col("culprit_time") / pl.when(pl.col("wait") > 0).then(pl.col("wait")),
     )
-    frame = frame.with_columns(story=pl.Series(stories(trace, frame, culprits), dtype=pl.String))
+    sentences = starvation_sentences(trace, frame, culprits)
+    frame = frame.with_columns(story=pl.Series(sentences, dtype=pl.String))
     return frame.select(
         "episode",
         "comm",

@@ -37,7 +37,7 @@ def survival(
     were still open when the window (or the trace before a hole) ended count
     as at risk up to the length they had reached. It assumes that the end of
     the observation had nothing to do with the length of the wait. Waits whose
-    start was not recorded are left out (`runqueue_latency` counts them).
+    start was not recorded are left out (`latency` counts them).
 
     Returns the columns of `by`, and `wait` (ns), `n_at_risk` (waits at least
     this long), `n_ended` (ended at this length), `n_censored` (were cut at this

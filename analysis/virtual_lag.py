@@ -191,7 +191,7 @@ def _replayed(
         policy["name"],
         settings,
         frames,
-        (levels.told(), fair),
+        (levels.to_native(), fair),
         trace.window,
         trace.ncpu,
         tick_phase,

@@ -54,7 +54,7 @@ def weights(trace: Trace) -> pl.DataFrame:
 
     levels = Levels(trace)
     asked = threads.select(pl.col("utid").cast(pl.UInt32), pl.col("prio").cast(pl.Int16))
-    found = pl.DataFrame(_native.levels_of(levels.told(), asked))
+    found = pl.DataFrame(_native.levels_of(levels.to_native(), asked))
     basis = pl.when(pl.col("level") == EQUAL_LEVEL).then(pl.lit("equal"))
     return pl.concat([threads, found], how="horizontal").select(
         *threads.columns,
@@ -70,7 +70,7 @@ def weights(trace: Trace) -> pl.DataFrame:
 def weight_notes(trace: Trace) -> list[str]:
     """Sentences on what the weights of this trace rest on: what is known, then what is assumed."""
     if not linux_priorities(trace):
-        system = trace.info.get("os") or trace.fact("scheduler", "name") or "this source"
+        system = trace.info.get("os") or trace.metadata("scheduler", "name") or "this source"
         return [f"none are known for {system}: all threads of a class count the same"]
     notes = ["weights are those of Linux's nice levels, by each thread's priority at the time"]
     policies = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
@@ -78,9 +78,9 @@ def weight_notes(trace: Trace) -> list[str]:
     )
     if not policies.collect().item():
         notes.append("no thread is known to be SCHED_IDLE; one that is counts by its nice level")
-    tunables = trace.fact("scheduler", "tunables") or {}
+    tunables = trace.metadata("scheduler", "tunables") or {}
     autogroup = tunables.get("/proc/sys/kernel/sched_autogroup_enabled")
-    if trace.fact("source", "format") == "simulation":
+    if trace.metadata("source", "format") == "simulation":
         return notes
     if autogroup == "1":
         notes.append(

@@ -41,7 +41,9 @@ _CAUSE = (
 
 
 @needs("switches", "wakeups")
-def wasted_time(trace: Trace, *, by: By = "all", where: pl.Expr | None = None) -> pl.DataFrame:
+def work_conservation(
+    trace: Trace, *, by: By = "all", where: pl.Expr | None = None
+) -> pl.DataFrame:
     """One row for the machine, or per CPU or thread: CPU time that idled while threads waited.
 
     At every instant, idle CPUs could run some of the threads that wait for other CPUs. `wasted`
@@ -93,7 +95,7 @@ def wasted_time(trace: Trace, *, by: By = "all", where: pl.Expr | None = None) -
     ...     "cpu": [0, 1, 0, 1],
     ... }, schema_overrides={"state": pl.Enum(["running", "runnable"])})
     >>> trace = Trace.from_tables({"states": states}, {"ncpu": 2, "window": [0, 100]})
-    >>> wasted_time(trace).select("idle", "waiting", "wasted", "wasted_idle_frac")
+    >>> work_conservation(trace).select("idle", "waiting", "wasted", "wasted_idle_frac")
     shape: (1, 4)
     ┌──────┬─────────┬────────┬──────────────────┐
     │ idle ┆ waiting ┆ wasted ┆ wasted_idle_frac │
@@ -127,9 +129,9 @@ def idle_episodes(
     """One row per thread that waited in an episode in which CPU time was wasted all along.
 
     An episode is a longest stretch of time in which, at every instant, a CPU was spare that a
-    waiting thread may use (`wasted_time` says exactly what that means). Those of `longer_than` and
-    more are listed, the `top` ones with the most wasted (None: all), and in each its
-    threads, the one that waited longest first.
+    waiting thread may use (`work_conservation` says exactly what that means). Those of
+    `longer_than` and more are listed, the `top` ones with the most wasted (None: all), and in each
+    its threads, the one that waited longest first.
 
     * `episode`: its rank, from 1; `ts`, `dur`: the stretch; `wasted`: CPU time in it (ns);
     * `idle_cpus`: CPUs that were spare at some time in it and that this thread may use, as
@@ -155,7 +157,7 @@ def idle_episodes(
         raise UsageError(f"top={top}", "a number of episodes, 1 or more")
     read, allowed = _read(trace)
     found, rows, spare = map(
-        pl.DataFrame, read.episodes(allowed.told(), threshold, top, coded_waits(trace))
+        pl.DataFrame, read.episodes(allowed.to_native(), threshold, top, coded_waits(trace))
     )
     frame = rows.with_columns(cause=_CAUSE).join(
         _idle_cpus(spare, allowed), on=["episode", "class"], how="left"
@@ -199,7 +201,7 @@ def _read(trace: Trace) -> tuple[Occupancy, Masks]:
 
 def _swept(trace: Trace) -> _Swept:
     read, allowed = _read(trace)
-    machine, cpus, threads = read.idle(allowed.told())
+    machine, cpus, threads = read.idle(allowed.to_native())
     return _Swept(machine, pl.DataFrame(cpus), pl.DataFrame(threads), len(allowed.atom))
 
 

@@ -23,7 +23,7 @@ import polars as pl
 
 import schedscope as ss
 from schedscope.errors import SchedscopeError
-from schedscope.simulator.outcome import outcome, waits_by_class
+from schedscope.simulator.summary import summary, waits_by_class
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 SUFFIXES = (".capture", ".dat", ".data", ".pftrace", ".txt")
@@ -35,24 +35,26 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
     asked: dict[str, Callable[[ss.Trace], Any]] = {
         "affinity": lambda t: ss.affinity(t),
         "affinity tid": lambda t: ss.affinity(t, "tid"),
-        "antagonists": lambda t: ss.antagonists(t),
-        "antagonists comm": lambda t: ss.antagonists(t, by="comm"),
+        "interference": lambda t: ss.interference(t),
+        "interference comm": lambda t: ss.interference(t, by="comm"),
         "check": lambda t: ss.check(t),
         "compare": lambda t: ss.compare(t, t, resamples=100, blocks=8),
-        "cpu_efficiency": lambda t: ss.cpu_efficiency(t),
+        "efficiency": lambda t: ss.efficiency(t),
         "cpu_returns": lambda t: ss.cpu_returns(t),
         "critical_path": lambda t: ss.critical_path(t, utid=longest_lived(t)),
-        "culprits": lambda t: ss.culprits(t, ss.starvation(t, threshold="5ms")),
+        "episode_interference": lambda t: ss.episode_interference(
+            t, ss.starvation(t, threshold="5ms")
+        ),
         "definitions": lambda t: ss.definitions(t),
         "as_defined": lambda t: ss.as_defined(t, "perf").waits.collect(),
-        "diagnosis": lambda t: ss.diagnosis(t),
+        "findings": lambda t: ss.findings(t),
         "fairness": lambda t: ss.fairness(t),
         "fairness comm": lambda t: ss.fairness(t, by="comm"),
         "jain_index": lambda t: ss.jain_index(t),
         "idle_episodes": lambda t: ss.idle_episodes(t, longer_than="1us"),
-        "wasted_time": lambda t: ss.wasted_time(t),
-        "wasted_time cpu": lambda t: ss.wasted_time(t, by="cpu"),
-        "wasted_time tid": lambda t: ss.wasted_time(t, by="thread"),
+        "work_conservation": lambda t: ss.work_conservation(t),
+        "work_conservation cpu": lambda t: ss.work_conservation(t, by="cpu"),
+        "work_conservation tid": lambda t: ss.work_conservation(t, by="thread"),
         "interactivity": lambda t: ss.interactivity(t),
         "interactivity o1": lambda t: ss.interactivity(t, "o1"),
         "interactivity_series": lambda t: ss.interactivity_series(t),
@@ -69,20 +71,20 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "off_cpu": lambda t: ss.off_cpu(t),
         "off_cpu comm": lambda t: ss.off_cpu(t, by="comm"),
         "preemption_loss": lambda t: ss.preemption_loss(t),
-        "process_efficiency": lambda t: ss.process_efficiency(t),
+        "slowdown": lambda t: ss.slowdown(t),
         "queue_depth": lambda t: ss.queue_depth(t),
-        "queue_depth_parts": lambda t: ss.queue_depth_parts(t, parts=50),
+        "queue_depth every": lambda t: ss.queue_depth(t, every=max(1, t.duration // 50)),
         "queue_depth_summary": lambda t: ss.queue_depth_summary(t),
         "queue_load_agreement": lambda t: ss.queue_load_agreement(t),
         "residency": lambda t: ss.residency(t),
         "run_lengths": lambda t: ss.run_lengths(t),
         "run_lengths comm": lambda t: ss.run_lengths(t, by="comm"),
-        "runqueue_latency": lambda t: ss.runqueue_latency(t),
-        "runqueue_latency comm": lambda t: ss.runqueue_latency(t, by="comm"),
-        "runqueue_latency tid": lambda t: ss.runqueue_latency(t, by="tid"),
-        "runqueue_latency every": lambda t: ss.runqueue_latency(t, every="100ms"),
-        "runqueue_latency km": lambda t: ss.runqueue_latency(t, censored="kaplan-meier"),
-        "runqueue_latency where": lambda t: ss.runqueue_latency(t, by="comm", where=busiest),
+        "latency": lambda t: ss.latency(t),
+        "latency comm": lambda t: ss.latency(t, by="comm"),
+        "latency tid": lambda t: ss.latency(t, by="tid"),
+        "latency every": lambda t: ss.latency(t, every="100ms"),
+        "latency km": lambda t: ss.latency(t, censored="kaplan-meier"),
+        "latency where": lambda t: ss.latency(t, by="comm", where=busiest),
         "starvation": lambda t: ss.starvation(t, threshold="5ms"),
         "starvation share": lambda t: ss.starvation(t, threshold=None, share=4, top=50),
         "starvation_summary": lambda t: ss.starvation_summary(t, threshold="5ms"),
@@ -98,7 +100,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "weights": lambda t: ss.weights(t),
         "weight_notes": lambda t: pl.DataFrame({"note": ss.weight_notes(t)}),
         "worst_waits": lambda t: ss.worst_waits(t),
-        "outcome": lambda t: pl.DataFrame([outcome(t)]),
+        "outcome": lambda t: pl.DataFrame([summary(t)]),
         "outcome by class": lambda t: pl.DataFrame(waits_by_class(t)),
         "states": lambda t: t.states.collect(),
         "waits": lambda t: t.waits.collect(),
@@ -143,7 +145,7 @@ def mixed(policy: str) -> ss.Trace:
         sleeper.run("700us").sleep("4ms").repeat(200)
     urgent = load.thread("urgent", sched="fifo", rt_prio=10, start="2ms")
     urgent.run("300us").sleep("20ms").repeat(40)
-    return ss.simulate(load.workload(), policy=policy, machine=2, until="500ms")
+    return ss.simulate(load.workload(), policy=policy, cpus=2, until="500ms")
 
 
 def digests(frame: Any) -> dict[str, str]:

@@ -38,7 +38,7 @@ def peak():
 import polars as pl
 path, by = sys.argv[1], json.loads(sys.argv[2])
 trace = ss.Trace.read(path)
-analyse = ss.runqueue_latency  # loads it
+analyse = ss.latency  # loads it
 pl.DataFrame({"x": [2, 1]}).sort("x").group_by("x").len()  # start the thread pool
 before, wall = time.process_time(), time.perf_counter()
 frame = analyse(trace, by=by)

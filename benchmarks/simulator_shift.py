@@ -15,7 +15,7 @@ from dataclasses import replace
 import polars as pl
 
 from schedscope import open as open_trace
-from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.analysis.latency import latency
 from schedscope.simulator.extract import extract
 from schedscope.simulator.policy import policies
 from schedscope.simulator.run import simulate
@@ -34,7 +34,7 @@ def later(workload: Workload, us: int) -> Workload:
 def measures(trace: Trace) -> tuple[float, float, float]:
     """From the first start on: length and sum of waits in s, p99 in ms."""
     first = trace.states.filter(pl.col("utid") >= trace.ncpu).select(pl.col("ts").min()).collect()
-    waits = runqueue_latency(trace).row(0, named=True)
+    waits = latency(trace).row(0, named=True)
     length = (trace.window[1] - first.item()) / 1e9
     return length, waits["total"] / 1e9, (waits["p99"] or 0) / 1e6
 
@@ -49,11 +49,11 @@ def main() -> None:
     heads = ("policy", "length s", "shifted", "again", "waits s", "shifted", "p99 ms", "shifted")
     print("{:<18} {:>8} {:>13} {:>7} {:>8} {:>13} {:>7} {:>13}".format(*heads))
     for policy in args.policies.split(","):
-        first = simulate(workload, policy=policy, machine=ncpu)
+        first = simulate(workload, policy=policy, cpus=ncpu)
         shifted = [
-            measures(simulate(later(workload, us), policy=policy, machine=ncpu)) for us in SHIFTS_US
+            measures(simulate(later(workload, us), policy=policy, cpus=ncpu)) for us in SHIFTS_US
         ]
-        again = measures(simulate(extract(first), policy=policy, machine=ncpu))
+        again = measures(simulate(extract(first), policy=policy, cpus=ncpu))
         length, total, p99 = measures(first)
         lengths, totals, p99s = (
             f"{min(values):.2f} to {max(values):.2f}" for values in zip(*shifted, strict=True)

@@ -43,7 +43,7 @@ def simso_rate() -> tuple[int, float]:
 def our_rate() -> tuple[int, float]:
     load = periodic(TASKS, run="900us", sleep="9100us", times=SECONDS * 100)
     begin = time.process_time()
-    trace = simulate(load, policy="rr", machine=CPUS)
+    trace = simulate(load, policy="rr", cpus=CPUS)
     rows = trace.info["rows"]
     events = rows["switches"] + rows["wakeups"] + rows["migrations"]
     return events, time.process_time() - begin

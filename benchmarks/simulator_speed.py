@@ -38,7 +38,7 @@ def sleepers(n: int, cpus: int, load: float, rounds: int, seed: int = 1) -> Work
 def measure(workload: Workload, policy: str, cpus: int) -> tuple[int, float]:
     """Scheduling events and CPU seconds of one run."""
     begin = time.process_time()
-    trace = simulate(workload, policy=policy, machine=cpus)
+    trace = simulate(workload, policy=policy, cpus=cpus)
     spent = time.process_time() - begin
     rows = trace.info["rows"]
     return rows["switches"] + rows["wakeups"] + rows["migrations"], spent

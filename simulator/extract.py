@@ -45,9 +45,9 @@ The rules, each counted in the extraction report:
 * Masks are those of the trace. A kernel thread without one, whose name ends in
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
-  see `schedscope.simulator.binding`).
+  see `schedscope.simulator.inferred_affinity`).
 * Clock ticks fall when those of the host fell, where its preemptions show them
-  (`clock_hz`, `tick_phase`, see `schedscope.simulator.clock`).
+  (`clock_hz`, `tick_phase`, see `schedscope.simulator.tick_phase`).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.simulator.binding import bound_by_waiting
-from schedscope.simulator.bystanders import bystanders
-from schedscope.simulator.clock import measured_clock
+from schedscope.simulator.background_load import background_load
+from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
+from schedscope.simulator.tick_phase import measured_clock
 from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
@@ -103,7 +103,7 @@ def extract(
     With `where`, an expression over the columns of `threads`, only those threads
     are taken; a wake by another one counts as external. `others`: what becomes
     of the rest, "drop" (nothing), or "occupy": they take the CPU times that they
-    took (`schedscope.simulator.bystanders`).
+    took (`schedscope.simulator.background_load`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """
@@ -151,7 +151,7 @@ def extract(
     steps = _steps(pl.DataFrame(made))
     threads = threads.select(THREADS.names()).cast(THREADS)
     if others == "occupy" and drop:
-        more = bystanders(trace, drop, threads.height)
+        more = background_load(trace, drop, threads.height)
         threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
     report["steps"] = steps.height
     clock = measured_clock(trace, switches)

@@ -12,7 +12,7 @@ from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.plot import style
 from schedscope.simulator.policy import series as series_of
-from schedscope.simulator.run import internals
+from schedscope.simulator.run import policy_series as recorded_series
 from schedscope.trace import Trace
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FEW = 7
 """More curves than this in one figure cannot be told apart."""
 
 
-def plot_policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axes:
+def policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axes:
     """Waits for a CPU under each policy, on a logarithmic axis.
 
     Up to `FEW` policies: the share of waits longer than x, a curve for each,
@@ -97,14 +97,14 @@ def _ranges(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
     ax.legend(loc="lower right", ncols=3, fontsize=8, bbox_to_anchor=(1, 1))
 
 
-def plot_internals(
+def policy_series(
     trace: Trace,
     series: str | Sequence[str] | None = None,
     *,
     threads: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """A policy's own view of its threads over time, below the timeline of the CPUs.
+    """What a policy keeps of its threads over time, below the timeline of the CPUs.
 
     On top a lane for each CPU shows who runs there; below, a panel for each of
     `series` (all that were recorded if None) has a step curve for each thread, in
@@ -114,7 +114,7 @@ def plot_internals(
 
     Raises `UsageError` for a series or a thread that the trace does not have.
     """
-    points = internals(trace).with_columns(pl.col("series").cast(pl.String))
+    points = recorded_series(trace).with_columns(pl.col("series").cast(pl.String))
     known = points["series"].unique(maintain_order=True).to_list()
     wanted = [series] if isinstance(series, str) else list(series or known)
     for name in wanted:
@@ -166,7 +166,7 @@ def plot_internals(
         style.time_axis(panels[-1].xaxis)
         keys = {str(line.get_label()): line for panel in panels for line in panel.lines}
         keys = {name: keys[name] for name in who if name in keys}
-        _head(panels[0], f"{policy}, internals", keys, others=others)
+        _head(panels[0], f"{policy}: policy series", keys, others=others)
     return panels[0]
 
 

@@ -16,8 +16,7 @@ from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.extract import extract
-from schedscope.simulator.machine import Costs, Machine
-from schedscope.simulator.machine import machine as _machine
+from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.workload import Workload, engine_tables
 from schedscope.trace import TABLES, Trace
 
@@ -32,14 +31,15 @@ MAX_EVENTS_IN_MEMORY = 50_000_000
 
 DEFAULT_POLICY = "eevdf-6.12"
 
-_INTERNALS = "internals.parquet"
+_POLICY_SERIES = "policy_series.parquet"
 
 
 def simulate(
     source: Workload | Trace,
     *,
     policy: str | _policy.Policy = DEFAULT_POLICY,
-    machine: Machine | int | str | None = None,
+    cpus: int | None = None,
+    machine: Machine | str | None = None,
     set: Mapping[str, Any] | None = None,
     costs: Costs | Mapping[str, Any] | None = None,
     seed: int = 1,
@@ -54,11 +54,11 @@ def simulate(
 
     `source` is a workload, or a trace from which one is extracted. `policy` is
     a name of `policies()` or an object of a class derived from `Policy`; `set`
-    gives values to its tunables. `machine` is a number of CPUs or a shape
-    ("2x8x2"); without it that of the workload's trace, else 1 CPU. `costs` are
+    gives values to its tunables. `cpus` is how many equal CPUs there are,
+    `machine` a shape ("2x8x2"); without both it is the trace's own machine, else 1 CPU. `costs` are
     those of `Costs`. The same input and `seed` give the same trace, byte for
     byte. `until` ends the run at that simulated time. With `record` the
-    policy's internal series are kept: see `internals`. With `output` the trace
+    policy's internal series are kept: see `policy_series`. With `output` the trace
     goes to that `.sched` folder (an existing one only with `force`).
 
     Raises `UsageError` for a workload that cannot end: a signal that nobody
@@ -68,7 +68,7 @@ def simulate(
     `until` the run ends at whichever comes first: `info["simulation"]["ended"]` says which.
 
     >>> from schedscope.simulator.generators import hogs
-    >>> trace = simulate(hogs(3, time="10ms"), policy="rr", machine=2)
+    >>> trace = simulate(hogs(3, time="10ms"), policy="rr", cpus=2)
     >>> trace.duration, trace.info["simulation"]["switches"]
     (20000000, 5)
     """
@@ -87,7 +87,10 @@ def simulate(
             'end it earlier (--stop-at 10s, until="10s"), use a larger max_events, or keep the '
             "trace in a folder (-o OUT.sched)",
         )
-    shape = _machine(machine) if machine is not None else workload.machine or _machine(1)
+    if cpus is not None and machine is not None:
+        raise UsageError(f"cpus={cpus} with machine={machine!r}", "one of them")
+    asked = cpus if machine is None else machine
+    shape = workload.machine or _machine(1) if asked is None else _machine(asked)
     if workload.machine is not None and not isinstance(machine, Machine):
         # Another machine, but the workload's time: what came with a tick still does.
         shape = replace(shape, tick_phase=workload.machine.tick_phase)
@@ -111,13 +114,13 @@ def simulate(
         tables, about, series = run(None)
         trace = Trace.from_tables(tables, about)
         if record:
-            trace._tables["internals"] = series.lazy()
+            trace._tables["policy_series"] = series.lazy()
         return trace
 
     def fill(folder: Path) -> str:
         _, about, series = run(folder)
         if record:
-            series.write_parquet(folder / _INTERNALS)
+            series.write_parquet(folder / _POLICY_SERIES)
         return json.dumps(about)
 
     target = Path(output)
@@ -146,7 +149,7 @@ def _check(source: object, policy: object, seed: object, max_events: object) -> 
         raise UsageError(f"max_events {max_events}", "a number from 1 to 2^63 - 1")
 
 
-def internals(trace: Trace) -> pl.DataFrame:
+def policy_series(trace: Trace) -> pl.DataFrame:
     """One row per recorded point of a policy's own view: `ts, series, utid, cpu, value`.
 
     Needs a trace simulated with `record=True`. Exactly the changes are there:
@@ -154,11 +157,11 @@ def internals(trace: Trace) -> pl.DataFrame:
 
     Raises `UsageError` if the trace has none.
     """
-    kept = trace._tables.get("internals")
+    kept = trace._tables.get("policy_series")
     if kept is not None:
         return kept.collect()
-    if trace.path is not None and (trace.path / _INTERNALS).is_file():
-        return read_parquet(trace.path / _INTERNALS)
+    if trace.path is not None and (trace.path / _POLICY_SERIES).is_file():
+        return read_parquet(trace.path / _POLICY_SERIES)
     raise UsageError(
         f"{trace.name} holds no internal series",
         "a simulated trace with internal series",

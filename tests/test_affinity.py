@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 
@@ -291,7 +290,7 @@ def test_a_simulated_thread_stays_in_its_mask() -> None:
     b = ss.workload.Builder()
     for i in range(6):
         b.thread(f"t-{i}", cpus="1-2").run("5ms").sleep("2ms").run("5ms")
-    trace = ss.simulate(b.workload(), policy="eevdf-6.12", machine=4)
+    trace = ss.simulate(b.workload(), policy="eevdf-6.12", cpus=4)
     check_sums(trace)
     frame = ss.affinity(trace, [])
     assert frame.select("allowed", "used", "outside", "outside_runs").rows() == [
@@ -419,7 +418,7 @@ def drawn(axes: Any) -> None:
 
 
 def test_a_bar_is_all_of_the_time(trace: ss.Trace) -> None:
-    axes = ss.plot_residency(ss.residency(trace))
+    axes = ss.plot.residency(ss.residency(trace))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c", "d"]
     ends = {}
     for bar in axes.patches:
@@ -427,20 +426,20 @@ def test_a_bar_is_all_of_the_time(trace: ss.Trace) -> None:
         ends[y] = max(ends.get(y, 0), bar.get_x() + bar.get_width())  # type: ignore[attr-defined]
     assert list(ends.values()) == pytest.approx([1] * 4)
     drawn(axes)
-    drawn(ss.plot_residency(ss.residency(trace, [], over="llc")))
+    drawn(ss.plot.residency(ss.residency(trace, [], over="llc")))
 
 
 def test_shares_of_returns_have_their_interval(trace: ss.Trace) -> None:
-    axes = ss.plot_cpu_returns(ss.cpu_returns(trace, bounds=[5, 20, 50]))
+    axes = ss.plot.cpu_returns(ss.cpu_returns(trace, bounds=[5, 20, 50]))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5 ns", "20 ns", "50 ns"]
     drawn(axes)
 
 
 def test_figures_of_nothing_and_of_other_frames(trace: ss.Trace) -> None:
     nothing = played("0 cpu0: idle -> idle", window=(0, 10))
-    drawn(ss.plot_residency(ss.residency(nothing)))
-    drawn(ss.plot_cpu_returns(ss.cpu_returns(nothing)))
+    drawn(ss.plot.residency(ss.residency(nothing)))
+    drawn(ss.plot.cpu_returns(ss.cpu_returns(nothing)))
     with pytest.raises(ss.UsageError, match=r"schedscope\.residency returns"):
-        ss.plot_residency(ss.affinity(trace))
+        ss.plot.residency(ss.affinity(trace))
     with pytest.raises(ss.UsageError, match=r"schedscope\.cpu_returns returns"):
-        ss.plot_cpu_returns(ss.affinity(trace))
+        ss.plot.cpu_returns(ss.affinity(trace))

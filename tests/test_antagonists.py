@@ -1,4 +1,4 @@
-"""`antagonists`: every nanosecond of a wait is somebody's, the CPU's idling, or not known."""
+"""`interference`: every nanosecond of a wait is somebody's, the CPU's idling, or not known."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from small_worlds import Interval, of_states, small_worlds
@@ -42,7 +41,7 @@ def trace() -> ss.Trace:
 
 
 def test_the_wait_is_divided(trace: ss.Trace) -> None:
-    frame = ss.antagonists(trace, by="comm", where=pl.col("comm") == "v")
+    frame = ss.interference(trace, by="comm", where=pl.col("comm") == "v")
     assert frame.drop("share").rows() == [
         # victim, wait, kind, who, time, n, n_waits; of wake, new, preempt, yield, unknown
         ("v", 260, "thread", "a", 150, 2, 2, 100, 0, 50, 0, 0),
@@ -53,7 +52,7 @@ def test_the_wait_is_divided(trace: ss.Trace) -> None:
 
 
 def test_a_moved_thread_waits_for_the_other_cpu_from_then_on() -> None:
-    frame = ss.antagonists(
+    frame = ss.interference(
         played(
             """
             0   cpu0: idle -> a
@@ -79,7 +78,7 @@ def test_unknown_time_and_no_queue() -> None:
         (10, 60, 10, "runnable", 0),
         (60, 80, 10, "runnable", None),
     ]
-    frame = ss.antagonists(of_states(rows, (0, 100)))
+    frame = ss.interference(of_states(rows, (0, 100)))
     assert frame.select("kind", "comm", "time").rows() == [
         ("unknown", None, 30),
         ("thread", "t20", 20),
@@ -104,31 +103,31 @@ def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
     trace = ss.Trace.from_tables(
         {"states": states, "threads": threads, "waits": waits}, {"ncpu": 1, "window": [0, 50]}
     )
-    frame = ss.antagonists(trace)
+    frame = ss.interference(trace)
     columns = ("victim_tid", "tid", "time", "n", "n_waits", "cause_wake")
     assert frame.select(columns).rows() == [(3, 2, 40, 1, 1, 40)]
 
 
 def test_selection(trace: ss.Trace) -> None:
     """`where` and `victims` say whose waits, never who ran."""
-    everybody = ss.antagonists(trace)
+    everybody = ss.interference(trace)
     assert set(everybody["victim_comm"]) == {"v", "a"}
-    assert set(ss.antagonists(trace, victims=1)["victim_comm"]) == {"v"}
-    together = ss.antagonists(trace, together=True, by="comm")
+    assert set(ss.interference(trace, victims=1)["victim_comm"]) == {"v"}
+    together = ss.interference(trace, together=True, by="comm")
     assert together.columns[0] == "wait"
     assert together["time"].sum() == together["wait"][0] == 310
     assert dict(together.select("comm", "time").drop_nulls().iter_rows()) == {
         "a": 150, "b": 100, "v": 50,
     }  # fmt: skip
-    assert ss.antagonists(trace, where=pl.col("cpu") == 5).height == 0
-    assert ss.antagonists(trace, where=(pl.col("cpu") == 0) & (pl.col("comm") == "v")).height == 3
+    assert ss.interference(trace, where=pl.col("cpu") == 5).height == 0
+    assert ss.interference(trace, where=(pl.col("cpu") == 0) & (pl.col("comm") == "v")).height == 3
 
 
 def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='cpu'"):
-        ss.antagonists(trace, by="cpu")  # type: ignore[arg-type]
+        ss.interference(trace, by="cpu")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="victims=0"):
-        ss.antagonists(trace, victims=0)
+        ss.interference(trace, victims=0)
 
 
 def who_ran(rows: list[Interval], cpu: int | None, t: int) -> tuple[str, int | None]:
@@ -144,13 +143,13 @@ def test_the_longest_wait_and_the_longest_time_come_first(
     world: tuple[list[Interval], dict[int, str]],
 ) -> None:
     trace = of_states(world[0], (1, 20))
-    frame = ss.antagonists(trace)
+    frame = ss.interference(trace)
     # Idle, unknown and no queue come after threads of the same time.
     order = ["wait", "victim_utid", "time", "kind", "utid"]
     falling = [True, False, True, False, False]
     assert frame.equals(frame.sort(order, descending=falling))
     worst = frame.filter(pl.col("victim_utid") == pl.col("victim_utid").first())
-    chosen = ss.antagonists(trace, victims=1)
+    chosen = ss.interference(trace, victims=1)
     # Polars divides by a constant column in another way: the last bit of a share differs.
     assert chosen.drop("share").equals(worst.drop("share"))
 
@@ -175,7 +174,7 @@ def test_agrees_with_a_look_at_every_instant(
             if who is not None and who < 3:
                 kind, who = "idle", None
             want[row[2], kind, who] = want.get((row[2], kind, who), 0) + 1
-    found = ss.antagonists(trace)
+    found = ss.interference(trace)
     got = {
         (victim, kind, who): time
         for victim, kind, who, time in found.select(
@@ -198,7 +197,7 @@ def test_agrees_with_a_look_at_every_instant(
     }
     counts = found.select("victim_utid", "kind", "utid", "n").iter_rows()
     assert {(victim, kind, who): n for victim, kind, who, n in counts} == seen
-    grouped = ss.antagonists(trace, by=by)  # type: ignore[arg-type]
+    grouped = ss.interference(trace, by=by)  # type: ignore[arg-type]
     assert grouped["time"].sum() == sum(want.values())
 
 
@@ -216,7 +215,7 @@ def test_agrees_with_a_look_at_every_instant(
 def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
     """Exactly, for every victim of a recording, by every grouping."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
-    frame = ss.antagonists(trace, by=by)  # type: ignore[arg-type]
+    frame = ss.interference(trace, by=by)  # type: ignore[arg-type]
     keys = [column for column in frame.columns if column.startswith("victim_")]
     sums = frame.group_by(keys).agg(pl.col("time").sum(), pl.col("wait").first())
     assert (sums["time"] == sums["wait"]).all()
@@ -229,7 +228,7 @@ def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
 
 def test_a_simulated_run(tmp_path: Path) -> None:
     """Under fifo on one CPU nobody waits for an idle CPU or an unknown one."""
-    frame = ss.antagonists(ss.simulate(make(4, tasks=8, run="20ms"), policy="fifo", machine=1))
+    frame = ss.interference(ss.simulate(make(4, tasks=8, run="20ms"), policy="fifo", cpus=1))
     assert set(frame["kind"].cast(pl.String)) == {"thread"}
     own = frame.filter(pl.col("victim_utid") == pl.col("utid"))
     assert own.height == 0
@@ -238,8 +237,8 @@ def test_a_simulated_run(tmp_path: Path) -> None:
 def test_a_cut_trace_has_the_sum_of_its_parts(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-trace-cmd-yield.dat", cache=tmp_path)
     middle = f"{trace.duration // 2}ns"
-    whole = ss.antagonists(trace)["time"].sum()
-    parts = [ss.antagonists(trace.between(a, b)) for a, b in ((None, middle), (middle, None))]
+    whole = ss.interference(trace)["time"].sum()
+    parts = [ss.interference(trace.between(a, b)) for a, b in ((None, middle), (middle, None))]
     assert sum(part["time"].sum() for part in parts) == whole
 
 
@@ -252,7 +251,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
 
 
 def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["blame", sched, "--by", "comm", "--comm", "v"]) == 0
+    assert cli.main(["interference", sched, "--by", "comm", "--comm", "v"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[3:] == [
         "victim wait ran time share in waits waits of wake of preempt",
@@ -260,11 +259,11 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
         "260 ns b 100 ns 38.5 % 1 2 100 ns 0 ns",
         "260 ns (the CPU idled) 10 ns 3.8 % 1 2 10 ns 0 ns",
     ]
-    assert cli.main(["blame", sched, "--top", "1", "--format", "json"]) == 0
+    assert cli.main(["interference", sched, "--top", "1", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["comm"] for row in document["rows"]] == ["a", "v"]
     assert document["rows_in_all"] == 4
-    assert cli.main(["blame", sched, "--together", "--by", "comm", "--format", "csv"]) == 0
+    assert cli.main(["interference", sched, "--together", "--by", "comm", "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("wait,kind,comm,time,share,n,n_waits,cause_wake")
 
 
@@ -274,14 +273,14 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_refuses(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert cli.main(["blame", sched, *words]) == 2
+    assert cli.main(["interference", sched, *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
 
 
 def test_the_figure(trace: ss.Trace) -> None:
-    axes = ss.plot_antagonists(ss.antagonists(trace, by="comm"), top=1)
+    axes = ss.plot.interference(ss.interference(trace, by="comm"), top=1)
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "a", "1 other", "the CPU idled", "v",
     ]  # fmt: skip
@@ -289,7 +288,7 @@ def test_the_figure(trace: ss.Trace) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
-    assert ss.plot_antagonists(ss.antagonists(trace, where=pl.col("cpu") == 5)) is not None
-    assert ss.plot_antagonists(ss.antagonists(trace, together=True)) is not None
-    with pytest.raises(ss.UsageError, match=r"schedscope\.antagonists"):
-        ss.plot_antagonists(ss.wakers(trace))
+    assert ss.plot.interference(ss.interference(trace, where=pl.col("cpu") == 5)) is not None
+    assert ss.plot.interference(ss.interference(trace, together=True)) is not None
+    with pytest.raises(ss.UsageError, match=r"schedscope\.interference"):
+        ss.plot.interference(ss.wakers(trace))

@@ -24,7 +24,7 @@ FILE = FIXTURES / "linux-trace-cmd-yield.dat"
 ASK = (
     "import sys, schedscope as ss\n"
     "t = ss.open(sys.argv[1], refresh=len(sys.argv) > 2)\n"
-    "print(ss.runqueue_latency(t)['n'].item(), ss.fairness(t).height)\n"
+    "print(ss.latency(t)['n'].item(), ss.fairness(t).height)\n"
 )
 
 
@@ -60,7 +60,7 @@ def test_ten_at_once_all_get_the_answer(source: Path, refresh: tuple[str, ...]) 
     running = [ask(source, *refresh) for _ in range(10)]
     answers = [(process.communicate()[0], process.returncode) for process in running]
     trace = ss.open(FILE, cache=source.parent / "other")
-    expected = f"{ss.runqueue_latency(trace)['n'].item()} {ss.fairness(trace).height}\n"
+    expected = f"{ss.latency(trace)['n'].item()} {ss.fairness(trace).height}\n"
     assert answers == [(expected, 0)] * 10
     shutil.rmtree(source.parent / "other")
     only_the_copy_is_there(source)
@@ -76,7 +76,7 @@ def test_killed_at_any_time_leaves_nothing_that_the_next_does_not_clear_away(
         process.send_signal(signal.SIGKILL)
         process.communicate()
     out, err = ask(source, "refresh").communicate()
-    assert out == f"{ss.runqueue_latency(ss.open(source))['n'].item()} 41\n" or out, err
+    assert out == f"{ss.latency(ss.open(source))['n'].item()} 41\n" or out, err
     only_the_copy_is_there(source)
 
 

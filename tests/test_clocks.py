@@ -9,8 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from engines import assert_agree, by_native, by_oracle
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from streams import faulty, plausible, wild
 from worlds import World, world
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 from runs import noisy, of_spells, run
 
@@ -116,7 +115,7 @@ def test_censored_waits_count_as_long_as_they_were_seen(slices: list[ss.Trace]) 
     """They are in `waiting`, not in the quantiles; the counts are the ledger's."""
     frame = ss.compare(slices[0], slices[1], top=0)
     for side, trace in zip("ab", slices, strict=False):
-        counts = ss.runqueue_latency(trace).row(0, named=True)
+        counts = ss.latency(trace).row(0, named=True)
         one = row(frame, "waiting")
         for n in ("n", "n_censored", "n_excluded"):
             assert one[f"{n}_{side}"] == counts[n]
@@ -130,7 +129,7 @@ def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None
     for measure, column in (("wait_p95", "p95"), ("wait_mean", "mean"), ("wait_p99", "p99")):
         for side, runs in (("a", slices[0::2]), ("b", slices[1::2])):
             each = [
-                ss.runqueue_latency(
+                ss.latency(
                     trace, where=pl.col("comm") == "beat", quantiles=(0.95, 0.99)
                 )[column].item()
                 for trace in runs
@@ -414,8 +413,7 @@ def test_one_cause_alone(slices: list[ss.Trace]) -> None:
     assert row(wake, "switches_hz", "beat")["verdict"] == "within noise"
     assert row(preempt, "switches_hz", "beat")["verdict"] == "more"
     each = [
-        ss.runqueue_latency(t, where=beat & (pl.col("cause") == "wake"))["mean"].item()
-        for t in slices[1::2]
+        ss.latency(t, where=beat & (pl.col("cause") == "wake"))["mean"].item() for t in slices[1::2]
     ]
     assert waits["b"] == pytest.approx(sum(each) / 4)
 
@@ -490,32 +488,32 @@ def test_a_long_distribution_is_thinned_not_changed() -> None:
 def test_a_forest_of_real_runs(slices: list[ss.Trace]) -> None:
     """Rows are named, blue where proven less; what reaches beyond the axis ends in an arrow."""
     frame = ss.compare(*slices, labels=["default", "short"])
-    axes = ss.plot_comparison(frame, top=20)
+    axes = ss.plot.compare(frame, top=20)
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert len(labels) == 20
     assert "beat  ·  wait_p95" in labels
     assert "short" in axes.get_xlabel()
     assert isinstance(axes.figure, Figure)
     axes.figure.canvas.draw()
-    narrow = ss.plot_comparison(frame, limit=0.1)
+    narrow = ss.plot.compare(frame, limit=0.1)
     assert narrow.get_xlim() == (-0.1, 0.1)
-    nothing = ss.plot_comparison(frame.clear())
+    nothing = ss.plot.compare(frame.clear())
     assert nothing.texts[0].get_text() == "nothing could be tested"
     with pytest.raises(ss.UsageError, match=r"schedscope\.compare"):
-        ss.plot_comparison(frame.drop("noise"))
+        ss.plot.compare(frame.drop("noise"))
 
 
 @pytest.mark.parametrize("tail", [False, True])
 def test_curves_of_every_run(slices: list[ss.Trace], tail: bool) -> None:
     frame = ss.wait_distribution(*slices, where=pl.col("comm") == "beat")
-    axes = ss.plot_wait_distribution(frame, tail=tail)
+    axes = ss.plot.wait_distribution(frame, tail=tail)
     assert len(axes.lines) == 8
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["A (4 runs)", "B (4 runs)"]
     assert isinstance(axes.figure, Figure)
     axes.figure.canvas.draw()
-    assert not ss.plot_wait_distribution(frame.clear()).lines
+    assert not ss.plot.wait_distribution(frame.clear()).lines
 
 
 # The command

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from streams import ANY_STREAM
@@ -53,13 +52,13 @@ def trace() -> ss.Trace:
 
 def test_the_time_of_each_cpu_and_its_switches(trace: ss.Trace) -> None:
     """CPU 0: a 300+100, b 200+100, idle 300. CPU 1: unknown for 200 ns, idle for 800."""
-    first, second = ss.cpu_efficiency(trace).iter_rows(named=True)
+    first, second = ss.efficiency(trace).iter_rows(named=True)
     assert (first["busy"], first["idle"], first["unknown"]) == (700, 300, 0)
     assert (first["busy_frac"], first["switches"], first["switches_hz"]) == (0.7, 5, 5e6)
     assert (second["busy"], second["idle"], second["unknown"]) == (0, 800, 200)
     assert (second["switches"], second["switches_hz"]) == (1, 1e9 / 800)
     # Of CPU 0's four departures two slept, one was preempted, one plain R may be a yield.
-    assert (first["n_voluntary"], first["n_involuntary"], first["n_untold"]) == (2, 1, 1)
+    assert (first["n_voluntary"], first["n_involuntary"], first["n_ambiguous"]) == (2, 1, 1)
     assert (first["involuntary_frac_min"], first["involuntary_frac_max"]) == (0.25, 0.5)
     assert first["irq_hard"] is None
     assert first["irq_soft"] is None
@@ -67,10 +66,10 @@ def test_the_time_of_each_cpu_and_its_switches(trace: ss.Trace) -> None:
 
 def test_the_machine_is_the_sum_of_its_cpus(trace: ss.Trace) -> None:
     """6 switches in 1,800 ns of two CPUs' time, that is 900 ns of the machine's."""
-    row = ss.cpu_efficiency(trace, by="all").row(0, named=True)
+    row = ss.efficiency(trace, by="all").row(0, named=True)
     assert (row["cpu"], row["busy"], row["idle"], row["unknown"]) == (None, 700, 1100, 200)
     assert (row["switches"], row["switches_hz"]) == (6, pytest.approx(6e9 / 900))
-    assert (row["n_voluntary"], row["n_involuntary"], row["n_untold"]) == (3, 1, 1)
+    assert (row["n_voluntary"], row["n_involuntary"], row["n_ambiguous"]) == (3, 1, 1)
 
 
 def test_a_yield_that_was_recorded_is_voluntary() -> None:
@@ -82,8 +81,8 @@ def test_a_yield_that_was_recorded_is_voluntary() -> None:
         """,
         window=(0, 30),
     )
-    row = ss.cpu_efficiency(trace).row(0, named=True)
-    assert (row["n_voluntary"], row["n_involuntary"], row["n_untold"]) == (1, 1, 0)
+    row = ss.efficiency(trace).row(0, named=True)
+    assert (row["n_voluntary"], row["n_involuntary"], row["n_ambiguous"]) == (1, 1, 0)
     assert row["involuntary_frac_min"] == row["involuntary_frac_max"] == 0.5
 
 
@@ -93,9 +92,9 @@ def test_interrupts_are_summed_within_the_window(trace: ss.Trace) -> None:
     irqs = pl.DataFrame(rows, TABLES["irqs"].schema, orient="row")
     tables = {name: getattr(trace, name) for name in ("states", "switches", "threads")}
     with_irqs = ss.Trace.from_tables(tables | {"irqs": irqs}, trace.info)
-    frame = ss.cpu_efficiency(with_irqs)
+    frame = ss.efficiency(with_irqs)
     assert frame.select("irq_hard", "irq_soft").rows() == [(15, 7), (0, 0)]
-    assert ss.cpu_efficiency(with_irqs, by="all")["irq_hard"].item() == 15
+    assert ss.efficiency(with_irqs, by="all")["irq_hard"].item() == 15
 
 
 @given(ANY_STREAM)
@@ -109,20 +108,20 @@ def test_busy_idle_and_unknown_make_up_the_window(world: World) -> None:
     info = {"ncpu": world.ncpu, "window": list(world.window), "per_cpu": answer["per_cpu"],
             "reconstruction": answer["counters"]}  # fmt: skip
     trace = ss.Trace.from_tables(tables, info)
-    frame = ss.cpu_efficiency(trace)
+    frame = ss.efficiency(trace)
     counted = [(c["cpu"], c["running"], c["idle"], c["unknown"]) for c in answer["per_cpu"]]
     assert frame.select("cpu", "busy", "idle", "unknown").rows() == sorted(counted)
     assert frame["switches"].sum() == world.tables["switches"].height
     runs = ss.run_lengths(trace, by="cpu")
     assert sum(runs["total"]) + sum(runs["total_censored"]) == frame["busy"].sum()
-    assert ss.process_efficiency(trace, by="utid")["cpu"].sum() == frame["busy"].sum()
+    assert ss.slowdown(trace, by="utid")["cpu"].sum() == frame["busy"].sum()
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_sums_of_recordings(name: str, tmp_path: Path) -> None:
     """Times as the reconstruction counted them; all tables tell one running time."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
-    frame = ss.cpu_efficiency(trace)
+    frame = ss.efficiency(trace)
     assert frame.select("cpu", "busy", "idle", "unknown", "switches").rows() == [
         (c["cpu"], c["running"], c["idle"], c["unknown"], c["switches"])
         for c in sorted(trace.info["per_cpu"], key=lambda c: int(c["cpu"]))
@@ -130,7 +129,7 @@ def test_the_sums_of_recordings(name: str, tmp_path: Path) -> None:
     busy = frame["busy"].sum()
     runs = ss.run_lengths(trace, by=["comm", "end"])
     assert sum(runs["total"]) + sum(runs["total_censored"]) == busy
-    groups = ss.process_efficiency(trace, by="comm")
+    groups = ss.slowdown(trace, by="comm")
     assert groups["cpu"].sum() == busy
     assert (groups["slowdown"].drop_nulls() >= 1).all()
     lost = ss.preemption_loss(trace)
@@ -138,9 +137,11 @@ def test_the_sums_of_recordings(name: str, tmp_path: Path) -> None:
     assert lost.select(pl.col("n", "n_censored").sum().sum()).row(0)[0] <= ledger["len"].item()
     assert (lost["n"].sum() + lost["n_censored"].sum(), lost["lost"].sum()) == ledger.row(0)
     if name.startswith("freebsd"):  # which tells every time
-        assert frame["n_untold"].sum() == lost["n_untold"].sum() == 0
+        assert frame["n_ambiguous"].sum() == lost["n_ambiguous"].sum() == 0
     # Every CPU's departures are those of its switches' threads.
-    kinds = frame.select(pl.sum_horizontal("n_voluntary", "n_involuntary", "n_untold").sum()).item()
+    kinds = frame.select(
+        pl.sum_horizontal("n_voluntary", "n_involuntary", "n_ambiguous").sum()
+    ).item()
     of_threads = trace.switches.filter(pl.col("prev_utid") >= trace.ncpu)
     assert kinds == of_threads.select(pl.len()).collect().item()
     assert frame["irq_soft"].is_null().all() == (name != "linux-trace-cmd-yield.dat")
@@ -202,7 +203,7 @@ def test_a_cut_in_time_censors_the_runs_across_it(trace: ss.Trace) -> None:
         ("b", 1, 0, 200, 0),
         ("a", 0, 2, 0, 100),
     ]
-    row = ss.cpu_efficiency(cut).row(0, named=True)
+    row = ss.efficiency(cut).row(0, named=True)
     assert (row["busy"], row["idle"], row["unknown"], row["switches"]) == (300, 0, 0, 2)
 
 
@@ -229,13 +230,13 @@ def test_quantiles_of_runs_are_exact(lengths: list[int], q: float) -> None:
 
 def test_elapsed_time_against_cpu_time(trace: ss.Trace) -> None:
     """a ran 400 of its 1000 ns and waited 200 after its preemption; b ran 300, waited 200 + 100."""
-    frame = ss.process_efficiency(trace, by="comm", where=pl.col("comm").is_in(["a", "b"]))
+    frame = ss.slowdown(trace, by="comm", where=pl.col("comm").is_in(["a", "b"]))
     rows = {row["comm"]: row for row in frame.iter_rows(named=True)}
     assert [rows["a"][c] for c in ("wall", "cpu", "waiting", "preempted")] == [1000, 400, 200, 200]
     assert (rows["a"]["ratio"], rows["a"]["slowdown"]) == (2.5, 1.5)
     assert [rows["b"][c] for c in ("wall", "cpu", "waiting", "preempted")] == [900, 300, 300, 100]
     assert (rows["b"]["ratio"], rows["b"]["slowdown"]) == (3.0, 2.0)
-    both = ss.process_efficiency(trace, by=[], where=pl.col("comm").is_in(["a", "b"]))
+    both = ss.slowdown(trace, by=[], where=pl.col("comm").is_in(["a", "b"]))
     # Two threads could have used both CPUs: 1000 * 2 / 700.
     row = both.row(0, named=True)
     assert (row["threads"], row["wall"], row["cpu"]) == (2, 1000, 700)
@@ -244,19 +245,19 @@ def test_elapsed_time_against_cpu_time(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "machine", "n", "ratio"),
+    ("policy", "cpus", "n", "ratio"),
     [("4bsd", 4, 3, 1.0), ("fifo", 1, 2, 1.0), ("fifo", 2, 3, 4 / 3)],
 )
-def test_the_ratio_of_hogs(policy: str, machine: int, n: int, ratio: float) -> None:
+def test_the_ratio_of_hogs(policy: str, cpus: int, n: int, ratio: float) -> None:
     """1 while each has a CPU; with FIFO, where nobody moves, ceil(N / CPUs) * CPUs / N."""
-    trace = simulate(hogs(n, time="100ms"), policy=policy, machine=machine)
-    row = ss.process_efficiency(trace, by=[]).row(0, named=True)
+    trace = simulate(hogs(n, time="100ms"), policy=policy, cpus=cpus)
+    row = ss.slowdown(trace, by=[]).row(0, named=True)
     assert row["threads"] == n
     assert row["cpu"] == n * 100_000_000
     assert row["ratio"] == pytest.approx(ratio, rel=0.01)
-    frame = ss.cpu_efficiency(trace)
+    frame = ss.efficiency(trace)
     assert frame["busy"].sum() == row["cpu"]
-    assert frame["n_untold"].sum() == 0
+    assert frame["n_ambiguous"].sum() == 0
 
 
 def test_time_lost_by_class(trace: ss.Trace) -> None:
@@ -282,30 +283,29 @@ def test_time_lost_by_class(trace: ss.Trace) -> None:
 
 def test_an_empty_trace_is_answered() -> None:
     trace = ss.Trace.from_tables({}, {"ncpu": 2, "window": [0, 0]})
-    frame = ss.cpu_efficiency(trace)
+    frame = ss.efficiency(trace)
     assert frame.select("busy", "idle", "unknown").rows() == [(0, 0, 0)] * 2
     assert frame["busy_frac"].to_list() == [None, None]
     assert ss.run_lengths(trace).row(0)[:3] == (0, 0, None)
     assert ss.run_lengths(trace, by="comm").is_empty()
-    assert ss.process_efficiency(trace).is_empty()
-    assert ss.process_efficiency(trace, by=[]).is_empty()
+    assert ss.slowdown(trace).is_empty()
+    assert ss.slowdown(trace, by=[]).is_empty()
     assert ss.preemption_loss(trace).is_empty()
-    for name in ("plot_run_lengths", "plot_process_efficiency"):
-        maker = name.removeprefix("plot_")
-        assert getattr(ss, name)(getattr(ss, maker)(trace)) is not None
+    for name in ("run_lengths", "slowdown"):
+        assert getattr(ss.plot, name)(getattr(ss, name)(trace)) is not None
 
 
 def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
-        ss.cpu_efficiency(trace, by="core")  # type: ignore[arg-type]
+        ss.efficiency(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match=r"quantile 0"):
         ss.run_lengths(trace, quantiles=[0])
     with pytest.raises(ss.UsageError, match="'wait'"):
         ss.run_lengths(trace, by="wait")
     with pytest.raises(ss.UsageError, match="twice"):
-        ss.process_efficiency(trace, by=["pid", "pid"])
+        ss.slowdown(trace, by=["pid", "pid"])
     with pytest.raises(ss.UsageError, match="'cpu'"):
-        ss.process_efficiency(trace, where=pl.col("cpu") == 0)
+        ss.slowdown(trace, where=pl.col("cpu") == 0)
 
 
 # -- the command and the figures ------------------------------------------------------
@@ -329,41 +329,39 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def rows(*words: str) -> list[dict[str, object]]:
-        assert cli.main(["efficiency", sched, *words, "--format", "json"]) == 0
+def test_the_commands_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(command: str, *words: str) -> list[dict[str, object]]:
+        assert cli.main([command, sched, *words, "--format", "json"]) == 0
         found: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
         return found
 
-    assert [row["busy"] for row in rows("--cpu", "1")] == [0]
-    assert [row["switches"] for row in rows("--machine")] == [6]
-    assert [(row["comm"], row["n"]) for row in rows("--runs", "--top", "1")] == [("a", 2)]
-    assert [row["cpu"] for row in rows("--processes", "--by", "comm", "--comm", "b")] == [300]
-    assert [row["lost"] for row in rows("--preemption")] == [300]
-    assert [row["n"] for row in rows("--runs", "--by", "all", "--since", "300ns")] == [3]
-    assert cli.main(["efficiency", sched, "--runs", "--by", "end", "--format", "csv"]) == 0
+    assert [row["busy"] for row in rows("efficiency", "--cpu", "1")] == [0]
+    assert [row["switches"] for row in rows("efficiency", "--by", "all")] == [6]
+    assert [(row["comm"], row["n"]) for row in rows("run-lengths", "--top", "1")] == [("a", 2)]
+    assert [row["cpu"] for row in rows("slowdown", "--by", "comm", "--comm", "b")] == [300]
+    assert [row["lost"] for row in rows("preemption-loss")] == [300]
+    assert [row["n"] for row in rows("run-lengths", "--by", "all", "--since", "300ns")] == [3]
+    assert cli.main(["run-lengths", sched, "--by", "end", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("end,n,n_censored,mean,p50")
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("command", "words"),
     [
-        ["--by", "comm"],
-        ["--runs", "--by", "wait"],
-        ["--processes", "--by", "end"],
-        ["--top", "0"],
-        ["--machine", "--comm", "a"],
-        ["--machine", "--cpu", "0"],
-        ["--processes", "--cpu", "0"],
-        ["--runs", "--comm", "nobody"],
-        ["--cpu", "7"],
-        ["--runs", "--processes"],
+        ("efficiency", ["--top", "0"]),
+        ("efficiency", ["--by", "all", "--cpu", "0"]),
+        ("efficiency", ["--cpu", "7"]),
+        ("run-lengths", ["--by", "wait"]),
+        ("run-lengths", ["--comm", "nobody"]),
+        ("slowdown", ["--by", "end"]),
+        ("slowdown", ["--cpu", "0"]),
+        ("preemption-loss", ["--top", "0"]),
     ],
 )
-def test_the_command_refuses(
-    sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
+def test_the_commands_refuse(
+    sched: str, capsys: pytest.CaptureFixture[str], command: str, words: list[str]
 ) -> None:
-    assert cli.main(["efficiency", sched, *words]) == 2
+    assert cli.main([command, sched, *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert any(word in err for word in words)
@@ -371,21 +369,21 @@ def test_the_command_refuses(
 
 
 def test_the_figures(trace: ss.Trace) -> None:
-    frame = ss.cpu_efficiency(trace)
-    axes = ss.plot_cpu_efficiency(frame)
+    frame = ss.efficiency(trace)
+    axes = ss.plot.efficiency(frame)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 0", "CPU 1"]
     assert [text.get_text() for text in axes.texts] == [
         "5,000,000/s, 25 to 50 % forced",
         "1,250,000/s, 0 % forced",
     ]
-    runs = ss.plot_run_lengths(ss.run_lengths(trace, by="comm"), top=1)
+    runs = ss.plot.run_lengths(ss.run_lengths(trace, by="comm"), top=1)
     assert runs.get_title(loc="left") == "Run lengths by comm, the first 1 of 2"
-    groups = ss.plot_process_efficiency(ss.process_efficiency(trace, by="comm"))
+    groups = ss.plot.slowdown(ss.slowdown(trace, by="comm"))
     assert [text.get_text() for text in groups.texts] == ["1.5 times", "2 times"]
     for drawn in (axes, runs, groups):
         figure = drawn.figure
         assert isinstance(figure, Figure)
         figure.savefig(io.BytesIO(), format="png")
-    for name in ("plot_run_lengths", "plot_process_efficiency"):
+    for name in ("run_lengths", "slowdown"):
         with pytest.raises(ss.UsageError, match=r"the frame that schedscope\."):
-            getattr(ss, name)(frame)
+            getattr(ss.plot, name)(frame)

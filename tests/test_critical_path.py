@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 
@@ -229,7 +228,7 @@ def test_the_steps_are_the_time(name: str, tmp_path: Path) -> None:
 @given(st.integers(1, 3), st.integers(1, 50), st.sampled_from(["fifo", "eevdf-6.12", "ule-14"]))
 def test_a_simulated_run_has_no_unknown(ncpu: int, seed: int, policy: str) -> None:
     """Everything is known there; instants at which much happens at once are no trap."""
-    trace = ss.simulate(make(3, tasks=5, run="5ms", seed=seed), policy=policy, machine=ncpu)
+    trace = ss.simulate(make(3, tasks=5, run="5ms", seed=seed), policy=policy, cpus=ncpu)
     begin, end = trace.window
     for who in (ncpu, ncpu + 2):
         alive = trace.states.filter(utid=who).select((pl.col("ts") + pl.col("dur")).max())
@@ -243,7 +242,7 @@ def test_a_chain_of_known_work() -> None:
     first.run("2ms").signal(second)
     second.wait_for(first).run("3ms").signal(third)
     third.wait_for(second).run("4ms")
-    trace = ss.simulate(b.workload(), policy="fifo", machine=3)
+    trace = ss.simulate(b.workload(), policy="fifo", cpus=3)
     assert steps(trace, 0, 9 * MS, "third") == [
         "0..2000000 run first@0 woke second",
         "2000000..5000000 run second@0 woke third",
@@ -252,7 +251,7 @@ def test_a_chain_of_known_work() -> None:
 
 
 def test_a_storm_of_wakeups_ends(tmp_path: Path) -> None:
-    trace = ss.simulate(hackbench(1, fan=4, loops=20), policy="rr", machine=2)
+    trace = ss.simulate(hackbench(1, fan=4, loops=20), policy="rr", cpus=2)
     for who in range(2, 10):
         ss.critical_path(trace, utid=who)
 
@@ -312,12 +311,12 @@ def test_the_command_refuses(
 
 def test_the_figure(trace: ss.Trace) -> None:
     path = ss.critical_path(trace, utid=utid(trace, "client"))
-    axes = ss.plot_critical_path(path)
+    axes = ss.plot.critical_path(path)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["client 103", "server 106"]
     assert "600 ns in" in axes.get_title(loc="left")
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
-    assert len(ss.plot_critical_path(path, top=1).get_yticklabels()) == 1
+    assert len(ss.plot.critical_path(path, top=1).get_yticklabels()) == 1
     with pytest.raises(ss.UsageError, match=r"schedscope\.critical_path"):
-        ss.plot_critical_path(ss.wakers(trace))
+        ss.plot.critical_path(ss.wakers(trace))

@@ -24,8 +24,7 @@ from typing import Any
 
 import polars as pl
 from engines import by_native
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from streams import ANY_STREAM, plausible
 from worlds import World
 

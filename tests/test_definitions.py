@@ -240,5 +240,5 @@ def test_unknown_names_and_missing_events_are_refused() -> None:
 def test_analyses_speak_in_the_tools_terms() -> None:
     """`as_defined` gives a trace: every analysis of the ledger works on it."""
     trace = ss.as_defined(decode(FIXTURES / "perf-zstd.data"), "runqlat")
-    frame = ss.runqueue_latency(trace, by="comm")
+    frame = ss.latency(trace, by="comm")
     assert frame["n"].sum() == ss.definitions(trace).filter(definition="runqlat")["n"].item()

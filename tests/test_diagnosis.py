@@ -9,7 +9,7 @@ import pytest
 from ledgers import played
 
 import schedscope as ss
-from schedscope.analysis.diagnosis import LEVELS, SCHEMA
+from schedscope.analysis.findings import LEVELS, SCHEMA
 from schedscope.report.summary import summary
 
 SECOND = 1_000_000_000
@@ -26,25 +26,25 @@ STARVED = f"""
 def test_costs_are_what_a_person_works_out() -> None:
     """The clerk waits 800 ms, the hog the last 100 ms; CPU 1 idles for 500 ms beside them."""
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
-    found = {row["topic"]: row for row in ss.diagnosis(trace).iter_rows(named=True)}
+    found = {row["topic"]: row for row in ss.findings(trace).iter_rows(named=True)}
     assert found["starvation"]["cost"] == 900_000_000
-    assert found["idle"]["cost"] == 500_000_000
+    assert found["avoidable idle time"]["cost"] == 500_000_000
     assert "clerk" in found["starvation"]["text"]
     assert "behind hog" in found["starvation"]["text"]
-    assert found["idle"]["cost_frac"] == 0.25
-    assert found["idle"]["level"] == "warning"
+    assert found["avoidable idle time"]["cost_frac"] == 0.25
+    assert found["avoidable idle time"]["level"] == "warning"
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def topics(name: str) -> list[str]:
-    topics: list[str] = ss.diagnosis(ss.open(FIXTURES / name))["topic"].to_list()
+    topics: list[str] = ss.findings(ss.open(FIXTURES / name))["topic"].to_list()
     return topics
 
 
 def test_in_order_of_level_then_of_cost() -> None:
-    frame = ss.diagnosis(ss.open(FIXTURES / "linux-ftrace-mixed.capture"))
+    frame = ss.findings(ss.open(FIXTURES / "linux-ftrace-mixed.capture"))
     level = frame["level"].replace_strict({name: i for i, name in enumerate(LEVELS)})
     assert level.is_sorted()
     for part in frame.partition_by("level"):
@@ -60,7 +60,7 @@ def test_in_order_of_level_then_of_cost() -> None:
         ("linux-ftrace-placement.capture", "crowding"),
         ("linux-bpftrace.capture", "starvation"),
         ("linux-dtrace.capture", "recorder"),
-        ("perfetto-compact.pftrace", "trust"),
+        ("perfetto-compact.pftrace", "data quality"),
     ],
 )
 def test_what_each_load_was_made_to_show_comes_first(name: str, first: str) -> None:
@@ -70,7 +70,7 @@ def test_what_each_load_was_made_to_show_comes_first(name: str, first: str) -> N
 
 def test_the_worst_case_is_where_it_can_be_seen() -> None:
     trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
-    row = ss.diagnosis(trace).row(0, named=True)
+    row = ss.findings(trace).row(0, named=True)
     worst = ss.worst_waits(trace, n=1).row(0, named=True)
     assert (row["ts"], row["dur"]) == (worst["ts_ready"], worst["wait"])
     assert "patient (prio 139) waited at least 840 ms on CPU 1 behind greedy (99 %)" in row["text"]
@@ -80,24 +80,24 @@ def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
     """This kernel did not trace switches to some threads: they seem to wait for an idle CPU."""
     trace = ss.open(FIXTURES / "perfetto-compact.pftrace")
     assert ss.starvation_summary(trace, by="all")["n"].item() == 0
-    assert ss.diagnosis(trace)["topic"].to_list() == ["trust"]
+    assert ss.findings(trace)["topic"].to_list() == ["data quality"]
 
 
 def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
     """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
-    text = ss.diagnosis(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
+    text = ss.findings(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
     assert text.startswith("CPUs were idle for 1.17 s while threads waited elsewhere")
     assert "hog-1, hog-2 and beat ran on one CPU only" in text
 
 
 def test_overload_is_no_fault_and_comes_last() -> None:
-    frame = ss.diagnosis(ss.open(FIXTURES / "freebsd-4bsd-synthetic.capture"))
+    frame = ss.findings(ss.open(FIXTURES / "freebsd-4bsd-synthetic.capture"))
     assert frame.select("topic", "level").rows() == [("overload", "context")]
 
 
 def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
-    run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", machine=8)
-    assert ss.diagnosis(run).is_empty()
+    run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", cpus=8)
+    assert ss.findings(run).is_empty()
     assert summary(run)[0] == (
         "No thread had to wait for a CPU within 500 ms on 8 CPUs: each of 4 found one free."
     )
@@ -123,9 +123,9 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "cpus")
     tables = {name: getattr(trace, name).collect() for name in names}
     trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
-    found = ss.diagnosis(trace).filter(pl.col("topic") == "crowding").row(0, named=True)
+    found = ss.findings(trace).filter(pl.col("topic") == "crowding").row(0, named=True)
     assert found["cost"] == 3000
-    assert found["command"] == "blame --comm 'pinned'"
+    assert found["command"] == "interference --comm 'pinned'"
     assert found["text"] == (
         "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
         " elsewhere. It is pinned, most of it behind hog2."
@@ -137,16 +137,16 @@ def test_a_trace_that_contradicts_itself_says_so_first() -> None:
     tables = {name: getattr(trace, name).collect() for name in ("switches", "waits", "threads")}
     tables["states"] = trace.states.with_columns(pl.col("dur") + 1).collect()
     broken = ss.Trace.from_tables(tables, trace.info)
-    assert ss.diagnosis(broken)["level"][0] == "violated"
+    assert ss.findings(broken)["level"][0] == "violated"
 
 
 def test_a_quiet_trace_has_no_findings() -> None:
     trace = played("0 cpu0: idle -> sh\n 500 cpu0: sh S -> idle", ncpu=1, window=(0, 1000))
-    assert ss.diagnosis(trace).is_empty()
+    assert ss.findings(trace).is_empty()
 
 
 @pytest.mark.parametrize("name", ["freebsd-ule-synthetic.capture", "perf-sched.data"])
 def test_every_source_can_be_asked(name: str) -> None:
-    frame = ss.diagnosis(ss.open(FIXTURES / name))
+    frame = ss.findings(ss.open(FIXTURES / name))
     assert frame.columns == list(SCHEMA)
     assert frame.height

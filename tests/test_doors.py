@@ -30,11 +30,13 @@ ROOM_KB = 1_500_000
 
 # What each command is asked about a trace, and what it says of a part of one.
 ASKED = [
-    "affinity", "affinity --returns", "blame", "check", "critical-path --utid 5",
-    "definitions", "efficiency", "efficiency --processes", "efficiency --preemption", "fairness",
-    "idle", "idle --episodes", "info", "interactivity", "interactivity --model eevdf --series",
+    "affinity", "affinity --returns", "interference", "check", "critical-path --utid 5",
+    "definitions", "efficiency", "slowdown", "preemption-loss", "run-lengths", "fairness",
+    "work-conservation", "work-conservation --episodes", "info", "interactivity",
+    "virtual-lag --series",
     "latency", "latency --by tid --kaplan-meier", "latency --definition perf",
-    "migrations", "off-cpu", "queue", "starvation", "wakers", "latency --since 1ms",
+    "migrations", "off-cpu", "queue-depth", "queue-depth --every 1ms", "starvation", "wakers",
+    "latency --since 1ms",
     "check --since 1ms --until 20ms", "simulate --stop-at 10ms",
 ]  # fmt: skip
 WRITING = [

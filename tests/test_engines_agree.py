@@ -7,8 +7,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 from engines import assert_agree, by_native, by_oracle
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from streams import ANY_STREAM, faulty, plausible, wild
 from worlds import World
 

@@ -23,29 +23,31 @@ QUESTIONS = [
     "affinity --outside",
     "affinity --residency cpu",
     "affinity --returns",
-    "blame",
+    "interference",
     "efficiency",
-    "efficiency --processes",
-    "efficiency --preemption",
+    "slowdown",
+    "preemption-loss",
+    "run-lengths",
     "fairness",
-    "idle",
-    "idle --episodes",
+    "work-conservation",
+    "work-conservation --episodes",
     "interactivity",
-    "interactivity --model cfs",
-    "interactivity --model eevdf --series",
+    "virtual-lag --model cfs",
+    "virtual-lag --series",
     "interactivity --model o1",
     "interactivity --model ule-2003",
     "latency",
     "migrations",
     "off-cpu",
-    "queue",
+    "queue-depth",
+    "queue-depth --every 10ms",
     "starvation",
     "wakers",
 ]
 WHOLE = ["check", "info"]
 # A question that no CPU has; each says so.
 NO_CPU = {
-    "efficiency --processes": "a process is not on a single CPU",
+    "slowdown": "a process is not on a single CPU",
     "off-cpu": "off-CPU time has no CPU",
 }
 SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
@@ -70,7 +72,7 @@ def source(request: pytest.FixtureRequest, cache: Path) -> tuple[str, str, dict[
     path = SOURCES[name]
     if path is None:
         path = cache / "web.sched"
-        ss.simulate(generators.web(3), policy="eevdf-6.12", machine=2).to_sched(path)
+        ss.simulate(generators.web(3), policy="eevdf-6.12", cpus=2).to_sched(path)
     trace = ss.open(path, cache=cache)
     wait = (
         trace.waits.filter(pl.col("ts_run").is_not_null())

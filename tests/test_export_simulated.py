@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from schedscope import open as open_trace
-from schedscope import workload as w
+from schedscope import open as open_trace, workload as w
 from schedscope.exports.write import export
 from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
@@ -36,7 +35,7 @@ def test_a_simulation_with_an_order_reads_back_as_it_was(
 ) -> None:
     load = w.requests(4, requests=30)
     notes: list[str] = []
-    ordered = simulate(load, policy=policy, machine=2, costs={"ipi": "1ns", "idle_exit": "1ns"})
+    ordered = simulate(load, policy=policy, cpus=2, costs={"ipi": "1ns", "idle_exit": "1ns"})
     path = export(ordered, tmp_path / f"a.{SUFFIX[to]}", to, notes=notes)
     assert not [note for note in notes if "instant" in note]
     assert waits(open_trace(path)) == waits(ordered)
@@ -47,7 +46,7 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
     to: str, tmp_path: Path
 ) -> None:
     load = w.requests(4, requests=30)
-    trace = simulate(load, policy="ule-14", machine=2)
+    trace = simulate(load, policy="ule-14", cpus=2)
     notes: list[str] = []
     path = export(trace, tmp_path / f"a.{SUFFIX[to]}", to, notes=notes)
     (note,) = [note for note in notes if "instant" in note]

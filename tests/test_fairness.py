@@ -11,8 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 from scenes import MS, scene
 from test_starvation import CAPTURES, FIXTURES, STRETCH, lines_of
@@ -368,10 +367,10 @@ def test_a_real_kernel_is_fair_by_weight(tmp_path: Path) -> None:
 
 
 def test_the_figures(trace: ss.Trace) -> None:
-    axes = ss.plot_fairness(ss.fairness(trace), top=2)
+    axes = ss.plot.fairness(ss.fairness(trace), top=2)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b 101", "a 100"]
     assert "1 rows closer" in axes.get_title(loc="left") or "1 row" in axes.get_title(loc="left")
-    lines = ss.plot_lag(ss.lag(trace))
+    lines = ss.plot.lag(ss.lag(trace))
     legend = lines.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["b 101", "c 102", "a 100"]
@@ -379,12 +378,12 @@ def test_the_figures(trace: ss.Trace) -> None:
         assert isinstance(one.figure, Figure)
         one.figure.savefig(io.BytesIO())
     with pytest.raises(ss.UsageError, match=r"schedscope\.lag"):
-        ss.plot_lag(ss.fairness(trace))
+        ss.plot.lag(ss.fairness(trace))
 
 
 def test_figures_of_nothing() -> None:
     empty = scene("", until=0)
-    for axes in (ss.plot_fairness(ss.fairness(empty)), ss.plot_lag(ss.lag(empty))):
+    for axes in (ss.plot.fairness(ss.fairness(empty)), ss.plot.lag(ss.lag(empty))):
         assert isinstance(axes.figure, Figure)
         axes.figure.savefig(io.BytesIO())
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from freebsd.reading import Decoded, decode
 from freebsd.world import worlds
 from freebsd.writer import FIRST_IDLE_TID, Machine
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 STATES = ("utid", "state", "ts", "dur", "cpu")
 WAITS = (

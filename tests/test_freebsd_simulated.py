@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 from freebsd.reading import Decoded, decode
 from freebsd.simulated import BEGIN, replay
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import schedscope as ss
 from schedscope.simulator.workload import Workload

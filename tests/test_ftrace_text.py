@@ -9,8 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, migrations, switches, wakeups
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tools import tool
 
 from schedscope import _native

@@ -243,11 +243,11 @@ def test_figures_are_drawn_and_svg_is_well_formed(trace: ss.Trace) -> None:
     from schedscope.report.svg import inline_svg
 
     made = {
-        "latency": ss.plot_runqueue_latency(ss.runqueue_latency(trace, by="comm")),
-        "fairness": ss.plot_fairness(ss.fairness(trace)),
-        "wakers": ss.plot_wakers(ss.wakers(trace)),
-        "migrations": ss.plot_residency(ss.residency(trace, by="comm")),
-        "off_cpu": ss.plot_off_cpu(ss.off_cpu(trace)),
+        "latency": ss.plot.latency(ss.latency(trace, by="comm")),
+        "fairness": ss.plot.fairness(ss.fairness(trace)),
+        "wakers": ss.plot.wakers(ss.wakers(trace)),
+        "migrations": ss.plot.residency(ss.residency(trace, by="comm")),
+        "off_cpu": ss.plot.off_cpu(ss.off_cpu(trace)),
     }
     for name, axes in made.items():
         svg = inline_svg(axes, hostile.ALL)

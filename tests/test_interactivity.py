@@ -206,13 +206,13 @@ def test_long_sleeps_settle_a_score() -> None:
 
 
 def recorded(load: Workload, ncpu: int, policy: str = "ule-14") -> ss.Trace:
-    return ss.simulate(load, policy=policy, machine=ncpu, record=True)
+    return ss.simulate(load, policy=policy, cpus=ncpu, record=True)
 
 
 def beside(trace: ss.Trace, **options: int) -> pl.DataFrame:
     """The policy's recorded score and ours, at each instant at which it recorded one."""
     theirs = (
-        ss.internals(trace)
+        ss.policy_series(trace)
         .filter(pl.col("series") == "score")
         .group_by("utid", "ts", maintain_order=True)
         .last()
@@ -302,7 +302,7 @@ def off_record(name: str, policy: str, series: str, **options: object) -> pl.Dat
     machine = grid(1, ncpu, 1).with_costs(COSTS)
     trace = ss.simulate(load, policy=policy, machine=machine, record=True, **options)  # type: ignore[arg-type]
     theirs = (
-        ss.internals(trace)
+        ss.policy_series(trace)
         .filter(pl.col("series") == series)
         .group_by("utid", "ts", maintain_order=True)
         .last()
@@ -473,7 +473,7 @@ def test_scores_of_recordings_are_those_of_the_source(name: str, tmp_path: Path)
 @pytest.fixture
 def trace() -> ss.Trace:
     return ss.simulate(
-        generators.periodic(2, run="10ms", sleep="90ms", times=20), policy="rr", machine=1
+        generators.periodic(2, run="10ms", sleep="90ms", times=20), policy="rr", cpus=1
     )
 
 
@@ -496,7 +496,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
 
 
 def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["interactivity", sched, "--scheduler", "ule"]) == 0
+    assert cli.main(["interactivity", sched, "--model", "ule"]) == 0
     out = capsys.readouterr().out
     assert "ULE would call periodic-0 1000 interactive from 0.100000 s on (score 5)" in out
     assert cli.main(["interactivity", sched, "--format", "json", "--tid", "1000"]) == 0
@@ -515,7 +515,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--scheduler", "bfs"],
+        ["--model", "bfs"],
         ["--set", "interact"],
         ["--cpu", "9"],
         ["--sort", "picks"],
@@ -536,7 +536,7 @@ def test_the_command_refuses(
 
 def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     frame = ss.interactivity_series(trace)
-    axes = ss.plot_interactivity(frame)
+    axes = ss.plot.interactivity(frame)
     assert [text.get_text() for text in axes.get_yticklabels()] == [
         "periodic-1 1001",
         "periodic-0 1000",
@@ -544,10 +544,10 @@ def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     assert isinstance(axes.figure, Figure)
     axes.figure.savefig(io.BytesIO(), format="png")
     assert axes.get_title(loc="left") == "Interactivity by ule; a full lane is 100"
-    bonus = ss.plot_interactivity(ss.interactivity_series(trace, "o1"))
+    bonus = ss.plot.interactivity(ss.interactivity_series(trace, "o1"))
     assert bonus.get_title(loc="left") == "Interactivity by o1; a full lane is 10"
-    one = ss.plot_interactivity(frame, top=1)
+    one = ss.plot.interactivity(frame, top=1)
     assert "1 threads with fewer changes" in one.get_title(loc="left")
-    assert ss.plot_interactivity(frame.clear()) is not None
+    assert ss.plot.interactivity(frame.clear()) is not None
     with pytest.raises(ss.UsageError, match=r"schedscope\.interactivity_series returns"):
-        ss.plot_interactivity(ss.interactivity(trace))
+        ss.plot.interactivity(ss.interactivity(trace))

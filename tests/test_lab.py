@@ -14,8 +14,12 @@ from schedscope import cli
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lab import __main__ as lab  # noqa: E402
-from lab import guests, packages, page  # noqa: E402
+from lab import (  # noqa: E402
+    __main__ as lab,
+    guests,
+    packages,
+    page,
+)
 from lab.boots import Cell, Run, earlier  # noqa: E402
 from lab.judges import judge  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""`runqueue_latency`: hand-made ledgers in round numbers, and a naive twin on random ones."""
+"""`latency`: hand-made ledgers in round numbers, and a naive twin on random ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
@@ -24,7 +23,7 @@ WORLD = """
 
 def test_all_waits_in_one_row() -> None:
     """n, censored and excluded add up to the ledger; statistics are over the n."""
-    row = ss.runqueue_latency(ledger(WORLD)).row(0, named=True)
+    row = ss.latency(ledger(WORLD)).row(0, named=True)
     assert row == {
         "n": 4,
         "n_censored": 1,
@@ -43,7 +42,7 @@ def test_all_waits_in_one_row() -> None:
 
 def test_by_comm_largest_total_first() -> None:
     """Groups come in order of the time they lost; each keeps its own counts."""
-    frame = ss.runqueue_latency(ledger(WORLD), by="comm")
+    frame = ss.latency(ledger(WORLD), by="comm")
     assert frame.select("comm", "n", "n_censored", "n_excluded", "total", "ts_max").rows() == [
         ("db", 1, 1, 1, 100, 400),
         ("web", 3, 0, 0, 60, 200),
@@ -52,7 +51,7 @@ def test_by_comm_largest_total_first() -> None:
 
 def test_by_several_columns() -> None:
     """A combination that never occurs has no row."""
-    frame = ss.runqueue_latency(ledger(WORLD), by=["comm", "cause"])
+    frame = ss.latency(ledger(WORLD), by=["comm", "cause"])
     assert frame.select("comm", "cause", "n", "n_censored", "total").rows() == [
         ("db", "wake", 1, 0, 100),
         ("web", "wake", 2, 0, 40),
@@ -64,14 +63,14 @@ def test_by_several_columns() -> None:
 
 def test_a_wait_that_never_ran_belongs_to_the_queue_it_waited_on() -> None:
     """By CPU, an open wait counts for the CPU whose queue it is on."""
-    frame = ss.runqueue_latency(ledger(WORLD), by="cpu").sort("cpu")
+    frame = ss.latency(ledger(WORLD), by="cpu").sort("cpu")
     assert frame.select("cpu", "n", "n_censored").rows() == [(0, 2, 0), (1, 2, 1)]
 
 
 def test_a_group_of_open_waits_only_has_no_quantiles() -> None:
     """Nothing is invented where nothing ended: nulls, and the lower bound."""
     trace = ledger("hog wake 100 -> open cpu0")
-    row = ss.runqueue_latency(trace, by="comm").row(0, named=True)
+    row = ss.latency(trace, by="comm").row(0, named=True)
     assert (row["n"], row["n_censored"], row["max_censored"]) == (0, 1, 900)
     assert [row[c] for c in ("mean", "p50", "p99.9", "max", "ts_max")] == [None] * 5
 
@@ -79,24 +78,22 @@ def test_a_group_of_open_waits_only_has_no_quantiles() -> None:
 def test_time_buckets_count_a_wait_where_it_began() -> None:
     """Buckets start at the window's begin and come in order of time."""
     trace = ledger("a wake 150 -> 390 cpu0\na wake 360 -> 370 cpu0", window=(100, 500))
-    frame = ss.runqueue_latency(trace, every=100)
+    frame = ss.latency(trace, every=100)
     assert frame.select("ts", "n", "max").rows() == [(100, 1, 240), (300, 1, 10)]
 
 
 def test_where_selects_waits_by_any_column_of_wait_or_thread() -> None:
     """`where` may mix columns of both tables."""
-    frame = ss.runqueue_latency(
-        ledger(WORLD), where=(pl.col("comm") == "web") & (pl.col("cause") == "wake")
-    )
+    frame = ss.latency(ledger(WORLD), where=(pl.col("comm") == "web") & (pl.col("cause") == "wake"))
     assert frame["n"].item() == 2
 
 
 def test_an_empty_ledger_answers_with_zero() -> None:
     """No waits: one row of zeros and nulls in all, no row by comm."""
     trace = ledger("")
-    assert ss.runqueue_latency(trace).select("n", "total", "max").row(0) == (0, 0, None)
-    assert ss.runqueue_latency(trace, by="comm").height == 0
-    assert ss.runqueue_latency(trace, by=["comm", "cause"], every="1ms").height == 0
+    assert ss.latency(trace).select("n", "total", "max").row(0) == (0, 0, None)
+    assert ss.latency(trace, by="comm").height == 0
+    assert ss.latency(trace, by=["comm", "cause"], every="1ms").height == 0
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_an_empty_ledger_answers_with_zero() -> None:
 def test_impossible_questions_are_refused(arguments: dict[str, object], message: str) -> None:
     """The error says what was asked and what is possible."""
     with pytest.raises(ss.UsageError, match=message) as caught:
-        ss.runqueue_latency(ledger(WORLD), **arguments)  # type: ignore[arg-type]
+        ss.latency(ledger(WORLD), **arguments)  # type: ignore[arg-type]
     assert caught.value.expected
 
 
@@ -140,7 +137,7 @@ def test_agrees_with_the_definition_spelled_out(
         f"{'open' if length is None else (begin or 0) + length} cpu{cpu}"
         for comm, cause, begin, length, cpu in waits
     ]
-    got = ss.runqueue_latency(ledger("\n".join(lines)), by=by, quantiles=(0.07, 0.5, 0.9, 1))
+    got = ss.latency(ledger("\n".join(lines)), by=by, quantiles=(0.07, 0.5, 0.9, 1))
     tids: dict[str, int] = {}
     groups: dict[tuple[object, ...], list[tuple[int | None, int | None]]] = {}
     for comm, cause, begin, length, cpu in waits:
@@ -178,5 +175,5 @@ def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
     half = ss.Trace.from_tables(
         {"waits": trace.waits, "threads": trace.threads.filter(pl.col("comm") != "db")}, trace.info
     )
-    frame = ss.runqueue_latency(half, by="comm")
+    frame = ss.latency(half, by="comm")
     assert frame.select("comm", "n").rows() == [(None, 1), ("web", 3)]

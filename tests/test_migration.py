@@ -13,8 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from streams import faulty, plausible, wild
@@ -427,13 +426,13 @@ def test_sums_hold_in_simulations(policy: str) -> None:
     for child in children:
         parent.run("100us").fork(child)
         child.run("7ms").sleep("3ms").run("5ms").sleep("1ms").run("4ms")
-    for machine in (1, 4):
-        trace = ss.simulate(b.workload(), policy=policy, machine=machine)
+    for cpus in (1, 4):
+        trace = ss.simulate(b.workload(), policy=policy, cpus=cpus)
         check_sums(trace)
         moved = ss.migrations(trace)
-        assert (moved.height > 0) == (machine > 1)
+        assert (moved.height > 0) == (cpus > 1)
         assert "unknown" not in moved["cause"].cast(pl.String)
-        if machine > 1:
+        if cpus > 1:
             assert moved["distance"].null_count() == 0
 
 
@@ -702,15 +701,15 @@ def drawn(axes: Any) -> None:
 
 
 def test_the_matrix_shows_every_number(trace: ss.Trace) -> None:
-    axes = ss.plot_migration_matrix(ss.migration_matrix(trace))
+    axes = ss.plot.migration_matrix(ss.migration_matrix(trace))
     assert [text.get_text() for text in axes.texts] == ["2", "1"]
     assert axes.get_title(loc="left") == "Migrations: 3 in all"
     drawn(axes)
-    drawn(ss.plot_migration_matrix(ss.migration_matrix(trace, waited=20), value="queued"))
+    drawn(ss.plot.migration_matrix(ss.migration_matrix(trace, waited=20), value="queued"))
 
 
 def test_rates_are_stacked_to_the_rate_of_all(trace: ss.Trace) -> None:
-    axes = ss.plot_migration_rates(ss.migration_summary(trace, "cause", every=40))
+    axes = ss.plot.migration_rates(ss.migration_summary(trace, "cause", every=40))
     tops = Counter()  # type: ignore[var-annotated]
     for bar in axes.patches:
         tops[round(bar.get_x() * 1e9)] += bar.get_height()  # type: ignore[attr-defined]
@@ -720,16 +719,16 @@ def test_rates_are_stacked_to_the_rate_of_all(trace: ss.Trace) -> None:
 
 def test_a_rest_of_a_bucket_is_no_rate(trace: ss.Trace) -> None:
     """The window is 100 ns: of the second bucket of 70 there are 30, which could be a spike."""
-    axes = ss.plot_migration_rates(ss.migration_summary(trace, "cause", every=70))
+    axes = ss.plot.migration_rates(ss.migration_summary(trace, "cause", every=70))
     assert {round(bar.get_x() * 1e9) for bar in axes.patches} == {0}  # type: ignore[attr-defined]
     assert axes.get_title(loc="left").endswith("buckets of 70 ns; the last 30 ns not drawn")
 
 
 def test_figures_of_nothing(trace: ss.Trace) -> None:
     nothing = played("0 cpu0: a S -> idle", window=(0, 10))
-    drawn(ss.plot_migration_matrix(ss.migration_matrix(nothing)))
-    drawn(ss.plot_migration_rates(ss.migration_summary(nothing, "cause", every=5)))
+    drawn(ss.plot.migration_matrix(ss.migration_matrix(nothing)))
+    drawn(ss.plot.migration_rates(ss.migration_summary(nothing, "cause", every=5)))
     with pytest.raises(ss.UsageError, match=r"schedscope\.migration_matrix returns"):
-        ss.plot_migration_matrix(ss.migrations(trace).drop("distance"))
+        ss.plot.migration_matrix(ss.migrations(trace).drop("distance"))
     with pytest.raises(ss.UsageError, match="every="):
-        ss.plot_migration_rates(ss.migration_summary(trace))
+        ss.plot.migration_rates(ss.migration_summary(trace))

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from tools import tool
 
 import schedscope as ss

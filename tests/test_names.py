@@ -29,7 +29,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("names")
     found = {}
     for i, name in enumerate(NAMES):
-        trace = ss.simulate(ss.workload.hogs(2 + i, time="2ms"), policy="rr", machine=1)
+        trace = ss.simulate(ss.workload.hogs(2 + i, time="2ms"), policy="rr", cpus=1)
         found[name] = place / name / "web.sched"
         found[name].parent.mkdir()
         trace.to_sched(found[name])
@@ -42,7 +42,7 @@ def test_a_folder_of_any_name_is_read_alone(name: str, answers: dict[str, Path])
     trace = ss.open(answers[name])
     expected = 2 + NAMES.index(name)
     assert trace.threads.collect().height == expected + 1
-    assert len(ss.runqueue_latency(trace, by="tid")) == expected
+    assert len(ss.latency(trace, by="tid")) == expected
     assert trace.states.filter(pl.col("utid") > 0).collect()["utid"].n_unique() == expected
 
 
@@ -72,7 +72,7 @@ def test_a_name_that_is_not_utf_8(answers: dict[str, Path], tmp_path: Path) -> N
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.sched"))
     shutil.copytree(answers["c["], folder)
     trace = ss.open(folder)
-    assert len(ss.runqueue_latency(trace, by="tid")) == 2 + NAMES.index("c[")
+    assert len(ss.latency(trace, by="tid")) == 2 + NAMES.index("c[")
     assert ss.fairness(trace).height
 
 
@@ -121,4 +121,4 @@ def test_the_cache_finds_a_capture_of_any_name(tmp_path: Path) -> None:
         shutil.copy(FIXTURES / "linux-trace-cmd-yield.dat", source)
         trace = ss.open(source)
         assert trace.path == tmp_path / cache.sched_name(source)
-        assert len(ss.runqueue_latency(trace)) == 1
+        assert len(ss.latency(trace)) == 1

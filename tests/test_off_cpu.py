@@ -128,7 +128,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_figure(trace: ss.Trace) -> None:
     axes = Figure().add_subplot()
-    ss.plot_off_cpu(ss.off_cpu(trace, by="comm"), ax=axes)
+    ss.plot.off_cpu(ss.off_cpu(trace, by="comm"), ax=axes)
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["cat piperd", "cat lock pipe mutex", "make wait"]
-    ss.plot_off_cpu(ss.off_cpu(trace, where=pl.col("comm") == "nobody"), ax=axes)
+    ss.plot.off_cpu(ss.off_cpu(trace, where=pl.col("comm") == "nobody"), ax=axes)

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis._base import grouping
-from schedscope.analysis._base import order_statistics as module
+from schedscope.analysis._base import grouping, order_statistics as module
 from schedscope.analysis._base.order_statistics import (
     BUCKETS,
     bucket,
@@ -86,10 +84,10 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         {"by": "comm", "censored": "kaplan-meier"},
     ]
     for question in questions:
-        whole = ss.runqueue_latency(trace, **question)  # type: ignore[arg-type]
+        whole = ss.latency(trace, **question)  # type: ignore[arg-type]
         monkeypatch.setattr(grouping, "BATCH", 3)
-        assert ss.runqueue_latency(trace, **question).equals(whole)  # type: ignore[arg-type]
+        assert ss.latency(trace, **question).equals(whole)  # type: ignore[arg-type]
         # More combinations than a table is made for.
         monkeypatch.setattr(grouping, "_TABLE", 1)
-        assert ss.runqueue_latency(trace, **question).equals(whole)  # type: ignore[arg-type]
+        assert ss.latency(trace, **question).equals(whole)  # type: ignore[arg-type]
         monkeypatch.undo()

@@ -112,7 +112,7 @@ def test_antagonists_are_those_of_schedviz(simulated: ss.Trace) -> None:
                 common = min(end, until) - max(begin, since)
                 if common > 0 and who >= simulated.ncpu:
                     theirs[utid, who] += common
-    frame = ss.antagonists(simulated).filter(pl.col("kind").cast(pl.String) == "thread")
+    frame = ss.interference(simulated).filter(pl.col("kind").cast(pl.String) == "thread")
     ours = {(a, b): t for a, b, t in frame.select("victim_utid", "utid", "time").rows()}
     assert ours == dict(theirs)
     assert len(ours) > 30

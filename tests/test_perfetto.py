@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, lives, migrations, switches, wakeups
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError

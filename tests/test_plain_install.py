@@ -18,11 +18,12 @@ ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython"
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
          "compare IN IN": "compare"}  # fmt: skip
 PLAIN = [
-    "affinity IN", "blame IN", "check IN", "convert FILE -o OUT.sched",
+    "affinity IN", "interference IN", "check IN", "convert FILE -o OUT.sched",
     "critical-path IN --tid TID",
     "definitions IN", "doctor", "efficiency IN", "export IN --to perfetto -o OUT.pftrace",
-    "fairness IN", "fidelity IN --policy rr", "idle IN", "info IN", "interactivity IN",
-    "latency IN", "migrations IN", "ministat NUMBERS", "off-cpu IN", "queue IN",
+    "fairness IN", "fidelity IN --policy rr", "work-conservation IN", "info IN",
+    "interactivity IN", "virtual-lag IN", "run-lengths IN", "slowdown IN", "preemption-loss IN",
+    "latency IN", "migrations IN", "ministat NUMBERS", "off-cpu IN", "queue-depth IN",
     "simulate hogs:2,time=5ms", "starvation IN", "timeline IN -o OUT.html", "wakers IN",
 ]  # fmt: skip
 
@@ -30,7 +31,7 @@ PLAIN = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("plain")
-    ss.simulate(web(2, requests=40), policy="rr", machine=2).to_sched(place / "in.sched")
+    ss.simulate(web(2, requests=40), policy="rr", cpus=2).to_sched(place / "in.sched")
     (place / "numbers.txt").write_text("1\n2\n3\n4\n")
     return place
 

@@ -36,7 +36,7 @@ def texts(axes: Axes) -> list[str]:
 
 
 def test_the_ladder_has_a_rung_for_each_group() -> None:
-    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(WORLD), by="comm"))
+    axes = ss.plot.latency(ss.latency(ledger(WORLD), by="comm"))
     assert texts(axes) == ["db  (1)", "web  (3)", "new  (1)"]
     markers = {(line.get_marker(), *map(float, line.get_xdata())) for line in axes.lines}
     assert ("|", 30.0) in markers  # web's maximum
@@ -45,13 +45,13 @@ def test_the_ladder_has_a_rung_for_each_group() -> None:
 
 
 def test_the_rest_is_named_when_not_all_groups_fit() -> None:
-    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(WORLD), by="comm"), top=1)
+    axes = ss.plot.latency(ss.latency(ledger(WORLD), by="comm"), top=1)
     assert "the first 1 of 3" in axes.get_title(loc="left")
 
 
 def test_over_time_an_empty_bucket_breaks_the_line() -> None:
-    frame = ss.runqueue_latency(ledger(WORLD), every=100)
-    axes = ss.plot_runqueue_latency(frame.filter(pl.col("ts") != 300))
+    frame = ss.latency(ledger(WORLD), every=100)
+    axes = ss.plot.latency(frame.filter(pl.col("ts") != 300))
     median = axes.lines[0].get_ydata()
     assert list(median)[:2] == [10.0, 30.0]
     assert median[2] != median[2]  # NaN
@@ -65,15 +65,15 @@ def test_over_time_the_few_waits_of_a_rest_are_no_drop() -> None:
         for b in range(4)
         for i in range(8)
     ]
-    frame = ss.runqueue_latency(ledger("\n".join([*waits, "web wake 402 -> 403 cpu0"])), every=100)
+    frame = ss.latency(ledger("\n".join([*waits, "web wake 402 -> 403 cpu0"])), every=100)
     assert frame["n"].to_list() == [8, 8, 8, 8, 1]
-    axes = ss.plot_runqueue_latency(frame)
+    axes = ss.plot.latency(frame)
     assert list(axes.lines[0].get_ydata()) == [9.0] * 4
 
 
 def test_survival_is_drawn_from_one_down_to_the_last_step() -> None:
     frame = ss.survival(ledger(WORLD))
-    axes = ss.plot_survival(frame)
+    axes = ss.plot.survival(frame)
     drawn = axes.lines[0].get_ydata()
     assert drawn[0] == 1.0
     assert min(drawn) > 0  # a log axis has no zero
@@ -83,7 +83,7 @@ def test_survival_is_drawn_from_one_down_to_the_last_step() -> None:
 
 def test_survival_by_group_names_what_is_left_out() -> None:
     frame = ss.survival(ledger(WORLD), by="comm")
-    axes = ss.plot_survival(frame, top=2)
+    axes = ss.plot.survival(frame, top=2)
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["web (3)", "db (1)"]
@@ -96,7 +96,7 @@ def test_worst_waits_lie_where_they_were() -> None:
         ("db", 400, "right"),
         ("db", 100, "none"),
     ]
-    axes = ss.plot_worst_waits(frame)
+    axes = ss.plot.worst_waits(frame)
     first, second = axes.patches[:2]
     assert (first.get_x(), first.get_width()) == pytest.approx((600e-9, 400e-9))  # type: ignore[attr-defined]
     assert (second.get_x(), second.get_width()) == pytest.approx((400e-9, 100e-9))  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def test_worst_waits_lie_where_they_were() -> None:
     rendered(axes)
 
 
-@pytest.mark.parametrize("plot", [ss.plot_runqueue_latency, ss.plot_survival, ss.plot_worst_waits])
+@pytest.mark.parametrize("plot", [ss.plot.latency, ss.plot.survival, ss.plot.worst_waits])
 def test_another_frame_is_refused_by_name(plot: object) -> None:
     """The error names the analysis whose frame it wants."""
     with pytest.raises(ss.UsageError, match="the frame that schedscope"):
@@ -113,11 +113,11 @@ def test_another_frame_is_refused_by_name(plot: object) -> None:
 
 def test_an_empty_trace_can_be_drawn() -> None:
     trace = ledger("")
-    rendered(ss.plot_runqueue_latency(ss.runqueue_latency(trace, by="comm")))
-    rendered(ss.plot_runqueue_latency(ss.runqueue_latency(trace, every="1ms")))
-    rendered(ss.plot_survival(ss.survival(trace)))
-    rendered(ss.plot_survival(ss.survival(trace, by="comm")))
-    rendered(ss.plot_worst_waits(ss.worst_waits(trace)))
+    rendered(ss.plot.latency(ss.latency(trace, by="comm")))
+    rendered(ss.plot.latency(ss.latency(trace, every="1ms")))
+    rendered(ss.plot.survival(ss.survival(trace)))
+    rendered(ss.plot.survival(ss.survival(trace, by="comm")))
+    rendered(ss.plot.worst_waits(ss.worst_waits(trace)))
 
 
 @pytest.mark.parametrize("waits", [(12_000, 12_001), (12_000, 17_000), (12_000, 700_000)])
@@ -126,7 +126,7 @@ def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> N
     rows = "".join(
         f"    a wake {i}000000 -> {i}{wait:06} cpu0\n" for i, wait in enumerate(waits, 1)
     )
-    axes = ss.plot_runqueue_latency(ss.runqueue_latency(ledger(rows), by="comm"))
+    axes = ss.plot.latency(ss.latency(ledger(rows), by="comm"))
     rendered(axes)
     low, high = axes.get_xlim()
     labels = [
@@ -141,9 +141,9 @@ def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> N
 def test_nothing_to_draw_is_said_without_a_scale() -> None:
     trace = ledger(WORLD)
     for axes, said in (
-        (ss.plot_off_cpu(ss.off_cpu(trace)), "nobody was"),
+        (ss.plot.off_cpu(ss.off_cpu(trace)), "nobody was"),
         (
-            ss.plot_migration_rates(ss.migration_summary(trace, "cause", every="1us").clear()),
+            ss.plot.migration_rates(ss.migration_summary(trace, "cause", every="1us").clear()),
             "none",
         ),
     ):
@@ -156,7 +156,7 @@ def test_panels_share_their_scale() -> None:
     from schedscope.plot.style import panels
 
     with panels(2) as (left, right):
-        ss.plot_survival(ss.survival(ledger(WORLD), by="cause"), ax=left)
+        ss.plot.survival(ss.survival(ledger(WORLD), by="cause"), ax=left)
         right.plot([0, 1], [0, 5])
     assert left.get_ylim() == right.get_ylim()
     assert rendered(left).startswith(b"\x89PNG")
@@ -165,7 +165,7 @@ def test_panels_share_their_scale() -> None:
 def test_a_cause_has_one_colour_everywhere() -> None:
     from schedscope.plot.style import CAUSE_COLORS
 
-    axes = ss.plot_survival(ss.survival(ledger(WORLD), by="cause"))
+    axes = ss.plot.survival(ss.survival(ledger(WORLD), by="cause"))
     drawn = {str(line.get_label()).split(" ")[0]: line.get_color() for line in axes.lines}
     assert drawn["preempt"] == CAUSE_COLORS["preempt"]
     assert drawn["wake"] == CAUSE_COLORS["wake"]
@@ -175,5 +175,5 @@ def test_the_callers_settings_stay_as_they_were() -> None:
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    ss.plot_survival(ss.survival(ledger(WORLD)))
+    ss.plot.survival(ss.survival(ledger(WORLD)))
     assert dict(mpl.rcParams) == before

@@ -47,7 +47,7 @@ def test_the_scale_of_priorities_is_what_the_trace_shows(policy: str) -> None:
     assert prios
     shown = all(seen == {120 + int(comm[3:])} for comm, seen in prios.items())
     assert (declared()[policy]["priorities"] == "linux") == shown
-    assert trace.fact("scheduler", "priorities") == declared()[policy]["priorities"]
+    assert trace.metadata("scheduler", "priorities") == declared()[policy]["priorities"]
     basis = ss.weights(trace).filter(pl.col("comm").str.starts_with("hog"))["basis"].unique()
     assert basis.to_list() == ["kernel table" if shown else "equal"]
 

@@ -24,7 +24,7 @@ def page(name: str) -> str:
 
 def turn_ms(policy: str, threads: int, cpus: int) -> float:
     """How long equal hogs run at a time, in the middle of 1 s: the most frequent length."""
-    trace = simulate(hogs(threads, time="1s"), policy=policy, machine=cpus)
+    trace = simulate(hogs(threads, time="1s"), policy=policy, cpus=cpus)
     runs = trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= cpus))
     middle = runs.filter(pl.col("ts").is_between(300_000_000, 900_000_000)).collect()
     return middle["dur"].mode().max() / 1e6  # type: ignore[operator]

@@ -54,7 +54,7 @@ def test_every_setting_runs_the_workload_to_its_end(policy: str) -> None:
     refused: list[str] = []
     for _, name, value in (case for case in CASES if case[0] == policy):
         try:
-            trace = simulate(workload, policy=policy, machine=2, set={name: value}, until="1000s")
+            trace = simulate(workload, policy=policy, cpus=2, set={name: value}, until="1000s")
         except UsageError as error:
             refused.append(str(error))
             continue

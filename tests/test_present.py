@@ -41,51 +41,51 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     # Its kernel reports queue lengths.
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
     return {
-        "affinity": ("returns", lambda: ss.affinity(trace)),
-        "antagonists": ("interference", lambda: ss.antagonists(trace)),
+        "affinity": ("cpu_returns", lambda: ss.affinity(trace)),
+        "interference": ("interference", lambda: ss.interference(trace)),
         "check": ("", lambda: ss.check(trace)),
         "compare": ("compare", lambda: ss.compare([trace], [trace])),
-        "cpu_efficiency": ("", lambda: ss.cpu_efficiency(trace)),
-        "cpu_returns": ("returns", lambda: ss.cpu_returns(trace)),
+        "efficiency": ("", lambda: ss.efficiency(trace)),
+        "cpu_returns": ("cpu_returns", lambda: ss.cpu_returns(trace)),
         "critical_path": ("critical_path", lambda: ss.critical_path(trace, utid=utid)),
-        "culprits": ("starvation", lambda: ss.culprits(trace, starved)),
+        "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
         "definitions": ("definitions", lambda: ss.definitions(trace)),
-        "diagnosis": ("", lambda: ss.diagnosis(trace)),
+        "findings": ("", lambda: ss.findings(trace)),
         "fairness": ("fairness", lambda: ss.fairness(trace)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
         "formats": ("formats", ss.formats),
         "idle_episodes": ("", lambda: ss.idle_episodes(trace)),
         "interactivity": ("interactivity", lambda: ss.interactivity(trace)),
         "interactivity_series": ("interactivity_series", lambda: ss.interactivity_series(trace)),
-        "internals": (
+        "policy_series": (
             "",
-            lambda: ss.internals(ss.simulate(hogs, policy="ule-14", machine=2, record=True)),
+            lambda: ss.policy_series(ss.simulate(hogs, policy="ule-14", cpus=2, record=True)),
         ),
         "isolation_leaks": ("", lambda: ss.isolation_leaks(trace, "0")),
-        "jain_index": ("jain", lambda: ss.jain_index(trace)),
+        "jain_index": ("jain_index", lambda: ss.jain_index(trace)),
         "lag": ("", lambda: ss.lag(trace, every="100ms")),
         "match_threads": ("", lambda: ss.match_threads([trace, trace])),
         "migration_agreement": ("agreement", lambda: ss.migration_agreement(trace)),
-        "migration_matrix": ("matrix", lambda: ss.migration_matrix(trace)),
+        "migration_matrix": ("migration_matrix", lambda: ss.migration_matrix(trace)),
         "migration_summary": ("migrations", lambda: ss.migration_summary(trace)),
         "migrations": ("migration_list", lambda: ss.migrations(trace)),
         "ministat": ("ministat", lambda: ss.ministat({"a": [1.0, 2, 3], "b": [2.0, 3, 4]})),
         "off_cpu": ("off_cpu", lambda: ss.off_cpu(trace)),
         "ping_pong": ("ping_pong", lambda: ss.ping_pong(trace, "10ms")),
         "policies": ("", lambda: ss.policies()),
-        "preemption_loss": ("preemption", lambda: ss.preemption_loss(trace)),
-        "process_efficiency": ("processes", lambda: ss.process_efficiency(trace)),
-        "queue_depth": ("queue_steps", lambda: ss.queue_depth(trace)),
-        "queue_depth_parts": ("queue_depth_parts", lambda: ss.queue_depth_parts(trace)),
+        "preemption_loss": ("preemption_loss", lambda: ss.preemption_loss(trace)),
+        "slowdown": ("slowdown", lambda: ss.slowdown(trace)),
+        "queue_depth": ("queue_depth", lambda: ss.queue_depth(trace)),
+        "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
         "queue_depth_summary": ("queue_depth", lambda: ss.queue_depth_summary(trace)),
         "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
         "residency": ("", lambda: ss.residency(trace)),
         "run_lengths": ("run_lengths", lambda: ss.run_lengths(trace)),
-        "runqueue_latency": ("latency", lambda: ss.runqueue_latency(trace, every="1s")),
+        "latency": ("latency", lambda: ss.latency(trace, every="1s")),
         "runs_outside_affinity": ("", lambda: ss.runs_outside_affinity(trace)),
         "simulate_all": (
             "simulation",
-            lambda: ss.simulate_all(hogs, policies=["fifo"], machine=2, by_class=True),
+            lambda: ss.simulate_all(hogs, policies=["fifo"], cpus=2, by_class=True),
         ),
         "starvation": ("starvation", lambda: starved),
         "starvation_summary": (
@@ -102,9 +102,15 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "virtual_lag_series": ("", lambda: ss.virtual_lag_series(trace)),
         "wait_distribution": ("latency", lambda: ss.wait_distribution(a=trace, b=trace)),
         "wakers": ("wakers", lambda: ss.wakers(trace)),
-        "wasted_time": ("work_conservation", lambda: ss.wasted_time(trace)),
-        "wasted_time by cpu": ("work_conservation", lambda: ss.wasted_time(trace, by="cpu")),
-        "wasted_time by comm": ("work_conservation", lambda: ss.wasted_time(trace, by="comm")),
+        "work_conservation": ("work_conservation", lambda: ss.work_conservation(trace)),
+        "work_conservation by cpu": (
+            "work_conservation",
+            lambda: ss.work_conservation(trace, by="cpu"),
+        ),
+        "work_conservation by comm": (
+            "work_conservation",
+            lambda: ss.work_conservation(trace, by="comm"),
+        ),
         "weights": ("", lambda: ss.weights(trace)),
         "worst_waits": ("", lambda: ss.worst_waits(trace, n=3)),
     }
@@ -212,7 +218,7 @@ def test_words_in_place_of_numbers_stand_right() -> None:
 def test_quantiles_are_what_the_mean_is() -> None:
     assert is_quantile("p99.9")
     assert not is_quantile("prio")
-    kinds = [meaning("p50", question) for question in ("latency", "queue_depth")]
+    kinds = [meaning("p50", question) for question in ("latency", "queue_depth_summary")]
     assert [found and found.kind for found in kinds] == ["time", "count"]
 
 

@@ -112,7 +112,7 @@ def test_v09_bfs_is_fastest_of_the_three() -> None:
 
 def test_v10_make_is_faster_under_bfs_than_under_cfs_2_6_31() -> None:
     """`make -j2` on two cores: BFS ahead."""
-    elapsed = {p: simulate(make(2), policy=p, machine=2).duration for p in ("bfs", "cfs-2.6.31")}
+    elapsed = {p: simulate(make(2), policy=p, cpus=2).duration for p in ("bfs", "cfs-2.6.31")}
     assert elapsed["bfs"] < elapsed["cfs-2.6.31"]
 
 

@@ -15,7 +15,7 @@ import schedscope as ss
 from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
 from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
 from schedscope.simulator.generators import web
-from schedscope.simulator.outcome import outcome
+from schedscope.simulator.summary import summary
 
 
 def by_definition(values: list[int], q: str) -> int:
@@ -49,15 +49,15 @@ def test_of_nothing_there_is_none() -> None:
 
 
 def test_simulate_and_latency_say_the_same() -> None:
-    trace = ss.simulate(web(3, requests=60), policy="rr", machine=2)
-    found = outcome(trace)
-    (row,) = ss.runqueue_latency(trace, quantiles=[0.5, 0.99]).to_dicts()
+    trace = ss.simulate(web(3, requests=60), policy="rr", cpus=2)
+    found = summary(trace)
+    (row,) = ss.latency(trace, quantiles=[0.5, 0.99]).to_dicts()
     assert (found["n_waits"], found["wait_p50"], found["wait_p99"]) == (
         row["n"],
         row["p50"],
         row["p99"],
     )
-    assert found["wasted"] == ss.wasted_time(trace)["wasted"].item()
+    assert found["wasted"] == ss.work_conservation(trace)["wasted"].item()
     assert found["n_migrations"] == ss.migrations(trace).height
 
 

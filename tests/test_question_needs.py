@@ -23,7 +23,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "opening-traces.md"
 
 @pytest.fixture(scope="module")
 def whole() -> Trace:
-    return ss.simulate(web(3, requests=60), policy="rr", machine=2)
+    return ss.simulate(web(3, requests=60), policy="rr", cpus=2)
 
 
 def lacking(trace: Trace, need: str) -> Trace:
@@ -62,7 +62,7 @@ def test_what_is_missing_is_named_and_how_to_record_it(
 
 def ask(question: str, trace: Trace, whole: Trace) -> Any:
     """The question as `benchmarks/frames.py` asks it, episodes found in the whole trace."""
-    if question in ("culprits", "starvation_timeline"):
+    if question in ("episode_interference", "starvation_timeline"):
         episodes = ss.starvation(whole, threshold="1us")
         return getattr(ss, question)(trace, episodes)
     return questions()[question](trace)

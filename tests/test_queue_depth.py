@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 
@@ -243,7 +242,7 @@ def test_agrees_with_a_look_at_every_nanosecond(
             assert row["p50"] == depths[-(-len(depths) // 2) - 1]
             assert row["max"] == depths[-1] == told[row["ts_max"]]
             assert row["ts_max"] == min(t for t in told if told[t] == depths[-1])
-    for row in ss.queue_depth_parts(trace, parts=7).iter_rows(named=True):
+    for row in ss.queue_depth(trace, every=(end - begin) // 6 or 1).iter_rows(named=True):
         here = [want[row["cpu"], t] for t in range(row["ts"], row["ts"] + row["dur"])]
         depths = [waiting + ran for waiting, ran in here if ran is not None]
         assert row["unknown"] == len(here) - len(depths)
@@ -339,7 +338,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
 
 
 def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["queue", sched]) == 0
+    assert cli.main(["queue-depth", sched]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [
         "threads waited 900 ns in total; 1 wait unfinished when last observed;"
@@ -354,29 +353,29 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
 
 
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["queue", sched, "--cpu", "0", "--waiting-only", "--format", "json"]) == 0
+    assert cli.main(["queue-depth", sched, "--cpu", "0", "--waiting-only", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["cpu"], row["mean"]) for row in document["rows"]] == [(0, 1.0)]
     assert document["queue_load"] == []
-    assert cli.main(["queue", sched, "--steps", "--machine", "--format", "csv"]) == 0
+    assert cli.main(["queue-depth", sched, "--steps", "--by", "all", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["cpu,ts,dur,waiting,running,depth", ",100,100,0,1,1"]
 
 
 @pytest.mark.parametrize(
-    "words", [["--cpu", "7"], ["--cpu", "0", "--machine"], ["--steps", "--waiting-only"]]
+    "words", [["--cpu", "7"], ["--cpu", "0", "--by", "all"], ["--steps", "--waiting-only"]]
 )
 def test_the_command_refuses(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert cli.main(["queue", sched, *words]) == 2
+    assert cli.main(["queue-depth", sched, *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert words[0] in err or words[-1] in err
 
 
 def test_the_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
-    axes = ss.plot_queue_depth(ss.queue_depth(trace))
+    axes = ss.plot.queue_depth(ss.queue_depth(trace))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 1", "CPU 0"]
     assert "a full lane is 3" in axes.get_title(loc="left")
     figure = axes.figure
@@ -388,7 +387,7 @@ def test_many_steps_are_drawn_as_exact_means() -> None:
     """Depth 1 and 2 in turn, 5 ns each: every pixel's mean is between, the whole's is 1.5."""
     rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
     rows += [(ts, ts + 5, 3, "runnable", 0) for ts in range(0, 24000, 10)]
-    axes = ss.plot_queue_depth(ss.queue_depth(of_states(rows, (0, 24000))).filter(cpu=0))
+    axes = ss.plot.queue_depth(ss.queue_depth(of_states(rows, (0, 24000))).filter(cpu=0))
     most, mean, _ = (patch.get_data() for patch in axes.patches)  # type: ignore[attr-defined]
     assert len(mean.values) == 1200
     assert mean.values == pytest.approx(1.5 * 0.85 / 2)
@@ -402,8 +401,8 @@ def test_parts_and_steps_are_one_figure() -> None:
     rows += [(ts, ts + 3, 4, "runnable", 0) for ts in range(600, 12000, 11)]
     trace = of_states(rows, (0, 24000))
     steps, parts = (
-        [patch.get_data().values for patch in ss.plot_queue_depth(frame.filter(cpu=0)).patches]  # type: ignore[attr-defined]
-        for frame in (ss.queue_depth(trace), ss.queue_depth_parts(trace))
+        [patch.get_data().values for patch in ss.plot.queue_depth(frame.filter(cpu=0)).patches]  # type: ignore[attr-defined]
+        for frame in (ss.queue_depth(trace), ss.queue_depth(trace, every=20))
     )
     for exact, drawn in zip(steps, parts, strict=True):
         assert drawn == pytest.approx(exact)
@@ -411,6 +410,6 @@ def test_parts_and_steps_are_one_figure() -> None:
 
 def test_another_frame_is_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match=r"the frame that schedscope\.queue_depth returns"):
-        ss.plot_queue_depth(ss.queue_depth_summary(trace))
+        ss.plot.queue_depth(ss.queue_depth_summary(trace))
     empty = ss.queue_depth(of_states([], (0, 0)))
-    assert ss.plot_queue_depth(empty) is not None
+    assert ss.plot.queue_depth(empty) is not None

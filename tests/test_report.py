@@ -134,7 +134,7 @@ def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name:
     names = set(audit(text).names)
     (wrong,) = re.findall(r"<ol class=wrong>(.*?)</ol>", text)
     items = wrong.split("<li ")[1:]
-    found = ss.diagnosis(trace)
+    found = ss.findings(trace)
     assert len(items) == found.height
     for item, row in zip(items, found.iter_rows(named=True), strict=True):
         links = dict(re.findall(r'<a href="#([^"]*)">(\w+)</a>', item))

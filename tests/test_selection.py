@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 from engines import by_native
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ledgers import ledger
 from streams import ANY_STREAM
 from worlds import World

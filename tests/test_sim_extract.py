@@ -8,16 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from schedscope import _native
-from schedscope import open as open_trace
-from schedscope import workload as w
+from schedscope import _native, open as open_trace, workload as w
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.clock import measured_clock
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import machine
 from schedscope.simulator.policy import policies
 from schedscope.simulator.run import simulate
+from schedscope.simulator.tick_phase import measured_clock
 from schedscope.trace import Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -124,7 +122,7 @@ def test_wakes_and_sleeps_that_are_not_needed_cost_nothing() -> None:
     )
 
     def ran(load: w.Workload, cpus: int) -> dict[str, int]:
-        trace = simulate(load, policy="fifo", machine=cpus)
+        trace = simulate(load, policy="fifo", cpus=cpus)
         rows = (
             trace.states.filter(pl.col("state") == "running")
             .join(trace.threads.filter(pl.col("utid") >= cpus), on="utid")
@@ -150,7 +148,7 @@ def test_whoever_ends_first_is_waited_for() -> None:
         child.run(time).signal(parent)
     for _ in range(3):
         parent.wait_for().run(1 * MS)
-    real = simulate(b.workload(), policy="fifo", machine=4)
+    real = simulate(b.workload(), policy="fifo", cpus=4)
     load = extract(real)
     waits = load.steps.filter(pl.col("op") == "wait_for")
     assert waits["thread"].to_list() == [None] * 3
@@ -165,9 +163,9 @@ def test_whoever_ends_first_is_waited_for() -> None:
         return sorted(rows.collect().rows())
 
     assert wakes(real) == [(10, "child-2"), (20, "child-1"), (30, "child-0")]
-    assert wakes(simulate(load, policy="fifo", machine=4)) == wakes(real)
+    assert wakes(simulate(load, policy="fifo", cpus=4)) == wakes(real)
     # On two CPUs child-2 has to wait for a CPU until child-1 has ended.
-    assert wakes(simulate(load, policy="fifo", machine=2))[0] == (20, "child-1")
+    assert wakes(simulate(load, policy="fifo", cpus=2))[0] == (20, "child-1")
 
 
 def test_bystanders_take_their_time_again() -> None:
@@ -219,7 +217,7 @@ def test_a_clock_shows_in_preemptions() -> None:
     assert extract(trace).machine.tick_phase == 1_700_000  # type: ignore[union-attr]
     # Cut elsewhere, the phase follows; without preemptions there is none.
     assert measured_clock(trace.between("1ms")).phase == 700_000  # type: ignore[union-attr]
-    assert measured_clock(simulate(w.hogs(2), policy="fifo", machine=1)) is None
+    assert measured_clock(simulate(w.hogs(2), policy="fifo", cpus=1)) is None
 
 
 def test_the_clock_of_a_real_host() -> None:
@@ -237,7 +235,7 @@ def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
     cpus = load.threads.filter(pl.col("name").is_in(["beat", "hog-1", "hog-2"]))["cpus"]
     assert cpus.to_list() == ["1", "1", "1"]
     # Hogs that share CPUs without need to are not bound: each could go elsewhere.
-    shared = extract(simulate(w.hogs(5), policy="eevdf-6.17", machine=2))
+    shared = extract(simulate(w.hogs(5), policy="eevdf-6.17", cpus=2))
     assert report(shared)["bound_by_waiting"] == 0
 
 
@@ -255,7 +253,7 @@ def test_rtapp_says_costs_and_waits_for_anyone() -> None:
     assert lost == {}
     assert document["tasks"]["helper"]["phases"]["p1"]["resume"] == "boss"
     first, second = (
-        simulate(x, policy="rr", machine=2) for x in (b.workload(), w.from_rtapp(document))
+        simulate(x, policy="rr", cpus=2) for x in (b.workload(), w.from_rtapp(document))
     )
     assert first.switches.collect().equals(second.switches.collect())
 
@@ -285,7 +283,7 @@ def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
     b.thread("idle", sched="idle").run("30ms")
     b.thread("batch", sched="batch", nice=3).run("30ms")
     load = b.workload()
-    again = extract(simulate(load, policy=policy, machine=1))
+    again = extract(simulate(load, policy=policy, cpus=1))
     columns = ("name", "class", "rt_prio")
     assert again.threads.select(columns).rows() == load.threads.select(columns).rows()
     # Nice of the idle class is nowhere used.

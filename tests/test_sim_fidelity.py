@@ -20,7 +20,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def test_a_replay_under_the_same_policy_is_perfect() -> None:
-    real = simulate(hogs(5, time="30ms"), policy="rr", machine=2)
+    real = simulate(hogs(5, time="30ms"), policy="rr", cpus=2)
     frame = fidelity(real, policies=["rr", "fifo"], costs=Costs(), cut="park")
     rows = {row["against"]: row for row in frame.to_dicts()}
     same = rows["rr"]
@@ -34,7 +34,7 @@ def test_a_replay_under_the_same_policy_is_perfect() -> None:
 
 def test_a_second_capture_is_compared_by_name() -> None:
     """Its threads are others: the k-th of a name is the k-th of that name."""
-    a, b = (simulate(make(3, tasks=8, run="20ms", seed=s), policy="rr", machine=2) for s in (1, 2))
+    a, b = (simulate(make(3, tasks=8, run="20ms", seed=s), policy="rr", cpus=2) for s in (1, 2))
     frame = fidelity(a, again=b, policies=[], costs=Costs())
     assert frame["against"].to_list() == ["real", "again"]
     assert frame["order"][0] is None
@@ -46,16 +46,16 @@ def test_a_second_capture_is_compared_by_name() -> None:
 
 def test_what_two_captures_do_not_keep_has_no_order() -> None:
     """Hogs that end within a millisecond of each other may end in any order."""
-    a = simulate(hogs(4, time="30ms"), policy="rr", machine=4)
+    a = simulate(hogs(4, time="30ms"), policy="rr", cpus=4)
     b = Builder()
     for i, ns in enumerate([33_000_000, 30_000_000, 31_000_000, 30_500_000]):
         b.thread(f"hog-{i}").run(ns)
-    frame = fidelity(a, again=simulate(b.workload(), policy="rr", machine=4), policies=["rr"])
+    frame = fidelity(a, again=simulate(b.workload(), policy="rr", cpus=4), policies=["rr"])
     assert frame.filter(against="rr")["order"].item() is None
 
 
 def test_costs_are_measured_where_the_cpu_was_idle() -> None:
-    real = simulate(periodic(1, times=20), policy="fifo", machine=1, costs={"idle_exit": "7us"})
+    real = simulate(periodic(1, times=20), policy="fifo", cpus=1, costs={"idle_exit": "7us"})
     assert measured_costs(real).idle_exit == 7000
 
 

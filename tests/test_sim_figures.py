@@ -10,7 +10,7 @@ import pytest
 from schedscope import workload as w
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.figures import plot_internals, plot_policies
+from schedscope.simulator import figures
 from schedscope.simulator.run import simulate
 
 
@@ -25,11 +25,11 @@ def mixed_classes() -> w.Workload:
 def test_few_policies_are_curves_and_many_are_rows() -> None:
     load = mixed_classes()
     names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
-    traces = {name: simulate(load, policy=name, machine=2) for name in names}
-    few = plot_policies({name: traces[name] for name in names[:3]})
+    traces = {name: simulate(load, policy=name, cpus=2) for name in names}
+    few = figures.policies({name: traces[name] for name in names[:3]})
     assert [t.get_text() for t in few.get_legend().get_texts()] == names[:3]  # type: ignore[union-attr]
     assert few.get_yscale() == "log"
-    many = plot_policies(traces)
+    many = figures.policies(traces)
     rows = [label.get_text() for label in many.get_yticklabels()]
     assert sorted(rows) == sorted(names)
     # Best p99 on top, which is the last row of an axis that counts upwards.
@@ -38,7 +38,7 @@ def test_few_policies_are_curves_and_many_are_rows() -> None:
 
 
 def test_no_wait_is_said() -> None:
-    ax = plot_policies({"fifo": simulate(w.hogs(1), policy="fifo", machine=1)})
+    ax = figures.policies({"fifo": simulate(w.hogs(1), policy="fifo", cpus=1)})
     assert "no wait" in ax.texts[0].get_text()
 
 
@@ -52,8 +52,8 @@ def test_no_wait_is_said() -> None:
     ],
 )
 def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[str]) -> None:
-    trace = simulate(w.nice_hogs(), policy=policy, machine=2, record=True, until="400ms")
-    lanes = plot_internals(trace)
+    trace = simulate(w.nice_hogs(), policy=policy, cpus=2, record=True, until="400ms")
+    lanes = figures.policy_series(trace)
     panels = lanes.get_figure(root=True).axes  # type: ignore[union-attr]
     assert [panel.get_ylabel() for panel in panels] == ["", *series]
     # All of the time of both CPUs is drawn: nobody idles under four hogs.
@@ -61,12 +61,12 @@ def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[
     assert drawn == pytest.approx(2 * trace.duration)
     legend = [text.get_text() for text in lanes.get_legend().get_texts()]  # type: ignore[union-attr]
     assert legend == ["nice0", "nice5", "nice10", "nice19"]
-    one = plot_internals(trace, series[0], threads=["nice5"])
+    one = figures.policy_series(trace, series[0], threads=["nice5"])
     assert len(one.get_figure(root=True).axes) == 2  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="series"):
-        plot_internals(trace, "mood")
+        figures.policy_series(trace, "mood")
     with pytest.raises(UsageError, match="thread"):
-        plot_internals(trace, series[0], threads=["nobody"])
+        figures.policy_series(trace, series[0], threads=["nobody"])
 
 
 def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn() -> None:
@@ -74,8 +74,8 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     for i in range(9):
         b.thread("worker", tid=100 + i).run(f"{10 + i}ms")
     b.thread("long and alone").run("90ms")
-    trace = simulate(b.workload(), policy="o1", machine=2, record=True)
-    lanes = plot_internals(trace)
+    trace = simulate(b.workload(), policy="o1", cpus=2, record=True)
+    lanes = figures.policy_series(trace)
     figure = lanes.get_figure(root=True)
     assert figure is not None
     shown = [f"worker {100 + i}" for i in range(3, 9)] + ["long and alone"]
@@ -89,17 +89,17 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     title = next(
-        t for t in lanes.get_children() if getattr(t, "get_text", str)() == "o1, internals"
+        t for t in lanes.get_children() if getattr(t, "get_text", str)() == "o1: policy series"
     )
     assert box.y1 <= title.get_window_extent().y0 + 1
-    some = plot_internals(trace, threads=["worker 104", "long and alone"])
+    some = figures.policy_series(trace, threads=["worker 104", "long and alone"])
     assert len(some.get_figure(root=True).axes[1].lines) == 2  # type: ignore[union-attr]
 
 
 def test_waits_of_nothing_are_not_drawn_as_a_microsecond() -> None:
     load = mixed_classes()
     names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
-    ax = plot_policies({name: simulate(load, policy=name, machine=2) for name in names})
+    ax = figures.policies({name: simulate(load, policy=name, cpus=2) for name in names})
     label = ax.xaxis.get_major_formatter()
     assert [label(1_000, 0), label(10_000, 0)] == ["≤ 1 µs", "10 µs"]
 

@@ -133,7 +133,7 @@ def test_what_rt_app_cannot_say_does_not_spoil_the_json(
 
 
 def test_tunables_of_a_policy_that_is_not_replayed_are_refused() -> None:
-    trace = simulate(w.hogs(2, time="5ms"), policy="rr", machine=1)
+    trace = simulate(w.hogs(2, time="5ms"), policy="rr", cpus=1)
     with pytest.raises(UsageError, match="a tunable of rr, which is not replayed"):
         fidelity(trace, policies=["fifo"], set={"rr": {"quantum": "1ms"}})
     assert fidelity(trace, policies=["rr", "rr"], set={"rr": {"quantum": "1ms"}}).height == 2
@@ -141,7 +141,7 @@ def test_tunables_of_a_policy_that_is_not_replayed_are_refused() -> None:
 
 def test_others_of_nobody_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "a.sched")
-    simulate(w.hogs(2, time="5ms"), policy="rr", machine=1, output=out)
+    simulate(w.hogs(2, time="5ms"), policy="rr", cpus=1, output=out)
     assert main(["fidelity", out, "--policy", "rr", "--others", "drop"]) == 2
     assert "--others drop" in capsys.readouterr().err
 
@@ -151,7 +151,7 @@ def test_one_is_singular_and_who_has_not_come_was_not_all_to_be_forked() -> None
     b = w.Builder()
     b.thread("now").run("1ms")
     b.thread("later", start="1s").run("1ms")
-    trace = simulate(b.workload(), policy="rr", machine=1, until="10ms")
+    trace = simulate(b.workload(), policy="rr", cpus=1, until="10ms")
     assert "1 thread has not started: not forked, or later than the end" in trace.info["warnings"]
 
 

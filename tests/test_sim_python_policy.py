@@ -9,7 +9,7 @@ import pytest
 from schedscope.errors import UsageError
 from schedscope.simulator.generators import hogs, requests
 from schedscope.simulator.policy import Policy
-from schedscope.simulator.run import internals, simulate
+from schedscope.simulator.run import policy_series, simulate
 
 
 class Fifo(Policy):
@@ -34,15 +34,15 @@ class Fifo(Policy):
 
 def test_it_does_what_the_native_one_does() -> None:
     load = requests(5, requests=10)
-    mine = simulate(load, policy=Fifo(), machine=2)
-    native = simulate(load, policy="fifo", machine=2)
+    mine = simulate(load, policy=Fifo(), cpus=2)
+    native = simulate(load, policy="fifo", cpus=2)
     assert mine.switches.collect().equals(native.switches.collect())
     assert mine.info["scheduler"]["name"] == "py-fifo"
 
 
 def test_internal_series_are_kept() -> None:
-    trace = simulate(hogs(3, time="1ms"), policy=Fifo(), machine=1, record=True)
-    frame = internals(trace)
+    trace = simulate(hogs(3, time="1ms"), policy=Fifo(), cpus=1, record=True)
+    frame = policy_series(trace)
     assert frame.columns == ["ts", "series", "utid", "cpu", "value"]
     assert set(frame["series"].cast(str).to_list()) == {"length"}
     # The idle CPU chooses after each event: it takes hog-0 before hog-1 comes.
@@ -64,7 +64,7 @@ def test_a_wrong_answer_is_an_error_that_says_so() -> None:
             return 0
 
     with pytest.raises(UsageError, match=r"picked thread 0"):
-        simulate(hogs(2, time="1ms"), policy=Forgetful(), machine=2)
+        simulate(hogs(2, time="1ms"), policy=Forgetful(), cpus=2)
 
 
 def test_the_world_is_closed_outside_hooks() -> None:
@@ -98,7 +98,7 @@ def test_threads_that_nobody_picks_are_not_a_finished_run() -> None:
     words = r'at 5000000 ns .* leaves 2 threads queued: 1 \("hog-1"\); 2 \("hog-2"\)'
     for until in (None, "1s"):
         with pytest.raises(UsageError, match=words):
-            simulate(hogs(3, time="5ms"), policy=Forgetful(), machine=1, until=until)
+            simulate(hogs(3, time="5ms"), policy=Forgetful(), cpus=1, until=until)
 
 
 @pytest.mark.parametrize("answer", [-1, "x", 1.5])

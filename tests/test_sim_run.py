@@ -8,9 +8,9 @@ import pytest
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hogs, make, spinners
-from schedscope.simulator.outcome import outcome, simulate_all, waits_by_class
 from schedscope.simulator.policy import policies, tunables
-from schedscope.simulator.run import internals, simulate
+from schedscope.simulator.run import policy_series, simulate
+from schedscope.simulator.summary import simulate_all, summary, waits_by_class
 from schedscope.simulator.workload import Workload
 from schedscope.trace import TABLES, Trace
 
@@ -39,7 +39,7 @@ def test_request_and_response_on_one_cpu() -> None:
     client, server = b.thread("client"), b.thread("server")
     client.run("2ms").signal(server).wait_for(server).run("1ms")
     server.wait_for(client).run("3ms").signal(client)
-    trace = simulate(b.workload(), policy="fifo", machine=1)
+    trace = simulate(b.workload(), policy="fifo", cpus=1)
     assert drawn(trace) == ["cpu0 client 0-2", "cpu0 server 2-5", "cpu0 client 5-6"]
     wakers = trace.wakeups.filter(pl.col("kind") == "waking").select("waker_utid", "utid")
     assert (1, 2) not in wakers.collect().rows()  # the server had not slept yet: no wake
@@ -51,7 +51,7 @@ def test_fork_sleep_and_exit_are_in_the_tables() -> None:
     parent, child = b.thread("parent"), b.thread("child", start=None)
     parent.run("1ms").fork(child).sleep("5ms", disk=True).run("1ms")
     child.run("2ms")
-    trace = simulate(b.workload(), policy="fifo", machine=1)
+    trace = simulate(b.workload(), policy="fifo", cpus=1)
     threads = trace.threads.filter(pl.col("utid") >= 1).collect()
     assert threads["start_ts"].to_list() == [0, 1 * MS]
     assert threads["exit_ts"].to_list() == [7 * MS, 3 * MS]
@@ -61,7 +61,7 @@ def test_fork_sleep_and_exit_are_in_the_tables() -> None:
 
 def test_costs_lengthen_the_run() -> None:
     """1 ms switch cost: a 0..3 (1 + 2), then b 3..6."""
-    trace = simulate(hogs(2, time="2ms"), policy="fifo", machine=1, costs={"switch": "1ms"})
+    trace = simulate(hogs(2, time="2ms"), policy="fifo", cpus=1, costs={"switch": "1ms"})
     assert drawn(trace) == ["cpu0 hog-0 0-3", "cpu0 hog-1 3-6"]
 
 
@@ -77,14 +77,14 @@ def test_a_busy_sibling_halves_the_speed() -> None:
 def test_an_idle_cpu_takes_its_time_to_wake() -> None:
     b = Builder()
     b.thread("t").run("1ms").sleep("1ms").run("1ms")
-    trace = simulate(b.workload(), policy="fifo", machine=1, costs={"idle_exit": "500us"})
+    trace = simulate(b.workload(), policy="fifo", cpus=1, costs={"idle_exit": "500us"})
     assert drawn(trace) == ["cpu0 t 0.5-1.5", "cpu0 t 3-4"]
 
 
 def test_affinity_moves_a_running_thread() -> None:
     b = Builder()
     b.thread("mover").run("1ms").set_affinity("1").run("2ms")
-    trace = simulate(b.workload(), policy="rr", machine=2)
+    trace = simulate(b.workload(), policy="rr", cpus=2)
     assert drawn(trace) == ["cpu0 mover 0-1", "cpu1 mover 1-3"]
 
 
@@ -92,7 +92,7 @@ def test_real_time_runs_first() -> None:
     b = Builder()
     b.thread("fair").run("3ms")
     b.thread("rt", sched="fifo", rt_prio=5, start="1ms").run("1ms")
-    trace = simulate(b.workload(), policy="rr", machine=1)
+    trace = simulate(b.workload(), policy="rr", cpus=1)
     assert drawn(trace) == ["cpu0 fair 0-1", "cpu0 rt 1-2", "cpu0 fair 2-4"]
     classes = [row["sched_class"] for row in waits_by_class(trace)]
     assert classes == ["fair", "realtime"]
@@ -104,7 +104,7 @@ def test_a_sender_that_meets_waits_for_its_reader() -> None:
     writer, reader = b.thread("writer"), b.thread("reader")
     writer.run("1ms").signal(reader, meet=True).run("1ms").signal(reader, meet=True).run("1ms")
     reader.wait_for(writer).run("5ms").wait_for(writer)
-    trace = simulate(b.workload(), policy="fifo", machine=2)
+    trace = simulate(b.workload(), policy="fifo", cpus=2)
     runs = drawn(trace)
     assert "cpu1 reader 1-6" in runs
     assert any(r.endswith("writer 6-7") for r in runs)  # not before the reader came back at 6
@@ -113,7 +113,7 @@ def test_a_sender_that_meets_waits_for_its_reader() -> None:
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
 def test_same_seed_same_bytes(policy: str) -> None:
     workload = make(3, tasks=6, run="20ms")
-    a, b = (simulate(workload, policy=policy, machine=2, seed=7) for _ in range(2))
+    a, b = (simulate(workload, policy=policy, cpus=2, seed=7) for _ in range(2))
     for name in TABLES:
         assert getattr(a, name).collect().equals(getattr(b, name).collect()), name
 
@@ -122,7 +122,7 @@ def test_same_seed_same_bytes(policy: str) -> None:
 def test_conservation_of_every_policy(policy: str) -> None:
     """Per CPU running + idle = window; all CPU time of the workload is used."""
     workload = make(3, tasks=6, run="20ms")
-    trace = simulate(workload, policy=policy, machine=2)
+    trace = simulate(workload, policy=policy, cpus=2)
     ran = 0
     for cpu in trace.info["per_cpu"]:
         assert cpu["running"] + cpu["idle"] == trace.duration
@@ -139,7 +139,7 @@ def test_reading_the_facts_again_gives_the_same_reconstruction(policy: str) -> N
     """The tables alone tell what the engine knew, although much happens at one instant."""
     from schedscope import _native
 
-    trace = simulate(make(3, tasks=6, run="20ms"), policy=policy, machine=2)
+    trace = simulate(make(3, tasks=6, run="20ms"), policy=policy, cpus=2)
     names = ("switches", "wakeups", "migrations", "yields")
     facts = {name: getattr(trace, name).collect() for name in names}
     again = _native.reconstruct(facts, trace.ncpu, trace.window)
@@ -195,7 +195,7 @@ def test_limits_end_the_run_and_say_so() -> None:
 def test_a_million_threads_terminate() -> None:
     b = Builder()
     b.threads("t", 1_000_000).run("1us")
-    trace = simulate(b.workload(), policy="fifo", machine=8)
+    trace = simulate(b.workload(), policy="fifo", cpus=8)
     assert trace.duration == 125 * MS
     assert trace.info["simulation"]["exits"] == 1_000_000
 
@@ -209,7 +209,7 @@ def test_a_callback_can_stop_the_run() -> None:
 
 
 def test_every_policy_in_one_table() -> None:
-    frame = simulate_all(hogs(4, time="10ms"), policies=["fifo", "rr"], machine=2)
+    frame = simulate_all(hogs(4, time="10ms"), policies=["fifo", "rr"], cpus=2)
     assert frame["completion"].to_list() == [20 * MS, 20 * MS]
     assert frame["wasted"].to_list() == [0, 0]
     assert frame.filter(pl.col("policy") == "fifo")["n_switches"].item() == 2 + 2 + 2
@@ -217,8 +217,8 @@ def test_every_policy_in_one_table() -> None:
 
 def test_wasted_time_and_starvation_are_counted() -> None:
     """One CPU of two is forbidden to nobody, yet idle: nothing is wasted under fifo."""
-    trace = simulate(hogs(3, time="2s"), policy="fifo", machine=1)
-    found = outcome(trace)
+    trace = simulate(hogs(3, time="2s"), policy="fifo", cpus=1)
+    found = summary(trace)
     assert found["n_starved"] == 2
     assert found["wait_max"] == 4_000_000_000
     # Running by due: 2 of 2/3 s, 2 of 2/3 + 1 s, 2 of 2/3 + 1 + 2 s.
@@ -242,7 +242,7 @@ def test_output_folder(tmp_path) -> None:  # type: ignore[no-untyped-def]
 def test_internals_need_recording() -> None:
     trace = simulate(hogs(1), policy="rr")
     with pytest.raises(UsageError, match="no internal series"):
-        internals(trace)
+        policy_series(trace)
 
 
 def test_tunables_are_listed_with_their_defaults() -> None:

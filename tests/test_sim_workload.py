@@ -6,8 +6,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from schedscope import workload as w
 from schedscope.errors import FormatError, UsageError
@@ -28,7 +27,7 @@ def test_every_generator_runs_to_its_end(name: str) -> None:
         "web": "web:3,requests=30",
         "nice_hogs": "nice_hogs",
     }.get(name, f"{name}:2")
-    trace = simulate(w.generate(text), policy="fifo", machine=2)
+    trace = simulate(w.generate(text), policy="fifo", cpus=2)
     assert trace.info["simulation"]["ended"] == "finished"
 
 
@@ -62,7 +61,7 @@ def test_rtapp_there_and_back() -> None:
     document, lost = w.to_rtapp(load)
     assert lost == {}
     again = w.from_rtapp(json.dumps(document))
-    first, second = (simulate(x, policy="rr", machine=2) for x in (load, again))
+    first, second = (simulate(x, policy="rr", cpus=2) for x in (load, again))
     assert first.switches.collect().equals(second.switches.collect())
 
 
@@ -83,9 +82,9 @@ def test_rtapp_errors_name_the_task() -> None:
 @pytest.mark.parametrize("policy", ["fifo", "rr"])
 def test_replaying_a_replay_changes_nothing(text: str, policy: str) -> None:
     """Extraction loses nothing that the engine needs: the same switches, to the ns."""
-    first = simulate(w.generate(text), policy=policy, machine=2)
+    first = simulate(w.generate(text), policy=policy, cpus=2)
     load = extract(first)
-    again = simulate(load, policy=policy, machine=2)
+    again = simulate(load, policy=policy, cpus=2)
     columns = ["ts", "cpu", "prev_state"]
     there, here = (t.switches.select(columns).collect() for t in (again, first))
     assert there.filter(pl.col("ts") < first.duration).equals(
@@ -99,10 +98,10 @@ def test_replaying_a_replay_changes_nothing(text: str, policy: str) -> None:
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000), st.sampled_from(["fifo", "rr"]))
 def test_extraction_keeps_all_cpu_time(clients: int, cpus: int, seed: int, policy: str) -> None:
     load = w.requests(clients, requests=8, seed=seed)
-    trace = simulate(load, policy=policy, machine=cpus)
+    trace = simulate(load, policy=policy, cpus=cpus)
     assert extract(trace).cpu_time == load.cpu_time
     # Whatever policy and machine it is replayed on.
-    other = simulate(extract(trace), policy="rr", machine=3 - min(cpus, 2))
+    other = simulate(extract(trace), policy="rr", cpus=3 - min(cpus, 2))
     assert other.info["simulation"]["ended"] == "finished"
     ran = sum(c["running"] for c in other.info["per_cpu"])
     assert ran == load.cpu_time

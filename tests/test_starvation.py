@@ -1,4 +1,4 @@
-"""`starvation` and `culprits`: worlds in round numbers, sums that must hold, naive twins."""
+"""`starvation`, `episode_interference`: round numbers, sums that must hold, naive twins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 from scenes import MS, scene
 
@@ -86,7 +85,7 @@ def test_an_episode_and_all_about_it(trace: ss.Trace) -> None:
 
 
 def test_culprits_of_an_episode(trace: ss.Trace) -> None:
-    frame = ss.culprits(trace, ss.starvation(trace))
+    frame = ss.episode_interference(trace, ss.starvation(trace))
     assert frame.select("kind", "comm", "prio", "sched_class", "time", "worse").rows() == [
         ("thread", "bully", 49, "realtime", 240 * MS, 0),
         ("thread", "hog", 130, "fair", 30 * MS, 30 * MS),
@@ -293,7 +292,7 @@ def test_nothing_starved(trace: ss.Trace) -> None:
     ):
         frame = ss.starvation(trace, **limits)  # type: ignore[arg-type]
         assert (frame.height, frame.columns) == (0, want)
-        assert ss.culprits(trace, frame).height == 0
+        assert ss.episode_interference(trace, frame).height == 0
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ def test_impossible_questions_are_refused(
 
 def test_episodes_must_be_episodes(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="no column dur, wait"):
-        ss.culprits(trace, pl.DataFrame({"episode": [0], "utid": [2], "ts": [0]}))
+        ss.episode_interference(trace, pl.DataFrame({"episode": [0], "utid": [2], "ts": [0]}))
     with pytest.raises(ss.UsageError, match="no episode 7"):
         ss.starvation_timeline(trace, ss.starvation(trace), 7)
 
@@ -386,7 +385,7 @@ def test_culprits_and_idle_and_unknown_add_up(
         },
         schema_overrides={"episode": pl.UInt32, "utid": pl.UInt32},
     )
-    frame = ss.culprits(trace, episodes)
+    frame = ss.episode_interference(trace, episodes)
     assert int(frame["time"].sum()) == len(waited)
     assert (frame["time"] > 0).all()
     want: dict[tuple[str, int | None], int] = {}
@@ -510,7 +509,12 @@ def test_on_recordings_the_sums_hold(name: str, tmp_path: Path) -> None:
     assert frame["censored"].eq("right").sum() == ledger["censored"].eq("right").sum()
     parts = frame.select(pl.sum_horizontal("culprit_time", "others", "idle", "unknown"))
     assert parts.to_series().to_list() == frame["wait"].to_list()
-    sums = ss.culprits(trace, frame).group_by("episode").agg(pl.col("time").sum()).sort("episode")
+    sums = (
+        ss.episode_interference(trace, frame)
+        .group_by("episode")
+        .agg(pl.col("time").sum())
+        .sort("episode")
+    )
     assert sums["time"].to_list() == frame["wait"].to_list()
     total = ss.starvation_summary(trace, threshold="1ms", by="all").row(0, named=True)
     assert (total["n"], total["total"]) == (frame.height, frame["wait"].sum())
@@ -566,7 +570,7 @@ def test_ule_starves_what_computes_and_cfs_does_not() -> None:
     assert worst["wait"] > 3_000 * MS
     assert worst["idle"] == worst["unknown"] == 0
     assert worst["culprit_time"] + worst["others"] == worst["wait"]
-    assert ss.culprits(ule, ss.starvation(ule, where=who, top=1)).height > 5
+    assert ss.episode_interference(ule, ss.starvation(ule, where=who, top=1)).height > 5
     cfs = ss.simulate(load, policy="cfs-2.6.32", until="5s")
     assert ss.starvation(cfs, threshold="1s", where=who).height == 0
 
@@ -605,7 +609,7 @@ def test_the_timeline_has_thread_queue_and_other_cpus(trace: ss.Trace) -> None:
 
 def test_the_figure(trace: ss.Trace) -> None:
     """A lane for the thread and for each CPU; names in the legend; the unknown is told."""
-    axes = ss.plot_starvation(ss.starvation_timeline(trace, ss.starvation(trace)))
+    axes = ss.plot.starvation(ss.starvation_timeline(trace, ss.starvation(trace)))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 0", "CPU 1", "clerk"]
     legend = axes.get_legend()
     assert legend is not None
@@ -615,7 +619,7 @@ def test_the_figure(trace: ss.Trace) -> None:
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO())
     with pytest.raises(ss.UsageError, match="starvation_timeline"):
-        ss.plot_starvation(ss.starvation(trace))
+        ss.plot.starvation(ss.starvation(trace))
 
 
 def test_long_names_take_fewer_columns_of_the_legend() -> None:
@@ -634,7 +638,7 @@ def test_long_names_take_fewer_columns_of_the_legend() -> None:
         for lane in ("thread", "queue")
         for i in range(6)
     ]
-    axes = ss.plot_starvation(pl.DataFrame(rows))
+    axes = ss.plot.starvation(pl.DataFrame(rows))
     figure, legend = axes.figure, axes.get_legend()
     assert isinstance(figure, Figure)
     assert legend is not None

@@ -101,9 +101,9 @@ def test_every_native_door_looks_at_values_again(
 ) -> None:
     """Whoever forged a checksum still cannot make the engine take memory without end."""
     change(folder, "states", 7, forged=True, **columns)
-    blind = {ss.check, ss.interactivity, ss.cpu_efficiency, ss.queue_depth_summary, ss.virtual_lag}
+    blind = {ss.check, ss.interactivity, ss.efficiency, ss.queue_depth_summary, ss.virtual_lag}
     for ask in (
-        ss.fairness, ss.antagonists, ss.wasted_time, ss.queue_depth_summary, ss.cpu_efficiency,
+        ss.fairness, ss.interference, ss.work_conservation, ss.queue_depth_summary, ss.efficiency,
         ss.check, ss.run_lengths, ss.virtual_lag, ss.interactivity,
         lambda trace: ss.critical_path(trace, utid=5),
     ):  # fmt: skip
@@ -219,7 +219,7 @@ def test_every_trace_of_ours_is_within_its_own_rules(tmp_path: Path) -> None:
         if path.suffix in (".capture", ".dat", ".data", ".pftrace") or path.name.startswith("text-")
     ]
     traces = [ss.open(source, cache=tmp_path) for source in sources]
-    traces.append(ss.simulate(ss.workload.web(3), policy="ule-14", machine=2))
+    traces.append(ss.simulate(ss.workload.web(3), policy="ule-14", cpus=2))
     traces.append(traces[0].between("10ms", "20ms"))
     for trace in traces:
         assert trace_json.wrong(trace.info) is None

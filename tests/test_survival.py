@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
@@ -77,8 +76,8 @@ def test_latency_quantiles_take_open_waits_into_account() -> None:
     """One long open wait moves p90 out of reach, instead of vanishing."""
     lines = [f"t wake 10 -> {10 + i} cpu0" for i in range(1, 9)]
     trace = ledger("\n".join([*lines, "t wake 0 -> open cpu0", "t wake 0 -> open cpu0"]))
-    plain = ss.runqueue_latency(trace).row(0, named=True)
-    honest = ss.runqueue_latency(trace, censored="kaplan-meier").row(0, named=True)
+    plain = ss.latency(trace).row(0, named=True)
+    honest = ss.latency(trace, censored="kaplan-meier").row(0, named=True)
     assert (plain["p50"], plain["p90"]) == (4, 8)
     assert (honest["p50"], honest["p90"]) == (5, None)
 
@@ -89,8 +88,8 @@ def test_without_open_waits_it_is_the_order_statistic(waits: list[int], q: float
     lines = [f"t wake {1000 - w} -> 1000 cpu0" for w in waits]
     lines.append("other wake 0 -> open cpu0")  # other groups do not matter
     trace = ledger("\n".join(lines))
-    plain = ss.runqueue_latency(trace, by="comm", quantiles=[q])
-    honest = ss.runqueue_latency(trace, by="comm", quantiles=[q], censored="kaplan-meier")
+    plain = ss.latency(trace, by="comm", quantiles=[q])
+    honest = ss.latency(trace, by="comm", quantiles=[q], censored="kaplan-meier")
     assert plain.filter(plain["comm"] == "t").equals(honest.filter(honest["comm"] == "t"))
     estimate = kaplan_meier_quantiles(np.sort(waits), np.array([], dtype=np.int64), [q])
     assert plain.filter(plain["comm"] == "t")[f"p{100 * q:g}"].to_list() == estimate

@@ -115,9 +115,9 @@ def test_a_large_source_with_another_stat_is_converted_again(
 def test_another_schema_build_or_option_is_not_served(source: Path, what: str) -> None:
     convert = Converter(source)
     folder = cache.find_or_build(source, convert)
-    about = json.loads((folder / cache.ABOUT).read_text())
+    about = json.loads((folder / cache.METADATA).read_text())
     about["cache"][what] = {"schema_version": 0, "build": "older", "options": {"a": "b"}}[what]
-    (folder / cache.ABOUT).write_text(json.dumps(about))
+    (folder / cache.METADATA).write_text(json.dumps(about))
     cache.find_or_build(source, convert)
     assert convert.calls == 2
 
@@ -136,8 +136,8 @@ def test_decoder_options_have_folders_of_their_own(source: Path) -> None:
     [
         lambda folder: (folder / "waits.parquet").unlink(),
         lambda folder: (folder / "waits.parquet").write_text(""),
-        lambda folder: (folder / cache.ABOUT).write_text("{"),
-        lambda folder: (folder / cache.ABOUT).unlink(),
+        lambda folder: (folder / cache.METADATA).write_text("{"),
+        lambda folder: (folder / cache.METADATA).unlink(),
     ],
     ids=["file gone", "file cut", "about cut", "about gone"],
 )

@@ -207,7 +207,7 @@ def niced(policy: str) -> ss.Trace:
 def off_record(trace: ss.Trace, policy: str) -> pl.DataFrame:
     """The policy's recorded lag and ours where nobody else came or went at that instant."""
     theirs = (
-        ss.internals(trace)
+        ss.policy_series(trace)
         .filter(pl.col("series") == "lag")
         .select("utid", "ts", recorded=pl.col("value").cast(pl.Int64))
     )
@@ -261,7 +261,7 @@ def test_virtual_times_are_as_far_apart_as_cfs_recorded(name: str, policy: str) 
     """
     trace = recorded(name, policy)
     record = (
-        ss.internals(trace)
+        ss.policy_series(trace)
         .filter(pl.col("series") == "vruntime")
         .select("utid", "ts", v=pl.col("value").cast(pl.Int64))
         .unique(["utid", "ts"], keep="last")
@@ -355,23 +355,23 @@ def test_refusals() -> None:
 
 @pytest.fixture
 def sched(tmp_path: Path) -> str:
-    trace = ss.simulate(generators.hogs(2, time="20ms"), policy="fifo", machine=1)
+    trace = ss.simulate(generators.hogs(2, time="20ms"), policy="fifo", cpus=1)
     return str(trace.to_sched(tmp_path / "hogs.sched").path)
 
 
 def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     """FIFO lets one hog finish first: 10 of its 20 ms were the other's."""
-    assert cli.main(["interactivity", sched, "--model", "eevdf"]) == 0
+    assert cli.main(["virtual-lag", sched]) == 0
     out = capsys.readouterr().out
     assert "EEVDF owes hog-1 1001 10.0 ms at 0.020000 s, its most" in out
     assert "weights are those of Linux's nice levels" in out
-    assert cli.main(["interactivity", sched, "--model", "cfs", "--format", "json"]) == 0
+    assert cli.main(["virtual-lag", sched, "--model", "cfs", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["lag_max"] for row in document["rows"]] == [10 * MS, 0]
     assert document["weights"]
     assert len(document["sentences"]) == 2
-    words = ["--model", "eevdf", "--series", "--format", "csv"]
-    assert cli.main(["interactivity", sched, *words]) == 0
+    words = ["--series", "--format", "csv"]
+    assert cli.main(["virtual-lag", sched, *words]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["turn"] for row in rows if row["tid"] == "1001"] == ["joined", "began", "left"]
 
@@ -380,7 +380,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_refuses(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert cli.main(["interactivity", sched, "--model", "eevdf", *words]) == 2
+    assert cli.main(["virtual-lag", sched, *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.strip().splitlines()) == 1
@@ -388,11 +388,11 @@ def test_the_command_refuses(
 
 def test_the_figure_has_a_line_for_each_thread() -> None:
     frame = ss.virtual_lag_series(of_states(TURNS))
-    axes = ss.plot_virtual_lag(frame)
+    axes = ss.plot.virtual_lag(frame)
     assert len(axes.get_lines()) == 3  # and zero
     assert isinstance(axes.figure, Figure)
     axes.figure.savefig(io.BytesIO(), format="png")
-    assert "1 with smaller lag" in ss.plot_virtual_lag(frame, top=1).get_title(loc="left")
-    assert ss.plot_virtual_lag(frame.clear()) is not None
+    assert "1 with smaller lag" in ss.plot.virtual_lag(frame, top=1).get_title(loc="left")
+    assert ss.plot.virtual_lag(frame.clear()) is not None
     with pytest.raises(ss.UsageError, match=r"schedscope\.virtual_lag_series returns"):
-        ss.plot_virtual_lag(ss.virtual_lag(of_states(TURNS)))
+        ss.plot.virtual_lag(ss.virtual_lag(of_states(TURNS)))

@@ -162,15 +162,15 @@ def test_the_command_refuses(
 
 
 def test_the_figure(trace: ss.Trace) -> None:
-    axes = ss.plot_wakers(ss.wakers(trace), top=3)
+    axes = ss.plot.wakers(ss.wakers(trace), top=3)
     texts = [text.get_text() for text in axes.texts]
     assert sorted(texts) == ["(interrupt)", "1", "1", "2", "a", "b", "d"]
     assert "1 rarer pairs not drawn" in axes.get_title(loc="left")
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
-    assert ss.plot_wakers(ss.wakers(trace).clear()) is not None
+    assert ss.plot.wakers(ss.wakers(trace).clear()) is not None
     own = ss.wakers(trace).with_columns(waker_comm=pl.col("comm"), waker_kind=pl.lit("thread"))
-    assert len(ss.plot_wakers(own).patches) == 4
+    assert len(ss.plot.wakers(own).patches) == 4
     with pytest.raises(ss.UsageError, match=r"schedscope\.wakers"):
-        ss.plot_wakers(ss.wasted_time(trace))
+        ss.plot.wakers(ss.work_conservation(trace))

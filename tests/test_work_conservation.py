@@ -1,4 +1,4 @@
-"""`wasted_time` and `idle_episodes`: worlds in round numbers, and a count at every instant."""
+"""`work_conservation`, `idle_episodes`: worlds in round numbers, a count at every instant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def machine(trace: ss.Trace) -> dict[str, Any]:
-    return ss.wasted_time(trace).row(0, named=True)
+    return ss.work_conservation(trace).row(0, named=True)
 
 
 # -- against a count at every instant --------------------------------------------------
@@ -93,10 +93,10 @@ def test_the_tables_agree_with_a_look_at_every_instant(
             picked = row[4] in (idle | unseen) - pinned
             if masks.get(row[2]) != "2" and not picked and spare & allowed(masks.get(row[2])):
                 avoidable[row[2]] += 1
-    found = ss.wasted_time(trace, by="cpu").drop_nulls("cpu")
+    found = ss.work_conservation(trace, by="cpu").drop_nulls("cpu")
     assert dict(found.select("cpu", "spare").iter_rows()) == spare_time
     assert (found["available"] <= found["spare"]).all()
-    threads = dict(ss.wasted_time(trace, by="thread").select("utid", "avoidable").iter_rows())
+    threads = dict(ss.work_conservation(trace, by="thread").select("utid", "avoidable").iter_rows())
     assert threads == {u: n for u, n in avoidable.items() if u in threads}
     assert sum(threads.values()) == sum(avoidable.values())
     episodes = ss.idle_episodes(trace, longer_than=0, top=None).unique("episode")
@@ -153,15 +153,15 @@ def test_the_machine(trace: ss.Trace) -> None:
 
 
 def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
-    assert ss.wasted_time(trace, by="cpu").rows() == [
+    assert ss.work_conservation(trace, by="cpu").rows() == [
         (0, 0, 0, 0, 0, 0, 800, 400),
         (1, 610, 0, 10, 600, 400, 10, 0),
     ]
-    assert ss.wasted_time(trace, by="comm").rows() == [
+    assert ss.work_conservation(trace, by="comm").rows() == [
         ("b", 800, 400, 0.5, 1),
         ("c", 10, 0, 0.0, 0),
     ]
-    only = ss.wasted_time(trace, by="comm", where=pl.col("comm") == "c")
+    only = ss.work_conservation(trace, by="comm", where=pl.col("comm") == "c")
     assert only["comm"].to_list() == ["c"]
 
 
@@ -195,7 +195,7 @@ def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
     frame = ss.idle_episodes(trace, longer_than=0)
     assert frame.rows() == [(1, 100, 200, 200, "1", 200, None, None, None, None, None, None)]
     assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "b").height == 0
-    axes = ss.plot_idle_episodes(frame)
+    axes = ss.plot.idle_episodes(frame)
     assert axes.texts[0].get_text() == "several; CPU 1 idle 200 ns"
 
 
@@ -253,22 +253,22 @@ def test_an_empty_trace_has_nothing_to_waste() -> None:
     trace = of_states([], (0, 0))
     assert machine(trace)["wasted"] == 0
     assert ss.idle_episodes(trace).height == 0
-    assert ss.wasted_time(trace, by="thread").height == 0
-    assert ss.wasted_time(trace, by="cpu").height == 3
+    assert ss.work_conservation(trace, by="thread").height == 0
+    assert ss.work_conservation(trace, by="cpu").height == 3
 
 
 def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
-        ss.wasted_time(trace, by="core")  # type: ignore[arg-type]
+        ss.work_conservation(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="where with by='cpu'"):
-        ss.wasted_time(trace, by="cpu", where=pl.col("comm") == "b")
+        ss.work_conservation(trace, by="cpu", where=pl.col("comm") == "b")
     with pytest.raises(ss.UsageError, match="longer_than=-1"):
         ss.idle_episodes(trace, longer_than=-1)
     with pytest.raises(ss.UsageError, match="top=0"):
         ss.idle_episodes(trace, top=0)
     broken = of_states([(0, 5, 10, "runnable", 0)], (0, 5), masks={10: "0-x"})
     with pytest.raises(ss.FormatError, match="'0-x'"):
-        ss.wasted_time(broken)
+        ss.work_conservation(broken)
 
 
 # -- simulated and recorded ------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_a_work_conserving_policy_wastes_nothing(policy: str, workload: str) -> 
         "web": lambda: requests(6),
         "bursts": lambda: periodic(40),
     }[workload]()
-    found = machine(ss.simulate(work, policy=policy, machine=3))
+    found = machine(ss.simulate(work, policy=policy, cpus=3))
     assert found["waiting"] > 0
     assert found["wasted"] == found["dispatch"] == 0
 
@@ -294,7 +294,7 @@ def test_queues_of_their_own_do_waste() -> None:
     """The property above can fail: a policy with a queue per CPU is not work-conserving."""
     from schedscope.simulator.generators import make
 
-    assert machine(ss.simulate(make(12), policy="eevdf-6.12", machine=4))["wasted"] > 0
+    assert machine(ss.simulate(make(12), policy="eevdf-6.12", cpus=4))["wasted"] > 0
 
 
 @pytest.mark.parametrize(
@@ -305,12 +305,12 @@ def test_recordings(name: str, tmp_path: Path) -> None:
     """What holds for every trace; SchedViz' rule finds time wherever we do."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     found = machine(trace)
-    cpus = ss.wasted_time(trace, by="cpu").drop_nulls("cpu")
+    cpus = ss.work_conservation(trace, by="cpu").drop_nulls("cpu")
     assert cpus["idle"].sum() == found["idle"]
     assert cpus["unknown"].sum() == found["unknown"]
     assert cpus["spare"].sum() + found["dispatch"] == found["idle"]
     assert found["wasted_any"] <= found["wasted"] <= cpus["available"].sum()
-    threads = ss.wasted_time(trace, by="thread")
+    threads = ss.work_conservation(trace, by="thread")
     assert threads["waiting"].sum() == found["waiting"]
     episodes = ss.idle_episodes(trace, longer_than=0, top=None).unique("episode")
     assert episodes["wasted"].sum() <= found["wasted"]
@@ -345,7 +345,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
 
 
 def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["idle", sched]) == 0
+    assert cli.main(["work-conservation", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
         "avoidable idle time: 400 ns of CPU time, 20.0 % of the known time, 65.6 % of 610 ns idle",
@@ -356,22 +356,25 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
         "0 0 ns 0 ns 0 ns 800 ns 400 ns",
         "1 610 ns 400 ns 10 ns 10 ns 0 ns",
     ]
-    assert cli.main(["idle", sched, "--episodes", "--longer-than", "1ns"]) == 0
+    assert cli.main(["work-conservation", sched, "--episodes", "--longer-than", "1ns"]) == 0
     last = " ".join(capsys.readouterr().out.splitlines()[-1].split())
     assert last == "2 0.000001 s 200 ns 200 ns 1 b 104 0 200 ns placed"
 
 
 def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["idle", sched, "--top", "1"]) == 0
+    assert cli.main(["work-conservation", sched, "--top", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "(1 more row; use a larger --top)"
 
 
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["idle", sched, "--by", "comm", "--comm", "b", "--format", "json"]) == 0
+    assert (
+        cli.main(["work-conservation", sched, "--by", "comm", "--comm", "b", "--format", "json"])
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert document["machine"]["wasted"] == 400
     assert [row["comm"] for row in document["rows"]] == ["b"]
-    assert cli.main(["idle", sched, "--cpu", "1", "--format", "csv"]) == 0
+    assert cli.main(["work-conservation", sched, "--cpu", "1", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cpu,idle,unknown,dispatch,spare,available,waiting,waited"
     assert lines[1:] == ["1,610,0,10,600,400,10,0"]
@@ -392,28 +395,28 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
 def test_the_command_refuses(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert cli.main(["idle", sched, *words]) == 2
+    assert cli.main(["work-conservation", sched, *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
 
 
 def test_the_figures(trace: ss.Trace) -> None:
-    axes = ss.plot_wasted_time(ss.wasted_time(trace, by="cpu"))
+    axes = ss.plot.work_conservation(ss.work_conservation(trace, by="cpu"))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 0", "CPU 1"]
     lengths = [[bar.get_width() for bar in group] for group in axes.containers]  # type: ignore[attr-defined]
     assert lengths == [[0, 400], [0, 10], [0, 200]]
-    axes = ss.plot_wasted_time(ss.wasted_time(trace, by="comm"), top=1)
+    axes = ss.plot.work_conservation(ss.work_conservation(trace, by="comm"), top=1)
     assert "1 more not drawn" in axes.get_title(loc="left")
-    axes = ss.plot_idle_episodes(ss.idle_episodes(trace, longer_than=0))
+    axes = ss.plot.idle_episodes(ss.idle_episodes(trace, longer_than=0))
     assert max(axes.get_xticks()) < 950e-9 < axes.get_xlim()[1]  # the last one ends at 900
     assert "b on CPU 0; CPU 1 idle 200 ns" in [text.get_text() for text in axes.texts]
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")
-    nothing = ss.plot_idle_episodes(ss.idle_episodes(trace))
+    nothing = ss.plot.idle_episodes(ss.idle_episodes(trace))
     assert [text.get_text() for text in nothing.texts] == ["no episodes"]
     with pytest.raises(ss.UsageError, match="idle_episodes"):
-        ss.plot_idle_episodes(ss.wasted_time(trace))
+        ss.plot.idle_episodes(ss.work_conservation(trace))
     with pytest.raises(ss.UsageError, match="row per CPU"):
-        ss.plot_wasted_time(ss.wasted_time(trace))
+        ss.plot.work_conservation(ss.work_conservation(trace))

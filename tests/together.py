@@ -87,7 +87,7 @@ def runs(trace: ss.Trace) -> pl.DataFrame:
     idle = pl.col("utid") < trace.ncpu
     tid = pl.when(idle).then(0).otherwise(pl.col("tid").cast(pl.Int64))
     ids = trace.threads.select("utid", tid=tid)
-    shift = int(trace.fact("clock", "from_mono") or 0)
+    shift = int(trace.metadata("clock", "from_mono") or 0)
     waits = trace.waits.filter(pl.col("wait").is_not_null() & (pl.col("censored") == "none"))
     return (
         trace.switches.join(ids.select(prev_utid="utid", prev="tid"), on="prev_utid")
@@ -141,7 +141,7 @@ def in_breaks(view: pl.DataFrame, losses: pl.DataFrame, shift: int = 0) -> pl.Se
 
 def _missed(view: pl.DataFrame, other: ss.Trace) -> int:
     """How many of the switches the other trace shows that it missed."""
-    shift = int(other.fact("clock", "from_mono") or 0)
+    shift = int(other.metadata("clock", "from_mono") or 0)
     return int(in_breaks(view, other.losses.collect(), shift).sum())
 
 
@@ -223,7 +223,7 @@ def cut(paths: dict[str, Path]) -> None:
     """
     with TemporaryDirectory() as cache:
         perfetto = ss.open(paths["perfetto"], cache=cache)
-        shift = int(perfetto.fact("clock", "from_mono") or 0)
+        shift = int(perfetto.metadata("clock", "from_mono") or 0)
         begin, end = (ts - shift for ts in perfetto.window)
     for name, edit in (("dtrace", _cut_dtrace), ("bpftrace", _cut_bpftrace)):
         events = paths[name] / "events.txt"

@@ -47,7 +47,7 @@ class Masks:
     kind: list[int]
     """By utid: a number of `classes`, or PINNED; threads beyond its end are of the first."""
 
-    def told(self) -> dict[str, Any]:
+    def to_native(self) -> dict[str, Any]:
         """As a native sweep takes them."""
         return {"atoms": self.atoms, "atom": self.atom, "kind": self.kind}
 

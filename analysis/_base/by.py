@@ -8,8 +8,13 @@ some of them; an error lists which.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 By = str | Sequence[str]
 """One name or several."""
@@ -44,6 +49,17 @@ def check(by: str, known: Sequence[str]) -> None:
     """Raises `UsageError` for a word that a question does not have."""
     if by not in known:
         raise _unknown(by, known)
+
+
+def check_where(where: pl.Expr | None, own: tuple[str, ...]) -> None:
+    """Raises `UsageError` for a selection by a column that is neither of threads nor `own`."""
+    for name in sorted(where.meta.root_names() if where is not None else ()):
+        if name not in THREAD_COLUMNS and name not in own:
+            raise UsageError(
+                f"no column {name!r} here",
+                "a column of the threads",
+                "one of " + ", ".join([*own, *THREAD_COLUMNS]),
+            )
 
 
 def _unknown(name: object, known: Sequence[str]) -> UsageError:

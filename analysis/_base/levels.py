@@ -64,14 +64,14 @@ class Levels:
         )
         """By utid, and in a last row for all others: `class` (its number), `prio`, `idle`."""
 
-    def told(self) -> tuple[pl.DataFrame, list[int], bool, int, int]:
+    def to_native(self) -> tuple[pl.DataFrame, list[int], bool, int, int]:
         """All that native code needs to find class and level itself."""
         return self.known, TABLE, self.linux, self.fair, self.realtime
 
 
 def linux_priorities(trace: Trace) -> bool:
     """Are the trace's priority numbers Linux's, 100 to 139 for nice -20 to 19?"""
-    if trace.fact("source", "format") == "simulation":
+    if trace.metadata("source", "format") == "simulation":
         # As the policy declared; some move the number about, or have another scale.
-        return bool(trace.fact("scheduler", "priorities") == "linux")
+        return bool(trace.metadata("scheduler", "priorities") == "linux")
     return str(trace.info.get("os") or "").lower() == "linux"

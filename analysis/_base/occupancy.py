@@ -50,7 +50,7 @@ def _read(trace: Trace, weights: Levels | None) -> Occupancy:
     if weights is None:
         return _native.Occupancy(coded_states(trace), trace.window, trace.ncpu)
     return _native.Occupancy(
-        coded_states(trace, prio=True), trace.window, trace.ncpu, weights.told()
+        coded_states(trace, prio=True), trace.window, trace.ncpu, weights.to_native()
     )
 
 

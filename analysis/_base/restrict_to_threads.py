@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
-def only_threads(trace: Trace, where: pl.Expr) -> Trace:
+def restrict_to_threads(trace: Trace, where: pl.Expr) -> Trace:
     """States and waits of the threads that fit `where`; a CPU that runs another one counts as idle.
 
     `where` is an expression over the columns of `threads`. For questions about CPUs that

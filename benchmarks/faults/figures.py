@@ -56,7 +56,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     def put(name: str, value: Any, kind: Kind = "part", share: float = 0, n: int = 0) -> None:
         found[name] = Figure(float(value or 0), kind, share, n)
 
-    latency = ss.runqueue_latency(trace).row(0, named=True)
+    latency = ss.latency(trace).row(0, named=True)
     n = latency["n"]
     for name in ("n", "total", "max"):
         put(f"latency {name}", latency[name])
@@ -67,7 +67,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     put("starvation episodes", (row.get("n") or 0) - (row.get("n_censored") or 0))
     whole = ss.starvation(trace, threshold=LONG).filter(pl.col("censored") == "none")
     put("starvation longest", whole["wait"].max() if whole.height else 0)
-    wasted = ss.wasted_time(trace).row(0, named=True)
+    wasted = ss.work_conservation(trace).row(0, named=True)
     put("work conservation wasted", wasted["wasted"])
     put("work conservation idle", wasted["idle"])
     off = ss.off_cpu(trace)
@@ -79,7 +79,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     depth = ss.queue_depth_summary(trace, by="all").row(0, named=True)
     put("queue depth mean", depth["mean"], "mean")
     put("queue depth waiting", depth["waiting"])
-    busy = ss.cpu_efficiency(trace, by="all").row(0, named=True)
+    busy = ss.efficiency(trace, by="all").row(0, named=True)
     put("efficiency running", busy["busy"])
     put("efficiency idle", busy["idle"])
     runs = ss.run_lengths(trace).row(0, named=True)

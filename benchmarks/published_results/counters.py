@@ -39,7 +39,7 @@ def counter_ratio(policy: str, n: int) -> float:
     """Elapsed time over the ideal of two cores."""
     # The last is measured at -rc5, before the rule of the final release.
     early = {"newidle_least_idle": 0} if policy == "cfs-2.6.32" else None
-    trace = simulate(counter(n), policy=policy, machine=2, set=early)
+    trace = simulate(counter(n), policy=policy, cpus=2, set=early)
     return trace.duration / (COUNTER_NS * max(1, n / 2))
 
 
@@ -110,7 +110,7 @@ def _ranking() -> list[Row]:
 def _make() -> list[Row]:
     table = pl.read_csv(PUBLISHED / "bfs-cfs-make.csv")
     elapsed = {
-        p: {j: float(simulate(make(j), policy=p, machine=2).duration) for j in table["jobs"]}
+        p: {j: float(simulate(make(j), policy=p, cpus=2).duration) for j in table["jobs"]}
         for p in MODELS.values()
     }
     rows = []
@@ -140,7 +140,7 @@ def _here() -> list[Row]:
 
 def lost(policy: str, n: int, time: int = COUNTER_NS) -> float:
     """CPU time that the machine had over what the processes used."""
-    trace = simulate(counter(n, time), policy=policy, machine=2)
+    trace = simulate(counter(n, time), policy=policy, cpus=2)
     return 2 * trace.duration / (n * time)
 
 

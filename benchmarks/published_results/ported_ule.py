@@ -19,7 +19,7 @@ PORT = {"wake_preempt": "none", "idle_poll": "on"}
 """The port has no preemption among timeshare threads, and its idle CPUs poll."""
 
 
-def _run(load: Workload, policy: str, machine: int | str = 1, **options: object) -> Trace:
+def _run(load: Workload, policy: str, machine: str = "1", **options: object) -> Trace:
     settings = PORT if policy == ULE else None
     return simulate(load, policy=policy, machine=machine, set=settings, **options)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ REFILL = "32ms"
 @cache
 def spread_ratio(policy: str, n: int, cpus: int | str) -> float:
     """Wall clock over CPU time of `n` equal hogs of 4 s, for its share of the CPUs."""
-    trace = simulate(hogs(n, time=TIME), policy=policy, machine=cpus, seed=n)
+    trace = simulate(hogs(n, time=TIME), policy=policy, cpus=cpus, seed=n)
     return trace.duration / (TIME * max(1, n / trace.ncpu))
 
 
@@ -76,7 +76,7 @@ def _ule_later() -> list[Row]:
 
 
 @cache
-def _cpu_per_task(policy: str, n: int, machine: int | str, *costs: tuple[str, str]) -> float:
+def _cpu_per_task(policy: str, n: int, machine: str, *costs: tuple[str, str]) -> float:
     trace = simulate(
         hogs(n, time="2s"), policy=policy, machine=machine, seed=n, costs=dict(costs) or None
     )

@@ -8,8 +8,8 @@ import polars as pl
 
 from published_results import Claim, Row, per_cent
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.outcome import outcome
 from schedscope.simulator.run import simulate
+from schedscope.simulator.summary import summary
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
 
@@ -37,12 +37,12 @@ def _build_beside_heavy() -> Workload:
 def build(group_load: str) -> tuple[float, float]:
     """Seconds that the build took, and CPU-seconds wasted meanwhile."""
     load = _build_beside_heavy()
-    trace = simulate(load, policy=CFS, machine=NODES, until="20s", set={"group_load": group_load})
+    trace = simulate(load, policy=CFS, cpus=NODES, until="20s", set={"group_load": group_load})
     done = trace.threads.filter(_named("make")).collect()["exit_ts"][0]
     upto = simulate(
-        load, policy=CFS, machine=NODES, until=f"{int(done)}ns", set={"group_load": group_load}
+        load, policy=CFS, cpus=NODES, until=f"{int(done)}ns", set={"group_load": group_load}
     )
-    return done / 1e9, outcome(upto)["wasted"] / 1e9
+    return done / 1e9, summary(upto)["wasted"] / 1e9
 
 
 def _named(comm: str) -> pl.Expr:
@@ -77,14 +77,14 @@ def _overload_on_wakeup() -> list[Row]:
         Row(
             "CPU time wasted, woken on the node only, s",
             None,
-            outcome(near)["wasted"] / 1e9,
+            summary(near)["wasted"] / 1e9,
             said="much",
-            agrees=outcome(near)["wasted"] > outcome(far)["wasted"],
+            agrees=summary(near)["wasted"] > summary(far)["wasted"],
         ),
         Row(
             "the same, woken on the CPU idle for longest, s",
             None,
-            outcome(far)["wasted"] / 1e9,
+            summary(far)["wasted"] / 1e9,
             said="little",
         ),
     ]

@@ -49,7 +49,7 @@ def main() -> None:
         row = [max(1.0, n / args.cpus), measured]
         for policy in policies:
             load = hogs(n, time=round(args.work * 1e9))
-            trace = simulate(load, policy=policy, machine=args.cpus)
+            trace = simulate(load, policy=policy, cpus=args.cpus)
             row.append(trace.duration / 1e9 / args.work)
             square[policy] += (row[-1] - measured) ** 2
         print("\t".join([str(n), *(f"{value:.3f}" for value in row)]), flush=True)

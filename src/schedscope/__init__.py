@@ -2,7 +2,7 @@
 
     import schedscope as ss
     trace = ss.open("web.capture")
-    ss.runqueue_latency(trace, by="comm")
+    ss.latency(trace, by="comm")
 
 Everything here is loaded when first used: `import schedscope` itself touches
 neither Polars nor the native engine, so that the command line answers at once

@@ -35,7 +35,7 @@ from typing import Any
 
 from schedscope import stored
 from schedscope.errors import StorageError, UsageError
-from schedscope.stored import ABOUT
+from schedscope.stored import METADATA
 
 _CONTENT_LIMIT = 64 * 2**20
 # Two writes within the file system's clock tick leave the same mtime: a stat
@@ -121,13 +121,13 @@ def build(
                 "content": _content(source, before),
             }
         about["files"] = stored.record(partial)
-        (partial / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        (partial / METADATA).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
         while not _published(partial, target, replace):
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
             if source and _holds(target, about):
                 # Somebody may be reading these very tables.
-                os.replace(partial / ABOUT, target / ABOUT)
+                os.replace(partial / METADATA, target / METADATA)
                 break
             _set_aside(target)
     return target
@@ -176,7 +176,7 @@ def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:
 def read_about(folder: Path) -> dict[str, Any] | None:
     """trace.json of a `.sched` folder, or None where there is no readable one."""
     try:
-        about = json.loads((folder / ABOUT).read_bytes())
+        about = json.loads((folder / METADATA).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     return about if isinstance(about, dict) else None

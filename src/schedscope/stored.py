@@ -24,7 +24,7 @@ from schedscope.errors import FormatError, SchedscopeError, StorageError
 from schedscope.parsers import files, schema, trace_json
 from schedscope.parsers.plausible import check_frame
 
-ABOUT = "trace.json"
+METADATA = "trace.json"
 
 _REWRITE = "convert the capture again"
 _BLOCK = 1 << 20
@@ -36,7 +36,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     Raises `StorageError` if it cannot be read, `FormatError` if it is of another version
     or says something that cannot be.
     """
-    path = folder / ABOUT
+    path = folder / METADATA
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             # To open a pipe nobody writes to would wait for ever.

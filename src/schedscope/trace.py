@@ -12,12 +12,10 @@ from typing import Any, Literal
 
 import polars as pl
 
-from schedscope import cache as _cache
-from schedscope import stored as _stored
+from schedscope import cache as _cache, stored as _stored
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers.plausible import check_frame
-from schedscope.parsers.schema import SCHEMA_VERSION, empty
-from schedscope.parsers.schema import TABLES as TABLES
+from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
 from schedscope.units import offset, printable
 
 Progress = Callable[[int, int], None]
@@ -39,7 +37,7 @@ class Trace:
         """Hold `tables`; use `schedscope.open` or `from_tables`."""
         self._info = dict(info)
         self._tables = dict(tables)
-        self._made = frozenset(tables)
+        self._in_memory = frozenset(tables)
         self._path = path
         self._source: Path | None = None
 
@@ -94,7 +92,7 @@ class Trace:
         """What trace.json says: source, host, clock, counts, reconstruction, warnings."""
         return self._info
 
-    def fact(self, key: str, part: str) -> Any:
+    def metadata(self, key: str, part: str) -> Any:
         """`info[key][part]`, or None where the trace does not say.
 
         Some formats know only a name, as in `"clock": "boot"`: that is the part `name`.
@@ -111,7 +109,7 @@ class Trace:
 
     def folder_of(self, table: str) -> Path | None:
         """The `.sched` folder whose file is this table, as it is; None for one held in memory."""
-        if table in self._made or self._path is None:
+        if table in self._in_memory or self._path is None:
             return None
         self._table(table)  # raises if the file is damaged
         return self._path
@@ -119,7 +117,7 @@ class Trace:
     @property
     def name(self) -> str:
         """The source's name, as people call the recording."""
-        name = self.fact("source", "name")
+        name = self.metadata("source", "name")
         return str(name or (self._path.name if self._path else "(in memory)"))
 
     @property
@@ -176,7 +174,7 @@ class Trace:
         Of 10 million events the states take some 320 MB, the waits 260 MB.
         """
         held = {name: self._table(name).collect().lazy() for name in tables}
-        made = {name: self._tables[name] for name in self._made}
+        made = {name: self._tables[name] for name in self._in_memory}
         trace = type(self)(self._info, {**made, **held}, self._path)
         trace._source = self._source
         return trace
@@ -269,7 +267,7 @@ class Trace:
         where it is looked for). Raises `UsageError` for other traces and for
         queries it refuses, `StorageError` if it is unavailable.
         """
-        if self._source is None or self.fact("source", "format") != "perfetto":
+        if self._source is None or self.metadata("source", "format") != "perfetto":
             raise UsageError(
                 f"{self.name} was not opened from a Perfetto file",
                 "a trace from schedscope.open(FILE) of a .pftrace",
@@ -310,7 +308,7 @@ class Trace:
         if host:
             facts.append(("host", host))
         facts.append(("cpus", str(self.ncpu)))
-        clock = self.fact("clock", "name")
+        clock = self.metadata("clock", "name")
         facts.append(
             ("window", f"{self.duration / 1e9:.3f} s" + (f" (clock {clock})" if clock else ""))
         )
@@ -357,7 +355,7 @@ def open(
 
         if tables.is_tables(source):
             return Trace.from_tables(*tables.read(source))
-    if (source / _stored.ABOUT).is_file():
+    if (source / _stored.METADATA).is_file():
         return Trace.read(source)
     _refuse_strange(source)
     folder = _cache.find_or_build(

@@ -1,7 +1,7 @@
 """Workloads: generate, extract from a trace, write by hand, read and save.
 
 import schedscope as ss
-ss.simulate(ss.workload.hogs(17), policy="rr", machine=16)
+ss.simulate(ss.workload.hogs(17), policy="rr", cpus=16)
 """
 
 from schedscope.simulator.builder import Builder, Program

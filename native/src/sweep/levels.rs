@@ -74,7 +74,7 @@ struct Lane {
     parts: Option<Box<Parts>>,
 }
 
-/// Sums over equal parts of the window: how long what was so, and the most of it.
+/// Sums over buckets of the window: how long what was so, and the most of it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Part {
     pub unknown: i64,
@@ -89,20 +89,21 @@ pub struct Part {
 
 struct Parts {
     length: i64,
+    step: i64,
     all: Vec<Part>,
     /// The one that the lane is in.
     at: usize,
 }
 
-/// Begin of the n-th of so many equal parts.
-pub fn edge(length: i64, n: usize, parts: usize) -> i64 {
-    (i128::from(length) * n as i128 / parts.max(1) as i128) as i64
+/// Start of the n-th bucket of `step` ns; the last one ends with the window.
+pub fn edge(length: i64, n: usize, step: i64) -> i64 {
+    (step as i128 * n as i128).min(length as i128) as i64
 }
 
 impl Parts {
     fn add(&mut self, (waiting, running): Level, mut since: i64, t: i64) {
         while since < t && self.at < self.all.len() {
-            let end = edge(self.length, self.at + 1, self.all.len());
+            let end = edge(self.length, self.at + 1, self.step);
             let dur = t.min(end) - since;
             let part = &mut self.all[self.at];
             match running {
@@ -212,15 +213,21 @@ impl Sweep for Depths {
 /// (none: not known), how long, when first.
 pub type Row = (Option<u16>, u32, Option<u32>, Held);
 
-/// Goes over all changes, with each CPU's window in so many equal parts, if any.
-fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result<Depths> {
+/// Goes over all changes, with each CPU's window in buckets of `step` ns, if that is above 0.
+fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, step: i64) -> Result<Depths> {
     let lanes = Lanes::new(cpus);
     let ncpu = lanes.cpus.len() as u32;
+    let buckets = if step > 0 {
+        (changes.length as u64).div_ceil(step as u64)
+    } else {
+        0
+    };
     let lane = || Lane {
-        parts: (parts > 0).then(|| {
+        parts: (step > 0).then(|| {
             Box::new(Parts {
                 length: changes.length,
-                all: vec![Part::default(); parts],
+                step,
+                all: vec![Part::default(); buckets as usize],
                 at: 0,
             })
         }),
@@ -229,7 +236,7 @@ fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, parts: usize) -> Result
     let mut sweep = Depths {
         of: (0..lanes.len()).map(|_| lane()).collect(),
         lanes,
-        machine: Lane::default(),
+        machine: if whole { lane() } else { Lane::default() },
         ncpu,
         whole,
     };
@@ -263,13 +270,20 @@ pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>
     Ok(rows)
 }
 
-/// Of each CPU so many equal parts of the window.
+/// Of each CPU, or of the `whole` machine, the buckets of `step` ns of the window.
 pub fn parts(
     changes: &Changes,
     cpus: Vec<u16>,
-    parts: usize,
+    whole: bool,
+    step: i64,
 ) -> Result<Vec<(Option<u16>, Vec<Part>)>> {
-    let Depths { lanes, of, .. } = swept(changes, cpus, false, parts)?;
+    let Depths {
+        lanes, of, machine, ..
+    } = swept(changes, cpus, whole, step)?;
+    if whole {
+        let parts = machine.parts.map(|parts| (None, parts.all));
+        return Ok(parts.into_iter().collect());
+    }
     let nowhere = lanes.nowhere();
     let told = of.into_iter().enumerate().filter_map(|(number, lane)| {
         let all = lane.parts?.all;

@@ -56,9 +56,13 @@ GROUPS = {
     "record": ("doctor", "capture", "collectors"),
     "know the recording": ("info", "check"),
     "who waited, and why?": (
-        *("latency", "starvation", "blame", "wakers", "critical-path", "off-cpu", "queue"),
+        *("latency", "starvation", "interference", "wakers", "critical-path"),
+        *("off-cpu", "queue-depth", "preemption-loss"),
     ),
-    "how well was the machine used?": ("idle", "efficiency", "fairness", "interactivity"),
+    "how well was the machine used?": (
+        *("work-conservation", "efficiency", "run-lengths", "slowdown", "fairness"),
+        *("interactivity", "virtual-lag"),
+    ),
     "where did threads run?": ("migrations", "affinity"),
     "everything on one page": ("report", "timeline"),
     "compare": ("compare", "ministat", "definitions"),

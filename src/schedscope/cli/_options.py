@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from schedscope.cli._progress import Progress
@@ -51,6 +51,26 @@ def groups(text: str, known: Collection[str]) -> list[str]:
     from schedscope.analysis._base.by import keys_of
 
     return keys_of([name.strip() for name in text.split(",")], known)
+
+
+def add_by(parser: argparse.ArgumentParser, known: Collection[str], default: str) -> None:
+    """`--by`: what a row is about, columns of the result."""
+    parser.add_argument(
+        "--by",
+        metavar="COLUMN,...",
+        default=default,
+        help=f"group by these (default: {default}); of {', '.join(known)}",
+    )
+
+
+def add_cpu_or_all(parser: argparse.ArgumentParser) -> None:
+    """`--by` of what is about CPUs alone."""
+    parser.add_argument(
+        "--by",
+        choices=("cpu", "all"),
+        default="cpu",
+        help="a row for each CPU, or one for all of them together (default: cpu)",
+    )
 
 
 def add_top(parser: argparse.ArgumentParser, rows: int, *, what: str) -> None:
@@ -102,6 +122,20 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
+def where_ran(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
+    """The selected threads; with `--cpu` those that ever ran there: a score has no CPU."""
+    import polars as pl
+
+    where = where_threads(args, trace)
+    if not args.cpu:
+        return where
+    there = trace.states.filter(
+        pl.col("state") == "running", pl.col("cpu").is_in(known_cpus(args, trace))
+    )
+    ran = pl.col("utid").is_in(there.select("utid").unique().collect()["utid"].implode())
+    return ran if where is None else where & ran
+
+
 def known_cpus(args: argparse.Namespace, trace: Trace) -> list[int]:
     """The CPUs of `--cpu`; raises `UsageError` for one that the trace does not have."""
     known = set(trace.cpus.select("cpu").collect()["cpu"]) | set(range(trace.ncpu))
@@ -150,6 +184,43 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
         "--refresh", action="store_true", help="convert again even if nothing changed"
     )
     add_decoder_options(parser)
+
+
+def add_model(
+    parser: argparse.ArgumentParser, models: str, *, default: str, sorts: Sequence[str]
+) -> None:
+    """Which scheduler's rule, its tunables, and how to show what it says of the threads."""
+    parser.add_argument("--model", default=default, metavar="NAME", help=f"which rule: {models}")
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a tunable of it, as in --set interact=20 (`simulate --policies` lists them)",
+    )
+    parser.add_argument("--series", action="store_true", help="instead, every change over time")
+    parser.add_argument(
+        "--sort",
+        metavar="COLUMN",
+        help=f"largest first, of {', '.join(sorts)} (default: {sorts[0]})",
+    )
+    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+
+
+def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, str]:
+    """The `--set NAME=VALUE` of `add_model`, whose options it checks."""
+    check_top(args)
+    if args.sort and args.sort not in sorts:
+        raise UsageError(f"--sort {args.sort}", "one of " + ", ".join(sorts))
+    if args.sort and args.series:
+        raise UsageError(f"--sort {args.sort} with --series", "one of them: a series is over time")
+    found = {}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set {text}", "NAME=VALUE", "write for example --set interact=20")
+        found[name] = value
+    return found
 
 
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:

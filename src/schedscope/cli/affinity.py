@@ -207,7 +207,7 @@ def _columns(
     if args.returns:
         names = ["since_from", "n", "same_cpu", "same_cpu_frac", "same_llc?", "same_llc_frac?"]
         narrow = "wait_p50 same_llc same_cpu same_llc_frac"
-        return choose(frame, [*names, "wait_p50"], question="returns", narrow=narrow)
+        return choose(frame, [*names, "wait_p50"], question="cpu_returns", narrow=narrow)
     if args.isolated is not None or args.outside:
         names = ["cpu", "comm", "tid", "kernel", "affinity", "leak", "running", "runs", "cpu_frac"]
         narrow = "kernel ts_last ts_first runs cpu_frac"
@@ -219,4 +219,4 @@ def _columns(
     names = ["threads", "running", "effective_cpus", "top_cpu", "top_frac", "n", "same_cpu_frac"]
     names += ["same_llc_frac?", "used", "allowed?", "outside_runs?"]
     narrow = "threads top_cpu top_frac outside_runs n same_llc_frac allowed running"
-    return choose(frame, [*by, *names], question="returns", narrow=narrow)
+    return choose(frame, [*by, *names], question="cpu_returns", narrow=narrow)

@@ -56,29 +56,32 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
         (
             "source",
             _join(
-                trace.fact("source", "name"),
-                trace.fact("source", "format"),
-                _bytes(trace.fact("source", "bytes")),
+                trace.metadata("source", "name"),
+                trace.metadata("source", "format"),
+                _bytes(trace.metadata("source", "bytes")),
             ),
         ),
         ("host", _join(info.get("os"), info.get("release"), info.get("machine"))),
         (
             "clock",
-            _join(trace.fact("clock", "name"), _resolution(trace.fact("clock", "resolution_ns"))),
+            _join(
+                trace.metadata("clock", "name"),
+                _resolution(trace.metadata("clock", "resolution_ns")),
+            ),
         ),
         ("window", f"{start} to {end} ns: {units.duration(trace.duration)}"),
         (
             "recorder",
             _join(
-                trace.fact("recorder", "name"),
-                trace.fact("recorder", "version"),
-                trace.fact("recorder", "why"),
+                trace.metadata("recorder", "name"),
+                trace.metadata("recorder", "version"),
+                trace.metadata("recorder", "why"),
             ),
         ),
-        ("workload", _command(trace.fact("workload", "command"))),
+        ("workload", _command(trace.metadata("workload", "command"))),
         (
             "scheduler",
-            _join(trace.fact("scheduler", "name"), _hz(info.get("hz")), info.get("preempt")),
+            _join(trace.metadata("scheduler", "name"), _hz(info.get("hz")), info.get("preempt")),
         ),
         ("tables", ", ".join(f"{name} {n:,}" for name, n in (info.get("rows") or {}).items() if n)),
         ("folder", str(trace.path or "")),

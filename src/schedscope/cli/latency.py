@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Waits by group."""
     import polars as pl
 
-    from schedscope.analysis.runqueue_latency import runqueue_latency
+    from schedscope.analysis.latency import latency
 
     by = _options.groups(args.by, GROUPS)
     _options.check_top(args)
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Answer:
 
         trace = as_defined(trace, args.definition)
     where = _selection(args, trace)
-    frame = runqueue_latency(
+    frame = latency(
         trace,
         by=by,
         where=where,

@@ -197,7 +197,7 @@ def _columns(
         causes = [f"{cause}?" for cause in CAUSE.categories]
         names = ["from_cpu", "to_cpu", "distance", "n", *causes, "n_waited", "queued"]
         narrow = " ".join(["queued", *CAUSE.categories, "distance"])
-        return choose(frame, names, question="matrix", narrow=narrow)
+        return choose(frame, names, question="migration_matrix", narrow=narrow)
     if args.ping_pong:
         names = ["comm", "tid", "cpu_a", "cpu_b", "distance", "n", "n_migrations"]
         names += ["away_p50", "away_min", "wait"]

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> Facts:
         trace = trace.in_memory("waits")
     from schedscope.analysis._base.memo import once
     from schedscope.analysis._base.occupancy import reading_once
-    from schedscope.analysis.diagnosis import diagnosis
+    from schedscope.analysis.findings import findings
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.summary import summary
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> Facts:
             from schedscope.report.figures import write_figures
 
             written += map(str, write_figures(trace, Path(args.figures)))
-        said, found = summary(trace), once(diagnosis, trace)
+        said, found = summary(trace), once(findings, trace)
     lines = [*headline.headline(trace), ""]
     lines += [f"- {text}" for text in said]
     lines += ["", "Findings, the worst first:" if found.height else "No findings."]

@@ -204,7 +204,8 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     from schedscope.simulator.machine import Costs
 
     options: dict[str, Any] = {
-        "machine": args.machine or args.cpus,
+        "cpus": args.cpus,
+        "machine": args.machine,
         "seed": args.seed,
         "until": args.stop_at,
         "costs": Costs.of(_settings(args.cost, "--cost")) if args.cost else None,
@@ -219,8 +220,8 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, workload: Workload, name: str) -> Answer:
     import polars as pl
 
-    from schedscope.simulator.outcome import SCHEMA, rows_of
     from schedscope.simulator.run import simulate
+    from schedscope.simulator.summary import SCHEMA, rows_of
 
     with Progress(f"simulating {name}") as progress:
         trace = simulate(
@@ -245,7 +246,7 @@ def _one(args: argparse.Namespace, workload: Workload, name: str) -> Answer:
 def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> Answer:
     import polars as pl
 
-    from schedscope.simulator.outcome import simulate_all
+    from schedscope.simulator.summary import simulate_all
 
     if args.set or args.output or args.record:
         raise UsageError(
@@ -294,7 +295,7 @@ def _answer(workload: Workload, frame: pl.DataFrame, notes: list[str]) -> Answer
     names = [name for name in COLUMNS if several or name != "sched_class"]
     return Answer(
         frame,
-        choose(shown, names, question="simulation", narrow=NARROW),
+        choose(shown, names, question="simulate", narrow=NARROW),
         about={"workload": workload.info, "n_threads": workload.n_threads},
         head=[repr(workload), *(_extraction(report) if report else []), ""],
         notes=notes,
@@ -370,9 +371,9 @@ def _check_figure(path: str) -> None:
 
 
 def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> None:
-    from schedscope.simulator.figures import plot_internals, plot_policies
+    from schedscope.simulator import figures
 
-    drawn = plot_internals(*traces.values()) if internals else plot_policies(traces)
+    drawn = figures.policy_series(*traces.values()) if internals else figures.policies(traces)
     figure = drawn.get_figure(root=True)
     assert figure is not None
     target = Path(path)

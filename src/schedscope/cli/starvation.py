@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Episodes, each in a sentence and a row; or sums of them."""
-    from schedscope.analysis.culprits import culprits
+    from schedscope.analysis.episode_interference import episode_interference
     from schedscope.analysis.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
 
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> Answer:
     notes = [*more(total["n"] - frame.height), *_notes(frame), *notes]
     if args.culprits:
         episodes = frame.select("episode", victim="comm", waited="comm")
-        rows = culprits(trace, frame).join(
+        rows = episode_interference(trace, frame).join(
             episodes, on="episode", how="left", maintain_order="left"
         )
         shown = _nameless(rows)

@@ -427,7 +427,7 @@ def _host(trace: Trace) -> tuple[str, str, str]:
 
 
 def _wall(trace: Trace) -> tuple[int, int] | None:
-    pairs = trace.fact("clock", "pairs")
+    pairs = trace.metadata("clock", "pairs")
     if not pairs:
         return None
     clock, wall = pairs[0]

@@ -144,7 +144,7 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
     kinds = ("switches", "wakeups", "migrations", "yields", "losses")
     names = (*kinds, "threads", "renames", "priorities")
     tables = {name: getattr(trace, name).collect() for name in names}
-    clock = trace.fact("clock", "name")
+    clock = trace.metadata("clock", "name")
     settings = {"clock": clock if clock in _CLOCKS else "mono"}
     if trace.info.get("release"):
         words = ("os", "hostname", "release", "machine")

@@ -26,7 +26,7 @@ _STRIP = -0.3
 _PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 
-def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> Axes:
+def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.residency` returned: a bar per group, a colour per CPU (or cache ...).
 
     A bar is all of the group's running time, so that groups can be
@@ -91,7 +91,7 @@ def plot_residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None
     return axes
 
 
-def plot_cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
+def cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.cpu_returns` returned: who came back, by the time since the last run.
 
     Dots are shares of the runs after such a time, with the 95 % interval of each (Wilson); the

@@ -20,7 +20,7 @@ _KINDS = {
 }
 
 
-def plot_critical_path(
+def critical_path(
     frame: pl.DataFrame, *, top: int = 16, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.critical_path` returned: a lane per thread, in seconds after `origin`.

@@ -13,7 +13,7 @@ from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visib
 _BEHIND, _AHEAD = COLORS[1], COLORS[0]
 
 
-def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
+def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.fairness` returned: the share due and the share received of each row.
 
     A ring is what was due, a dot what was received, both as parts of what its competing set got
@@ -77,7 +77,7 @@ def plot_fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None)
     return axes
 
 
-def plot_lag(frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None) -> Axes:
+def lag(frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.lag` returned: how far each thread is behind, over time in s.
 
     Above zero a thread is behind what was due to it, below it is ahead. The `top` threads whose lag

@@ -17,7 +17,7 @@ _INTERACTIVE, _BATCH = COLORS[2], COLORS[1]
 _PIXELS = 2000
 
 
-def plot_interactivity(
+def interactivity(
     frame: pl.DataFrame,
     *,
     top: int = 12,

@@ -12,7 +12,7 @@ from schedscope.plot.style import COLORS, INK, canvas, nothing, require, time_ax
 _STATES = ("sleeping", "blocked", "stopped", "parked")
 
 
-def plot_off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
+def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.off_cpu` returned: a bar per row, as long as its time in all.
 
     Coloured by state; beside each bar stands how often times how long in the mean. At most the

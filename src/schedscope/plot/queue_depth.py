@@ -24,7 +24,7 @@ _PARTS = ("cpu", "ts", "dur", "unknown", "waiting", "depth", "waiting_max", "dep
 _PIXELS = 1200
 
 
-def plot_queue_depth(
+def queue_depth(
     frame: pl.DataFrame,
     *,
     running: bool = True,
@@ -32,7 +32,7 @@ def plot_queue_depth(
     origin: int = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what `schedscope.queue_depth` or `queue_depth_parts` returned: a lane per CPU.
+    """Draw what `schedscope.queue_depth` returned, steps or buckets: a lane per CPU.
 
     Time is in s after `origin`.
 

@@ -10,7 +10,7 @@ from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, time_axis
 _FIXED = ("n", "n_censored", "mean", "max", "total", "total_censored")
 
 
-def plot_run_lengths(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
+def run_lengths(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.run_lengths` returned: quantiles and the longest run of each group.
 
     The axis is logarithmic. At most the first `top` groups that have a complete run.

@@ -25,7 +25,7 @@ _CPU, _THREAD = 0.72, 0.5
 _LINE, _SYMBOL = 84, 6
 
 
-def plot_starvation(
+def starvation(
     frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.starvation_timeline` returned, in s after `origin`.

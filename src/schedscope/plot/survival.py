@@ -11,7 +11,7 @@ from schedscope.plot.style import CAUSE_COLORS, COLORS, canvas, require, time_ax
 _FIXED = ("wait", "n_at_risk", "n_ended", "n_censored", "survival", "lower", "upper")
 
 
-def plot_survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Axes:
+def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Axes:
     """Draw the curves of `schedscope.survival`: waits on x, the share that lasts longer on y.
 
     Both axes are logarithmic, so that the one wait in a thousand is as

@@ -14,7 +14,7 @@ _COLUMNS = ("ts", "utid", "comm", "tid", "turn", "lag")
 _PIXELS = 2000
 
 
-def plot_virtual_lag(
+def virtual_lag(
     frame: pl.DataFrame, *, top: int = 5, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.virtual_lag_series` returned: lag over time in s, a line per thread.

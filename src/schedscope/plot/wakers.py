@@ -19,7 +19,7 @@ from schedscope.plot.style import INK, canvas, require, short
 _NEEDED = ("waker_kind", "n", "mean", "n_censored", "n_excluded")
 
 
-def plot_wakers(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
+def wakers(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.wakers` returned: the `top` most frequent edges.
 
     Threads (or names, or processes) stand on a ring, those that wake each other most side by

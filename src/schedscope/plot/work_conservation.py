@@ -22,8 +22,8 @@ _THREAD = ("waiting", "avoidable", "avoidable_frac")
 _EPISODE = ("episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu", "waited", "cause")
 
 
-def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.wasted_time` returned with `by="cpu"` or by threads: a bar per row.
+def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.work_conservation` returned by CPUs or threads: a bar per row.
 
     A CPU's bar is its idle time: while a thread that may run there waited elsewhere, on the
     way to a thread of its own queue, and with nobody to run. A thread's bar is its waiting: while
@@ -31,7 +31,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
     not the threads with nothing to gain, if others have.
     """
     if "spare" in frame.columns:
-        require(frame.columns, _CPU, 'schedscope.wasted_time(trace, by="cpu")')
+        require(frame.columns, _CPU, 'schedscope.work_conservation(trace, by="cpu")')
         known = frame.drop_nulls("cpu")
         names = [f"CPU {cpu}" for cpu in known["cpu"]]
         parts = {
@@ -44,7 +44,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
         }
         title = "Idle time of each CPU"
     elif "avoidable" in frame.columns:
-        require(frame.columns, _THREAD, 'schedscope.wasted_time(trace, by="comm")')
+        require(frame.columns, _THREAD, 'schedscope.work_conservation(trace, by="comm")')
         known = frame
         keys = [name for name in ("comm", "tid", "pid") if name in frame.columns][:2]
         names = [
@@ -59,7 +59,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
     else:
         raise UsageError(
             "the frame has neither a row per CPU nor a row per thread",
-            'the frame of schedscope.wasted_time(trace, by="cpu") or by="comm"',
+            'the frame of schedscope.work_conservation(trace, by="cpu") or by="comm"',
             f"its columns are {', '.join(frame.columns)}",
         )
     first = next(iter(parts.values()))[0].to_list()
@@ -87,7 +87,7 @@ def plot_wasted_time(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = No
     return axes
 
 
-def plot_idle_episodes(
+def idle_episodes(
     frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.idle_episodes` returned: a bar per episode, from start to end.

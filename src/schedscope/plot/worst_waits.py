@@ -10,7 +10,7 @@ from schedscope import units
 from schedscope.plot.style import CAUSE_COLORS, canvas, require, visible
 
 
-def plot_worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
+def worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.worst_waits` returned: a bar from start to end of each wait.
 
     Longest on top, coloured by cause, in seconds after `origin`; an arrow at

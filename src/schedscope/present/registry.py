@@ -186,7 +186,7 @@ COUNTS = """
 n               | count             | count | what the rows count
 n_censored      | unfinished        | count | unfinished when last observed
 n_excluded      | excluded          | count | not measured: the start was not recorded
-n_untold        | ambiguous         | count | preemptions or yields: the trace does not tell which
+n_ambiguous     | ambiguous         | count | preemptions or yields: the trace does not tell which
 n_voluntary     | voluntary         | count | switches that the thread wanted
 n_involuntary   | involuntary       | count | switches that the thread did not want
 n_new           | forks             | count | of new threads
@@ -361,10 +361,10 @@ QUESTIONS = {
     "starvation": "n | episodes | count | episodes of starvation",
     "migrations": "n | migrations | count | migrations",
     "ping_pong": "n | bounces | count | migrations to the other CPU and back",
-    "returns": "n | returns | count | runs whose thread had run before",
+    "cpu_returns": "n | returns | count | runs whose thread had run before",
     "run_lengths": "n | runs | count | runs that were measured",
     "critical_path": "n | steps | count | steps of the path",
-    "jain": "n | threads | count | threads that something was due to",
+    "jain_index": "n | threads | count | threads that something was due to",
     "ministat": """
         set        |        | text   | which set of numbers
         n          | values | count  | numbers in the set
@@ -385,34 +385,34 @@ QUESTIONS = {
     """,
     "interactivity": "n | sleeps | count | sleeps that were counted",
     "interactivity_series": "interactive | | text | whether it counts as interactive from then on",
-    "preemption": "n | preemptions | count | preemptions",
+    "preemption_loss": "n | preemptions | count | preemptions",
     "work_conservation": """
         n       | stretches      | count | stretches of waiting of which a part was avoidable
         waited | avoidable wait | time | time waited here while a CPU idled that the thread may use
     """,
-    "queue_depth": """
+    "queue_depth_summary": """
         n       | waits | count  | waits on the queue
         mean    |       | number | mean depth
         max     |       | count  | largest depth
         p       |       | count  | depth that is not exceeded for this share of the time
     """,
-    "queue_steps": """
+    "queue_depth": """
         waiting |       | count  | threads that waited
         running |       | count  | threads that ran
         depth   |       | count  | threads that wanted the CPU
     """,
-    "queue_depth_parts": """
+    "queue_depth every": """
         waiting |       | number | mean number of threads that waited
         depth   |       | number | mean number of threads that wanted the CPU
     """,
     "queue_load": "n | reports | count | lengths that the kernel reported",
     "agreement": "n | migrations | count | migrations",
-    "processes": """
+    "slowdown": """
         cpu     | CPU time  | time   | time on a CPU
         ratio   | wall/CPU  | number | elapsed time over CPU time
     """,
     "fairness": "ratio | received/due | number | CPU time received over CPU time due",
-    "matrix": """
+    "migration_matrix": """
         n        | migrations | count | migrations
         wake     | | count | placed by a wakeup
         balance  | | count | moved by balancing
@@ -450,7 +450,7 @@ QUESTIONS = {
         n_excluded_a | excluded | count | excluded of the first setting
         n_excluded_b | excluded | count | excluded of the other setting
     """,
-    "simulation": "ended | | text | why the simulation ended",
+    "simulate": "ended | | text | why the simulation ended",
     "capacity": "total | | count | of how much",
     "tunables": "kind | | text | type of the value",
     "formats": """

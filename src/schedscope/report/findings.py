@@ -6,8 +6,8 @@ from html import escape
 
 from schedscope import units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.diagnosis import diagnosis
-from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.analysis.findings import findings
+from schedscope.analysis.latency import latency
 from schedscope.report.section import Section, call, prose
 from schedscope.report.summary import summary
 from schedscope.trace import Trace
@@ -16,7 +16,7 @@ from schedscope.trace import Trace
 _ABOUT = {
     "starvation": ("starved", "starved"),
     "overload": ("cpus", "cpus"),
-    "idle": ("idle", "idle"),
+    "avoidable idle time": ("idle", "idle"),
     "crowding": ("kept", "kept"),
     "fairness": ("fair", "fair"),
     "migration": ("moved", "moved"),
@@ -24,7 +24,7 @@ _ABOUT = {
     "affinity": ("outside", "kept"),
     "isolation": ("kept", "kept"),
     "recorder": ("trust", "time"),
-    "trust": ("trust", "time"),
+    "data quality": ("trust", "time"),
     "sums": ("trust", "time"),
 }
 _WORDS = {"violated": "do not trust", "context": "explains others"}
@@ -37,7 +37,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     """
     items = []
     name = units.printable(trace.name)
-    for row in once(diagnosis, trace).iter_rows(named=True):
+    for row in once(findings, trace).iter_rows(named=True):
         topic, level = row["topic"], row["level"]
         table, figure = _ABOUT[topic]
         links = [("table", f"{table}-table"), ("figure", f"{figure}-figure")]
@@ -84,7 +84,7 @@ def short(trace: Trace) -> Section:
 
 def tiles(trace: Trace) -> str:
     """The most important numbers."""
-    whole = once(runqueue_latency, trace).row(0, named=True)
+    whole = once(latency, trace).row(0, named=True)
     per_cpu = trace.info.get("per_cpu") or []
     capacity = trace.duration * trace.ncpu
     found = [("waits", units.count(whole["n"]))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from schedscope import units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.diagnosis import diagnosis
+from schedscope.analysis.findings import findings
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
@@ -42,7 +42,7 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
                 f"{units.instant(begin, trace.origin)} to {units.instant(end, trace.origin)}",
             )
         return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as requested")
-    for number, row in enumerate(once(diagnosis, trace).iter_rows(named=True), 1):
+    for number, row in enumerate(once(findings, trace).iter_rows(named=True), 1):
         if row["ts"] is not None and row["dur"]:
             what = f"of finding {number} ({row['topic']})"
             return _around(trace, row["ts"], row["dur"], f"around the worst case {what}", row)

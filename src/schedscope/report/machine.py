@@ -7,32 +7,29 @@ from html import escape
 import polars as pl
 from matplotlib.axes import Axes
 
-from schedscope import units
+from schedscope import plot, units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.check import check, verdict
-from schedscope.analysis.cpu_efficiency import cpu_efficiency
-from schedscope.analysis.faults import STRETCHES
-from schedscope.analysis.queue_depth import queue_depth, queue_depth_parts
-from schedscope.analysis.runqueue_latency import runqueue_latency
-from schedscope.analysis.work_conservation import idle_episodes, wasted_time
-from schedscope.plot.cpu_efficiency import plot_cpu_efficiency
-from schedscope.plot.queue_depth import plot_queue_depth
-from schedscope.plot.work_conservation import plot_wasted_time
+from schedscope.analysis.efficiency import efficiency
+from schedscope.analysis.finding_rules import STRETCHES
+from schedscope.analysis.latency import latency
+from schedscope.analysis.queue_depth import queue_depth
+from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.waiting import latency_columns
 from schedscope.trace import Trace
 
-_MANY = 200_000
+_MANY, _COLUMNS = 200_000, 1200
 """With more states than this, queues are drawn from sums, not from every step."""
 
 
 def time(trace: Trace) -> Section:
     """Busy, idle and unknown time; switches."""
-    frame = once(cpu_efficiency, trace)
+    frame = once(efficiency, trace)
     names = ["cpu", "busy", "idle", "unknown", "busy_frac", "switches", "switches_hz"]
-    names += ["n_voluntary", "n_involuntary", "n_untold?", "irq_hard?", "irq_soft?"]
+    names += ["n_voluntary", "n_involuntary", "n_ambiguous?", "irq_hard?", "irq_soft?"]
     columns = choose(frame, names)
     return Section(
         "time",
@@ -40,7 +37,7 @@ def time(trace: Trace) -> Section:
         "The whole window of each CPU. A switch is <em>involuntary</em> if the thread still wanted"
         " the CPU and the trace shows that it was preempted, <em>ambiguous</em> if the trace cannot"
         " tell that from a yield.",
-        figure(plot_cpu_efficiency(frame), "busy, idle and unknown time per CPU", "time")
+        figure(plot.efficiency(frame), "busy, idle and unknown time per CPU", "time")
         + html_table(frame.head(64), columns, "time"),
         ("efficiency",),
     )
@@ -48,7 +45,7 @@ def time(trace: Trace) -> Section:
 
 def cpus(trace: Trace) -> Section:
     """How many threads wanted each CPU, and how long they waited for it."""
-    frame = runqueue_latency(trace, by="cpu").sort("cpu")
+    frame = latency(trace, by="cpu").sort("cpu")
     return Section(
         "cpus",
         "Which CPUs were in demand?",
@@ -65,14 +62,14 @@ def depth(trace: Trace) -> Axes:
     """The queues over time."""
     # Of more steps than there are pixels only means and maxima can be seen.
     many = trace.states.select(pl.len()).collect().item() > _MANY
-    steps = queue_depth_parts(trace) if many else queue_depth(trace)
-    return plot_queue_depth(steps, origin=trace.origin)
+    steps = queue_depth(trace, every=trace.duration // _COLUMNS + 1 if many else None)
+    return plot.queue_depth(steps, origin=trace.origin)
 
 
 def idle(trace: Trace) -> Section:
     """CPU time that was idle although a thread waited."""
-    machine = once(wasted_time, trace).row(0, named=True)
-    every = once(wasted_time, trace, by="comm")
+    machine = once(work_conservation, trace).row(0, named=True)
+    every = once(work_conservation, trace, by="comm")
     names = every.filter(pl.col("avoidable") > 0).head(15)
     columns = choose(
         names,
@@ -91,7 +88,7 @@ def idle(trace: Trace) -> Section:
         )
     body += "</p>"
     if names.height:
-        drawn = plot_wasted_time(every, top=15)
+        drawn = plot.work_conservation(every, top=15)
         body += figure(drawn, "avoidable waiting by thread name", "idle") + html_table(
             names, columns, "idle"
         )

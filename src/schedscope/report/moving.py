@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from schedscope import plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.fairness import fairness, jain_of
@@ -11,9 +12,6 @@ from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.residency import residency
 from schedscope.analysis.weights import weight_notes
-from schedscope.plot.affinity import plot_residency
-from schedscope.plot.fairness import plot_fairness
-from schedscope.plot.migration import plot_migration_matrix
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure, prose
@@ -38,7 +36,7 @@ def moved(trace: Trace) -> Section:
     by_cause = [name for name in numbers if name != "moved_frac"]
     kinds = choose(causes, ["cause", "distance", *by_cause], question="migrations")
     body = figure(
-        plot_migration_matrix(migration_matrix(trace)),
+        plot.migration_matrix(migration_matrix(trace)),
         "migrations from CPU to CPU",
         "moved",
         square=True,
@@ -63,7 +61,7 @@ def kept(trace: Trace) -> Section:
     names = ["comm", "threads", "running", "effective_cpus", "top_cpu", "top_frac"]
     columns = choose(frame, [*names, "same_cpu_frac", "same_llc_frac?", "allowed"])
     spread = residency(trace, by="comm")
-    body = figure(plot_residency(spread, top=_ROWS), "share of running time per CPU", "kept")
+    body = figure(plot.residency(spread, top=_ROWS), "share of running time per CPU", "kept")
     body += html_table(frame, columns, "kept")
     commands = ["affinity", "affinity --residency cpu"]
     masks = trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
@@ -110,11 +108,11 @@ def fair(trace: Trace) -> Section:
         "most",
         "basis",
     ]
-    columns = choose(classes, names, question="jain")
+    columns = choose(classes, names, question="jain_index")
     behind = frame.filter(pl.col("due") > 0).head(8)
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
     rows = choose(behind, names, question="fairness")
-    drawn = plot_fairness(frame, top=12)
+    drawn = plot.fairness(frame, top=12)
     notes = ". ".join(note[0].upper() + note[1:] for note in weight_notes(trace))
     return Section(
         "fair",

@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope import units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.analysis.latency import latency
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.trace import Trace
 
@@ -26,7 +26,7 @@ _CAUSES = {
 
 def summary(trace: Trace) -> list[str]:
     """A few sentences, the plainest first; each says a number and what it means."""
-    whole = once(runqueue_latency, trace).row(0, named=True)
+    whole = once(latency, trace).row(0, named=True)
     if not whole["n"]:
         return ["No wait for a CPU was recorded from start to end."]
     text = units.duration
@@ -85,7 +85,7 @@ def _worst(trace: Trace) -> list[str]:
 
 
 def _most(trace: Trace, total: int) -> list[str]:
-    by_comm = once(runqueue_latency, trace, by="comm")
+    by_comm = once(latency, trace, by="comm")
     if by_comm.height < 2 or not total:
         return []
     first = by_comm.row(0, named=True)
@@ -97,7 +97,7 @@ def _most(trace: Trace, total: int) -> list[str]:
 
 
 def _causes(trace: Trace, total: int) -> list[str]:
-    by_cause = once(runqueue_latency, trace, by="cause").filter(pl.col("total") > 0)
+    by_cause = once(latency, trace, by="cause").filter(pl.col("total") > 0)
     if by_cause.is_empty():
         return []
     parts = [

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
+from schedscope import plot
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.faults import EPISODES
-from schedscope.analysis.process_efficiency import preemption_loss
-from schedscope.analysis.runqueue_latency import runqueue_latency
+from schedscope.analysis.finding_rules import EPISODES
+from schedscope.analysis.latency import latency
+from schedscope.analysis.preemption_loss import preemption_loss
 from schedscope.analysis.starvation import starvation
 from schedscope.analysis.starvation_timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
-from schedscope.plot.runqueue_latency import plot_runqueue_latency
-from schedscope.plot.starvation import plot_starvation
 from schedscope.plot.style import short
-from schedscope.plot.survival import plot_survival
-from schedscope.plot.worst_waits import plot_worst_waits
 from schedscope.present.columns import Column, choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
@@ -34,7 +31,7 @@ def starved(trace: Trace) -> Section:
     body = "<p>No wait of 100 ms or more.</p>"
     if frame.height:
         shown = starvation_timeline(trace, frame, frame["episode"][0])
-        drawn = plot_starvation(shown, origin=trace.origin)
+        drawn = plot.starvation(shown, origin=trace.origin)
         body = figure(drawn, "the CPUs during the longest wait", "starved") + html_table(
             frame.head(15), columns, "starved"
         )
@@ -50,8 +47,8 @@ def starved(trace: Trace) -> Section:
 
 def who(trace: Trace) -> Section:
     """Waits by thread name."""
-    frame = once(runqueue_latency, trace, by="comm")
-    drawn = plot_runqueue_latency(frame, top=15)
+    frame = once(latency, trace, by="comm")
+    drawn = plot.latency(frame, top=15)
     return Section(
         "who",
         "Who waited, and how long?",
@@ -65,21 +62,21 @@ def who(trace: Trace) -> Section:
 
 def why(trace: Trace) -> Section:
     """Waits by cause, and the time that preemption cost."""
-    frame = once(runqueue_latency, trace, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
-    drawn = plot_survival(survival(trace, by="cause"))
+    frame = once(latency, trace, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
+    drawn = plot.survival(survival(trace, by="cause"))
     body = figure(drawn, "share of waits that last longer", "why")
     body += html_table(frame, latency_columns(frame, "cause", trace), "why")
     commands = ["latency --by cause"]
     lost = preemption_loss(trace).head(6)
     if lost.height:
-        names = ["sched_class", "by_class", "n", "n_untold?", "lost", "lost_frac", "max"]
-        columns = choose(lost, names, question="preemption")
+        names = ["sched_class", "by_class", "n", "n_ambiguous?", "lost", "lost_frac", "max"]
+        columns = choose(lost, names, question="preemption_loss")
         body += (
             "<p>Time between losing a CPU and running again, by scheduling class. Where the trace"
             " cannot tell a preemption from a yield, it is counted and flagged.</p>"
             + html_table(lost, columns, "lost")
         )
-        commands.append("efficiency --preemption")
+        commands.append("preemption-loss")
     return Section(
         "why",
         "Why did they wait?",
@@ -96,7 +93,7 @@ def when(trace: Trace) -> Section:
     """Waits over time, and the longest one by one."""
     origin = trace.origin
     bucket = bucket_for(trace.duration)
-    over_time = plot_runqueue_latency(runqueue_latency(trace, every=bucket), origin=origin)
+    over_time = plot.latency(latency(trace, every=bucket), origin=origin)
     worst = once(worst_waits, trace, n=WORST)
     names = ["comm", "tid", "wait", "ts_ready", "cause", "cpu", "waker_comm"]
     columns = choose(worst, names, origin=origin)
@@ -106,7 +103,7 @@ def when(trace: Trace) -> Section:
         f"Waits by the time at which they started, in steps of {short(bucket)}, and when the"
         " longest ones happened.",
         figure(over_time, "quantiles of the wait over time", "when")
-        + figure(plot_worst_waits(worst, origin=origin), "the longest waits in time")
+        + figure(plot.worst_waits(worst, origin=origin), "the longest waits in time")
         + html_table(worst, columns, "when"),
         (f"latency --every {short(bucket).replace(' ', '').replace('µ', 'u')}",),
     )

@@ -71,9 +71,15 @@ impl Occupancy {
         queues::levels(self, py, numbers, machine)
     }
 
-    /// The same over so many equal parts of the window: sums of time, and the most.
-    fn parts(&self, py: Python<'_>, numbers: Vec<u16>, parts: usize) -> PyResult<ArrowTable> {
-        queues::parts(self, py, numbers, parts)
+    /// The same over buckets of `step` ns of the window: sums of time, and the most.
+    fn parts(
+        &self,
+        py: Python<'_>,
+        numbers: Vec<u16>,
+        machine: bool,
+        step: i64,
+    ) -> PyResult<ArrowTable> {
+        queues::parts(self, py, numbers, machine, step)
     }
 
     /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.

@@ -36,16 +36,17 @@ pub fn parts(
     read: &Occupancy,
     py: Python<'_>,
     numbers: Vec<u16>,
-    parts: usize,
+    machine: bool,
+    step: i64,
 ) -> PyResult<ArrowTable> {
     let all = [numbers, read.changes.cpus.clone()].concat();
-    let found = py.detach(|| levels::parts(&read.changes, all, parts))?;
+    let found = py.detach(|| levels::parts(&read.changes, all, machine, step))?;
     let rows = || {
         found
             .iter()
             .flat_map(|(cpu, of)| of.iter().enumerate().map(move |(n, part)| (*cpu, n, part)))
     };
-    let edge = |n| levels::edge(read.changes.length, n, parts);
+    let edge = |n| levels::edge(read.changes.length, n, step);
     Ok(table(vec![
         ("cpu", cpus(rows().map(|(cpu, _, _)| cpu))),
         ("ts", ints(rows().map(|(_, n, _)| edge(n) + read.begin))),

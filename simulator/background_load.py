@@ -19,7 +19,7 @@ from schedscope.trace import Trace
 NAME = "others"
 
 
-def bystanders(
+def background_load(
     trace: Trace, left_out: Sequence[int], first_program: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Threads and steps that occupy each CPU while one of the utids `left_out` ran on it.

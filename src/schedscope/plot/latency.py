@@ -10,10 +10,8 @@ from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, ti
 _FIXED = ("n", "n_censored", "n_excluded", "total", "mean", "max", "max_censored", "ts_max")
 
 
-def plot_runqueue_latency(
-    frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None
-) -> Axes:
-    """Draw what `schedscope.runqueue_latency` returned.
+def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.latency` returned.
 
     By group: one line each, from the smallest quantile to the maximum, with a
     dot for each quantile; an arrow where an open wait is longer than every
@@ -21,9 +19,9 @@ def plot_runqueue_latency(
     `origin`; the largest group if there are several; not the last bucket if
     the end of the window has left little of it. At most `top` groups.
     """
-    require(frame.columns, _FIXED, "schedscope.runqueue_latency")
+    require(frame.columns, _FIXED, "schedscope.latency")
     quantiles = [name for name in frame.columns if _is_quantile(name)]
-    require(frame.columns, tuple(quantiles[:1] or ["p50"]), "schedscope.runqueue_latency")
+    require(frame.columns, tuple(quantiles[:1] or ["p50"]), "schedscope.latency")
     names = [c for c in frame.columns if c not in _FIXED and c != "ts" and not _is_quantile(c)]
     if "ts" in frame.columns:
         return _over_time(frame, names, quantiles, origin, ax)

@@ -20,17 +20,17 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "blame"
+NAME = "interference"
 HELP = "who ran while a thread waited for a CPU"
 EXAMPLE = """\
-  schedscope blame web.capture --comm nginx
-  schedscope blame web.capture --comm 'worker*' --together --by comm
-  schedscope blame web.capture --tid 4711 --since 2s --until 2.5s --format csv
+  schedscope interference web.capture --comm nginx
+  schedscope interference web.capture --comm 'worker*' --together --by comm
+  schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope blame`."""
+    """Options of `schedscope interference`."""
     _options.add_input(parser)
     parser.add_argument(
         "--by",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
-    from schedscope.analysis.antagonists import antagonists
+    from schedscope.analysis.interference import interference
 
     _options.check_top(args, "antagonists")
     if args.together and args.victims is not None:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     victims = None if args.together else args.victims or 3
-    frame = antagonists(trace, where=where, by=args.by, victims=victims, together=args.together)
+    frame = interference(trace, where=where, by=args.by, victims=victims, together=args.together)
     keys = [name for name in frame.columns if name.startswith("victim_")]
     top = _options.top(args, 10)
     shown = frame[:top]

@@ -20,17 +20,17 @@ from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
-NAME = "idle"
+NAME = "work-conservation"
 HELP = "idle CPU time while threads waited elsewhere"
 EXAMPLE = """\
-  schedscope idle web.capture
-  schedscope idle web.capture --by comm --top 10
-  schedscope idle web.capture --episodes --longer-than 500us --comm nginx
+  schedscope work-conservation web.capture
+  schedscope work-conservation web.capture --by comm --top 10
+  schedscope work-conservation web.capture --episodes --longer-than 500us --comm nginx
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope idle`."""
+    """Options of `schedscope work-conservation`."""
     _options.add_input(parser)
     parser.add_argument(
         "--by",
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis.work_conservation import idle_episodes, wasted_time
+    from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)
     if args.longer_than and not args.episodes:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(f"--cpu with --by {args.by}", "rows about CPUs, or --episodes")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    machine = wasted_time(trace).row(0, named=True)
+    machine = work_conservation(trace).row(0, named=True)
     top = _options.top(args, 20)
     about: dict[str, Any] = {**headline.about(trace), "machine": machine}
     head = [*headline.headline(trace), *_totals(machine), ""]
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> Answer:
         names = ["episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu", "waited"]
         columns = choose(frame, [*names, "cause"], narrow="tid", origin=trace.origin)
         return Answer(frame, columns, about=about, head=head)
-    frame = wasted_time(trace, by=args.by, where=where if about_threads else None)
+    frame = work_conservation(trace, by=args.by, where=where if about_threads else None)
     if where is not None and not about_threads:
         frame = frame.filter(where)
     about["rows_in_all"] = rows = len(frame)

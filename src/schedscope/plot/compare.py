@@ -24,7 +24,7 @@ _DRAWN = {
 _COLUMNS = ("setting", "thread", "role", "measure", "a", "difference", "noise", "verdict")
 
 
-def plot_comparison(
+def compare(
     frame: pl.DataFrame,
     *,
     setting: str | None = None,
@@ -136,9 +136,7 @@ def _label(row: dict[str, object]) -> str:
     return f"{who}  ·  {row['measure']}".replace("$", r"\$")
 
 
-def plot_wait_distribution(
-    frame: pl.DataFrame, *, tail: bool = False, ax: Axes | None = None
-) -> Axes:
+def wait_distribution(frame: pl.DataFrame, *, tail: bool = False, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.wait_distribution` returned: a curve for each run, a colour a setting.
 
     With `tail` the share of waits that are *longer* on a logarithmic axis, which shows the

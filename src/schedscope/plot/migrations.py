@@ -27,7 +27,7 @@ _COLORS = {
 }
 
 
-def plot_migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None = None) -> Axes:
+def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.migration_matrix` returned: rows went from, columns to.
 
     `value` is the column to show: "n", a cause, "n_waited", or "queued" (time).
@@ -79,7 +79,7 @@ def plot_migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | N
     return axes
 
 
-def plot_migration_rates(
+def migration_rates(
     frame: pl.DataFrame, *, top: int = 6, origin: int = 0, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.migration_summary(..., every=...)` returned: migrations per second.

@@ -1,4 +1,4 @@
-"""How much longer did processes take than their CPU time, and what did preemption cost them?"""
+"""How much longer did processes take than their CPU time?"""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.analysis._base.waits import THREAD_COLUMNS
-from schedscope.errors import UsageError
-from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
 @needs("switches")
-def process_efficiency(
-    trace: Trace, *, by: By = "process", where: pl.Expr | None = None
-) -> pl.DataFrame:
+def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per group of threads: elapsed time against CPU time.
 
     `by` names columns of `threads` (`pid`, `comm`, `tid`, `kernel`, `sched_class`, `affinity`,
@@ -43,7 +39,7 @@ def process_efficiency(
     * `slowdown`: `(cpu + waiting) / cpu`, which no sleep changes: 1 where nobody ever waited.
 
     Most CPU time first; both ratios are null if there is none. Definition:
-    docs/definitions/cpu-efficiency.md. Raises `UsageError` for an unknown column.
+    docs/definitions/efficiency.md. Raises `UsageError` for an unknown column.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
@@ -55,7 +51,7 @@ def process_efficiency(
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["idle", "hog", "hog"]})
     >>> tables = {"states": states, "threads": threads.with_columns(start_ts=pl.lit(0))}
     >>> trace = Trace.from_tables(tables, {"ncpu": 1, "window": [0, 60]})
-    >>> process_efficiency(trace, by="comm").drop("n_censored", "unknown", "preempted")
+    >>> slowdown(trace, by="comm").drop("n_censored", "unknown", "preempted")
     shape: (1, 7)
     ┌──────┬─────────┬──────┬─────┬─────────┬───────┬──────────┐
     │ comm ┆ threads ┆ wall ┆ cpu ┆ waiting ┆ ratio ┆ slowdown │
@@ -66,7 +62,7 @@ def process_efficiency(
     └──────┴─────────┴──────┴─────┴─────────┴───────┴──────────┘
     """
     keys = keys_of(by, ("utid", *THREAD_COLUMNS))
-    _check(where, ("utid",))
+    check_where(where, ("utid",))
     begin, end = trace.window
     preempted = (
         trace.waits.filter(pl.col("cause") == "preempt")
@@ -99,85 +95,6 @@ def process_efficiency(
         )
         .sort("cpu", *keys, descending=[True, *[False] * len(keys)])
     )
-
-
-@needs("switches")
-def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
-    """One row per pair of classes: time that threads of the one lost to threads of the other.
-
-    A thread that is made to leave its CPU loses the time until it runs again. The
-    row says whose time that was and which class of thread came onto the CPU.
-
-    * `sched_class`, `by_class`: last known scheduling class of the thread that left, and of
-      the one that came; null where that is not known, `by_class` also where the CPU idled;
-    * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when
-      last seen; `n_untold`: of both, those that may have been yields: the source does not say;
-    * `lost`: time waited after all of them, of censored ones as long as seen (ns);
-      `max`: the longest (ns);
-    * `lost_frac`: share of all time lost to preemption by the threads selected.
-
-    `where` selects the threads that lost, by columns of `threads`, `utid`, or `cpu`, the CPU
-    that they left. Most time lost first. Definition: docs/definitions/cpu-efficiency.md.
-    Raises `UsageError` for an unknown column.
-    """
-    _check(where, ("utid", "cpu"))
-    used = where.meta.root_names() if where is not None else []
-    threads = trace.threads.select(
-        pl.col("utid").cast(pl.UInt32),
-        *dict.fromkeys(["sched_class", *(name for name in used if name in THREAD_COLUMNS)]),
-    )
-    heirs = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
-        pl.col("utid").cast(pl.UInt32).alias("heir"), by_class="sched_class"
-    )
-    outs = trace.switches.filter(
-        pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu
-    ).select(
-        "ts",
-        utid=pl.col("prev_utid").cast(pl.UInt32),
-        heir=pl.col("next_utid").cast(pl.UInt32),
-        told=pl.col("preempted").fill_null(False),
-    )
-    lost = (
-        trace.waits.filter(pl.col("cause") == "preempt", pl.col("wait").is_not_null())
-        .select(
-            "wait",
-            "censored",
-            utid=pl.col("utid").cast(pl.UInt32),
-            ts="ts_ready",
-            cpu=pl.col("prev_cpu").cast(pl.UInt16),
-        )
-        .join(threads, on="utid", how="left")
-    )
-    if where is not None:
-        lost = lost.filter(where)
-    frame = (
-        lost.join(outs, on=["utid", "ts"], how="left")
-        .join(heirs, on="heir", how="left")
-        .group_by("sched_class", "by_class")
-        .agg(
-            n=(pl.col("censored") == "none").sum().cast(pl.Int64),
-            n_censored=(pl.col("censored") != "none").sum().cast(pl.Int64),
-            n_untold=(~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
-            lost=pl.col("wait").sum(),
-            max=pl.col("wait").max(),
-        )
-        .collect()
-    )
-    total = pl.col("lost").sum()
-    return frame.with_columns(
-        pl.col("sched_class", "by_class").cast(SCHED_CLASS),
-        lost_frac=pl.when(total > 0).then(pl.col("lost") / total),
-    ).sort("lost", "sched_class", "by_class", descending=[True, False, False])
-
-
-def _check(where: pl.Expr | None, own: tuple[str, ...]) -> None:
-    for name in sorted(where.meta.root_names() if where is not None else ()):
-        if name not in THREAD_COLUMNS and name not in own:
-            raise UsageError(
-                f"no column {name!r} here",
-                "a column of the threads",
-                "one of " + ", ".join([*own, *THREAD_COLUMNS]),
-            )
 
 
 def _lives(trace: Trace) -> pl.LazyFrame:

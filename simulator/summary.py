@@ -9,10 +9,10 @@ import polars as pl
 
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
+from schedscope.analysis.latency import latency
 from schedscope.analysis.migration import migration_summary
-from schedscope.analysis.runqueue_latency import runqueue_latency
 from schedscope.analysis.starvation import starvation_summary
-from schedscope.analysis.work_conservation import wasted_time
+from schedscope.analysis.work_conservation import work_conservation
 from schedscope.errors import UsageError
 from schedscope.simulator.policy import policies as _policies
 from schedscope.simulator.run import Progress, simulate
@@ -45,18 +45,19 @@ SCHEMA = pl.Schema(
 )
 
 
-def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[str, Any]:
+def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[str, Any]:
     """One row: what a (simulated) trace came to, all scheduling classes together.
 
     Every figure is that of the analysis named, so that `simulate` and it say the same.
 
     * `completion`: the last exit, or the window's length if not every thread ended;
-    * `n_waits`, `wait_mean`, `wait_p50`, `wait_p99`: of `runqueue_latency`, waits seen from begin
+    * `n_waits`, `wait_mean`, `wait_p50`, `wait_p99`: of `latency`, waits seen from begin
       to end; `wait_max`: the longest, those still open at their length so far;
     * `n_starved`: threads of which one wait was longer than `starved_after` (`starvation`);
     * `n_switches`, `n_preemptions`: switches, and those off a CPU that was still wanted;
     * `n_migrations`: moves to another CPU's queue (`migration_summary`);
-    * `wasted`: CPU time that idled while threads waited that could have used it (`wasted_time`);
+    * `wasted`: CPU time that idled while threads waited that could have used it
+      (`work_conservation`);
     * `fairness`: Jain's index over the fair class of the CPU time a thread got by the time that
       was due to it (`jain_index`); null for fewer than two threads.
 
@@ -76,7 +77,7 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
         [trace.switches.select(pl.len()), preempted.select(pl.len())],
     )
     with reading_once(trace):
-        (waits,) = runqueue_latency(trace, quantiles=QUANTILES).to_dicts()
+        (waits,) = latency(trace, quantiles=QUANTILES).to_dicts()
         starved = starvation_summary(trace, by="all", threshold=starved_after)
         treated = jain_index(trace).filter(pl.col("sharing").is_in(["fair", "timeshare"]))
         return {
@@ -87,7 +88,7 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
             "n_switches": switches.item(),
             "n_preemptions": preemptions.item(),
             "n_migrations": migration_summary(trace, [])["n"].sum(),
-            "wasted": wasted_time(trace)["wasted"].item(),
+            "wasted": work_conservation(trace)["wasted"].item(),
             "fairness": treated["jain"].item() if treated.height == 1 else None,
             "ended": simulation.get("ended"),
         }
@@ -96,11 +97,11 @@ def outcome(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
 def waits_by_class(
     trace: Trace, *, starved_after: int | str = STARVED_AFTER
 ) -> list[dict[str, Any]]:
-    """One row per scheduling class: the columns of `outcome` that are about waits.
+    """One row per scheduling class: the columns of `summary` that are about waits.
 
     Empty if all threads that waited are of one class: the row of all says it.
     """
-    frame = runqueue_latency(trace, by="sched_class", quantiles=QUANTILES)
+    frame = latency(trace, by="sched_class", quantiles=QUANTILES)
     frame = (
         frame.filter(pl.col("n") + pl.col("n_censored") > 0)
         .with_columns(pl.col("sched_class").cast(pl.String))
@@ -119,7 +120,7 @@ def waits_by_class(
 
 
 def _waits(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The wait columns from a row of `runqueue_latency`."""
+    """The wait columns from a row of `latency`."""
     longest = [row[name] for name in ("max", "max_censored") if row[name] is not None]
     return {
         "n_waits": row["n"],
@@ -139,14 +140,14 @@ def simulate_all(
     by_class: bool = False,
     **options: Any,
 ) -> pl.DataFrame:
-    """One row per policy: the workload run under each (`outcome`'s columns).
+    """One row per policy: the workload run under each (`summary`'s columns).
 
     `options` are those of `simulate` but `policy` and `set`. With `keep`, a
     dict, the traces are left there by policy. With `by_class` a row for each
     scheduling class follows (`waits_by_class`) where there are several.
 
     >>> from schedscope.simulator.generators import hogs
-    >>> frame = simulate_all(hogs(3, time="10ms"), policies=["fifo", "rr"], machine=2)
+    >>> frame = simulate_all(hogs(3, time="10ms"), policies=["fifo", "rr"], cpus=2)
     >>> frame.select("policy", "completion", "wait_max").rows()
     [('fifo', 20000000, 10000000), ('rr', 20000000, 10000000)]
     """
@@ -165,4 +166,4 @@ def simulate_all(
 def rows_of(name: str, trace: Trace, *, by_class: bool = False) -> list[dict[str, Any]]:
     """The rows of `simulate_all` for one policy's trace."""
     classes = waits_by_class(trace) if by_class else []
-    return [{"policy": name, **row} for row in (outcome(trace), *classes)]
+    return [{"policy": name, **row} for row in (summary(trace), *classes)]

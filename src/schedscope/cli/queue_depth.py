@@ -10,7 +10,7 @@ run. Where the kernel reported its own queue lengths, the agreement is printed.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
@@ -22,28 +22,28 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "queue"
+NAME = "queue-depth"
 HELP = "how many threads wanted each CPU, over time"
 EXAMPLE = """\
-  schedscope queue web.capture
-  schedscope queue web.capture --machine --waiting-only
-  schedscope queue web.capture --comm nginx --waiting-only
-  schedscope queue web.capture --cpu 3 --steps --format csv
+  schedscope queue-depth web.capture
+  schedscope queue-depth web.capture --by all --waiting-only
+  schedscope queue-depth web.capture --comm nginx --waiting-only
+  schedscope queue-depth web.capture --cpu 3 --steps --format csv
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope queue`."""
+    """Options of `schedscope queue-depth`."""
     _options.add_input(parser)
-    parser.add_argument(
-        "--machine", action="store_true", help="the sum over all CPUs instead of each"
-    )
+    _options.add_cpu_or_all(parser)
     parser.add_argument(
         "--waiting-only", action="store_true", help="exclude the running thread from the depth"
     )
-    parser.add_argument(
+    over_time = parser.add_mutually_exclusive_group()
+    over_time.add_argument(
         "--steps", action="store_true", help="the step function itself, a row per change"
     )
+    over_time.add_argument("--every", metavar="TIME", help="by time bucket, as in 100ms")
     _options.add_selection(parser, what="these CPUs (--cpu), or count only threads of")
     _options.add_format(parser)
 
@@ -53,29 +53,29 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.analysis._base.needs import has
-    from schedscope.analysis._base.restrict_to_threads import only_threads
+    from schedscope.analysis._base.restrict_to_threads import restrict_to_threads
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
         queue_load_agreement,
     )
 
-    if args.machine and args.cpu:
-        raise UsageError("--machine with --cpu", "one of them", "leave one out")
-    if args.steps and args.waiting_only:
+    if args.by == "all" and args.cpu:
+        raise UsageError("--by all with --cpu", "one of them", "leave one out")
+    over_time = "--steps" if args.steps else "--every" if args.every else ""
+    if over_time and args.waiting_only:
         raise UsageError(
-            "--steps with --waiting-only", "one of them", "the steps have waiting as a column"
+            f"{over_time} with --waiting-only", "one of them", "waiting is a column there"
         )
     trace = _options.open_input(args)
     recorded = trace
     if (threads := _options.where_threads(args, trace)) is not None:
-        trace = only_threads(trace, threads)
-    by: Literal["cpu", "all"] = "all" if args.machine else "cpu"
+        trace = restrict_to_threads(trace, threads)
     head = [*headline.headline(recorded)]
-    if args.steps:
-        frame = queue_depth(trace, by=by)
+    if over_time:
+        frame = queue_depth(trace, by=args.by, every=args.every)
     else:
-        frame = queue_depth_summary(trace, by=by, running=not args.waiting_only)
+        frame = queue_depth_summary(trace, by=args.by, running=not args.waiting_only)
     if args.cpu:
         known = set(frame["cpu"])
         for cpu in args.cpu:
@@ -84,29 +84,30 @@ def run(args: argparse.Namespace) -> Answer:
                 raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {possible}")
         frame = frame.filter(pl.col("cpu").is_in(args.cpu))
     about = headline.about(recorded)
-    if args.steps:
+    if over_time:
+        question = "queue_depth every" if args.every else "queue_depth"
         return Answer(
             frame,
-            choose(frame, frame.columns, question="queue_steps", origin=trace.origin),
+            choose(frame, frame.columns, question=question, origin=trace.origin),
             about=about,
             head=[*head, ""],
         )
     agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
     about["queue_load"] = agreement.to_dicts()
     shown = frame
-    if not args.machine:
+    if args.by != "all":
         # In the table "none" says more than "-".
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
-    names = [] if args.machine else ["cpu"]
+    names = [] if args.by == "all" else ["cpu"]
     names += ["mean", "p*", "max", "ts_max", "overload_frac", "waiting", "waiting_unknown?"]
     names += ["unknown", "n", "n_censored?", "n_excluded?"]
     narrow = "waiting_unknown ts_max n_censored n_excluded n p90 unknown waiting"
     return Answer(
         frame,
-        choose(frame, names, question="queue_depth", narrow=narrow, origin=trace.origin),
+        choose(frame, names, question="queue_depth_summary", narrow=narrow, origin=trace.origin),
         about=about,
         head=[*head, _totals(frame), ""],
-        notes=_foot(frame, agreement, args.machine),
+        notes=_foot(frame, agreement, args.by == "all"),
         shown=shown,
     )
 
@@ -128,7 +129,7 @@ def _totals(frame: pl.DataFrame) -> str:
 def _foot(frame: pl.DataFrame, agreement: pl.DataFrame, machine: bool) -> list[str]:
     lines = []
     if not machine and frame["cpu"].has_nulls():
-        lines.append("none: runnable, but not on a known queue; --machine includes these threads")
+        lines.append("none: runnable, but not on a known queue; --by all includes these threads")
     for row in agreement.iter_rows(named=True):
         queue = "the shared queue" if row["cpu"] is None else f"CPU {row['cpu']}"
         if not row["n"]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WORTH = 0.01
 
 
-def stories(trace: Trace, episodes: pl.DataFrame, culprits: pl.DataFrame) -> list[str]:
+def starvation_sentences(trace: Trace, episodes: pl.DataFrame, culprits: pl.DataFrame) -> list[str]:
     """A sentence for each row of `episodes`, which has the columns of `starvation`."""
     threads = culprits.filter(pl.col("kind") == "thread")
     second = (

@@ -34,7 +34,7 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
 
 
 @needs("switches")
-def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
+def episode_interference(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
     """One row per episode and whoever had the CPU that its thread waited for, most time first.
 
     `episodes` is what `starvation` returned, or some of its rows. While the thread waited on a
@@ -63,7 +63,7 @@ def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
     ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
     >>> episodes = pl.DataFrame(
     ...     {"episode": [0], "utid": [2], "ts": [0], "dur": [100], "wait": [100]})
-    >>> culprits(trace, episodes).select("kind", "comm", "time", "time_frac", "worse")
+    >>> episode_interference(trace, episodes).select("kind", "comm", "time", "time_frac", "worse")
     shape: (2, 5)
     ┌────────┬──────┬──────┬───────────┬───────┐
     │ kind   ┆ comm ┆ time ┆ time_frac ┆ worse │
@@ -81,7 +81,7 @@ def culprits(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
 class Account:
     """Where the time of some episodes went.
 
-    `culprits` as returned by the function of that name, with `strict`: the part of `worse` in
+    `culprits` as `episode_interference` returns them, with `strict`: the part of `worse` in
     which the priority should have decided. `waited`: `episode, cpu, time`: how long the thread
     waited on each queue (null: no known one). `idle`: the same columns: how long each other CPU
     idled that it may run on. `prios`: `episode, prio`: the last known one while it waited.

@@ -11,14 +11,14 @@ _FIXED = ("threads", "n_censored", "wall", "cpu", "waiting", "unknown", "preempt
           "slowdown")  # fmt: skip
 
 
-def plot_process_efficiency(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.process_efficiency` returned: what each group ran and waited.
+def slowdown(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.slowdown` returned: what each group ran and waited.
 
     Waiting after a preemption is apart from the rest; the number beside a bar is
     the slowdown, the length of the bar over its running part. At most the first
     `top` groups.
     """
-    require(frame.columns, _FIXED, "schedscope.process_efficiency")
+    require(frame.columns, _FIXED, "schedscope.slowdown")
     names = [c for c in frame.columns if c not in _FIXED]
     drawn = frame.head(top)
     with canvas(ax, height=1.6 + 0.28 * max(drawn.height, 1)) as axes:

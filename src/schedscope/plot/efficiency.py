@@ -11,14 +11,14 @@ from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 _PARTS = (("busy", COLORS[0]), ("idle", COLORS[5]), ("unknown", FAINT))
 
 
-def plot_cpu_efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.cpu_efficiency` returned: a bar for the whole window of each CPU.
+def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) -> Axes:
+    """Draw what `schedscope.efficiency` returned: a bar for the whole window of each CPU.
 
     Parts are busy, idle and not known; beside each bar stand its context switches per
     second and the share of involuntary ones, a range where the source cannot
     tell. At most the first `top` CPUs.
     """
-    require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.cpu_efficiency")
+    require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
     hidden = max(frame.height - top, 0)
     frame = frame.head(top)
     with canvas(ax, height=1.6 + 0.3 * max(frame.height, 1)) as axes:

@@ -11,14 +11,14 @@ import polars as pl
 
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
-from schedscope.analysis.antagonists import antagonists
 from schedscope.analysis.check import check
 from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
 from schedscope.analysis.migration import migration_summary, ping_pong
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation import starvation, starvation_summary
-from schedscope.analysis.work_conservation import idle_episodes, wasted_time
+from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ below the threshold of starvation: over a few turns nobody gets exactly what is 
 
 
 @dataclass(frozen=True)
-class Fault:
+class Finding:
     """One thing that is wrong; `ts` and `dur` are where it is to be seen, if anywhere."""
 
     topic: str
@@ -58,14 +58,14 @@ class Fault:
     """Explains others, and is no fault of the scheduler's."""
 
 
-class Faults:
+class FindingRules:
     """Looks for every kind of fault in one trace."""
 
     def __init__(self, trace: Trace, threshold: str | int) -> None:
         """Starvation begins with waits of `threshold`."""
         self.trace, self.threshold = trace, threshold
 
-    def __iter__(self) -> Iterator[Fault]:
+    def __iter__(self) -> Iterator[Finding]:
         """All that were found, in no order."""
         yield from self._trust()
         yield from self._starved()
@@ -93,8 +93,8 @@ class Faults:
 
     @cached_property
     def machine(self) -> dict[str, int]:
-        """The row of `wasted_time` about the machine."""
-        return once(wasted_time, self.trace).row(0, named=True)
+        """The row of `work_conservation` about the machine."""
+        return once(work_conservation, self.trace).row(0, named=True)
 
     @cached_property
     def phantoms(self) -> bool:
@@ -117,7 +117,7 @@ class Faults:
 
     # ---- trust ----
 
-    def _trust(self) -> Iterator[Fault]:
+    def _trust(self) -> Iterator[Finding]:
         """Sums that are off, the recorder's share, and what the trace cannot tell."""
         warnings = []
         unknown, share = 0, ""
@@ -127,9 +127,9 @@ class Faults:
             if row["level"] == "violated":
                 said = f"The trace cannot be trusted: {name}: {text}."
                 cost = number if row["unit"] == "ns" else 0
-                yield Fault("sums", cost, said, "check", level="violated")
+                yield Finding("sums", cost, said, "check", level="violated")
             elif name == "recorder" and number:
-                yield Fault("recorder", number, f"The recorder used CPU time: {text}.", "check")
+                yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
                 unknown, share = number, text
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
@@ -150,7 +150,9 @@ class Faults:
             return
         cost = max(unknown, self.machine["dispatch"] if self.phantoms else 0)
         longest = self._longest_hole()
-        yield Fault("trust", cost, " ".join(sentences), "check", *longest, always=bool(warnings))
+        yield Finding(
+            "data quality", cost, " ".join(sentences), "check", *longest, always=bool(warnings)
+        )
 
     def _longest_hole(self) -> tuple[int | None, int | None]:
         begin, end = self.trace.window
@@ -169,7 +171,7 @@ class Faults:
 
     # ---- waiting ----
 
-    def _starved(self) -> Iterator[Fault]:
+    def _starved(self) -> Iterator[Finding]:
         whole = once(starvation_summary, self.trace, by="all", threshold=self.threshold)
         n, total, threads, unfinished = whole.select("n", "total", "threads", "n_censored").row(0)
         if not n:
@@ -206,15 +208,17 @@ class Faults:
         inversion = int(rows["inversion"].sum())
         if inversion > 0.01 * int(rows["wait"].sum()):
             text += f" For {duration(inversion)} it was a thread of a worse priority."
-        yield Fault("starvation", total, text, "starvation", first["ts"], first["dur"])
+        yield Finding("starvation", total, text, "starvation", first["ts"], first["dur"])
 
-    def _wasted(self) -> Iterator[Fault]:
+    def _wasted(self) -> Iterator[Finding]:
         row = self.machine
         # Threads that only seem to wait cannot have been run elsewhere.
         if not row["wasted"] or self.phantoms:
             return
         threads = (
-            once(wasted_time, self.trace, by="thread").filter(pl.col("avoidable") > 0).head(20)
+            once(work_conservation, self.trace, by="thread")
+            .filter(pl.col("avoidable") > 0)
+            .head(20)
         )
         stayed = self._stayed(threads)
         sure = "that may use them " if not stayed else ""
@@ -222,7 +226,7 @@ class Faults:
             f"CPUs were idle for {duration(row['wasted'])} while threads {sure}waited elsewhere,"
             f" {percent(row['wasted_idle_frac'])} of all idle time."
         )
-        worst = once(wasted_time, self.trace, by="comm")
+        worst = once(work_conservation, self.trace, by="comm")
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
             text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
@@ -233,7 +237,7 @@ class Faults:
             )
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
         ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
-        yield Fault("idle", row["wasted"], text, "idle", ts, dur)
+        yield Finding("avoidable idle time", row["wasted"], text, "work-conservation", ts, dur)
 
     def _stayed(self, threads: pl.DataFrame) -> list[str]:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
@@ -247,7 +251,7 @@ class Faults:
             return []
         return list(dict.fromkeys(printable(name or "?") for name in these["comm"]))
 
-    def _crowded(self) -> Iterator[Fault]:
+    def _crowded(self) -> Iterator[Finding]:
         """Programs that may use one CPU only, behind threads that are seen to run elsewhere."""
         outside = self.outside["utid"].unique().to_list()
         pinned = (
@@ -260,7 +264,7 @@ class Faults:
         )
         if pinned.is_empty() or self.trace.ncpu < 2:
             return
-        rows = antagonists(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="thread")
+        rows = interference(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="thread")
         roaming = once(affinity, self.trace, by="utid").filter(pl.col("cpus") > 1).select("utid")
         programs = self.trace.threads.filter(pl.col("kernel").eq(False))
         behind = (
@@ -284,10 +288,10 @@ class Faults:
             f" {'' if one else duration(worst['time']) + ', '}"
             f"most of it behind {printable(worst['by'] or '?')}."
         )
-        command = f"blame --comm '{worst['victim_comm']}'"
-        yield Fault("crowding", total, text, command)
+        command = f"interference --comm '{worst['victim_comm']}'"
+        yield Finding("crowding", total, text, command)
 
-    def _unfair(self) -> Iterator[Fault]:
+    def _unfair(self) -> Iterator[Finding]:
         """Only where weights are known: elsewhere nothing is due by them."""
         frame = once(fairness, self.trace)
         known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
@@ -308,11 +312,11 @@ class Faults:
                 f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
             )
         text += " Traces do not record groups (cgroups, autogroup), which may be the reason."
-        yield Fault("fairness", round(worst["lag"]), text, "fairness", level="note")
+        yield Finding("fairness", round(worst["lag"]), text, "fairness", level="note")
 
     # ---- moving ----
 
-    def _moved(self) -> Iterator[Fault]:
+    def _moved(self) -> Iterator[Finding]:
         """Not on a machine with too much to do: its threads wait wherever they go."""
         row = once(migration_summary, self.trace, by=()).row(0, named=True)
         if not row["n_waited"] or self.overloaded or self.phantoms:
@@ -321,9 +325,9 @@ class Faults:
             f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
             f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
         )
-        yield Fault("migration", row["queued"], text, "migrations")
+        yield Finding("migration", row["queued"], text, "migrations")
 
-    def _bounced(self) -> Iterator[Fault]:
+    def _bounced(self) -> Iterator[Finding]:
         frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)
         if frame.is_empty():
             return
@@ -337,9 +341,9 @@ class Faults:
             f" They waited {duration(int(frame['wait'].sum()))} when moving back."
         )
         cost = int(frame["wait"].sum())
-        yield Fault("ping-pong", cost, text, "migrations --ping-pong")
+        yield Finding("ping-pong", cost, text, "migrations --ping-pong")
 
-    def _outside(self) -> Iterator[Fault]:
+    def _outside(self) -> Iterator[Finding]:
         frame = self.outside
         if frame.is_empty():
             return
@@ -351,9 +355,9 @@ class Faults:
             f" ({duration(worst['running'])}); or {their} mask changed after it was recorded."
         )
         cost = int(frame["running"].sum())
-        yield Fault("affinity", cost, text, "affinity --outside", worst["ts_first"])
+        yield Finding("affinity", cost, text, "affinity --outside", worst["ts_first"])
 
-    def _leaks(self) -> Iterator[Fault]:
+    def _leaks(self) -> Iterator[Finding]:
         cpus = isolated_cpus(self.trace)
         if not cpus:
             return
@@ -367,9 +371,9 @@ class Faults:
             f" ({duration(worst['running'])})."
         )
         cost = int(frame["running"].sum())
-        yield Fault("isolation", cost, text, "affinity --isolated", worst["ts_first"])
+        yield Finding("isolation", cost, text, "affinity --isolated", worst["ts_first"])
 
-    def _overload(self) -> Iterator[Fault]:
+    def _overload(self) -> Iterator[Finding]:
         row = self.overloaded
         if row is None or self.phantoms:
             return
@@ -380,7 +384,7 @@ class Faults:
             f" threads waited {duration(row['waiting'])}."
         )
         cost = int(row["waiting"])
-        yield Fault("overload", cost, text, "queue --machine", context=True)
+        yield Finding("overload", cost, text, "queue-depth --by all", context=True)
 
 
 def _names(names: list[str]) -> str:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 By = Literal["thread", "process", "comm"]
 KIND = pl.Enum(["thread", "idle", "unknown", "no_queue"])
-"""What the CPU did meanwhile; see `antagonists`."""
+"""What the CPU did meanwhile; see `interference`."""
 
 _KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
 
 
 @needs("switches", "wakeups")
-def antagonists(
+def interference(
     trace: Trace,
     *,
     where: pl.Expr | None = None,
@@ -51,13 +51,13 @@ def antagonists(
 
     Victims with the longest wait first, the longest time first in each.
 
-    `by`: a row per "thread", name ("comm") or "process", of victims and antagonists
-    alike; a thread can be its own name's antagonist. `where`: expression over the columns of
-    `threads`, and `cpu` (of the queue): whose waits, and where; never who ran. `victims`: only the
+    `by`: a row per "thread", name ("comm") or "process", of those that waited and of those that
+    ran; a thread can be in the way of another one of its name. `where`: expression over the
+    columns of `threads`, and `cpu` (of the queue): whose waits, and where; never who ran. `victims`: only the
     N with the longest wait. `together`: all selected threads as one victim, without
     victim columns.
 
-    Definition: docs/definitions/antagonists.md. Raises `UsageError` for another `by`, or
+    Definition: docs/definitions/interference.md. Raises `UsageError` for another `by`, or
     `victims` below 1.
 
     >>> from schedscope import Trace
@@ -75,7 +75,7 @@ def antagonists(
     >>> trace = Trace.from_tables(
     ...     {"states": states, "threads": threads}, {"ncpu": 1, "window": [0, 60]}
     ... )
-    >>> antagonists(trace, by="comm").select("victim_comm", "kind", "comm", "time", "share")
+    >>> interference(trace, by="comm").select("victim_comm", "kind", "comm", "time", "share")
     shape: (2, 5)
     ┌─────────────┬────────┬──────┬──────┬───────┐
     │ victim_comm ┆ kind   ┆ comm ┆ time ┆ share │

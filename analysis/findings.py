@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.faults import Fault, Faults
+from schedscope.analysis.finding_rules import Finding, FindingRules
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -32,14 +32,14 @@ WARN = 0.05
 
 
 @needs("switches")
-def diagnosis(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
+def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     """One row per thing that is wrong with this trace, the worst first.
 
-    * `topic`: starvation; idle (CPU time wasted while threads waited); crowding (threads with
-      one allowed CPU, behind threads that run elsewhere, too); fairness (furthest behind its due);
+    * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); crowding (threads
+      with one allowed CPU, behind threads that run elsewhere, too); fairness (furthest behind);
       migration (moved, then waited anyway); ping-pong; affinity (ran outside the recorded mask);
-      isolation (ran on an isolated CPU); recorder (its own CPU time); trust (what the trace
-      cannot tell); sums (the trace contradicts itself); overload (more to do than there are CPUs);
+      isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the
+      trace cannot tell); sums (the trace contradicts itself); overload (too few CPUs for the load);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
       are missing; else `note`, and for fairness, of which no trace tells all; `context`
       for overload, which explains others and is no fault of the scheduler;
@@ -54,24 +54,24 @@ def diagnosis(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     both, so costs do not add up. Definition: docs/report.md.
     """
     capacity = trace.duration * trace.ncpu
-    faults = list(Faults(trace, threshold)) if capacity else []
-    rows = [row for row in (_row(fault, capacity) for fault in faults) if row is not None]
+    found = list(FindingRules(trace, threshold)) if capacity else []
+    rows = [row for row in (_row(finding, capacity) for finding in found) if row is not None]
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _row(fault: Fault, capacity: int) -> dict[str, Any] | None:
-    share = fault.cost / capacity
-    if share < WORTH and fault.level != "violated" and not fault.always:
+def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
+    share = finding.cost / capacity
+    if share < WORTH and finding.level != "violated" and not finding.always:
         return None
-    level = fault.level or ("warning" if share >= WARN or fault.always else "note")
+    level = finding.level or ("warning" if share >= WARN or finding.always else "note")
     return {
-        "topic": fault.topic,
-        "level": "context" if fault.context else level,
-        "cost": fault.cost,
+        "topic": finding.topic,
+        "level": "context" if finding.context else level,
+        "cost": finding.cost,
         "cost_frac": share,
-        "text": fault.text,
-        "command": fault.command,
-        "ts": fault.ts,
-        "dur": fault.dur,
+        "text": finding.text,
+        "command": finding.command,
+        "ts": finding.ts,
+        "dur": finding.dur,
     }

@@ -32,7 +32,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @needs("switches", "wakeups")
-def runqueue_latency(
+def latency(
     trace: Trace,
     *,
     by: By = "all",

@@ -16,15 +16,15 @@ _REST = {
 }
 
 
-def plot_antagonists(
+def interference(
     frame: pl.DataFrame, *, victims: int = 8, top: int = 6, ax: Axes | None = None
 ) -> Axes:
-    """Draw what `schedscope.antagonists` returned: a bar per antagonist, by victim.
+    """Draw what `schedscope.interference` returned: a bar per antagonist, by victim.
 
     The `victims` that waited longest, and in each the `top` that ran longest, what idled and what
     is not known, and the rest as one bar; the bars of a victim add up to its wait.
     """
-    require(frame.columns, _NEEDED, "schedscope.antagonists")
+    require(frame.columns, _NEEDED, "schedscope.interference")
     of_victim = [name for name in frame.columns if name.startswith("victim_")]
     parts = (
         frame.partition_by(of_victim, maintain_order=True) if of_victim and len(frame) else [frame]

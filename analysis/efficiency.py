@@ -14,12 +14,12 @@ from schedscope.analysis._base.topology import recorded_cpus
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_SUMS = ("busy", "idle", "switches", "n_voluntary", "n_involuntary", "n_untold")
+_SUMS = ("busy", "idle", "switches", "n_voluntary", "n_involuntary", "n_ambiguous")
 _IRQS = ("irq_hard", "irq_soft")
 
 
 @needs("switches")
-def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
+def efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
     """One row per CPU: its time, its context switches, and which of them were forced.
 
     * `busy`, `idle`, `unknown`: time in which a thread ran, in which none did, and in
@@ -28,7 +28,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.Dat
     * `switches`: context switches recorded; `switches_hz`: per second of `busy + idle`;
     * `n_voluntary`: times that a thread gave the CPU up: to sleep, to wait for something,
       to exit, or by a yield that the source tells; `n_involuntary`: times that it was
-      preempted, and the source says so; `n_untold`: times that it left still wanting the
+      preempted, and the source says so; `n_ambiguous`: times that it left still wanting the
       CPU and the source does not say why (Linux's plain R without recorded yields), or
       that its state is not known;
     * `involuntary_frac_min`, `involuntary_frac_max`: the share of involuntary ones among all
@@ -39,7 +39,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.Dat
     `by="all"`: one row for the sum over all CPUs with a null `cpu`; `switches_hz` is
     then that of all CPUs together.
 
-    Definition: docs/definitions/cpu-efficiency.md. Raises `UsageError` for another `by`.
+    Definition: docs/definitions/efficiency.md. Raises `UsageError` for another `by`.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
@@ -50,7 +50,7 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.Dat
     ...     "cpu": [0, 0, 0],
     ... })
     >>> trace = Trace.from_tables({"states": states}, {"ncpu": 1, "window": [0, 100]})
-    >>> cpu_efficiency(trace).select("cpu", "busy", "idle", "unknown", "busy_frac")
+    >>> efficiency(trace).select("cpu", "busy", "idle", "unknown", "busy_frac")
     shape: (1, 5)
     ┌─────┬──────┬──────┬─────────┬───────────┐
     │ cpu ┆ busy ┆ idle ┆ unknown ┆ busy_frac │
@@ -83,9 +83,9 @@ def cpu_efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.Dat
         frame = frame.select(
             pl.lit(None, dtype=pl.UInt16).alias("cpu"), pl.col(*_SUMS, "unknown").sum(), *whole
         )
-    kinds = ("n_voluntary", "n_involuntary", "n_untold")
+    kinds = ("n_voluntary", "n_involuntary", "n_ambiguous")
     outs = pl.sum_horizontal(kinds)
-    forced, untold = pl.col("n_involuntary"), pl.col("n_untold")
+    forced, untold = pl.col("n_involuntary"), pl.col("n_ambiguous")
     return frame.select(
         "cpu",
         "busy",
@@ -123,13 +123,13 @@ def _switches(trace: Trace) -> pl.LazyFrame:
         trace.switches.select(
             pl.col("cpu").cast(pl.UInt16),
             n_involuntary=preempted,
-            n_untold=untold,
+            n_ambiguous=untold,
             n_voluntary=thread & ~preempted & ~untold,
         )
         .group_by("cpu")
         .agg(
             pl.len().cast(pl.Int64).alias("switches"),
-            pl.col("n_voluntary", "n_involuntary", "n_untold").sum().cast(pl.Int64),
+            pl.col("n_voluntary", "n_involuntary", "n_ambiguous").sum().cast(pl.Int64),
         )
     )
 

@@ -1,0 +1,55 @@
+"""How much longer did processes take than the CPU time they used?
+
+One line per process: elapsed time, CPU time, the time it waited for a CPU, and
+the slowdown that this means. Threads can be grouped by other columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope.cli import _options
+from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
+
+NAME = "slowdown"
+HELP = "elapsed time of processes against their CPU time"
+EXAMPLE = """\
+  schedscope slowdown web.capture --by comm --comm 'make*'
+  schedscope slowdown web.capture --top 10 --format json
+"""
+GROUPS = ("all", "comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope slowdown`."""
+    _options.add_input(parser)
+    _options.add_by(parser, GROUPS, "pid")
+    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    _options.add_selection(parser)
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """A row per group of threads."""
+    from schedscope.analysis.slowdown import slowdown
+
+    _options.check_top(args)
+    by = _options.groups(args.by, GROUPS)
+    if args.cpu:
+        raise UsageError("slowdown with --cpu", "threads", "a process is not on a single CPU")
+    trace = _options.open_input(args)
+    frame = slowdown(trace, by=by, where=_options.where(args, trace))
+    shown = frame.head(args.top) if args.top else frame
+    keys = frame.columns[: frame.columns.index("threads")]
+    names = [*keys, "threads", "wall", "cpu", "waiting", "preempted", "unknown?", "ratio"]
+    narrow = "n_censored unknown threads preempted"
+    return Answer(
+        shown,
+        choose(frame, [*names, "slowdown", "n_censored?"], question="slowdown", narrow=narrow),
+        about={**headline.about(trace), "rows_in_all": frame.height},
+        head=[*headline.headline(trace), ""],
+        notes=more(frame.height - shown.height),
+    )

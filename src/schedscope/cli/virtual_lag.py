@@ -1,0 +1,89 @@
+"""How far behind or ahead would EEVDF or CFS see each thread?
+
+The recorded runs, waits and sleeps of each thread, whatever scheduler they were
+recorded under, are fed to the virtual times of EEVDF or CFS. The lag of a thread
+follows: the CPU time due to it minus the time received. A thread that existed when
+the recording started is followed from an empty history; the column `settled` shows
+from when on that no longer matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from schedscope.cli import _options
+from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAME = "virtual-lag"
+HELP = "how far behind each thread is by the rules of EEVDF or CFS"
+EXAMPLE = """\
+  schedscope virtual-lag web.capture --comm 'nginx*'
+  schedscope virtual-lag web.capture --model cfs --sort picks
+  schedscope virtual-lag web.capture --tid 712 --series --format csv
+"""
+SORTS = ("lag_max", "lag", "competed", "picks", "utid")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope virtual-lag`."""
+    _options.add_input(parser)
+    models = "eevdf (Linux 6.17, the default; or eevdf-6.18, eevdf-6.12, eevdf-6.6), "
+    models += "cfs (2.6.32; or cfs-2.6.31)"
+    _options.add_model(parser, models, default="eevdf", sorts=SORTS)
+    _options.add_selection(parser, what="threads of, or threads that ever ran on (--cpu)")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """A row per thread, or per change."""
+    from schedscope.analysis._base.policies import rules
+    from schedscope.analysis.virtual_lag import (
+        virtual_lag,
+        virtual_lag_sentences,
+        virtual_lag_series,
+    )
+    from schedscope.analysis.weights import weight_notes
+
+    settings = _options.model_settings(args, SORTS)
+    if args.model not in rules("keeps_virtual_time"):
+        hint = "see `schedscope interactivity`" if args.model in rules("scores") else ""
+        known = "one of " + ", ".join(rules("keeps_virtual_time"))
+        what = "a scheduler that keeps virtual times"
+        raise UsageError(f"--model {args.model}", what, hint or known)
+    trace = _options.open_input(args)
+    where = _options.where_ran(args, trace)
+    notes, sentences = weight_notes(trace), list[str]()
+    if args.series:
+        frame: pl.DataFrame = virtual_lag_series(trace, args.model, set=settings, where=where)
+        names = ["ts", "comm", "tid", "cpu", "turn", "lag", "eligible", "settled"]
+        narrow = ""
+    else:
+        frame = virtual_lag(trace, args.model, set=settings, where=where)
+        by = args.sort or SORTS[0]
+        frame = frame.sort(by, descending=by != "utid", nulls_last=True)
+        sentences = virtual_lag_sentences(frame, origin=trace.window[0])
+        names = ["comm", "tid", "weight", "lag_max", "ts_lag_max", "lag_min", "lag", "picks"]
+        names += ["picks_eligible", "competed", "ts_settled", "unplaced?", "n_excluded?"]
+        narrow = "n_excluded unplaced ts_settled competed picks_eligible lag_min weight picks"
+    shown = frame.head(args.top) if args.top else frame
+    about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
+    about["weights"] = notes
+    if not args.series:
+        about["sentences"] = sentences[: shown.height]
+    foot = more(frame.height - shown.height)
+    foot += ["", *sentences[: min(5, shown.height)]] if sentences else []
+    question = "virtual_lag_series" if args.series else "virtual_lag"
+    return Answer(
+        shown,
+        choose(shown, names, question=question, narrow=narrow, origin=trace.window[0]),
+        about=about,
+        head=[*headline.headline(trace), ""],
+        notes=[*foot, *(f"weights: {note}" for note in notes)],
+    )
