@@ -53,9 +53,9 @@ def interference(
 
     `by`: a row per "thread", name ("comm") or "process", of those that waited and of those that
     ran; a thread can be in the way of another one of its name. `where`: expression over the
-    columns of `threads`, and `cpu` (of the queue): whose waits, and where; never who ran. `victims`: only the
-    N with the longest wait. `together`: all selected threads as one victim, without
-    victim columns.
+    columns of `threads`, and `cpu` (of the queue): whose waits, and where; never who ran.
+    `victims`: only the N with the longest wait. `together`: all selected threads as one victim,
+    without victim columns.
 
     Definition: docs/definitions/interference.md. Raises `UsageError` for another `by`, or
     `victims` below 1.

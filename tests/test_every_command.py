@@ -135,7 +135,7 @@ def test_each_format_parses_and_says_the_same(
 @pytest.mark.parametrize(
     "question",
     [
-        "blame --victims 1",
+        "interference --victims 1",
         "fairness",
         "idle --by thread",
         "starvation --threshold 5ms --by thread",
@@ -152,7 +152,7 @@ def test_programs_get_all_rows_of_what_is_cut_for_people(
     [left_out] = re.findall(r"^\(([\d,]+) .*use a larger --top\)$", out, re.MULTILINE)
     _, out, _ = answer([*words, "--format", "csv"], cache, capsys)
     rows = len(list(csv.reader(io.StringIO(out)))) - 1
-    assert rows == (10 if command in ("blame", "starvation") else 20) + int(left_out)
+    assert rows == (10 if command in ("interference", "starvation") else 20) + int(left_out)
     _, out, _ = answer([*words, "--top", "5", "--format", "csv"], cache, capsys)
     assert len(list(csv.reader(io.StringIO(out)))) - 1 == 5
 
@@ -192,8 +192,8 @@ def test_each_selection_is_answered(
         rows = json.loads(out)["rows"]
         if selection[0] == "--tid" and rows and "tid" in rows[0]:
             mine = {row["tid"] for row in rows}
-            # Of blame and wakers the columns name others: whom it is about is the victim.
-            assert command in ("blame", "wakers") or mine == {thread["tid"]}, selection
+            # Of interference and wakers the columns name others: whom it is about is the victim.
+            assert command in ("interference", "wakers") or mine == {thread["tid"]}, selection
         if selection[0] == "--cpu" and command in ("queue", "idle", "efficiency") and rows:
             assert {row["cpu"] for row in rows if "cpu" in row} <= {0}, selection
 
