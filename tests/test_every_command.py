@@ -137,7 +137,7 @@ def test_each_format_parses_and_says_the_same(
     [
         "interference --victims 1",
         "fairness",
-        "idle --by thread",
+        "work-conservation --by thread",
         "starvation --threshold 5ms --by thread",
         "wakers",
     ],
@@ -180,7 +180,10 @@ def test_each_selection_is_answered(
         words = [command, path, *options, *selection, "--format", "json"]
         code, out, err = answer(words, cache, capsys)
         reason = NO_CPU.get(question) or (name == "freebsd-4bsd" and SHARED_QUEUE.get(question))
-        if selection[0] == "--cpu" and reason:
+        if command == "efficiency" and selection[0] in ("--comm", "--pid", "--tid"):
+            reason = "expected CPUs"
+            assert reason in err
+        if (selection[0] == "--cpu" or command == "efficiency") and reason:
             assert code == 2
             assert reason in err
             assert err.count("\n") == 1
@@ -194,7 +197,7 @@ def test_each_selection_is_answered(
             mine = {row["tid"] for row in rows}
             # Of interference and wakers the columns name others: whom it is about is the victim.
             assert command in ("interference", "wakers") or mine == {thread["tid"]}, selection
-        if selection[0] == "--cpu" and command in ("queue", "idle", "efficiency") and rows:
+        if selection[0] == "--cpu" and command in ("queue-depth", "work-conservation", "efficiency") and rows:
             assert {row["cpu"] for row in rows if "cpu" in row} <= {0}, selection
 
 

@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope efficiency`."""
     _options.add_input(parser)
     _options.add_cpu_or_all(parser)
-    parser.add_argument("--cpu", type=int, action="append", help="only this CPU")
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    _options.add_selection(parser)
     _options.add_format(parser)
 
 
@@ -46,6 +46,12 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     if args.by == "all" and args.cpu:
         raise UsageError("--by all with --cpu", "one of them", "leave one out")
+    if args.comm or args.pid or args.tid:
+        raise UsageError(
+            "efficiency of selected threads",
+            "CPUs: that is what its rows are about",
+            "`schedscope slowdown` and `schedscope run-lengths` are about threads",
+        )
     trace = _options.open_input(args)
     frame = efficiency(trace, by=args.by)
     if args.cpu:
