@@ -23,12 +23,12 @@ from published_results.loops import LOOP
 EXACT = {
     "V16": (
         "nice 0 has 19 to 20 times the CPU of nice 19 under Staircase",
-        "tests/test_published.py",
+        "tests/simulator/test_published.py",
         "test_v16_staircase_gives_nice_19_a_twentieth",
     ),
     "V18": (
         "35 published comparisons of means, digit by digit",
-        "tests/test_ministat.py",
+        "tests/analysis/test_ministat.py",
         "test_a_published_row",
     ),
     "V28": (

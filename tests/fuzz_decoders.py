@@ -1,7 +1,7 @@
 """Damaged traces through the public door: `open`, `check` and the analyses.
 
 `python tests/fuzz_decoders.py [--seconds N] [--seed N]`; pytest runs it for
-SCHEDSCOPE_FUZZ_SECONDS (10 by default) in tests/test_fuzz.py. The decoders alone are
+SCHEDSCOPE_FUZZ_SECONDS (10 by default) in tests/decode/test_fuzz.py. The decoders alone are
 fuzzed a hundred times as fast, and with knowledge of their records, by
 `cargo run --profile quick --example fuzz` in native/; here the question is whether
 what they make of damage is safe for all that reads it. Inputs are real and written

@@ -1,7 +1,7 @@
 """Extreme workloads, costs and tunables: a trace or one sentence, never else.
 
 `python tests/fuzz_simulator.py [--seconds N] [--seed N]`; pytest runs it for
-SCHEDSCOPE_FUZZ_SECONDS (10 by default) in tests/test_fuzz.py. Built with overflow checks
+SCHEDSCOPE_FUZZ_SECONDS (10 by default) in tests/decode/test_fuzz.py. Built with overflow checks
 (`cargo build --profile quick`), a sum that overflows shows as a panic.
 """
 

@@ -1,0 +1,152 @@
+"""What is wrong with a trace, ranked by what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from ledgers import played
+
+import schedscope as ss
+from schedscope.analysis.findings import LEVELS, SCHEMA
+from schedscope.report.summary import summary
+
+SECOND = 1_000_000_000
+STARVED = f"""
+    0                    cpu0: idle -> hog
+    0                    cpu1: idle -> other
+    {SECOND // 10}       cpu0: waking clerk on 0 by hog
+    {SECOND // 10}       cpu0: enqueued clerk on 0 by hog
+    {SECOND // 2}        cpu1: other S -> idle
+    {9 * SECOND // 10}   cpu0: hog R -> clerk
+"""
+
+
+def test_costs_are_what_a_person_works_out() -> None:
+    """The clerk waits 800 ms, the hog the last 100 ms; CPU 1 idles for 500 ms beside them."""
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    found = {row["topic"]: row for row in ss.findings(trace).iter_rows(named=True)}
+    assert found["starvation"]["cost"] == 900_000_000
+    assert found["avoidable idle time"]["cost"] == 500_000_000
+    assert "clerk" in found["starvation"]["text"]
+    assert "behind hog" in found["starvation"]["text"]
+    assert found["avoidable idle time"]["cost_frac"] == 0.25
+    assert found["avoidable idle time"]["level"] == "warning"
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def topics(name: str) -> list[str]:
+    topics: list[str] = ss.findings(ss.open(FIXTURES / name))["topic"].to_list()
+    return topics
+
+
+def test_in_order_of_level_then_of_cost() -> None:
+    frame = ss.findings(ss.open(FIXTURES / "linux-ftrace-mixed.capture"))
+    level = frame["level"].replace_strict({name: i for i, name in enumerate(LEVELS)})
+    assert level.is_sorted()
+    for part in frame.partition_by("level"):
+        assert part["cost"].is_sorted(descending=True)
+    assert (frame["cost_frac"] >= 0.001).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("linux-ftrace-starved.capture", "starvation"),
+        ("linux-ftrace-mixed.capture", "starvation"),
+        ("linux-ftrace-placement.capture", "crowding"),
+        ("linux-bpftrace.capture", "starvation"),
+        ("linux-dtrace.capture", "recorder"),
+        ("perfetto-compact.pftrace", "data quality"),
+    ],
+)
+def test_what_each_load_was_made_to_show_comes_first(name: str, first: str) -> None:
+    """Planted faults of the loads in fixtures/, and recordings with holes."""
+    assert topics(name)[0] == first
+
+
+def test_the_worst_case_is_where_it_can_be_seen() -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
+    row = ss.findings(trace).row(0, named=True)
+    worst = ss.worst_waits(trace, n=1).row(0, named=True)
+    assert (row["ts"], row["dur"]) == (worst["ts_ready"], worst["wait"])
+    assert "patient (prio 139) waited at least 840 ms on CPU 1 behind greedy (99 %)" in row["text"]
+
+
+def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
+    """This kernel did not trace switches to some threads: they seem to wait for an idle CPU."""
+    trace = ss.open(FIXTURES / "perfetto-compact.pftrace")
+    assert ss.starvation_summary(trace, by="all")["n"].item() == 0
+    assert ss.findings(trace)["topic"].to_list() == ["data quality"]
+
+
+def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
+    """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
+    text = ss.findings(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
+    assert text.startswith("CPUs were idle for 1.17 s while threads waited elsewhere")
+    assert "hog-1, hog-2 and beat ran on one CPU only" in text
+
+
+def test_overload_is_no_fault_and_comes_last() -> None:
+    frame = ss.findings(ss.open(FIXTURES / "freebsd-4bsd-synthetic.capture"))
+    assert frame.select("topic", "level").rows() == [("overload", "context")]
+
+
+def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
+    run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", cpus=8)
+    assert ss.findings(run).is_empty()
+    assert summary(run)[0] == (
+        "No thread had to wait for a CPU within 500 ms on 8 CPUs: each of 4 found one free."
+    )
+
+
+CROWDED = """
+    0     cpu0: idle -> hog
+    0     cpu1: idle -> other
+    1000  cpu1: waking pinned on 1 by other
+    1000  cpu1: enqueued pinned on 1 by other
+    2000  cpu1: other S -> hog2
+    5000  cpu1: hog2 R -> pinned
+    6000  cpu0: hog R -> hog2
+    9000  cpu0: hog2 S -> hog
+"""
+
+
+def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
+    """`pinned` waits from 1000 to 5000 for CPU 1; `hog2`, seen on both CPUs, has it from 2000."""
+    trace = played(CROWDED, ncpu=2, window=(0, 10_000))
+    mask = pl.when(pl.col("comm") == "pinned").then(pl.lit("1"))
+    threads = trace.threads.with_columns(affinity=mask, kernel=pl.lit(False)).collect()
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "cpus")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
+    found = ss.findings(trace).filter(pl.col("topic") == "crowding").row(0, named=True)
+    assert found["cost"] == 3000
+    assert found["command"] == "interference --comm 'pinned'"
+    assert found["text"] == (
+        "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
+        " elsewhere. It is pinned, most of it behind hog2."
+    )
+
+
+def test_a_trace_that_contradicts_itself_says_so_first() -> None:
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    tables = {name: getattr(trace, name).collect() for name in ("switches", "waits", "threads")}
+    tables["states"] = trace.states.with_columns(pl.col("dur") + 1).collect()
+    broken = ss.Trace.from_tables(tables, trace.info)
+    assert ss.findings(broken)["level"][0] == "violated"
+
+
+def test_a_quiet_trace_has_no_findings() -> None:
+    trace = played("0 cpu0: idle -> sh\n 500 cpu0: sh S -> idle", ncpu=1, window=(0, 1000))
+    assert ss.findings(trace).is_empty()
+
+
+@pytest.mark.parametrize("name", ["freebsd-ule-synthetic.capture", "perf-sched.data"])
+def test_every_source_can_be_asked(name: str) -> None:
+    frame = ss.findings(ss.open(FIXTURES / name))
+    assert frame.columns == list(SCHEMA)
+    assert frame.height

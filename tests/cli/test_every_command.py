@@ -1,0 +1,226 @@
+"""Every command that answers a question about a trace: each source, each selection, each format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope import cli
+from schedscope.simulator import generators
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+# Commands about threads and CPUs; those about a whole recording have no threads to select.
+QUESTIONS = [
+    "affinity",
+    "affinity --outside",
+    "affinity --residency cpu",
+    "affinity --returns",
+    "interference",
+    "efficiency",
+    "slowdown",
+    "preemption-loss",
+    "run-lengths",
+    "fairness",
+    "work-conservation",
+    "work-conservation --episodes",
+    "interactivity",
+    "virtual-lag --model cfs",
+    "virtual-lag --series",
+    "interactivity --model o1",
+    "interactivity --model ule-2003",
+    "latency",
+    "migrations",
+    "off-cpu",
+    "queue-depth",
+    "queue-depth --every 10ms",
+    "starvation",
+    "wakers",
+]
+WHOLE = ["check", "info"]
+# A question that no CPU has; each says so.
+NO_CPU = {
+    "slowdown": "a process is not on a single CPU",
+    "off-cpu": "off-CPU time has no CPU",
+}
+SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
+
+SOURCES = {
+    "linux": FIXTURES / "linux-ftrace-mixed.capture",
+    "freebsd-ule": FIXTURES / "freebsd-ule-synthetic.capture",
+    "freebsd-4bsd": FIXTURES / "freebsd-4bsd-synthetic.capture",
+    "simulated": None,
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def source(request: pytest.FixtureRequest, cache: Path) -> tuple[str, str, dict[str, object]]:
+    """A path, and a thread of it that ran and waited."""
+    name: str = request.param
+    path = SOURCES[name]
+    if path is None:
+        path = cache / "web.sched"
+        ss.simulate(generators.web(3), policy="eevdf-6.12", cpus=2).to_sched(path)
+    trace = ss.open(path, cache=cache)
+    wait = (
+        trace.waits.filter(pl.col("ts_run").is_not_null())
+        .group_by("utid")
+        .agg(pl.len())
+        .sort("len", "utid", descending=[True, False])
+        .join(trace.threads, on="utid", how="left", maintain_order="left")
+        .filter(pl.col("pid").is_not_null(), pl.col("comm") != "")
+        .head(1)
+        .collect()
+    )
+    return name, str(path), wait.row(0, named=True)
+
+
+def answer(
+    words: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    code = cli.main([*words, "--cache", str(cache)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def assert_needs_masks(code: int, out: str, err: str) -> None:
+    """Not every source knows masks: the question is refused, and how to record them is said."""
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "has no CPU affinity of any thread" in err
+    assert "Hint: record with" in err
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
+def test_each_format_parses_and_says_the_same(
+    question: str,
+    source: tuple[str, str, dict[str, object]],
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, path, _ = source
+    command, *options = question.split()
+    words = [command, path, *options]
+    code, out, err = answer(words, cache, capsys)
+    if code and question == "affinity --outside":
+        assert_needs_masks(code, out, err)
+        return
+    assert (code, bool(out.strip())) == (0, True), err
+    code, out, err = answer([*words, "--format", "csv"], cache, capsys)
+    assert code == 0, err
+    table = list(csv.reader(io.StringIO(out)))
+    assert table, "not even names of columns"
+    assert len({len(row) for row in table}) == 1
+    code, out, err = answer([*words, "--format", "json"], cache, capsys)
+    assert code == 0, err
+    document = json.loads(out)
+    if question not in WHOLE:
+        assert len(document["rows"]) == len(table) - 1
+        if document["rows"]:
+            assert list(document["rows"][0]) == table[0]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "interference --victims 1",
+        "fairness",
+        "work-conservation --by thread",
+        "starvation --threshold 5ms --by thread",
+        "wakers",
+    ],
+)
+def test_programs_get_all_rows_of_what_is_cut_for_people(
+    question: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table ends where a screen does and says so; a program is not told less in silence."""
+    command, *options = question.split()
+    words = [command, str(SOURCES["linux"]), *options]
+    _, out, _ = answer(words, cache, capsys)
+    [left_out] = re.findall(r"^\(([\d,]+) .*use a larger --top\)$", out, re.MULTILINE)
+    _, out, _ = answer([*words, "--format", "csv"], cache, capsys)
+    rows = len(list(csv.reader(io.StringIO(out)))) - 1
+    assert rows == (10 if command in ("interference", "starvation") else 20) + int(left_out)
+    _, out, _ = answer([*words, "--top", "5", "--format", "csv"], cache, capsys)
+    assert len(list(csv.reader(io.StringIO(out)))) - 1 == 5
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_each_selection_is_answered(
+    question: str,
+    source: tuple[str, str, dict[str, object]],
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By time, by thread and by CPU; where a question has no answer it says why, in a sentence."""
+    name, path, thread = source
+    command, *options = question.split()
+    selections = [
+        ["--since", "50ms"],
+        ["--until", "150ms"],
+        ["--since", "20ms", "--until", "200ms"],
+        ["--comm", str(thread["comm"])],
+        ["--pid", str(thread["pid"])],
+        ["--tid", str(thread["tid"])],
+        ["--cpu", "0"],
+    ]
+    for selection in selections:
+        words = [command, path, *options, *selection, "--format", "json"]
+        code, out, err = answer(words, cache, capsys)
+        reason = NO_CPU.get(question) or (name == "freebsd-4bsd" and SHARED_QUEUE.get(question))
+        if command == "efficiency" and selection[0] in ("--comm", "--pid", "--tid"):
+            reason = "expected CPUs"
+            assert reason in err
+        if (selection[0] == "--cpu" or command == "efficiency") and reason:
+            assert code == 2
+            assert reason in err
+            assert err.count("\n") == 1
+            continue
+        if code == 1 and question == "affinity --outside":
+            assert_needs_masks(code, out, err)
+            continue
+        assert code == 0, (selection, err)
+        rows = json.loads(out)["rows"]
+        if selection[0] == "--tid" and rows and "tid" in rows[0]:
+            mine = {row["tid"] for row in rows}
+            # Of interference and wakers the columns name others: whom it is about is the victim.
+            assert command in ("interference", "wakers") or mine == {thread["tid"]}, selection
+        if (
+            selection[0] == "--cpu"
+            and command in ("queue-depth", "work-conservation", "efficiency")
+            and rows
+        ):
+            assert {row["cpu"] for row in rows if "cpu" in row} <= {0}, selection
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
+def test_a_window_without_time_is_refused_in_a_sentence(
+    question: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *options = question.split()
+    words = [command, str(SOURCES["linux"]), *options, "--since", "3s", "--until", "1s"]
+    code, out, err = answer(words, cache, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_no_command_is_left_out() -> None:
+    """A new command is in a list above, or in this one of those that ask nothing of a trace."""
+    others = {
+        "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
+        "export", "fidelity", "ministat", "report", "simulate", "timeline", "validate",
+    }  # fmt: skip
+    asked = {question.split()[0] for question in [*QUESTIONS, *WHOLE]}
+    assert asked | others == set(cli.commands())
+    assert not asked & others

@@ -1,0 +1,88 @@
+"""The FreeBSD scripts go through a real D compiler, against the structures they read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from tools import tool
+
+HERE = Path(__file__).parents[1]
+FREEBSD = HERE.parent / "collectors" / "freebsd"
+SCRIPTS = ["prio.d", "irq.d", "callout.d", "sched.d"]
+RELEASES = ["14", "main"]
+
+pytestmark = pytest.mark.needs("dtrace", "root", "linux")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Below /tmp, which a dtrace in a tree of its own sees, too."""
+    with TemporaryDirectory(dir="/tmp") as name:
+        for file in [*FREEBSD.glob("*.d"), *(HERE / "freebsd").glob("*.d")]:
+            shutil.copy(file, name)
+        yield Path(name)
+
+
+def compile_(folder: Path, release: str) -> subprocess.CompletedProcess[str]:
+    """-e: compile, do not run. -Z: FreeBSD's probes do not exist here, and still compile."""
+    words = tool("dtrace")
+    assert words is not None
+    scripts = [f"declarations_{release}.d", *SCRIPTS]
+    arguments = [word for script in scripts for word in ("-s", str(folder / script))]
+    return subprocess.run(
+        [*words, "-Z", "-e", *arguments, "1402000", "4", "0"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_all_scripts_compile_together(folder: Path, release: str) -> None:
+    done = compile_(folder, release)
+    assert done.returncode == 0, done.stderr
+
+
+def members() -> list[tuple[str, str]]:
+    """(script, member) of every structure member that a script names."""
+    pattern = re.compile(r"->((?:td|p|ie|c)_\w+|ru_\w+)|\.(ru_\w+)")
+    return sorted(
+        {
+            (script, match[1] or match[2])
+            for script in SCRIPTS
+            for match in pattern.finditer((FREEBSD / script).read_text())
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "member"),
+    [("sched.d", "td_lastcpu"), ("sched.d", "p_flag"), ("irq.d", "ie_irq"), ("prio.d", "td_tid")],
+)
+def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) -> None:
+    """Clauses of probes that only FreeBSD has are checked, too; sched.d's come last."""
+    assert (script, member) in members()
+    path = folder / script
+    path.write_text(re.sub(rf"\b{member}\b", f"{member}x", path.read_text()))
+    done = compile_(folder, "14")
+    assert done.returncode != 0
+    assert f"{member}x is not a member" in done.stderr
+
+
+def test_a_thread_that_left_is_not_chosen_again() -> None:
+    """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
+    text = (FREEBSD / "sched.d").read_text()
+    clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\]/\n\{\n(.*?)\n\}", text, re.DOTALL)
+    assert clause is not None
+    assert clause[1].strip() == "preempting[cpu] = 0;"
+    assert clause.start() < text.index("sched:::remain-cpu")
+
+
+def test_the_declarations_of_both_releases_name_all_members() -> None:
+    for release in RELEASES:
+        text = (HERE / "freebsd" / f"declarations_{release}.d").read_text()
+        assert not [m for _, m in members() if not re.search(rf"\b{m}\b", text)]

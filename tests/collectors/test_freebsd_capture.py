@@ -1,0 +1,502 @@
+"""The collectors' FreeBSD side, with FreeBSD's programs replaced by stand-ins, in every shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freebsd.reading import Decoded
+from freebsd.writer import Machine
+
+from schedscope import cli
+
+HERE = Path(__file__).parents[1]
+STAND_INS = HERE / "freebsd" / "stand-ins"
+COLLECTORS = HERE.parent / "collectors"
+SHELLS = [["dash"], ["busybox", "sh"], ["posh"], ["yash"], ["bash", "--posix"]]
+
+TOPOLOGY = """<groups>
+ <group level="1" cache-level="3">
+  <cpu count="4" mask="f,0,0,0">0, 1, 2, 3</cpu>
+  <children>
+   <group level="2" cache-level="2">
+    <cpu count="2" mask="3,0,0,0">0, 1</cpu>
+    <flags><flag name="THREAD">THREAD group</flag><flag name="SMT">SMT group</flag></flags>
+   </group>
+   <group level="2" cache-level="2">
+    <cpu count="2" mask="c,0,0,0">2, 3</cpu>
+    <flags><flag name="THREAD">THREAD group</flag><flag name="SMT">SMT group</flag></flags>
+   </group>
+  </children>
+ </group>
+</groups>
+"""
+TWO_NODES = """<groups>
+ <group level="1" cache-level="0">
+  <cpu count="4" mask="f">0, 1, 2, 3</cpu>
+  <children>
+   <group level="2" cache-level="3">
+    <cpu count="2" mask="5">0, 2</cpu>
+    <flags><flag name="NODE">NUMA node</flag></flags>
+   </group>
+   <group level="2" cache-level="3">
+    <cpu count="2" mask="a">1, 3</cpu>
+    <flags><flag name="NODE">NUMA node</flag></flags>
+   </group>
+  </children>
+ </group>
+</groups>
+"""
+SYSCTLS = {
+    "hw.ncpu": "4",
+    "hw.pagesize": "4096",
+    "hw.byteorder": "1234",
+    "hw.physmem": "17000000000",
+    "kern.clockrate": "{ hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }",
+    "kern.osreldate": "1402000",
+    "kern.smp.maxid": "3",
+    "kern.smp.threads_per_core": "2",
+    "kern.sched.name": "ULE",
+    "kern.sched.slice": "12",
+    "kern.sched.preemption": "1",
+    "kern.sched.preempt_thresh": "80",
+    "kern.sched.topology_spec": TOPOLOGY,
+    "machdep.tsc_freq": "2394454000",
+    "security.jail.jailed": "0",
+    "kern.securelevel": "-1",
+    "vm.ndomains": "1",
+    "vm.stats.sys.v_swtch": "123456",
+}
+
+
+class Host:
+    """A FreeBSD host made of stand-ins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.sysctls = folder / "sysctls"
+        self.state.mkdir()
+        self.sysctls.mkdir()
+        for name, value in SYSCTLS.items():
+            (self.sysctls / name).write_text(value + "\n")
+        (folder / "dtraceall.ko").touch()
+        (folder / "dmesg").write_text(
+            "FreeBSD/SMP: Multiprocessor System Detected: 4 CPUs\n"
+            "FreeBSD/SMP: 1 package(s) x 2 core(s) x 2 hardware threads\n"
+        )
+        world = Machine(4, begin=5_000_000_000)
+        world.thread(100402, "two words")
+        world.wake(5_000_001_000, 0, 100402, target=3)
+        world.switch(5_000_002_000, 3, 100402, "preempt")
+        world.switch(5_000_003_000, 3, None, "sleep", "piperd")
+        head, _, tail = world.text(6_000_000_000).partition("#count")
+        (self.state / "head").write_text(head)
+        (self.state / "tail").write_text("#count" + tail)
+        (self.state / "messages").write_text("")
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{STAND_INS}:/usr/bin:/bin",
+            "STAND_IN_STATE": str(self.state),
+            "STAND_IN_SYSCTLS": str(self.sysctls),
+            "dtrace_module": str(self.folder / "dtraceall.ko"),
+            "host_dmesg": str(self.folder / "dmesg"),
+        }
+
+    def words(self, shell: list[str], *arguments: str) -> list[str]:
+        path = shutil.which(shell[0])
+        if path is None:
+            pytest.skip(f"needs {shell[0]}")
+        return [path, *shell[1:], str(COLLECTORS / "capture"), *arguments]
+
+    def capture(
+        self, shell: list[str], *arguments: str, status: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.words(shell, *arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "x.capture/capture.json").read_text())
+        return found
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        header, *rows = (self.folder / "x.capture" / name).read_text().splitlines()
+        return [dict(zip(header.split("\t"), row.split("\t"), strict=True)) for row in rows]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) -> None:
+    (host.state / "messages").write_text(
+        "dtrace: 1 drop on CPU 3\ndtrace: 40 drops on CPU 0\ndtrace: 2 drops on CPU 3\n"
+        "dtrace: 7 aggregation drops on CPU 1\n"
+        "dtrace: error on enabled probe ID 3 (ID 99: sched:::off-cpu): invalid address (0x0)\n"
+    )
+    host.capture(shell, "-o", "x.capture", "--", "sleep", "0.3")
+    about = host.json()
+    assert (about["os"], about["release"], about["complete"]) == ("FreeBSD", "14.2-RELEASE", True)
+    assert (about["ncpu"], about["hz"], about["stathz"]) == (4, 1000, 127)
+    assert about["preempt"] == "on, threshold 80"
+    assert about["scheduler"]["name"] == "ULE"
+    tunables = about["scheduler"]["tunables"]
+    assert tunables["kern.sched.slice"] == "12"
+    assert tunables["kern.osreldate"] == "1402000"
+    assert tunables["cpuset -g"].startswith("pid -1 mask: 0, 1, 2, 3")
+    assert about["recorder"]["name"] == "dtrace"
+    assert about["clock"]["pairs"] == [
+        [5_000_000_000, 1_795_254_517_000_000_000],
+        [6_000_000_000, 1_795_254_518_000_000_000],
+    ]
+    assert about["window"] == {"begin": 5_000_000_000, "end": 6_000_000_000}
+    lost = {(loss["cpu"], loss["count"], loss["reason"]) for loss in about["lost"]}
+    assert lost == {(3, 3, "overrun"), (0, 40, "overrun"), (None, 1, "overrun")}
+    assert any("kldunload dtraceall" in text for text in about["notes"])
+    assert any("7 updates" in text for text in about["notes"])
+    assert any("invalid address" in text for text in about["notes"])
+    threads = {row["tid"]: row for row in host.table("threads.tsv")}
+    assert threads["100010"] == {
+        "tid": "100010", "pid": "12", "ppid": "0", "policy": "interrupt", "prio": "48",
+        "nice": "0", "affinity": "", "kernel": "1", "comm": "swi4: clock (0)",
+    }  # fmt: skip
+    assert threads["100402"]["comm"] == "two words"
+    assert threads["100402"]["affinity"] == "2,3"
+    assert threads["100403"]["policy"] == "realtime"
+    assert threads["100403"]["comm"] == r"worker\t\\x"
+    assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
+    got = Decoded(host.folder / "x.capture")
+    # Lines of both CPUs were dropped, and dtrace does not say when: its one wait is not measured.
+    waits = got.rows("waits", "utid", "wait", "queue_cpu", "censored")
+    assert waits == [
+        (100402, 0, None, "right"), (100402, 0, 3, "right"), (100402, None, None, "left"),
+    ]  # fmt: skip
+    # Four idle threads and no fifth: 100003 is that of CPU 0.
+    assert [tid for (tid,) in got.rows("threads", "tid")] == [
+        0,
+        0,
+        0,
+        100006,
+        100010,
+        100402,
+        100403,
+    ]
+
+
+# FreeBSD's date has no %N before 14.1, and its sed and awk know what POSIX asks for.
+VARIANTS = {
+    "mawk": ("awk", 'exec mawk "$@"'),
+    "gawk": ("awk", 'exec gawk --posix "$@"'),
+    "original-awk": ("awk", 'exec original-awk "$@"'),
+    "busybox awk": ("awk", 'exec busybox awk "$@"'),
+    "posix sed": ("sed", 'exec /usr/bin/sed --posix "$@"'),
+    "busybox sed": ("sed", 'exec busybox sed "$@"'),
+    "date without %N": ("date", 'exec /usr/bin/date "$(echo "$1" | /usr/bin/sed s/%N/N/)"'),
+}
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_other_systems_tools_write_the_same_capture(host: Host, variant: str) -> None:
+    """One-true-awk is FreeBSD's own."""
+    name, text = VARIANTS[variant]
+    if shutil.which(text.split()[1]) is None:
+        pytest.skip(f"needs {text.split()[1]}")
+    host.capture(["dash"], "-o", "y.capture", "--", "sleep", "0.2")
+    bin_folder = host.folder / "bin"
+    bin_folder.mkdir()
+    (bin_folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (bin_folder / name).chmod(0o755)
+    environment = host.environment()
+    environment["PATH"] = f"{bin_folder}:{environment['PATH']}"
+    done = subprocess.run(
+        host.words(["dash"], "-o", "x.capture", "--", "sleep", "0.2"),
+        cwd=host.folder, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for file in ("threads.tsv", "cpus.tsv", "events.txt"):
+        usual, other = (host.folder / x / file for x in ("y.capture", "x.capture"))
+        assert usual.read_bytes() == other.read_bytes(), file
+    usual, other = (
+        json.loads((host.folder / x / "capture.json").read_text())
+        for x in ("y.capture", "x.capture")
+    )
+    for about in (usual, other):
+        for varying in ("workload", "recorder_tids", "notes"):
+            about.pop(varying)
+    assert usual == other
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_the_topology_becomes_the_cpus(host: Host, shell: list[str]) -> None:
+    host.capture(shell, "-o", "x.capture", "--", "true")
+    columns = ("cpu", "online", "core", "llc", "package", "numa_node", "smt_siblings")
+    rows = [tuple(row[name] for name in columns) for row in host.table("cpus.tsv")]
+    assert rows == [
+        ("0", "1", "0", "0", "0", "0", "0-1"),
+        ("1", "1", "0", "0", "0", "0", "0-1"),
+        ("2", "1", "2", "0", "0", "0", "2-3"),
+        ("3", "1", "2", "0", "0", "0", "2-3"),
+    ]
+
+
+def test_numa_nodes_without_hyperthreads(host: Host) -> None:
+    (host.sysctls / "kern.sched.topology_spec").write_text(TWO_NODES)
+    (host.sysctls / "kern.smp.threads_per_core").write_text("1\n")
+    (host.sysctls / "vm.ndomains").write_text("2\n")
+    (host.folder / "dmesg").write_text("FreeBSD/SMP: 2 package(s) x 2 core(s)\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    columns = ("cpu", "core", "llc", "package", "numa_node", "smt_siblings")
+    assert [tuple(row[name] for name in columns) for row in host.table("cpus.tsv")] == [
+        ("0", "0", "0", "", "0", "0"),
+        ("1", "1", "1", "", "1", "1"),
+        ("2", "2", "0", "", "0", "2"),
+        ("3", "3", "1", "", "1", "3"),
+    ]
+
+
+def test_hyperthreads_that_are_switched_off_leave_gaps(host: Host) -> None:
+    """CPUs 0 and 2 of four; each is a core."""
+    cpus = '<cpu count="2" mask="5">0, 2</cpu>'
+    spec = f'<groups><group level="1" cache-level="3">{cpus}</group></groups>'
+    (host.sysctls / "kern.sched.topology_spec").write_text(spec + "\n")
+    for name, value in {"hw.ncpu": 2, "kern.smp.maxid": 2, "kern.smp.threads_per_core": 1}.items():
+        (host.sysctls / name).write_text(f"{value}\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    columns = ("cpu", "online", "core", "llc")
+    assert [tuple(row[name] for name in columns) for row in host.table("cpus.tsv")] == [
+        ("0", "1", "0", "0"),
+        ("1", "0", "", ""),
+        ("2", "1", "2", "0"),
+    ]
+    (host.sysctls / "kern.sched.topology_spec").unlink()
+    host.capture(["dash"], "-o", "y.capture", "--", "true")
+    rows = (host.folder / "y.capture/cpus.tsv").read_text().splitlines()
+    assert [row.split("\t")[:2] for row in rows[1:]] == [["0", ""], ["1", ""], ["2", ""]]
+
+
+def test_only_root_may(host: Host) -> None:
+    """Before anything is made or loaded."""
+    plain = host.folder / "bin"
+    plain.mkdir()
+    (plain / "id").write_text("#!/bin/sh\necho 1001\n")
+    (plain / "id").chmod(0o755)
+    environment = host.environment()
+    environment["PATH"] = f"{plain}:{environment['PATH']}"
+    done = subprocess.run(
+        host.words(["dash"], "-o", "x.capture", "--", "true"),
+        cwd=host.folder, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 125
+    assert "needs root" in done.stderr
+    assert not list(host.folder.glob("x.capture*"))
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize("shell", SHELLS[:2], ids=lambda shell: shell[0])
+def test_a_full_disk_keeps_what_fits_and_says_so(host: Host, shell: list[str]) -> None:
+    """dtrace's output does not fit; the metadata, for which space was set aside, does."""
+    disk = host.folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        line = (host.state / "head").read_text().splitlines(keepends=True)[-1]
+        (host.state / "more").write_text(line * (4_000_000 // len(line)))
+        done = subprocess.run(
+            host.words(shell, "-o", str(disk / "x.capture"), "-d", "12"),
+            cwd=host.folder, env=host.environment(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 125
+        assert (disk / "x.capture").exists(), done.stderr
+        about = json.loads((disk / "x.capture/capture.json").read_text())
+        assert about["complete"] is False
+        assert "space" in about["interrupted"]
+        # What came before can be analysed.
+        got = Decoded(disk / "x.capture")
+        assert len(got.tables["switches"]) >= 2
+        assert any("#end" in text for text in got.about["warnings"])
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
+    (host.sysctls / "kern.sched.topology_spec").unlink()
+    (host.sysctls / "kern.sched.name").write_text("4BSD\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert [row["cpu"] for row in host.table("cpus.tsv")] == ["0", "1", "2", "3"]
+    assert {row["core"] + row["llc"] for row in host.table("cpus.tsv")} == {""}
+    assert host.json()["scheduler"]["name"] == "4BSD"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "switches", "expected"),
+    [((), 0, "bufsize=16m"), (("-b", "2048"), 0, "bufsize=2048k"), ((), 400_000, "bufsize=152m")],
+)
+def test_buffers_follow_the_load_unless_told(
+    host: Host, arguments: tuple[str, ...], switches: int, expected: str
+) -> None:
+    if switches:
+        # A counter that moves: 100,000 switches a second and CPU.
+        bin_folder = host.folder / "bin"
+        bin_folder.mkdir()
+        moving = bin_folder / "sysctl"
+        moving.write_text(
+            "#!/bin/sh\n"
+            'if [ "$2" = vm.stats.sys.v_swtch ]; then\n'
+            '    n=$(cat "$STAND_IN_STATE/n" 2>/dev/null || echo 0)\n'
+            '    echo "$n"\n'
+            f'    echo $((n + {switches} / 4)) >"$STAND_IN_STATE/n"\n'
+            "    exit\n"
+            "fi\n"
+            f'exec {STAND_INS}/sysctl "$@"\n'
+        )
+        moving.chmod(0o755)
+    environment = host.environment()
+    environment["PATH"] = f"{host.folder}/bin:{environment['PATH']}"
+    subprocess.run(
+        host.words(["dash"], *arguments, "-o", "x.capture", "--", "true"),
+        cwd=host.folder, env=environment, check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    words = (host.state / "dtrace.arguments").read_text().split("\n")
+    (size,) = [word for word in words if word.startswith("bufsize=")]
+    if switches:
+        # 100,000 switches/s x 20 x 400 bytes / 20 Hz = 38 MB.
+        assert size == "bufsize=38m"
+    else:
+        assert size == expected
+    assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:3] == [
+        "1402000", "4", "0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_one_file_is_enough(host: Host, shell: list[str]) -> None:
+    """The bundle has FreeBSD's side, too, and its scripts reach dtrace."""
+    file = host.folder / "capture"
+    assert cli.main(["collectors", "--bundle", str(file)]) == 0
+    words = host.words(shell, "--with", "prio", "-o", "x.capture", "--", "true")
+    words[words.index(str(COLLECTORS / "capture"))] = str(file)
+    done = subprocess.run(
+        words, cwd=host.folder, env=host.environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
+    scripts = [Path(word).name for word in (host.state / "dtrace.arguments").read_text().split()]
+    assert [name for name in scripts if name.endswith(".d")] == ["prio.d", "sched.d"]
+
+
+def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None:
+    host.capture(["dash"], "--with", "prio,irq", "-o", "x.capture", "--", "true")
+    words = (host.state / "dtrace.arguments").read_text().split("\n")
+    assert [Path(word).name for word in words if word.endswith(".d")] == [
+        "prio.d",
+        "irq.d",
+        "sched.d",
+    ]
+    done = host.capture(["dash"], "--with", "disk", "-o", "y.capture", "--", "true", status=125)
+    assert "nothing called disk to add; it has: prio irq callout" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "value", "complaint"),
+    [
+        ("security.jail.jailed", "1", "this is a jail"),
+        ("kern.securelevel", "1", "dtraceall_load=YES"),
+    ],
+)
+def test_what_forbids_tracing_is_named(host: Host, sysctl: str, value: str, complaint: str) -> None:
+    (host.sysctls / sysctl).write_text(value + "\n")
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
+    assert complaint in done.stderr
+    assert not list(host.folder.glob("x.capture*"))
+
+
+def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> None:
+    (host.folder / "dtraceall.ko").unlink()
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
+    assert (
+        "there is no module /boot/kernel/dtraceall.ko; install the kernel's modules" in done.stderr
+    )
+    assert not list(host.folder.glob("x.capture*"))
+
+
+def test_the_module_dtrace_alone_is_not_enough(host: Host) -> None:
+    """The probes of the scheduler are the module sdt's: dtraceall is loaded, which needs it."""
+    (host.state / "module-dtrace").touch()
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert (host.state / "dtraceall").exists()
+
+
+def test_with_the_module_sdt_nothing_is_loaded(host: Host) -> None:
+    """Not even where securelevel forbids it."""
+    (host.state / "module-sdt").touch()
+    (host.sysctls / "kern.securelevel").write_text("2\n")
+    host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert not (host.state / "dtraceall").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("no-module", "kldload dtraceall failed"),
+        ("no-probes", "no probes of the provider sched; it needs options KDTRACE_HOOKS"),
+        ("dtrace-fails", "td_nope is not a member"),
+    ],
+)
+def test_a_dtrace_that_cannot_start_leaves_nothing(host: Host, flag: str, complaint: str) -> None:
+    (host.state / flag).touch()
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
+    assert complaint in done.stderr
+    assert not list(host.folder.glob("x.capture*"))
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_dtrace_that_dies_ends_the_capture_and_says_why(host: Host, shell: list[str]) -> None:
+    (host.state / "dtrace-dies").touch()
+    done = host.capture(shell, "-o", "x.capture", "-d", "30", status=125)
+    assert "systemic unresponsiveness" in done.stderr
+    assert host.json()["complete"] is False
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_interrupting_keeps_what_was_recorded(host: Host, shell: list[str]) -> None:
+    process = subprocess.Popen(
+        host.words(shell, "-o", "x.capture"),
+        cwd=host.folder, env=host.environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    stream = process.stderr
+    assert stream is not None
+    deadline = time.monotonic() + 60
+    while "Ctrl-C ends" not in (line := stream.readline()) and time.monotonic() < deadline:
+        assert line or process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 0
+    stream.close()
+    assert host.json()["complete"] is True
+    assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
+
+
+@pytest.mark.needs("shellcheck")
+def test_shellcheck_has_nothing_to_say() -> None:
+    files = [COLLECTORS / "dtrace-session.sh", *(COLLECTORS / "freebsd").glob("*.sh")]
+    files.append(COLLECTORS / "linux" / "dtrace.sh")
+    subprocess.run(["shellcheck", "-s", "sh", *map(str, files)], check=True)

@@ -1,0 +1,191 @@
+"""The decoder of bpftrace captures, on a real one and on what a recorder can do to its lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import schedscope as ss
+from schedscope import _native
+from schedscope.analysis.check import missing_wakeups
+from schedscope.errors import FormatError, SchedscopeError
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "linux-bpftrace.capture"
+LINES = (FIXTURE / "events.txt").read_bytes().splitlines(keepends=True)
+EVENTS = [line for line in LINES if line[:1].isalpha()]
+NAMES = {
+    b"S": "sched_switch",
+    b"K": "sched_waking",
+    b"E": "sched_wakeup",
+    b"N": "sched_wakeup_new",
+    b"M": "sched_migrate_task",
+    b"F": "task_newtask",
+    b"C": "sched_process_exec",
+    b"R": "task_rename",
+    b"X": "sched_process_exit",
+}
+TABLES = ["switches", "wakeups", "migrations", "states", "waits", "losses", "threads"]
+
+
+def write(folder: Path, lines: list[bytes]) -> Path:
+    """The fixture with other lines."""
+    capture = folder / "x.capture"
+    shutil.rmtree(capture, ignore_errors=True)
+    shutil.copytree(FIXTURE, capture)
+    (capture / "events.txt").write_bytes(b"".join(lines))
+    return capture
+
+
+def decode(capture: Path) -> tuple[dict[str, pl.DataFrame], dict[str, object]]:
+    tables, text = _native.decode(capture)
+    return {name: pl.DataFrame(tables[name]) for name in TABLES}, json.loads(text)
+
+
+def stamp(line: bytes) -> int:
+    return int(line.split(b" ")[1])
+
+
+def missing_at_the_end() -> dict[int, tuple[int, int]]:
+    """How many of a CPU's lines did not arrive, and when the last that did was made."""
+    arrived = Counter(int(line.split(b" ")[2]) for line in EVENTS)
+    last = {int(line.split(b" ")[2]): stamp(line) for line in EVENTS}
+    made = (line[3:].split(b"]: ") for line in LINES if line.startswith(b"@n["))
+    missing = {int(cpu): int(count) - arrived[int(cpu)] for cpu, count in made}
+    return {cpu: (count, last[cpu]) for cpu, count in missing.items() if count}
+
+
+UNTIL = min(last for _, last in missing_at_the_end().values())
+"""The fixture's window ends before; what came later did not arrive of every CPU."""
+TOLD = [line for line in EVENTS if stamp(line) <= UNTIL]
+
+
+def test_every_line_is_an_event() -> None:
+    """Counted by letter and CPU, with nothing but split()."""
+    expected: dict[str, Counter[str]] = {}
+    for line in TOLD:
+        letter, _, cpu, *_ = line.split(b" ")
+        expected.setdefault(NAMES[letter], Counter())[cpu.decode()] += 1
+    _, info = decode(FIXTURE)
+    assert info["events"] == expected
+
+
+def test_switches_are_the_lines_field_by_field() -> None:
+    """Those that have a line, and one more for each `since` that a line tells anew."""
+    tables, _ = decode(FIXTURE)
+    tids = dict(tables["threads"].select("utid", "tid").iter_rows())
+    switches = tables["switches"]
+    found = {
+        (row["ts"], row["cpu"], tids[row["prev_utid"]], tids[row["next_utid"]], row["next_prio"])
+        for row in switches.iter_rows(named=True)
+    }
+    told = set()
+    for line in TOLD:
+        if line.startswith(b"S "):
+            _, ts, cpu, _, _, _, _, prev, prio, following, *_ = line.split(b" ")
+            told.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
+    assert told <= found
+    hidden = {(line.split(b" ")[2], line.split(b" ")[4]) for line in EVENTS if line[:1] == b"S"}
+    hidden = {pair for pair in hidden if pair[1] != b"0" and int(pair[1]) <= UNTIL}
+    assert len(found) == len(told) + len(hidden)
+
+
+def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> None:
+    """bpftrace leaves its probes one after the other, and reads no more meanwhile."""
+    assert missing_at_the_end()
+    tables, info = decode(FIXTURE)
+    assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
+    assert info["warnings"] == []
+    assert info["window"] == [stamp(min(EVENTS, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+
+
+def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
+    """seq counts the lines that a CPU made; the footer says how many in all."""
+    capture = write(tmp_path, LINES)
+    about = json.loads((capture / "capture.json").read_text())
+    about["window"]["end"] = stamp(max(EVENTS, key=stamp)) + 10**6
+    (capture / "capture.json").write_text(json.dumps(about))
+    tables, info = decode(capture)
+    lost = (
+        tables["losses"]
+        .filter(pl.col("reason") == "overrun")
+        .group_by("cpu")
+        .agg(pl.col("count").sum())
+    )
+    assert dict(lost.iter_rows()) == {cpu: n for cpu, (n, _) in missing_at_the_end().items()}
+    assert "did not arrive" in " ".join(info["warnings"])  # type: ignore[arg-type]
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:
+    """Buffers are drained CPU by CPU, in any turns; the tables come out the same."""
+    chance = random.Random(seed)
+    queues: dict[bytes, list[bytes]] = {}
+    for line in EVENTS:
+        queues.setdefault(line.split(b" ")[2], []).append(line)
+    mixed = []
+    while queues:
+        cpu = chance.choice(sorted(queues))
+        turn = chance.randint(1, 400)
+        mixed += queues[cpu][:turn]
+        queues[cpu] = queues[cpu][turn:]
+        if not queues[cpu]:
+            del queues[cpu]
+    head = [line for line in LINES[:3] if line.startswith(b"#")]
+    tail = [line for line in LINES if line.startswith((b"#end", b"@"))]
+    expected, _ = decode(write(tmp_path, [*head, *EVENTS, *tail]))
+    found, _ = decode(write(tmp_path, [*head, *mixed, *tail]))
+    for name in TABLES:
+        assert found[name].equals(expected[name]), name
+
+
+def test_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
+    whole = b"".join(LINES)
+    tables, info = decode(write(tmp_path, [whole[: len(whole) // 2 - 3]]))
+    ended = tables["losses"].filter(pl.col("reason") == "early_end")
+    assert ended["ts_end"].unique().to_list() == [info["window"][1]]  # type: ignore[index]
+    warnings = " ".join(info["warnings"])  # type: ignore[arg-type]
+    assert "ends inside a line" in warnings
+    assert "has no #end line" in warnings
+    reasons = [loss["reason"] for loss in info["unplaced_losses"]]  # type: ignore[attr-defined]
+    assert reasons == ["truncated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(b"", "events.txt is empty"), (b"S 1 2 3\n", "line 1 is not the script's")],
+)
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        decode(write(tmp_path, [text]))
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=40))
+def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]]) -> None:
+    """A spoilt line is counted, or the file refused in a sentence."""
+    data = bytearray(b"".join(LINES))
+    for place, byte in flips:
+        data[int(place * len(data))] = byte
+    with contextlib.suppress(SchedscopeError):
+        decode(write(tmp_path, [bytes(data)]))
+
+
+def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
+    """The script leaves wakeups of its own thread out: the header's tid tells whose."""
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
+    own = LINES[0].split(b"tid=")[1].split()[0]
+    hidden = unseen.filter(pl.col("tid") == int(own)).collect().height
+    others, recorders = missing_wakeups(trace) or (0, 0)
+    assert others + recorders == trace.info["reconstruction"]["missing_wakeups"]
+    assert recorders >= hidden > 1000
+    assert others < 30

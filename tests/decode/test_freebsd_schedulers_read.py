@@ -1,0 +1,136 @@
+"""What FreeBSD's own probes and KTR points tell of a run is what the run was."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from freebsd.reading import Decoded, decode
+
+import schedscope as ss
+from schedscope.errors import FormatError
+from schedscope.trace import Trace
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "freebsd-schedulers"
+
+FIRST_TID = 100101
+"""Thread 0 of a case."""
+
+TOLERANCE = 2_000
+"""ns: probes at one instant are 1 ns apart, some hundreds of them at most."""
+
+PROBES = sorted(FOLDER.glob("**/probes/*.txt.gz"))
+POINTS = sorted(FOLDER.glob("**/probes/*.ktr.gz"))
+CLOCKS = sorted(FOLDER.glob("ktr-clock/*.ktr.gz"))
+
+Interval = tuple[str, int, int | None, int | None]
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(FOLDER))
+
+
+def plain(path: Path, folder: Path) -> Path:
+    """The file without its compression."""
+    file = folder / path.stem
+    file.write_bytes(gzip.decompress(path.read_bytes()))
+    return file
+
+
+def lasting(rows: Iterable[Interval]) -> Iterator[Interval]:
+    """Without intervals of no length, and those that adjoin in one state as one."""
+    last: Interval | None = None
+    for state, begin, end, cpu in rows:
+        where = cpu if state == "running" else None
+        if end is not None and end - begin <= TOLERANCE:
+            continue
+        if last is not None and (last[0], last[3]) == (state, where):
+            last = (state, last[1], end, where)
+            continue
+        if last is not None:
+            yield last
+        last = (state, begin, end, where)
+    if last is not None:
+        yield last
+
+
+def read(trace: Trace) -> dict[int, list[Interval]]:
+    """The intervals of each thread, by its number in the case."""
+    tids = dict(trace.threads.select("utid", "tid").collect().rows())
+    rows = trace.states.filter(pl.col("utid") >= trace.ncpu).sort("utid", "ts").collect()
+    found: dict[int, list[Interval]] = {}
+    for row in rows.filter(~pl.col("state").is_in(["unknown", "dead"])).iter_rows(named=True):
+        end = None if row["end"] == "window" else row["ts"] + row["dur"]
+        interval = (row["state"], row["ts"], end, row["cpu"])
+        found.setdefault(tids[row["utid"]] - FIRST_TID, []).append(interval)
+    return found
+
+
+def true(path: Path) -> dict[int, list[Interval]]:
+    """What the machine that made the file knows."""
+    rows = pl.read_parquet(path.parents[1] / "states.parquet").with_columns(
+        pl.col("case", "state").cast(pl.String)
+    )
+    found: dict[int, list[Interval]] = {}
+    for row in rows.filter(pl.col("case") == path.name.split(".")[0]).iter_rows(named=True):
+        interval = (row["state"], row["begin"], row["end"], row["cpu"])
+        found.setdefault(row["thread"], []).append(interval)
+    return found
+
+
+def assert_same(ours: dict[int, list[Interval]], theirs: dict[int, list[Interval]]) -> None:
+    """State for state and CPU for CPU, in time to within the tolerance."""
+    # A KTR file begins at an instant of its own.
+    shift = min(r[0][1] for r in theirs.values()) - min(r[0][1] for r in ours.values())
+    shift = 0 if abs(shift) <= TOLERANCE else shift
+    assert ours.keys() == theirs.keys()
+    for thread, rows in theirs.items():
+        expected = list(lasting(rows))
+        got = list(lasting(ours[thread]))
+        assert [(r[0], r[3]) for r in got] == [(r[0], r[3]) for r in expected]
+        for one, other in zip(got, expected, strict=True):
+            assert abs(one[1] + shift - other[1]) <= TOLERANCE, (thread, one, other)
+            assert (one[2] is None) == (other[2] is None), (thread, one, other)
+            if one[2] is not None and other[2] is not None:
+                assert abs(one[2] + shift - other[2]) <= TOLERANCE, (thread, one, other)
+
+
+@pytest.mark.parametrize("path", PROBES, ids=label)
+def test_states_from_dtrace_lines(path: Path, tmp_path: Path) -> None:
+    """The lines of collectors/freebsd/sched.d, made by the kernel's own SDT probes."""
+    assert_same(read(ss.open(plain(path, tmp_path))), true(path))
+
+
+@pytest.mark.parametrize("path", POINTS, ids=label)
+def test_states_from_ktrdump(path: Path, tmp_path: Path) -> None:
+    """`ktrdump -ct` of the same runs, its counter's frequency fitted."""
+    assert_same(read(ss.open(plain(path, tmp_path))), true(path))
+
+
+def doubts(decoded: Decoded) -> list[str]:
+    return [text for text in decoded.about["warnings"] if "frequency" in text]
+
+
+@pytest.mark.parametrize("path", CLOCKS, ids=label)
+def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
+    """The counter's frequency to 0.1 %, and a warning where few points tell it."""
+    text = gzip.decompress(path.read_bytes())
+    decoded = decode(tmp_path, text)
+    assert decoded.about["clock"]["hz"] == pytest.approx(2_500_000_000, rel=0.001)
+    points = [
+        line for line in text.splitlines() if b"statclock" in line and b'id:"idle' not in line
+    ]
+    assert bool(doubts(decoded)) == (len(points) < 12)
+
+
+def test_with_too_few_points_the_frequency_has_to_be_given(tmp_path: Path) -> None:
+    """Points of idle threads are off the grid: they are no help."""
+    text = gzip.decompress(CLOCKS[0].read_bytes())
+    idle = [line for line in text.splitlines() if b"statclock" not in line or b'id:"idle' in line]
+    with pytest.raises(FormatError, match="statclock points of running threads"):
+        decode(tmp_path, b"\n".join(idle))
+    given = decode(tmp_path, b"\n".join(idle), tsc_hz="2500000000")
+    assert given.about["clock"]["hz"] == 2_500_000_000

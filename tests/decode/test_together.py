@@ -1,0 +1,76 @@
+"""Five recorders at once: they saw the same switches, and where they differ is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pytest
+from decoded import FIXTURES
+from together import BPF, PROGRAMS, TRACES, compare, markdown, opened, record, unpacked
+
+import schedscope as ss
+
+DOCS = Path(__file__).parents[2] / "docs" / "formats" / "together.md"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
+    """One such recording, as the recorders wrote it."""
+    folder = tmp_path_factory.mktemp("together")
+    return opened(unpacked(FIXTURES / "together.tar.xz", folder), folder / "cache")
+
+
+def assert_same_switches(table: pl.DataFrame) -> None:
+    """Every recorder has the reference's switches but for what it says it lost, and edges.
+
+    At times the kernel hands its trace events no switch from a CPU's idle thread, while BPF
+    programs get them: who reads trace events has a chain break for each.
+    """
+    assert table["recorder"].to_list() == list(TRACES)
+    reference = table["switches"][0]
+    assert reference > 500
+    for row in table.to_dicts():
+        missing = row["only ftrace"] + row["only here"]
+        untraced = row["in breaks"] if row["recorder"] in BPF else 0
+        assert missing <= row["lost"] + untraced + reference // 50, row
+        assert row["stamps apart p50"] < 20_000, row
+
+
+def test_the_recorders_saw_the_same_switches(packed: dict[str, ss.Trace]) -> None:
+    assert_same_switches(compare(packed))
+
+
+def test_waits_that_only_ftrace_has_are_the_readers_own(packed: dict[str, ss.Trace]) -> None:
+    """perf misses wake-ups raised while a BPF program runs, and those are bpftrace's and DTrace's.
+
+    The kernel's trace_call_bpf() drops an event for perf, too, if a program is running on that
+    CPU already.
+    """
+    for row in compare(packed).to_dicts():
+        if not row["lost"]:
+            others = row["waits only ftrace"] - row["of readers"]
+            assert others <= row["switches"] // 50, row
+
+
+def test_the_docs_show_this_recording(packed: dict[str, ss.Trace]) -> None:
+    """The table in the docs is computed from the fixture, to the last digit."""
+    assert markdown(compare(packed)) in DOCS.read_text()
+
+
+@pytest.fixture
+def recorded() -> Iterator[dict[str, ss.Trace]]:
+    # Below /tmp, where tools in another tree see it, too.
+    with TemporaryDirectory(prefix="together-", dir="/tmp") as name:
+        folder = Path(name)
+        yield opened(record(folder, 1.0), folder / "cache")
+
+
+@pytest.mark.needs("root", "tracefs", "linux", *PROGRAMS)
+def test_recorded_here_and_now(recorded: dict[str, ss.Trace]) -> None:
+    """The same on this host: one second under all five."""
+    table = compare(recorded)
+    print(table)
+    assert_same_switches(table)

@@ -1,0 +1,42 @@
+"""Every chapter runs from top to bottom on the bundled captures, and prints what is stored."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import run as notebooks
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+CHAPTERS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def test_there_are_chapters() -> None:
+    assert CHAPTERS
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_and_its_stored_outputs_are_what_that_gives(path: Path) -> None:
+    """Without an error, cell by cell; `python notebooks/run.py` stores them again.
+
+    Figures are drawn with the fonts that there are: of them only their presence is compared.
+    """
+    notebook = notebooks.executed(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and re.search(r"plot_|with (canvas|panels)\(", cell.source):
+            kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+            assert "image/png" in kinds, f"no figure from: {cell.source}"
+    stored = nbformat.read(path, as_version=4)
+    for now, then, cell in zip(
+        notebooks.printed(notebook), notebooks.printed(stored), stored.cells, strict=True
+    ):
+        assert now == then, cell.source
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_stored_outputs_are_small_and_of_no_machine(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 250_000
+    assert not re.search(r'"[^"]*(/root/|/home/|/tmp/|widget-view)', text)

@@ -1,0 +1,173 @@
+"""What the pages and chapters say exists does: links, files, names, and every command's options."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import wrap
+
+import schedscope as ss
+from schedscope.cli import commands, main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "notebooks/README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
+CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
+# Files that a reader makes on the way.
+HERS = ("before.txt", "mix.workload")
+FOLDERS = (
+    "analysis|benchmarks|collectors|docs|fixtures|native|notebooks|parsers|simulator|src|tests"
+)
+
+
+def prose(path: Path) -> str:
+    """The text of a page, or of a chapter's cells."""
+    if path.suffix != ".ipynb":
+        return path.read_text(encoding="utf-8")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that a heading gets in links."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", head.strip().lower()) for head in heads)
+    return {head.replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CHAPTERS], ids=name_of)
+def test_files_and_names_exist(page: Path) -> None:
+    """Paths in code, as in `fixtures/mixed_load.py`, and names, as in `ss.check`."""
+    text = prose(page)
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", text):
+        if "NAME" not in path:
+            assert (ROOT / path).exists() or (ROOT / "src/schedscope" / path).exists(), path
+    for name in re.findall(r"\bss\.([a-z]\w*)", text):
+        assert hasattr(ss, name), name
+
+
+def said(page: Path) -> Iterator[str]:
+    """Commands that stand in code of their own, or in a block."""
+    text = prose(page)
+    blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for line in "\n".join([*blocks, *re.findall(r"^    .*$", text, re.MULTILINE)]).splitlines():
+        if match := re.match(r"\s*(?:[$#] )?(?:sudo )?(schedscope [a-z].*)", line):
+            yield match[1]
+    yield from re.findall(r"`(schedscope [a-z][^`]*)`", text)
+
+
+def options(command: str) -> set[str]:
+    parser = ArgumentParser()
+    import_module(commands()[command]).add_arguments(parser)
+    return {word for action in parser._actions for word in action.option_strings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CHAPTERS], ids=name_of)
+def test_commands_have_the_options_that_are_shown(page: Path) -> None:
+    for line in said(page):
+        command, *words = re.sub(r"\s#.*| {3,}.*|\|.*| -- .*", "", line).split()[1:]
+        if command == "COMMAND":
+            continue
+        assert command in commands(), line
+        known = options(command)
+        for word in words:
+            if re.fullmatch(r"--[a-z-]+|-[A-Za-z]", word.rstrip(",;.")):
+                assert word.rstrip(",;.") in known, line
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in prose(p)], ids=name_of)
+def test_examples_print_what_is_printed(page: Path) -> None:
+    # Examples stand in fences, which end what they print.
+    text = re.sub(r"^```.*$", "", prose(page), flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    result = doctest.DocTestRunner().run(test)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_lines_are_wrapped_and_examples_fenced(page: Path) -> None:
+    """`python docs/wrap.py` wraps them; tables, code and addresses may be longer."""
+    text = page.read_text(encoding="utf-8")
+    assert wrap.wrapped(text) == text
+    prompts = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert ">>> " not in prompts
+
+
+def test_the_changelog_of_an_unreleased_version_is_one_screen() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = text.partition("## Unreleased")[2].partition("\n## ")[0]
+    assert unreleased.count("\n") < 50
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
+def test_a_chapters_commands_run(page: Path, tmp_path: Path) -> None:
+    """As a reader would type them, but for those about files of her own."""
+    text = prose(page).partition("## The same in a terminal")[2].partition("\n## ")[0]
+    lines = re.findall(r"^    (.*)$", text, re.MULTILINE)
+    assert lines, "a chapter ends with its commands"
+    folder = ROOT
+    for line in lines:
+        if line == "cd fixtures":
+            folder /= "fixtures"
+        elif not any(name in line for name in HERS):
+            words = shlex.quote(sys.executable) + " -m " + line
+            environ = {**os.environ, "SCHEDSCOPE_CACHE": str(tmp_path)}
+            answer = subprocess.run(
+                ["bash", "-c", words], cwd=folder, env=environ, capture_output=True, check=False
+            )
+            assert answer.returncode == 0, line + answer.stderr.decode()
+
+
+def test_the_first_page_prints_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every answer that README.md shows, line by line; notes below a table may be left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("SCHEDSCOPE_CACHE", str(tmp_path))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    blocks = re.findall(
+        r"^```console\n(.*?)^```", prose(ROOT / "README.md"), re.MULTILINE | re.DOTALL
+    )
+    shown = 0
+    for part in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
+        line, *expected = part.strip().splitlines()
+        if not expected:
+            continue
+        words, _, pipe = line.removeprefix("schedscope ").partition(" | ")
+        assert main(shlex.split(words)) == 0
+        lines = capsys.readouterr().out.splitlines()
+        printed = lines[-1:] if pipe == "tail -1" else lines[: len(expected)]
+        assert printed == expected
+        shown += 1
+    assert shown

@@ -1,0 +1,90 @@
+"""The wheel holds every file of the package, and nothing else but the engine.
+
+Some build tools follow links in a checkout and leave them out of a release without
+a word. SCHEDSCOPE_WHEEL names the wheel to look into.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from schedscope.parsers.schema import TABLES
+
+ROOT = Path(__file__).parents[2]
+LINKED = ("analysis", "collectors", "parsers", "simulator")
+
+
+def tracked() -> set[str]:
+    """Files of the package that git knows, as paths inside the wheel."""
+    try:
+        listing = subprocess.run(
+            ["git", "ls-files", "-z", "src/schedscope", *LINKED],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs a git checkout")
+    names = [name for name in listing.split("\0") if name]
+    inside = {
+        name.removeprefix("src/") if name.startswith("src/") else f"schedscope/{name}"
+        for name in names
+    }
+    return inside - {f"schedscope/{link}" for link in LINKED}
+
+
+def test_every_linked_folder_is_a_link() -> None:
+    """The code lives once: a copy in src/ would hide the folder that people edit."""
+    for name in LINKED:
+        assert (ROOT / "src/schedscope" / name).readlink() == Path("../..") / name
+
+
+@pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
+def test_the_wheel_holds_the_tree() -> None:
+    """File by file, and the capture program can be run."""
+    with zipfile.ZipFile(os.environ["SCHEDSCOPE_WHEEL"]) as wheel:
+        packed = {
+            info.filename
+            for info in wheel.infolist()
+            if ".dist-info/" not in info.filename and not info.is_dir()
+        }
+        engine = {
+            name for name in packed if name.startswith("schedscope/_native.") and "so" in name
+        }
+        capture = wheel.getinfo("schedscope/collectors/capture")
+    assert len(engine) == 1
+    assert packed - engine == tracked()
+    assert capture.external_attr >> 16 & 0o111, "the capture program lost its x bit"
+
+
+@pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
+def test_the_installed_wheel_runs(tmp_path: Path) -> None:
+    """Outside the checkout, in an environment of its own that borrows only Polars and NumPy."""
+    wheel = os.environ["SCHEDSCOPE_WHEEL"]
+    target = tmp_path / "site"
+    subprocess.run(
+        [*(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"), target, wheel],
+        check=True,
+    )
+    code = (
+        "import schedscope, sys; assert schedscope.__file__.startswith(sys.argv[1]);"
+        "from schedscope import _native; print(len(_native.empty_tables()));"
+        "from schedscope.cli import main; sys.exit(main(['--version']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0] == str(len(TABLES))
+    assert done.stdout.splitlines()[1].startswith("schedscope ")

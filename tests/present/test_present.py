@@ -1,0 +1,271 @@
+"""One registry of result columns, and one room for all who show them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import columns
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.present.columns import Column, choose
+from schedscope.present.html_table import html_table
+from schedscope.present.registry import QUESTIONS, is_quantile, meaning, meanings
+from schedscope.present.text_table import text_table
+
+ROOT = Path(ss.__file__).parent
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+# What these names mean depends on the question; each other name has one heading everywhere.
+QUESTION_DECIDES = {"n", "cpu", "ratio", "waited"}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    cache = tmp_path_factory.mktemp("cache")
+    return ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=cache)
+
+
+def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]]:
+    """Every function that returns a frame: the question in the registry, and a call."""
+    utid = trace.waits.select(pl.col("utid").mode().min()).collect().item()
+    starved = ss.starvation(trace, threshold="5ms", top=3)
+    hogs = ss.workload.hogs(3, time="10ms")
+    assert trace.path is not None
+    cache = trace.path.parent
+    # Its kernel reports queue lengths.
+    freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
+    return {
+        "affinity": ("cpu_returns", lambda: ss.affinity(trace)),
+        "interference": ("interference", lambda: ss.interference(trace)),
+        "check": ("", lambda: ss.check(trace)),
+        "compare": ("compare", lambda: ss.compare([trace], [trace])),
+        "efficiency": ("", lambda: ss.efficiency(trace)),
+        "cpu_returns": ("cpu_returns", lambda: ss.cpu_returns(trace)),
+        "critical_path": ("critical_path", lambda: ss.critical_path(trace, utid=utid)),
+        "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
+        "definitions": ("definitions", lambda: ss.definitions(trace)),
+        "findings": ("", lambda: ss.findings(trace)),
+        "fairness": ("fairness", lambda: ss.fairness(trace)),
+        "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
+        "formats": ("formats", ss.formats),
+        "idle_episodes": ("", lambda: ss.idle_episodes(trace)),
+        "interactivity": ("interactivity", lambda: ss.interactivity(trace)),
+        "interactivity_series": ("interactivity_series", lambda: ss.interactivity_series(trace)),
+        "policy_series": (
+            "",
+            lambda: ss.policy_series(ss.simulate(hogs, policy="ule-14", cpus=2, record=True)),
+        ),
+        "isolation_leaks": ("", lambda: ss.isolation_leaks(trace, "0")),
+        "jain_index": ("jain_index", lambda: ss.jain_index(trace)),
+        "lag": ("", lambda: ss.lag(trace, every="100ms")),
+        "match_threads": ("", lambda: ss.match_threads([trace, trace])),
+        "migration_agreement": ("agreement", lambda: ss.migration_agreement(trace)),
+        "migration_matrix": ("migration_matrix", lambda: ss.migration_matrix(trace)),
+        "migration_summary": ("migrations", lambda: ss.migration_summary(trace)),
+        "migrations": ("migration_list", lambda: ss.migrations(trace)),
+        "ministat": ("ministat", lambda: ss.ministat({"a": [1.0, 2, 3], "b": [2.0, 3, 4]})),
+        "off_cpu": ("off_cpu", lambda: ss.off_cpu(trace)),
+        "ping_pong": ("ping_pong", lambda: ss.ping_pong(trace, "10ms")),
+        "policies": ("", lambda: ss.policies()),
+        "preemption_loss": ("preemption_loss", lambda: ss.preemption_loss(trace)),
+        "slowdown": ("slowdown", lambda: ss.slowdown(trace)),
+        "queue_depth": ("queue_depth", lambda: ss.queue_depth(trace)),
+        "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
+        "queue_depth_summary": ("queue_depth", lambda: ss.queue_depth_summary(trace)),
+        "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
+        "residency": ("", lambda: ss.residency(trace)),
+        "run_lengths": ("run_lengths", lambda: ss.run_lengths(trace)),
+        "latency": ("latency", lambda: ss.latency(trace, every="1s")),
+        "runs_outside_affinity": ("", lambda: ss.runs_outside_affinity(trace)),
+        "simulate_all": (
+            "simulation",
+            lambda: ss.simulate_all(hogs, policies=["fifo"], cpus=2, by_class=True),
+        ),
+        "starvation": ("starvation", lambda: starved),
+        "starvation_summary": (
+            "starvation",
+            lambda: ss.starvation_summary(trace, threshold="5ms"),
+        ),
+        "starvation_timeline": (
+            "starvation_timeline",
+            lambda: ss.starvation_timeline(trace, starved, 1),
+        ),
+        "survival": ("survival", lambda: ss.survival(trace, by="cause")),
+        "tunables": ("tunables", lambda: ss.tunables("bfs")),
+        "virtual_lag": ("interactivity", lambda: ss.virtual_lag(trace)),
+        "virtual_lag_series": ("", lambda: ss.virtual_lag_series(trace)),
+        "wait_distribution": ("latency", lambda: ss.wait_distribution(a=trace, b=trace)),
+        "wakers": ("wakers", lambda: ss.wakers(trace)),
+        "work_conservation": ("work_conservation", lambda: ss.work_conservation(trace)),
+        "work_conservation by cpu": (
+            "work_conservation",
+            lambda: ss.work_conservation(trace, by="cpu"),
+        ),
+        "work_conservation by comm": (
+            "work_conservation",
+            lambda: ss.work_conservation(trace, by="comm"),
+        ),
+        "weights": ("", lambda: ss.weights(trace)),
+        "worst_waits": ("", lambda: ss.worst_waits(trace, n=3)),
+    }
+
+
+def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_use(
+    trace: ss.Trace,
+) -> None:
+    """Name and type agree; what no answer, no grouping and no table has is out of the registry."""
+    seen: set[str] = set()
+    for name, (question, call) in answers(trace).items():
+        frame = call()
+        for column, dtype in frame.schema.items():
+            declared = meaning(column, question)
+            assert declared, f"{name}: {column} ({dtype}) is not in present/registry.py"
+            seen.add(f"{declared.question}.{column}".lstrip("."))
+            if dtype.is_float():
+                fits = {"time", "number", "share", "fixed", "right"}
+            elif dtype.is_integer():
+                fits = {"id", "count", "time", "at", "right", "number"}
+            else:
+                fits = {"text", "right"}
+            assert declared.kind in fits, f"{name}: {column} is {dtype}, not {declared.kind}"
+    words = set(re.findall(r"[\w.]+", " ".join(sources("cli", "report", "simulator", "analysis"))))
+    unused = {key for key in meanings().keys() - seen if key.rpartition(".")[2] not in words}
+    assert not unused
+
+
+def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) -> None:
+    """A new analysis is in the list above: its annotation says that it returns a frame."""
+    asked = {name.partition(" ")[0] for name in answers(trace)}
+    frames = {
+        name
+        for name in ss.__all__
+        if getattr(getattr(ss, name), "__annotations__", {}).get("return") == "pl.DataFrame"
+    }
+    assert not frames - asked
+
+
+def test_one_heading_for_each_name() -> None:
+    """Across all commands and the report; `n` says what it counts."""
+    headings: dict[str, set[str]] = {}
+    for declared in meanings().values():
+        headings.setdefault(declared.name, set()).add(declared.heading)
+    several = {name for name, found in headings.items() if len(found) > 1}
+    assert several == QUESTION_DECIDES
+    for name, declared in meanings().items():
+        assert declared.heading, name
+        assert declared.doc, name
+        assert (
+            declared.doc[0].islower()
+            or not declared.doc[0].isalpha()
+            or declared.doc[:2].isupper()
+            or declared.doc.startswith(("Kendall", "Jain", "Student", "CPU"))
+        ), name
+
+
+def test_the_page_of_columns_is_what_the_registry_says() -> None:
+    """`python docs/columns.py` writes it."""
+    assert (FIXTURES.parent / "docs" / "columns.md").read_text() == columns.page()
+
+
+def test_tables_are_made_in_one_room_only() -> None:
+    """Elsewhere columns are chosen by name: `Column(...)` stands where a heading is data."""
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.parent.name == "present":
+            continue
+        calls = re.findall(r"\bColumn\(", path.read_text())
+        allowed = 1 if path.name == "info.py" else 0
+        assert len(calls) <= allowed, f"{path.relative_to(ROOT)}: use present.columns.choose"
+
+
+def test_a_question_that_tables_name_is_declared() -> None:
+    asked = set(re.findall(r'question="(\w+)"', " ".join(sources("cli", "report"))))
+    assert asked <= set(QUESTIONS)
+
+
+def test_a_name_that_nobody_declared_is_refused() -> None:
+    with pytest.raises(KeyError, match="'surprise' is not declared"):
+        choose(pl.DataFrame({"surprise": [1]}), ["surprise"])
+
+
+def test_a_column_that_says_nothing_is_left_out_where_asked() -> None:
+    frame = pl.DataFrame({"cpu": [0], "n_censored": [0], "unknown": [0], "reason": [None]})
+    names = ["cpu?", "n_censored?", "unknown?", "reason?"]
+    assert [column.name for column in choose(frame, names)] == ["cpu"]
+    assert [column.name for column in choose(frame, ["n_censored"])] == ["n_censored"]
+
+
+def test_text_and_html_show_the_same_cells() -> None:
+    frame = pl.DataFrame({"comm": ["a<b"], "wait": [1_500], "moved_frac": [0.5], "leak": [True]})
+    columns = choose(frame, frame.columns)
+    assert [cell.strip() for cell in re.split("  +", text_table(frame, columns)[1])] == [
+        *("a<b", "1.50 µs", "50.0 %", "yes")
+    ]
+    html = html_table(frame, columns)
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["a&lt;b", "1.50 µs", "50.0 %", "yes"]
+
+
+def test_words_in_place_of_numbers_stand_right() -> None:
+    [column] = choose(pl.DataFrame({"max": [">=4.00 ms"]}), ["max"])
+    assert column == Column("max", "max", "right")
+
+
+def test_quantiles_are_what_the_mean_is() -> None:
+    assert is_quantile("p99.9")
+    assert not is_quantile("prio")
+    kinds = [meaning("p50", question) for question in ("latency", "queue_depth_summary")]
+    assert [found and found.kind for found in kinds] == ["time", "count"]
+
+
+def sources(*packages: str) -> list[str]:
+    return [path.read_text() for name in packages for path in sorted((ROOT / name).rglob("*.py"))]
+
+
+PACKAGES = ("present", "cli", "report", "plot", "exports", "timelines", "analysis", "simulator")
+
+
+def test_no_circle_among_packages_and_modules() -> None:
+    """Imports anywhere, also inside functions; those for type checkers alone do not count."""
+    between: dict[str, set[str]] = {name: set() for name in PACKAGES}
+    modules: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            for name in imported(path):
+                other = name.partition(".")[0]
+                if other in PACKAGES and other != package:
+                    between[package].add(other)
+                modules.setdefault(own, set()).add(name)
+    for what, graph in (("packages", between), ("modules", modules)):
+        try:
+            list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            pytest.fail(f"a circle of {what}: {' -> '.join(error.args[1])}")
+    assert between["present"] <= {"analysis"}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours, as `report.page`, that a file imports when something in it runs."""
+    found: set[str] = set()
+
+    class Visitor(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if getattr(node.test, "id", "") != "TYPE_CHECKING":
+                self.generic_visit(node)
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            module = node.module or ""
+            for name in node.names:
+                inner = f"{module}.{name.name}"
+                file = ROOT.joinpath(*inner.split(".")[1:])
+                own = file.with_suffix(".py").exists() or (file / "__init__.py").exists()
+                if module.partition(".")[0] == "schedscope":
+                    found.add((inner if own else module).removeprefix("schedscope").lstrip("."))
+
+    Visitor().visit(ast.parse(path.read_text()))
+    return found - {"", ".".join(path.relative_to(ROOT).with_suffix("").parts)}

@@ -1,0 +1,196 @@
+"""The fault campaign in small: damage of every kind, and nothing wrong given as measured.
+
+`python benchmarks/faults.py` runs the large one. A kind in FAILING gives something wrong today;
+its test fails when that is mended, so that the line goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from faults import (
+    campaign,
+    comparison,
+    page,
+    peers,
+    perfdata,
+    recording,
+    story,
+    tracedat,
+    truth,
+)
+from faults.mutations import KINDS, Mutant
+
+import schedscope as ss
+
+ROOT = Path(__file__).parents[2]
+
+CAPTURES = ("linux-slice-default-4", "linux-ftrace-starved")
+SEED = 1
+
+FAILING = {
+    kind: reason
+    for reason, kinds in {
+        "nothing says that events are missing, and what is left fits together": (
+            "hole, unmarked",
+            "hole on all CPUs, unmarked",
+            "end of a CPU missing, unmarked",
+            "CPU taken off line",
+            "page missing, unmarked",
+        ),
+        "two switches that are missing together leave a chain that fits": (
+            "10% of switch dropped",
+        ),
+        "an offset shorter than the way from cause to effect breaks no order": (
+            "clock of a CPU 10 us off",
+            "clock of a CPU 100 us off",
+            "clock of a CPU steps",
+            "clock of a CPU drifts",
+        ),
+        "a stamp that a flipped bit moved by little is like any other": ("bits flipped",),
+    }.items()
+    for kind in kinds
+}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[campaign.Case]]:
+    work = tmp_path_factory.mktemp("cases")
+    found = [campaign.load(ROOT / "fixtures" / f"{name}.capture", work) for name in CAPTURES]
+    for case in found:
+        case.recording.others = [other.recording for other in found if other is not case]
+    yield found
+    for case in found:
+        case.recording.others = []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind,
+            marks=pytest.mark.xfail(strict=True, reason=FAILING[kind]) if kind in FAILING else (),
+        )
+        for kind in KINDS
+    ],
+)
+def test_nothing_wrong_is_given_as_measured(
+    kind: str, cases: list[campaign.Case], tmp_path: Path
+) -> None:
+    """Measured waits and known states equal the truth; figures do, or are bounded or flagged."""
+    results = campaign.run(cases, [kind], 2 if "hole" in kind else 1, SEED, tmp_path)
+    assert not any(map(page.wrong, results)), "\n" + "".join(
+        story.failure(result) for result in results if page.wrong(result)
+    )
+
+
+def test_a_recording_written_again_is_the_same(cases: list[campaign.Case], tmp_path: Path) -> None:
+    """Folder and trace.dat: the same records, the same waits."""
+    whole = cases[0].recording
+    again = recording.read(recording.write(whole, tmp_path / "again.capture"))
+    assert again.cpus == whole.cpus
+    (tmp_path / "again.dat").write_bytes(tracedat.encode(whole))
+    columns = ["ts_ready", "ts_run", "wait", "cpu"]
+    measured = pl.col("censored") == "none"
+    tables = [
+        ss.open(tmp_path / name, cache=tmp_path / name[6:])
+        .waits.filter(measured)
+        .select(columns)
+        .collect()
+        for name in ("again.capture", "again.dat")
+    ]
+    assert tables[0].sort(pl.all()).equals(tables[1].sort(pl.all()))
+
+
+def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:
+    """Taken apart and put together it is the same; without a CPU's records, that CPU is silent."""
+    content = (ROOT / "fixtures" / "perf-sched.data").read_bytes()
+    file = perfdata.read(content)
+    assert file.encode(file.records) == content
+    (tmp_path / "one.data").write_bytes(file.encode([r for r in file.records if r.cpu != 1]))
+    switches = ss.open(tmp_path / "one.data", cache=tmp_path / "cache").switches.collect()
+    assert switches["cpu"].unique().to_list() == [0]
+    assert switches.height == sum(r.event == "sched_switch" and r.cpu == 0 for r in file.records)
+
+
+def test_without_an_answer_for_the_undamaged_file_nothing_is_compared(tmp_path: Path) -> None:
+    """A tool that fails there once would make every wait of the table look wrong."""
+    good = peers.Said(waits=[((0, 1), 5)], by_order=[((0, 1), 5)])
+    assert peers.reference("tool", lambda _: good, tmp_path) is good
+    with pytest.raises(peers.NoReference, match="no waits for the undamaged file"):
+        peers.reference("tool", lambda _: peers.Said(), tmp_path)
+    answers = iter([good, peers.Said(waits=[((0, 1), 6)])])
+    with pytest.raises(peers.NoReference, match="two different answers"):
+        peers.reference("tool", lambda _: next(answers), tmp_path)
+    path, later = tmp_path / "file", iter([good, good, peers.Said()])
+    with pytest.raises(peers.NoReference, match="when asked again"):
+        peers._rows([("nothing", 0, b"")], {"tool": lambda _: next(later)}, {0: b""}, path)
+
+
+def test_the_truth_is_of_a_stretch_without_flaws(cases: list[campaign.Case]) -> None:
+    """Threads of the recording host are hidden from tracing: where they ran is left out."""
+    for case in cases:
+        assert not case.truth.flaws
+        assert case.truth.waits.height > 100
+    whole = recording.read(ROOT / "fixtures" / "linux-ftrace-starved.capture")
+    assert truth.of(whole).flaws
+
+
+def test_the_same_name_draws_the_same_damage(cases: list[campaign.Case]) -> None:
+    for kind in KINDS:
+        first, second = (campaign.draw(cases[0], kind, 3, SEED) for _ in range(2))
+        assert first.what == second.what
+        assert first.recording.cpus == second.recording.cpus
+        assert first.file == second.file
+
+
+def test_an_invented_wait_and_state_are_found(cases: list[campaign.Case], tmp_path: Path) -> None:
+    """The judge itself: a wait made 2 us longer, and a sleep called running, are wrong."""
+    case = cases[0]
+    trace = campaign.opened(Mutant(case.recording, "nothing"), tmp_path)
+    measured = (pl.col("censored") == "none") & (pl.col("wait") > 10_000)
+    waits = trace.waits.collect()
+    at = waits.with_row_index().filter(measured)["index"][0]
+    longer = pl.when(pl.int_range(pl.len()) == at).then(pl.col("wait") + 2_000)
+    states = trace.states.collect()
+    asleep = (pl.col("state") == "sleeping") & (pl.col("dur") > 1_000_000)
+    slept = states.with_row_index().filter(asleep)["index"][0]
+    awake = pl.when(pl.int_range(pl.len()) == slept).then(pl.lit("running"))
+    changed = ss.Trace.from_tables(
+        {
+            "waits": waits.with_columns(longer.otherwise("wait").alias("wait")),
+            "states": states.with_columns(
+                awake.otherwise(pl.col("state").cast(pl.String))
+                .cast(states.schema["state"])
+                .alias("state")
+            ),
+            "threads": trace.threads.collect(),
+        },
+        trace.info,
+    )
+    found = comparison.judge(changed, case.truth, Mutant(case.recording, "nothing"))
+    assert [wait["wait"] - wait["true"] for wait in found.wrong_waits] == [2_000]
+    assert found.wrong_state_time == states["dur"][int(slept)]
+
+
+def test_a_campaign_goes_on_where_it_was(cases: list[campaign.Case], tmp_path: Path) -> None:
+    """Results in the journal are not made again, and a half-written line is."""
+    journal = tmp_path / "journal"
+    first = campaign.run(cases[:1], ["nothing", "CPU empty"], 1, SEED, tmp_path, journal)
+    lines = journal.read_text().splitlines()
+    journal.write_text(lines[0] + "\n" + lines[1][:40] + "\n")
+    made: list[str] = []
+    again = campaign.run(
+        cases[:1], ["nothing", "CPU empty"], 1, SEED, tmp_path, journal,
+        lambda *progress: made.append(progress[2]["kind"]),
+    )  # fmt: skip
+    assert made == ["CPU empty"]
+
+    def plain(results: list[campaign.Result]) -> list[str]:
+        return [json.dumps(result | {"seconds": 0}) for result in results]
+
+    assert plain(first) == plain(again)
