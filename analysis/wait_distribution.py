@@ -10,7 +10,7 @@ import polars as pl
 
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.waits import waits
-from schedscope.analysis.comparison import grouped_runs, setting_labels
+from schedscope.analysis.comparison.compare import grouped_runs, setting_labels
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

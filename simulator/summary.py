@@ -10,8 +10,8 @@ import polars as pl
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
 from schedscope.analysis.latency import latency
-from schedscope.analysis.migration import migration_summary
-from schedscope.analysis.starvation import starvation_summary
+from schedscope.analysis.migration.migrations import migration_summary
+from schedscope.analysis.starvation.starvation import starvation_summary
 from schedscope.analysis.work_conservation import work_conservation
 from schedscope.errors import UsageError
 from schedscope.simulator.policy import policies as _policies

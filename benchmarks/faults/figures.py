@@ -102,7 +102,7 @@ class Caution:
 
 def caution(trace: ss.Trace) -> Caution:
     """Names of the checks that warn; the doubts of the headline, without their numbers."""
-    from schedscope.analysis.check import check
+    from schedscope.analysis.check.check import check
     from schedscope.present.headline import gaps
 
     findings = check(trace).filter(pl.col("level").is_in(["warning", "violated"]))

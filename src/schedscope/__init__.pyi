@@ -5,15 +5,15 @@ Type checkers read this file, and `__init__.py` finds here where a name is defin
 
 from schedscope import plot as plot, workload as workload
 from schedscope.analysis.affinity import affinity as affinity
-from schedscope.analysis.check import check as check
-from schedscope.analysis.comparison import compare as compare
+from schedscope.analysis.check.check import check as check
+from schedscope.analysis.comparison.compare import compare as compare
+from schedscope.analysis.comparison.matching import match_threads as match_threads
 from schedscope.analysis.cpu_returns import cpu_returns as cpu_returns
 from schedscope.analysis.critical_path import critical_path as critical_path
 from schedscope.analysis.definitions import as_defined as as_defined, definitions as definitions
 from schedscope.analysis.efficiency import efficiency as efficiency
-from schedscope.analysis.episode_interference import episode_interference as episode_interference
 from schedscope.analysis.fairness import fairness as fairness, jain_index as jain_index
-from schedscope.analysis.findings import findings as findings
+from schedscope.analysis.findings.findings import findings as findings
 from schedscope.analysis.interactivity import (
     interactivity as interactivity,
     interactivity_sentences as interactivity_sentences,
@@ -26,16 +26,15 @@ from schedscope.analysis.isolation import (
 )
 from schedscope.analysis.lag import lag as lag
 from schedscope.analysis.latency import latency as latency
-from schedscope.analysis.matching import match_threads as match_threads
-from schedscope.analysis.migration import (
+from schedscope.analysis.migration.causes import migration_agreement as migration_agreement
+from schedscope.analysis.migration.migrations import (
     migration_matrix as migration_matrix,
     migration_summary as migration_summary,
     migrations as migrations,
     ping_pong as ping_pong,
 )
-from schedscope.analysis.migration_cause import migration_agreement as migration_agreement
-from schedscope.analysis.ministat import ministat as ministat
-from schedscope.analysis.ministat_text import ministat_text as ministat_text
+from schedscope.analysis.ministat.ministat import ministat as ministat
+from schedscope.analysis.ministat.text import ministat_text as ministat_text
 from schedscope.analysis.off_cpu import off_cpu as off_cpu
 from schedscope.analysis.preemption_loss import preemption_loss as preemption_loss
 from schedscope.analysis.queue_depth import (
@@ -46,11 +45,14 @@ from schedscope.analysis.queue_depth import (
 from schedscope.analysis.residency import residency as residency
 from schedscope.analysis.run_lengths import run_lengths as run_lengths
 from schedscope.analysis.slowdown import slowdown as slowdown
-from schedscope.analysis.starvation import (
+from schedscope.analysis.starvation.episode_interference import (
+    episode_interference as episode_interference,
+)
+from schedscope.analysis.starvation.starvation import (
     starvation as starvation,
     starvation_summary as starvation_summary,
 )
-from schedscope.analysis.starvation_timeline import starvation_timeline as starvation_timeline
+from schedscope.analysis.starvation.timeline import starvation_timeline as starvation_timeline
 from schedscope.analysis.survival import survival as survival
 from schedscope.analysis.virtual_lag import (
     virtual_lag as virtual_lag,

@@ -18,7 +18,7 @@ from streams import ANY_STREAM
 from worlds import World, world
 
 from schedscope import Trace
-from schedscope.analysis.check import check, verdict
+from schedscope.analysis.check.check import check, verdict
 from schedscope.cli import main
 from schedscope.parsers import schema
 

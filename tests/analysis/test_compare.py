@@ -18,8 +18,8 @@ from runs import noisy, of_spells, run
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.run_digest import digest
-from schedscope.analysis.significance import (
+from schedscope.analysis.comparison.run_digest import digest
+from schedscope.analysis.comparison.significance import (
     between_blocks,
     between_runs,
     cliffs_delta,

@@ -9,7 +9,7 @@ import pytest
 from ledgers import played
 
 import schedscope as ss
-from schedscope.analysis.findings import LEVELS, SCHEMA
+from schedscope.analysis.findings.findings import LEVELS, SCHEMA
 from schedscope.report.summary import summary
 
 SECOND = 1_000_000_000

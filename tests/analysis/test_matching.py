@@ -7,7 +7,7 @@ import pytest
 from runs import run
 
 import schedscope as ss
-from schedscope.analysis.matching import name_pattern
+from schedscope.analysis.comparison.matching import name_pattern
 
 
 @pytest.mark.parametrize(

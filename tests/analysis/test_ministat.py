@@ -18,9 +18,9 @@ from tools import tool
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis.ministat import Difference, Summary, difference
-from schedscope.analysis.ministat_text import ministat_text
-from schedscope.analysis.student_t import STUDENT_T
+from schedscope.analysis.comparison.student_t import STUDENT_T
+from schedscope.analysis.ministat.ministat import Difference, Summary, difference
+from schedscope.analysis.ministat.text import ministat_text
 
 PUBLISHED = Path(__file__).parents[2] / "fixtures" / "published" / "ule-4bsd-builds.csv"
 ROWS = list(csv.DictReader(PUBLISHED.open()))
@@ -199,7 +199,7 @@ def test_equal_populations_differ_as_often_as_the_level_says(level: float, share
 
 
 def _summary(values: list[float]) -> Summary:
-    from schedscope.analysis.ministat import summary
+    from schedscope.analysis.ministat.ministat import summary
 
     return summary(values)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import schedscope as ss
-from schedscope.analysis.run_measures import (
+from schedscope.analysis.comparison.run_measures import (
     cost,
     improvement_frac,
     max_min,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import schedscope as ss
 from schedscope import _native
-from schedscope.analysis.check import missing_wakeups
+from schedscope.analysis.check.check import missing_wakeups
 from schedscope.errors import FormatError, SchedscopeError
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "linux-bpftrace.capture"

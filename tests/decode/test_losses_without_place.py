@@ -10,7 +10,7 @@ from faults import campaign
 from faults.mutations import Mutant, book, cut, recount
 
 from schedscope import Trace
-from schedscope.analysis.check import check
+from schedscope.analysis.check.check import check
 from schedscope.present.headline import gaps
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "linux-ftrace-placement.capture"

@@ -14,7 +14,7 @@ from streams import faulty, plausible, wild
 from worlds import World, world
 
 import schedscope as ss
-from schedscope.analysis.check import check, verdict
+from schedscope.analysis.check.check import check, verdict
 
 US = 1_000
 MS = 1_000_000

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Print the findings and the verdict."""
-    from schedscope.analysis.check import check, verdict
+    from schedscope.analysis.check.check import check, verdict
 
     trace = _options.open_input(args)
     findings = check(trace)

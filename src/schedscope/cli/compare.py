@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> Answer:
     """A row per measure, of all threads and of thread groups."""
     import polars as pl
 
-    from schedscope.analysis.comparison import compare, setting_labels
+    from schedscope.analysis.comparison.compare import compare, setting_labels
 
     if args.settings < 2:
         raise UsageError(f"--settings {args.settings}", "2 or more")

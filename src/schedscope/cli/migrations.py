@@ -80,13 +80,13 @@ def run(args: argparse.Namespace) -> Answer:
     """Migrations by group, or as a matrix, or one by one."""
     import polars as pl
 
-    from schedscope.analysis.migration import (
+    from schedscope.analysis.migration.causes import migration_agreement
+    from schedscope.analysis.migration.migrations import (
         migration_matrix,
         migration_summary,
         migrations,
         ping_pong,
     )
-    from schedscope.analysis.migration_cause import migration_agreement
 
     by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
@@ -192,7 +192,7 @@ def _columns(
             frame, [*names, "queued"], narrow="queued distance since", origin=trace.origin
         )
     if args.matrix:
-        from schedscope.analysis.migration_cause import CAUSE
+        from schedscope.analysis.migration.causes import CAUSE
 
         causes = [f"{cause}?" for cause in CAUSE.categories]
         names = ["from_cpu", "to_cpu", "distance", "n", *causes, "n_waited", "queued"]

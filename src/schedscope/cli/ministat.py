@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> Answer | Facts:
         (name, _read(name if args.files else "-", args.column, args.delimiters)) for name in names
     ]
     if args.format == "table":
-        from schedscope.analysis.ministat_text import ministat_text
+        from schedscope.analysis.ministat.text import ministat_text
 
         text = ministat_text(
             sets,
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> Answer | Facts:
         )
         # ministat indents with tabs.
         return Facts({}, text.splitlines(), keep="	")
-    from schedscope.analysis.ministat import ministat
+    from schedscope.analysis.ministat.ministat import ministat
 
     if len(dict(sets)) < len(sets):
         raise UsageError("a file given twice", "each once", f"or leave out --format {args.format}")

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> Facts:
         trace = trace.in_memory("waits")
     from schedscope.analysis._base.memo import once
     from schedscope.analysis._base.occupancy import reading_once
-    from schedscope.analysis.findings import findings
+    from schedscope.analysis.findings.findings import findings
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.summary import summary

@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Episodes, each in a sentence and a row; or sums of them."""
-    from schedscope.analysis.episode_interference import episode_interference
-    from schedscope.analysis.starvation import starvation, starvation_summary
+    from schedscope.analysis.starvation.episode_interference import episode_interference
+    from schedscope.analysis.starvation.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
 
     _options.check_top(args)

@@ -52,7 +52,7 @@ def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
-    from schedscope.analysis.check import missing_wakeups
+    from schedscope.analysis.check.check import missing_wakeups
 
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.

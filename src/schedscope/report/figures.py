@@ -11,12 +11,12 @@ from schedscope import plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.fairness import fairness, jain_of
-from schedscope.analysis.finding_rules import EPISODES
+from schedscope.analysis.findings.rules import EPISODES
 from schedscope.analysis.latency import latency
-from schedscope.analysis.migration import migration_matrix
+from schedscope.analysis.migration.migrations import migration_matrix
 from schedscope.analysis.residency import residency
-from schedscope.analysis.starvation import starvation
-from schedscope.analysis.starvation_timeline import starvation_timeline
+from schedscope.analysis.starvation.starvation import starvation
+from schedscope.analysis.starvation.timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.work_conservation import work_conservation
 from schedscope.analysis.worst_waits import worst_waits

@@ -6,7 +6,7 @@ from html import escape
 
 from schedscope import units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings import findings
+from schedscope.analysis.findings.findings import findings
 from schedscope.analysis.latency import latency
 from schedscope.report.section import Section, call, prose
 from schedscope.report.summary import summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from schedscope import units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings import findings
+from schedscope.analysis.findings.findings import findings
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import UsageError
 from schedscope.trace import Trace

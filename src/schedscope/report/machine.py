@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from schedscope import plot, units
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.check import check, verdict
+from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.efficiency import efficiency
-from schedscope.analysis.finding_rules import STRETCHES
+from schedscope.analysis.findings.rules import STRETCHES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation

@@ -9,7 +9,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
-from schedscope.analysis.migration import migration_matrix, migration_summary, ping_pong
+from schedscope.analysis.migration.migrations import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.residency import residency
 from schedscope.analysis.weights import weight_notes
 from schedscope.present.columns import choose

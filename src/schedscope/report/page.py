@@ -9,7 +9,7 @@ from html import escape
 from schedscope import units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis.check import check, verdict
+from schedscope.analysis.check.check import check, verdict
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus

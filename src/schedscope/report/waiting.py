@@ -6,11 +6,11 @@ import polars as pl
 
 from schedscope import plot
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.finding_rules import EPISODES
+from schedscope.analysis.findings.rules import EPISODES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.preemption_loss import preemption_loss
-from schedscope.analysis.starvation import starvation
-from schedscope.analysis.starvation_timeline import starvation_timeline
+from schedscope.analysis.starvation.starvation import starvation
+from schedscope.analysis.starvation.timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.plot.style import short

@@ -13,9 +13,9 @@ from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.waits import waits
-from schedscope.analysis.episode_interference import Account, account
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.starvation_sentences import starvation_sentences
+from schedscope.analysis.starvation.episode_interference import Account, account
+from schedscope.analysis.starvation.sentences import starvation_sentences
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from schedscope.analysis.ministat import (
+from schedscope.analysis.ministat.ministat import (
     MOST_SETS,
     Relative,
     check_sets,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schedscope.analysis._base.quantiles import rank, shares_of
-from schedscope.analysis.run_digest import Digest
-from schedscope.analysis.significance import (
+from schedscope.analysis.comparison.run_digest import Digest
+from schedscope.analysis.comparison.significance import (
     Test,
     between_blocks,
     between_runs,

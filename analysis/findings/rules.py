@@ -11,13 +11,13 @@ import polars as pl
 
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
-from schedscope.analysis.check import check
+from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
-from schedscope.analysis.migration import migration_summary, ping_pong
+from schedscope.analysis.migration.migrations import migration_summary, ping_pong
 from schedscope.analysis.queue_depth import queue_depth_summary
-from schedscope.analysis.starvation import starvation, starvation_summary
+from schedscope.analysis.starvation.starvation import starvation, starvation_summary
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 

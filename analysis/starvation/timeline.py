@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.episode_interference import EPISODE_COLUMNS, KIND, allowed
+from schedscope.analysis.starvation.episode_interference import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

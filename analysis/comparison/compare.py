@@ -10,10 +10,10 @@ import polars as pl
 
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.waits import THREAD_COLUMNS
-from schedscope.analysis.matching import Match, match_threads
-from schedscope.analysis.run_digest import ALL, busy, digest
-from schedscope.analysis.setting_values import MEASURES, Side, tested
-from schedscope.analysis.significance import Test, multiplicities
+from schedscope.analysis.comparison.matching import Match, match_threads
+from schedscope.analysis.comparison.run_digest import ALL, busy, digest
+from schedscope.analysis.comparison.setting_values import MEASURES, Side, tested
+from schedscope.analysis.comparison.significance import Test, multiplicities
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
 

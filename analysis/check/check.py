@@ -8,8 +8,8 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.check_row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
-from schedscope.analysis.conservation import conservation
+from schedscope.analysis.check.conservation import conservation
+from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:

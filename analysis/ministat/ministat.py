@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from schedscope.analysis.student_t import STUDENT_T, student_t
+from schedscope.analysis.comparison.student_t import STUDENT_T, student_t
 from schedscope.errors import UsageError
 
 LEAST = 3

@@ -13,7 +13,7 @@ from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
 from schedscope.analysis._base.topology import DISTANCE, distances
 from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
-from schedscope.analysis.migration_cause import CAUSE, causes
+from schedscope.analysis.migration.causes import CAUSE, causes
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

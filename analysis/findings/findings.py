@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.finding_rules import Finding, FindingRules
+from schedscope.analysis.findings.rules import Finding, FindingRules
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis.check_row import CheckRow, must_hold, unanswered
+from schedscope.analysis.check.row import CheckRow, must_hold, unanswered
 from schedscope.units import count, duration, several
 
 if TYPE_CHECKING:

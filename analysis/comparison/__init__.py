@@ -1,0 +1,1 @@
+"""What differs between runs, beyond the noise?"""

@@ -1,0 +1,1 @@
+"""Who moved between CPUs, why, and did it help?"""

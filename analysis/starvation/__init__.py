@@ -1,0 +1,1 @@
+"""Who starved, behind whom?"""
