@@ -5,7 +5,7 @@
     python benchmarks/published.py --write docs/simulator-published.md
 
 Each row puts a published number beside the simulated one; the distance is
-simulated less published. Nothing is tuned to come nearer: see `published_results`.
+simulated less published. Nothing is tuned to come nearer: see `simulator/published`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from published_results import SOURCES, Claim, claims
-from published_results.counters import REAL
-from published_results.loops import LOOP
+from schedscope.simulator.published.claims import SOURCES, Claim
+from schedscope.simulator.published.counters import REAL
+from schedscope.simulator.published.every_claim import claims
+from schedscope.simulator.published.loops import LOOP
 
 EXACT = {
     "V16": (

@@ -89,6 +89,8 @@ def simulate(
         )
     if cpus is not None and machine is not None:
         raise UsageError(f"cpus={cpus} with machine={machine!r}", "one of them")
+    if cpus is not None and not isinstance(cpus, int):
+        raise UsageError(f"cpus={cpus!r}", "a number of CPUs", 'a shape is machine="2x8x2"')
     asked = cpus if machine is None else machine
     shape = workload.machine or _machine(1) if asked is None else _machine(asked)
     if workload.machine is not None and not isinstance(machine, Machine):

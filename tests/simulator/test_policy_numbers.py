@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from published_results.counters import counter_ratio, measured
-from published_results.one_cpu import nice_19_under_staircase, share_under_4bsd
-from published_results.saw_tooth import spread_ratio
 
 from schedscope.simulator.generators import hogs
+from schedscope.simulator.published.counters import counter_ratio, measured
+from schedscope.simulator.published.one_cpu import nice_19_under_staircase, share_under_4bsd
+from schedscope.simulator.published.saw_tooth import spread_ratio
 from schedscope.simulator.run import simulate
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"

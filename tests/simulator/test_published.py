@@ -1,6 +1,6 @@
 """Published results that a policy model must reproduce (V01 to V34 of the design).
 
-The experiments are `benchmarks/published_results`; what they came to is
+The experiments are `simulator/published`; what they came to is
 docs/simulator-published.md, which `test_the_page_is_what_the_program_says` holds
 to the program. The tests below say how near a model must be for its claim to
 stand at all. Nothing is tuned: presets as they are, except where a source names
@@ -13,10 +13,15 @@ from pathlib import Path
 
 import published
 import pytest
-from published_results import Claim, claims, ported_ule, wasted_cores
-from published_results.counters import REAL, counter_ratio, measured
-from published_results.loops import LOOP
-from published_results.one_cpu import (
+from wrap import wrapped
+
+from schedscope.simulator.generators import make
+from schedscope.simulator.published import ported_ule, wasted_cores
+from schedscope.simulator.published.claims import Claim
+from schedscope.simulator.published.counters import REAL, counter_ratio, measured
+from schedscope.simulator.published.every_claim import claims
+from schedscope.simulator.published.loops import LOOP
+from schedscope.simulator.published.one_cpu import (
     COMPUTE,
     O1,
     SERVER,
@@ -26,10 +31,7 @@ from published_results.one_cpu import (
     share_under_4bsd,
     spread,
 )
-from published_results.saw_tooth import GRID, spread_ratio, static_split
-from wrap import wrapped
-
-from schedscope.simulator.generators import make
+from schedscope.simulator.published.saw_tooth import GRID, spread_ratio, static_split
 from schedscope.simulator.run import simulate
 
 ROOT = Path(__file__).parents[2]

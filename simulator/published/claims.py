@@ -1,4 +1,4 @@
-"""Published results of scheduler experiments, each run again on the models.
+"""What a published result is, and how it stands beside the model's.
 
 A claim is one result of a publication; running it gives rows that put a
 published number beside the simulated one. Nothing is tuned to a result:
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from schedscope.errors import UsageError
 
 SOURCES = {
     "wiki": "FreeBSD wiki, ULE against 4BSD, 2011 to 2013",
@@ -22,6 +25,17 @@ SOURCES = {
     "loop": "recorded for this project, `benchmarks/workloads/loop-linux-6.18.csv`",
     "tick": "tick model of 4BSD written for this project",
 }
+
+
+def data(name: str) -> Path:
+    """A table of published or recorded numbers, by its place in a checkout of schedscope.
+
+    Raises `UsageError` where there is none: an installed package does not carry them.
+    """
+    path = Path(__file__).resolve().parents[2] / name
+    if not path.is_file():
+        raise UsageError(f"no {path}", "a checkout of schedscope, which has the published tables")
+    return path
 
 
 @dataclass(frozen=True)
@@ -82,11 +96,3 @@ def _digits(value: float) -> int:
 def per_cent(new: float, old: float) -> float:
     """By how many per cent `new` is more than `old`."""
     return 100 * (new / old - 1)
-
-
-def claims() -> list[Claim]:
-    """All of them, by number."""
-    from published_results import counters, one_cpu, ported_ule, saw_tooth, wasted_cores
-
-    modules = (saw_tooth, counters, one_cpu, ported_ule, wasted_cores)
-    return sorted((c for m in modules for c in m.CLAIMS), key=lambda c: c.ids)

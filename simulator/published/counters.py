@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import polars as pl
 
-from published_results import Claim, Row, per_cent
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import make
+from schedscope.simulator.published.claims import Claim, Row, data, per_cent
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 
-PUBLISHED = Path(__file__).parents[2] / "fixtures" / "published"
 COUNTER_NS = 151_051_000
 """What one process took alone under BFS."""
 MODELS = {"cfs_2_6_31_s": "cfs-2.6.31", "bfs_304_s": "bfs", "cfs_2_6_32_rc5_s": "cfs-2.6.32"}
@@ -45,7 +43,7 @@ def counter_ratio(policy: str, n: int) -> float:
 
 def measured(column: str) -> dict[int, float]:
     """The published ratio for each N."""
-    table = pl.read_csv(PUBLISHED / "bfs-cfs-counter.csv")
+    table = pl.read_csv(data("fixtures/published/bfs-cfs-counter.csv"))
     return {
         n: seconds * 1e9 / (COUNTER_NS * max(1, n / 2))
         for n, seconds in table.select("processes", column).rows()
@@ -108,7 +106,7 @@ def _ranking() -> list[Row]:
 
 
 def _make() -> list[Row]:
-    table = pl.read_csv(PUBLISHED / "bfs-cfs-make.csv")
+    table = pl.read_csv(data("fixtures/published/bfs-cfs-make.csv"))
     elapsed = {
         p: {j: float(simulate(make(j), policy=p, cpus=2).duration) for j in table["jobs"]}
         for p in MODELS.values()
@@ -126,7 +124,7 @@ def _make() -> list[Row]:
 
 
 def _here() -> list[Row]:
-    real = pl.read_csv(Path(__file__).parents[1] / "workloads" / "counter-linux-6.18.csv")
+    real = pl.read_csv(data("benchmarks/workloads/counter-linux-6.18.csv"))
     ran = dict(real.select("n", "ratio").rows())
     rows = [
         Row(f"Linux 6.18 and `eevdf-6.18`, N = {n}: ratio", ratio, lost("eevdf-6.18", n))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from published_results import Claim, Row, per_cent
-from published_results.measures import cpu_time, responses
 from schedscope.simulator.generators import make, nice_hogs, requests
+from schedscope.simulator.published.claims import Claim, Row, per_cent
+from schedscope.simulator.published.measures import cpu_time, responses
 from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
 

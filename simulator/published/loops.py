@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
-from published_results import Claim, Row
-from published_results.counters import lost, mean
+from schedscope.simulator.published.claims import Claim, Row, data
+from schedscope.simulator.published.counters import lost, mean
 
-REAL = Path(__file__).parents[1] / "workloads" / "loop-linux-6.18.csv"
+REAL = "benchmarks/workloads/loop-linux-6.18.csv"
 SIZES = {1024: "1 KiB", 4 << 20: "4 MiB"}
 POLICY = "eevdf-6.18"
 
 
 def _rows() -> list[Row]:
-    table = pl.read_csv(REAL)
+    table = pl.read_csv(data(REAL))
     rows, gaps = [], []
     for size, words in SIZES.items():
         own = table.filter(pl.col("bytes") == size)

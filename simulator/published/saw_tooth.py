@@ -6,9 +6,9 @@ from functools import cache
 
 import polars as pl
 
-from published_results import Claim, Row, per_cent
-from published_results.measures import cpu_time
 from schedscope.simulator.generators import hogs, make
+from schedscope.simulator.published.claims import Claim, Row, data, per_cent
+from schedscope.simulator.published.measures import cpu_time
 from schedscope.simulator.run import simulate
 
 V890 = 16
@@ -22,7 +22,7 @@ REFILL = "32ms"
 @cache
 def spread_ratio(policy: str, n: int, cpus: int | str) -> float:
     """Wall clock over CPU time of `n` equal hogs of 4 s, for its share of the CPUs."""
-    trace = simulate(hogs(n, time=TIME), policy=policy, cpus=cpus, seed=n)
+    trace = simulate(hogs(n, time=TIME), policy=policy, machine=str(cpus), seed=n)
     return trace.duration / (TIME * max(1, n / trace.ncpu))
 
 
@@ -121,9 +121,8 @@ def _large_sets() -> list[Row]:
 
 
 def _builds() -> list[Row]:
-    from pathlib import Path
 
-    path = Path(__file__).parents[2] / "fixtures" / "published" / "ule-4bsd-builds.csv"
+    path = data("fixtures/published/ule-4bsd-builds.csv")
     published = pl.read_csv(path).filter(
         (pl.col("test") == "buildworld") & (pl.col("metric") == "real_s")
     )

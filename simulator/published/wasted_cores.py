@@ -6,8 +6,8 @@ from functools import cache
 
 import polars as pl
 
-from published_results import Claim, Row, per_cent
 from schedscope.simulator.builder import Builder
+from schedscope.simulator.published.claims import Claim, Row, per_cent
 from schedscope.simulator.run import simulate
 from schedscope.simulator.summary import summary
 from schedscope.simulator.workload import Workload
@@ -37,10 +37,10 @@ def _build_beside_heavy() -> Workload:
 def build(group_load: str) -> tuple[float, float]:
     """Seconds that the build took, and CPU-seconds wasted meanwhile."""
     load = _build_beside_heavy()
-    trace = simulate(load, policy=CFS, cpus=NODES, until="20s", set={"group_load": group_load})
+    trace = simulate(load, policy=CFS, machine=NODES, until="20s", set={"group_load": group_load})
     done = trace.threads.filter(_named("make")).collect()["exit_ts"][0]
     upto = simulate(
-        load, policy=CFS, cpus=NODES, until=f"{int(done)}ns", set={"group_load": group_load}
+        load, policy=CFS, machine=NODES, until=f"{int(done)}ns", set={"group_load": group_load}
     )
     return done / 1e9, summary(upto)["wasted"] / 1e9
 

@@ -6,10 +6,10 @@ from functools import cache
 
 import polars as pl
 
-from published_results import Claim, Row, per_cent
-from published_results.measures import cpu_time, moved_from
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import cascade, hackbench, spinners, web
+from schedscope.simulator.published.claims import Claim, Row, per_cent
+from schedscope.simulator.published.measures import cpu_time, moved_from
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
