@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -168,6 +168,10 @@ _THREADS = Table(
         _maybe("end_ts", _TIME, "Its last event, ns."),
         _maybe("parent_utid", _UTID, "Thread that created it."),
         _maybe("exit_ts", _TIME, "When it began to exit, ns; null if that was not seen."),
+        _maybe("ppid", _TID, "The process that created its process."),
+        _maybe("process_name", _TEXT, "Its process's name: that of the thread whose tid is `pid`."),
+        _maybe("cgroup", _TEXT, "Control group of its process, as the recorder found it (Linux)."),
+        _maybe("cmdline", _TEXT, "Command line of its process, as far as the recorder saw it."),
     ),
 )
 

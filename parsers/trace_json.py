@@ -84,6 +84,14 @@ _SHAPE: Mapping[str, Any] = {
         },
     ),
     "reconstruction": _Each(dict, _count),
+    "groups": _Each(
+        list,
+        {
+            "cgroup": _text,
+            **dict.fromkeys(("weight", "quota", "period", "usage", "pressure"), _count),
+            **dict.fromkeys(("n_periods", "n_throttled", "throttled"), _count),
+        },
+    ),
     "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count}),
     "warnings": _Each(list, _text),
     "notes": _Each(list, _text),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 By = str | Sequence[str]
 """One name or several."""
 
-WORDS = {"thread": ("comm", "tid", "pid", "utid"), "process": ("pid",), "all": ()}
+WORDS = {"thread": ("comm", "tid", "pid", "utid"), "process": ("process_name", "pid"), "all": ()}
 """The columns that a word stands for."""
 
 

@@ -12,7 +12,10 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-THREAD_COLUMNS = ("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder")
+THREAD_COLUMNS = (
+    *("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder"),
+    *("process_name", "cgroup", "cmdline", "ppid"),
+)
 """Columns of `threads` that a wait may be selected or grouped by."""
 
 WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")

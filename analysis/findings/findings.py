@@ -40,6 +40,7 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       migration (moved, then waited anyway); ping-pong; affinity (ran outside the recorded mask);
       isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the
       trace cannot tell); sums (the trace contradicts itself); overload (too few CPUs for the load);
+      quota (threads held back by the CPU quota of their control group);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
       are missing; else `note`, and for fairness, of which no trace tells all; `context`
       for overload, which explains others and is no fault of the scheduler;

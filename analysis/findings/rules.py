@@ -76,6 +76,7 @@ class FindingRules:
         yield from self._bounced()
         yield from self._outside()
         yield from self._leaks()
+        yield from self._throttled()
         yield from self._overload()
 
     # ---- what several of them need ----
@@ -326,6 +327,26 @@ class FindingRules:
             f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
         )
         yield Finding("migration", row["queued"], text, "migrations")
+
+    def _throttled(self) -> Iterator[Finding]:
+        """What the kernel counted of quotas; scheduler events do not show when it was."""
+        held = [group for group in self.trace.info.get("groups") or [] if group.get("throttled")]
+        for group in sorted(held, key=lambda group: -group["throttled"]):
+            name = printable(group["cgroup"])
+            quota, period = group.get("quota"), group.get("period")
+            limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
+            often = ""
+            if group.get("n_throttled") and group.get("n_periods"):
+                periods = several(group["n_periods"], "period")
+                often = f" in {count(group['n_throttled'])} of {periods}"
+            text = (
+                f"The CPU quota{limit} of control group {name} held its threads back for"
+                f" {duration(group['throttled'])}{often}. That is counted by the kernel; this trace"
+                " does not show when it was, and the waits of these threads include it."
+                " Raise cpu.max, or run fewer threads at a time."
+            )
+            command = f"latency --cgroup '{name}' --by comm"
+            yield Finding("quota", group["throttled"], text, command)
 
     def _bounced(self) -> Iterator[Finding]:
         frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)

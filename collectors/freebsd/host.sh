@@ -10,6 +10,10 @@ host_clock_pair() { clock_ns='' wall_ns='' clock_half=0; }
 # dtrace ends with the process that watches it, and leaves nothing in the kernel.
 host_clean() { :; }
 
+# Not written down here yet: jails and resource limits.
+host_processes() { :; }
+host_groups() { :; }
+
 # Sets host_word to a sysctl's value, or to nothing.
 host_sysctl() { host_word=$(sysctl -n "$1" 2>/dev/null) || host_word=; }
 

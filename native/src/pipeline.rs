@@ -81,7 +81,7 @@ fn wanted(names: &[String], table: &str) -> bool {
 impl<'a, S: Store> Pipeline<'a, S> {
     pub fn new(info: &SourceInfo, store: &'a mut S, progress: Progress<'a>) -> Self {
         Self {
-            identity: Identity::new(info.ncpu, &info.threads),
+            identity: Identity::new(info.ncpu, info),
             reconstruction: None,
             facts_only: false,
             clocks: None,

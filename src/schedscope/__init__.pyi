@@ -79,6 +79,7 @@ from schedscope.errors import (
 from schedscope.exports.write import export as export
 from schedscope.parsers.formats import formats as formats
 from schedscope.present.readable import readable as readable
+from schedscope.processes import of_processes as of_processes
 from schedscope.simulator.fidelity import fidelity as fidelity
 from schedscope.simulator.policy import (
     Policy as Policy,

@@ -54,7 +54,16 @@ class Trace:
                 raise UsageError(
                     f"table {name!r}", "a table of the trace model", "one of " + ", ".join(TABLES)
                 )
-        return cls(info, {name: frame.lazy() for name, frame in tables.items()}, None)
+        lazy = {name: frame.lazy() for name, frame in tables.items()}
+        if "threads" in lazy:
+            # What few sources tell need not be given.
+            there = lazy["threads"].collect_schema().names()
+            lazy["threads"] = lazy["threads"].with_columns(
+                pl.lit(None, dtype).alias(name)
+                for name, dtype in TABLES["threads"].schema.items()
+                if name in ("ppid", "process_name", "cgroup", "cmdline") and name not in there
+            )
+        return cls(info, lazy, None)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Trace:

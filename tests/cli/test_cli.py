@@ -275,9 +275,8 @@ def test_a_damaged_sched_folder_is_refused(
         case "about":
             about.write_text(about.read_text()[:50])
         case "version":
-            about.write_text(
-                about.read_text().replace('"schema_version": 1', '"schema_version": 0')
-            )
+            info = json.loads(about.read_text())
+            about.write_text(json.dumps({**info, "schema_version": 0}))
     assert run("latency", sched) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -2,12 +2,13 @@
 //! the threads at the start, the CPUs (docs/capture-format.md).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::model::event::{Comm, CpuInfo, KnownThread, SchedClass, SourceInfo};
+use crate::model::event::{Comm, CpuInfo, KnownProcess, KnownThread, SchedClass, SourceInfo};
 use crate::regular_file::open_regular;
 
 /// Tables and JSON are read whole; no real one comes near.
@@ -114,15 +115,51 @@ impl CaptureFolder {
             counts_cpus: ncpu > 0,
             cpus,
             threads,
+            processes: self.processes()?,
             window: (
                 self.number(&["window", "begin"]),
                 self.number(&["window", "end"]),
             ),
             unfinished: self.ends_early(),
             linux_priorities: self.text(&["os"]) == Some("Linux"),
-            about: self.json.to_string(),
+            about: self.about()?.to_string(),
             ..SourceInfo::default()
         })
+    }
+
+    /// What trace.json says of the recording: `capture.json`, with the control groups.
+    fn about(&self) -> Result<Value> {
+        let mut about = self.json.clone();
+        let groups = self.groups()?;
+        if !groups.is_empty()
+            && let Some(about) = about.as_object_mut()
+        {
+            about.insert("groups".into(), Value::from(groups));
+        }
+        Ok(about)
+    }
+
+    /// Each control group as it was when recording ended, or started if that is all there is; its
+    /// counters less what they were at the start. Times are in ns.
+    fn groups(&self) -> Result<Vec<Value>> {
+        let rows = self.table("groups.tsv")?;
+        let name = |row: &Row| row.text("cgroup").map(str::to_string);
+        let (first, last): (Vec<_>, Vec<_>) = rows
+            .iter()
+            .partition(|row| row.text("seen") == Some("start"));
+        let before: FxHashMap<_, _> = first.iter().map(|row| (name(row), *row)).collect();
+        let after: FxHashMap<_, _> = last.iter().map(|row| (name(row), *row)).collect();
+        let mut found = Vec::new();
+        for row in &first {
+            let Some(cgroup) = name(row) else { continue };
+            let end = after.get(&Some(cgroup.clone())).copied();
+            found.push(group(&cgroup, Some(row), end));
+        }
+        for row in last.iter().filter(|row| !before.contains_key(&name(row))) {
+            // Made while it was recorded: its counters began at 0.
+            found.extend(name(row).map(|cgroup| group(&cgroup, None, Some(row))));
+        }
+        Ok(found)
     }
 
     /// Nobody knows what was after a CPU's last event: the capture does not say when recording
@@ -152,6 +189,27 @@ impl CaptureFolder {
                     kernel,
                     affinity: row.text("affinity").map(str::to_string),
                     recorder: false,
+                })
+            })
+            .collect())
+    }
+
+    fn processes(&self) -> Result<Vec<KnownProcess>> {
+        let rows = self.table("processes.tsv")?;
+        let text = |row: &Row, name: &str| {
+            let bytes = unescape(row.text(name)?);
+            Some(Arc::from(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(KnownProcess {
+                    pid: row.number("pid")?,
+                    ppid: row.number("ppid"),
+                    created: row.number("created"),
+                    cgroup: text(row, "cgroup"),
+                    cmdline: text(row, "cmdline"),
+                    at_end: row.text("seen") == Some("end"),
                 })
             })
             .collect())
@@ -220,6 +278,27 @@ impl Row {
     fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
         self.text(column)?.parse().ok()
     }
+}
+
+fn group(cgroup: &str, first: Option<&Row>, last: Option<&Row>) -> Value {
+    let now = last.or(first);
+    let setting = |name| now.and_then(|row| row.number::<u64>(name));
+    let counted = |name, unit: u64| {
+        let end = last?.number::<u64>(name)?;
+        let start = first.map_or(Some(0), |row| row.number::<u64>(name))?;
+        Some(end.saturating_sub(start).saturating_mul(unit))
+    };
+    serde_json::json!({
+        "cgroup": cgroup,
+        "weight": setting("weight"),
+        "quota": setting("quota").map(|us| us.saturating_mul(1000)),
+        "period": setting("period").map(|us| us.saturating_mul(1000)),
+        "usage": counted("usage", 1000),
+        "n_periods": counted("periods", 1),
+        "n_throttled": counted("n_throttled", 1),
+        "throttled": counted("throttled", 1000),
+        "pressure": counted("pressure", 1000),
+    })
 }
 
 /// The class of a thread whose `policy` the collector wrote so: Linux's

@@ -5,6 +5,8 @@
 //! order (ties: per-CPU order of the source; across CPUs switch, then wakeup,
 //! then migration).
 
+use std::sync::Arc;
+
 use crate::error::Result;
 
 /// A thread's name, zero-padded. Linux: at most 15 bytes; FreeBSD: 19.
@@ -425,6 +427,19 @@ pub struct KnownThread {
     pub recorder: bool,
 }
 
+/// What the recorder knew of a process, when it started or when it ended.
+#[derive(Debug, Clone, Default)]
+pub struct KnownProcess {
+    pub pid: u32,
+    pub ppid: Option<u32>,
+    /// Tells two processes of one number apart: when it was created, in any unit.
+    pub created: Option<u64>,
+    pub cgroup: Option<Arc<str>>,
+    pub cmdline: Option<Arc<str>>,
+    /// Seen when recording ended, not when it started.
+    pub at_end: bool,
+}
+
 /// One row of the `cpus` table.
 #[derive(Debug, Clone, Default)]
 pub struct CpuInfo {
@@ -448,6 +463,7 @@ pub struct SourceInfo {
     pub counts_cpus: bool,
     pub cpus: Vec<CpuInfo>,
     pub threads: Vec<KnownThread>,
+    pub processes: Vec<KnownProcess>,
     /// The recorder was stopped before its end: nothing is known of a CPU behind
     /// its last event.
     pub unfinished: bool,

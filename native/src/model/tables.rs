@@ -25,7 +25,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -472,6 +472,10 @@ table!(Threads, Thread, "threads" {
     end_ts: I64Opt,
     parent_utid: U32Opt,
     exit_ts: I64Opt,
+    ppid: U32Opt,
+    process_name: TextOpt,
+    cgroup: TextOpt,
+    cmdline: TextOpt,
 });
 
 table!(Renames, Rename, "renames" {

@@ -5,7 +5,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::event::{Comm, KnownThread, Party, SchedClass, UNKNOWN_TID};
+use std::sync::Arc;
+
+use crate::model::event::{Comm, KnownProcess, Party, SchedClass, SourceInfo, UNKNOWN_TID};
 use crate::model::tables::{Rename, Renames, Thread, Threads};
 
 /// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
@@ -37,6 +39,11 @@ struct Record {
     start_ts: Option<i64>,
     parent: Option<u32>,
     exit_ts: Option<i64>,
+    ppid: Option<u32>,
+    cgroup: Option<Arc<str>>,
+    cmdline: Option<Arc<str>>,
+    /// It called exec while it was recorded.
+    execs: bool,
 }
 
 /// Every thread of the trace, and the tids that name them now.
@@ -49,12 +56,21 @@ pub struct Identity {
     sights: Vec<Sight>,
     records: Vec<Record>,
     ncpu: u32,
+    /// What the recorder knew of processes at its start and at its end, by pid.
+    first: FxHashMap<u32, KnownProcess>,
+    last: FxHashMap<u32, KnownProcess>,
     pub renames: Renames,
 }
 
 impl Identity {
-    pub fn new(ncpu: u16, known: &[KnownThread]) -> Self {
+    pub fn new(ncpu: u16, info: &SourceInfo) -> Self {
+        let by_pid = |at_end: bool| {
+            let rows = info.processes.iter().filter(|row| row.at_end == at_end);
+            rows.map(|row| (row.pid, row.clone())).collect()
+        };
         let mut identity = Self {
+            first: by_pid(false),
+            last: by_pid(true),
             direct: vec![0; DIRECT as usize],
             sparse: FxHashMap::default(),
             sights: Vec::new(),
@@ -77,7 +93,7 @@ impl Identity {
                 ..Record::default()
             });
         }
-        for thread in known.iter().filter(|thread| thread.tid != 0) {
+        for thread in info.threads.iter().filter(|thread| thread.tid != 0) {
             let utid = identity.make(thread.tid);
             let sight = &mut identity.sights[utid as usize];
             sight.pid = thread.pid;
@@ -89,6 +105,12 @@ impl Identity {
             record.known_class = thread.class;
             record.affinity.clone_from(&thread.affinity);
             record.recorder = thread.recorder;
+            record.ppid = thread.ppid;
+            if let Some(process) = thread.pid.and_then(|pid| identity.first.get(&pid)) {
+                record.ppid = record.ppid.or(process.ppid);
+                record.cgroup.clone_from(&process.cgroup);
+                record.cmdline.clone_from(&process.cmdline);
+            }
         }
         identity
     }
@@ -218,20 +240,16 @@ impl Identity {
             let announced = record.recorder && record.comm_first.is_empty();
             (record.start_ts.is_some() || announced) && !self.sights[utid as usize].seen
         });
+        let parent_tid = parent.tid;
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
         let utid = twin.unwrap_or_else(|| self.make(child.tid));
         // `recorder` is not inherited: the workload is the recorder's child.
-        let (parent_pid, parent_kernel, parent_affinity, parent_class) = parent_utid
-            .map(|utid| {
-                let sight = &self.sights[utid as usize];
-                let record = &self.records[utid as usize];
-                (
-                    sight.pid,
-                    sight.kernel,
-                    record.affinity.clone(),
-                    record.known_class,
-                )
-            })
+        let parent = parent_utid.map(|utid| utid as usize);
+        let (parent_pid, parent_kernel) = parent
+            .map(|at| (self.sights[at].pid, self.sights[at].kernel))
+            .unwrap_or_default();
+        let of_parent = parent
+            .map(|at| self.records[at].clone())
             .unwrap_or_default();
         let sight = &mut self.sights[utid as usize];
         let record = &mut self.records[utid as usize];
@@ -246,14 +264,19 @@ impl Identity {
             sight.pid = if same { parent_pid } else { Some(child.tid) };
         }
         sight.pid = sight.pid.or(child.pid);
-        sight.kernel = sight.kernel.or(if parent.tid == 2 {
+        let ppid = same_process.and_then(|same| if same { of_parent.ppid } else { parent_pid });
+        record.ppid = ppid.or(record.ppid);
+        // A child starts in the group of its parent and as its copy; exec changes the latter.
+        record.cgroup = of_parent.cgroup;
+        record.cmdline = of_parent.cmdline;
+        sight.kernel = sight.kernel.or(if parent_tid == 2 {
             Some(true)
         } else {
             parent_kernel
         });
         sight.prio = sight.prio.or(child.prio);
-        record.affinity = record.affinity.take().or(parent_affinity);
-        record.known_class = record.known_class.or(parent_class);
+        record.affinity = record.affinity.take().or(of_parent.affinity);
+        record.known_class = record.known_class.or(of_parent.known_class);
         Some(utid)
     }
 
@@ -267,6 +290,11 @@ impl Identity {
             self.set(old_tid, None);
             self.set(tid, Some(utid));
             self.records[utid as usize].tid = Some(tid);
+        }
+        if let Some(utid) = self.find(tid) {
+            let record = &mut self.records[utid as usize];
+            record.cmdline = None;
+            record.execs = true;
         }
     }
 
@@ -324,11 +352,14 @@ impl Identity {
     /// known at the start.
     pub fn finish(&mut self, linux: bool) -> Threads {
         let mut threads = Threads::default();
+        let mains = self.main_threads();
         for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
             let class = sight.class.or(match sight.prio {
                 Some(prio) if linux => Some(linux_class(prio, &sight.comm, record.known_class)),
                 _ => record.known_class,
             });
+            let process = sight.pid.filter(|_| utid >= self.ncpu as usize);
+            let last = process.and_then(|pid| self.at_end(pid, record));
             threads.push(Thread {
                 utid: utid as u32,
                 tid: record.tid.filter(|&tid| tid != UNKNOWN_TID),
@@ -344,10 +375,53 @@ impl Identity {
                 end_ts: sight.end_ts,
                 parent_utid: record.parent,
                 exit_ts: record.exit_ts,
+                ppid: record.ppid,
+                process_name: process
+                    .and_then(|pid| mains.get(&pid))
+                    .map(|mains| nearest(mains, utid as u32))
+                    .map(|main| self.sights[main as usize].comm.to_text())
+                    .filter(|name| !name.is_empty()),
+                cgroup: last
+                    .and_then(|row| row.cgroup.as_deref())
+                    .or(record.cgroup.as_deref())
+                    .map(str::to_string),
+                cmdline: last
+                    .and_then(|row| row.cmdline.as_deref())
+                    .or(record.cmdline.as_deref())
+                    .map(str::to_string),
             });
         }
         threads
     }
+
+    /// The threads whose tid is their process's number, by that number.
+    fn main_threads(&self) -> FxHashMap<u32, Vec<u32>> {
+        let mut found: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
+            if utid >= self.ncpu as usize
+                && let Some(pid) = sight.pid.filter(|&pid| record.tid == Some(pid))
+            {
+                found.entry(pid).or_default().push(utid as u32);
+            }
+        }
+        found
+    }
+
+    /// What the recorder saw at its end of the process of a thread that was created, or called
+    /// exec, while it recorded. Of another process that has the number by then it tells nothing.
+    fn at_end(&self, pid: u32, record: &Record) -> Option<&KnownProcess> {
+        let last = self.last.get(&pid)?;
+        let first = self.first.get(&pid);
+        let same = first.is_some_and(|first| first.created == last.created);
+        let born = record.start_ts.is_some() && record.exit_ts.is_none();
+        ((born && !same) || (record.execs && same)).then_some(last)
+    }
+}
+
+/// Of the main threads that a process number had, in order: the last one not after `utid`.
+fn nearest(mains: &[u32], utid: u32) -> u32 {
+    let before = mains.partition_point(|&main| main <= utid);
+    mains[before.saturating_sub(1)]
 }
 
 /// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for

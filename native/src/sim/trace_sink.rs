@@ -173,6 +173,10 @@ impl<S: Store> TraceSink<S> {
             end_ts: None,
             parent_utid: None,
             exit_ts: None,
+            ppid: None,
+            process_name: None,
+            cgroup: None,
+            cmdline: None,
         };
         for cpu in 0..self.ncpu {
             table.push(tables::Thread {

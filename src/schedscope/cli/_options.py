@@ -33,17 +33,40 @@ def add_window(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") -> None:
-    """`--comm --pid --tid --cpu`: whom the result is about; `where` makes an expression of them."""
-    select = parser.add_argument_group(f"only {what}")
+    """Whom the result is about; `where` makes an expression of it."""
+    select = parser.add_argument_group(
+        f"only {what} (options may be repeated: either of them; * and ? stand for any text)"
+    )
     select.add_argument(
         "--comm",
         metavar="NAME",
         action="append",
-        help="threads of this name; * stands for any text, ? for any character",
+        help="threads of this name",
     )
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     select.add_argument("--tid", type=int, action="append", help="this thread")
     select.add_argument("--cpu", type=int, action="append", help="this CPU")
+    select.add_argument(
+        "--process", metavar="NAME", action="append", help="threads of processes of this name"
+    )
+    select.add_argument(
+        "--cgroup", metavar="PATH", action="append", help="of processes in this control group"
+    )
+    select.add_argument(
+        "--cmdline", metavar="TEXT", action="append", help="of processes with this command line"
+    )
+    select.add_argument(
+        "--tree", metavar="PID", type=int, action="append", help="a process and its descendants"
+    )
+    select.add_argument("--workload", action="store_true", help="what `capture -- COMMAND` started")
+
+
+def selects_threads(args: argparse.Namespace) -> bool:
+    """Was anything but CPUs selected?"""
+    return any(getattr(args, name) for name in ("comm", "pid", "tid", *_OF_PROCESSES))
+
+
+_OF_PROCESSES = ("process", "cgroup", "cmdline", "tree", "workload")
 
 
 def groups(text: str, known: Collection[str]) -> list[str]:
@@ -117,6 +140,10 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     chosen += [
         pl.col(name).is_in(values) for name in ("pid", "tid") if (values := getattr(args, name))
     ]
+    if of := {name: value for name in _OF_PROCESSES if (value := getattr(args, name))}:
+        from schedscope.processes import of_processes
+
+        chosen.append(of_processes(trace, **of))
     if chosen and trace.threads.filter(*chosen).select(pl.len()).collect().item() == 0:
         raise UsageError(f"no thread of {trace.name} is {_words(args)}", *_nearest(args, trace))
     return pl.all_horizontal(chosen) if chosen else None
@@ -156,9 +183,10 @@ def _as_regex(name: str) -> str:
 def _words(args: argparse.Namespace) -> str:
     parts = [
         f"--{option} {' '.join(map(str, values))}"
-        for option in ("comm", "pid", "tid")
-        if (values := getattr(args, option))
+        for option in ("comm", "pid", "tid", *_OF_PROCESSES)
+        if (values := getattr(args, option)) and values is not True
     ]
+    parts += ["--workload"] if args.workload else []
     return " and ".join(parts)
 
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     if args.by == "all" and args.cpu:
         raise UsageError("--by all with --cpu", "one of them", "leave one out")
-    if args.comm or args.pid or args.tid:
+    if _options.selects_threads(args):
         raise UsageError(
             "efficiency of selected threads",
             "CPUs: that is what its rows are about",

@@ -115,5 +115,6 @@ def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 def _name(row: dict[str, object], prefix: str) -> str:
     names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
     if f"{prefix}comm" not in row:
-        names = ["process", row.get(f"{prefix}pid") or "unknown"]
+        process = row.get(f"{prefix}process_name") or "process"
+        names = [process, row.get(f"{prefix}pid") or "unknown"]
     return " ".join(str(name) for name in names if name is not None)

@@ -21,7 +21,20 @@ EXAMPLE = """\
   schedscope run-lengths web.capture --by comm,end --comm nginx
 """
 GROUPS = (
-    *("all", "comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder"),
+    *(
+        "all",
+        "comm",
+        "pid",
+        "tid",
+        "utid",
+        "kernel",
+        "sched_class",
+        "affinity",
+        "recorder",
+        "process_name",
+        "cgroup",
+        "cmdline",
+    ),
     *("cpu", "end"),
 )
 

@@ -20,7 +20,20 @@ EXAMPLE = """\
   schedscope slowdown web.capture --by comm --comm 'make*'
   schedscope slowdown web.capture --top 10 --format json
 """
-GROUPS = ("all", "comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder")
+GROUPS = (
+    "all",
+    "comm",
+    "pid",
+    "tid",
+    "utid",
+    "kernel",
+    "sched_class",
+    "affinity",
+    "recorder",
+    "process_name",
+    "cgroup",
+    "cmdline",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -66,11 +66,11 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError("--longer-than", "--episodes with it: those are what it chooses from")
     if args.by and args.episodes:
         raise UsageError(f"--by {args.by} with --episodes", "one of them")
-    args.by = args.by or ("thread" if args.comm or args.pid or args.tid else "cpu")
+    args.by = args.by or ("thread" if _options.selects_threads(args) else "cpu")
     about_threads = args.episodes or args.by != "cpu"
-    if not about_threads and (args.comm or args.pid or args.tid):
+    if not about_threads and _options.selects_threads(args):
         raise UsageError(
-            "--comm, --pid or --tid with rows about CPUs",
+            "threads selected, with rows about CPUs",
             "--by thread, --by comm, --by process or --episodes",
             "leave --by cpu out",
         )

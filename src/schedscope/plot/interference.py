@@ -81,5 +81,5 @@ def interference(
 def _name(row: dict[str, object], prefix: str = "") -> str:
     names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
     if all(name is None for name in names):
-        names = ["process", row.get(f"{prefix}pid")]
+        names = [row.get(f"{prefix}process_name") or "process", row.get(f"{prefix}pid")]
     return " ".join(units.printable(str(name)) for name in names if name is not None)

@@ -140,5 +140,5 @@ def _waker(row: dict[str, Any]) -> str:
 def _name(row: dict[str, Any], prefix: str = "") -> str:
     names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
     if all(name is None for name in names):
-        names = ["process", row.get(f"{prefix}pid")]
+        names = [row.get(f"{prefix}process_name") or "process", row.get(f"{prefix}pid")]
     return " ".join(units.printable(str(name)) for name in names if name is not None)

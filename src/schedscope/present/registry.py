@@ -62,6 +62,10 @@ by_class        | to class          | text  | scheduling class that got the CPU
 kernel          |                   | text  | whether it is a kernel thread
 recorder        |                   | text  | whether it belongs to the recorder
 affinity        |                   | text  | CPUs that the thread may use
+process_name    | process           | text  | name of the process
+cgroup          |                   | text  | control group of the process
+cmdline         | command line      | text  | command line of the process
+ppid            |                   | text  | process that created this one
 sharing | | text | threads that share CPU time by weight: a scheduling class
 weight          |                   | count | weight in sharing; 1024 is nice 0
 basis           | weights from      | text  | where the weights come from

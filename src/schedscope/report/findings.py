@@ -16,6 +16,7 @@ from schedscope.trace import Trace
 _ABOUT = {
     "starvation": ("starved", "starved"),
     "overload": ("cpus", "cpus"),
+    "quota": ("latency", "latency"),
     "avoidable idle time": ("idle", "idle"),
     "crowding": ("kept", "kept"),
     "fairness": ("fair", "fair"),

@@ -123,6 +123,7 @@ impl PerfData {
             counts_cpus: possible > 0,
             cpus: about::cpus(&features, ncpu),
             threads: scan.threads.clone(),
+            processes: Vec::new(),
             // A file that stops inside a record is of a perf that was killed, or of a full disk.
             unfinished: cut.or(scan.truncated_at).is_some(),
             window: (None, None),

@@ -1,0 +1,108 @@
+# Linux: the processes of the host and their control groups (interface: head of ../capture).
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# Rows of processes.tsv, each with $1 in column `seen`.  Command lines are cut after 4000 bytes and
+# at their first newline; `created` is in ticks since boot.
+host_processes() {
+    {
+        printf '%s\n' /proc/[0-9]*/stat | sed 'p; s/stat$/cgroup/' | host_heads 40
+        [ -n "$anonymous" ] ||
+            printf '%s\n' /proc/[0-9]*/cmdline | host_heads 1 | tr '\000' ' '
+    } | awk -v seen="$1" '
+        # Not gsub for backslashes: awks disagree on what they mean in its replacement.
+        function escaped(text,    n, part, i, out) {
+            n = split(text, part, /\\/)
+            out = part[1]
+            for (i = 2; i <= n; i++) out = out "\\\\" part[i]
+            gsub(/\t/, "\\t", out)
+            return out
+        }
+        function ended(    shut, n, field) {
+            if (kind != "stat") return
+            shut = length(stat)
+            while (shut > 0 && substr(stat, shut, 1) != ")") shut--
+            n = split(substr(stat, shut + 2), field, " ")
+            if (!shut || n < 20) return
+            pids[++count] = pid
+            parent[pid] = field[2]
+            created[pid] = field[20]
+        }
+        BEGIN { OFS = "\t" }
+        # The line after a header is never one, whatever a command line looks like.
+        !content && /^==> \/proc\/[0-9]+\/(stat|cgroup|cmdline) <==$/ {
+            ended()
+            split($2, path, "/")
+            pid = path[3]
+            kind = path[4]
+            stat = ""
+            content = kind == "cmdline"
+            next
+        }
+        /^==> \/dev\/null <==$/ && !content { ended(); kind = ""; next }
+        kind == "stat" { stat = stat (stat == "" ? "" : "\n") $0 }
+        kind == "cgroup" {
+            rest = $0
+            sub(/^[0-9]+:/, "", rest)
+            at = index(rest, ":")
+            if (!at) next
+            names = substr(rest, 1, at - 1)
+            # The one of the controller that weighs CPU time; cgroup 2 has one for all.
+            if (("," names ",") ~ /,cpu,/) group[pid] = substr(rest, at + 1)
+            else if (names == "" && !(pid in group)) group[pid] = substr(rest, at + 1)
+        }
+        kind == "cmdline" && content { content = 0; sub(/ +$/, ""); line[pid] = substr($0, 1, 4000) }
+        END {
+            ended()
+            for (i = 1; i <= count; i++) {
+                pid = pids[i]
+                print seen, pid, parent[pid], created[pid], escaped(group[pid]), escaped(line[pid])
+            }
+        }'
+}
+
+# Rows of groups.tsv for the control groups in processes.tsv, each with $1 in column `seen`.  Times
+# are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
+# `pressure` time in which some thread of the group waited for a CPU.
+host_groups() {
+    host_group_root=$(awk '
+        { for (i = 7; i < NF; i++) if ($i == "-") break; type = $(i + 1); options = "," $NF "," }
+        type == "cgroup" && options ~ /,cpu,/ { one = $5 }
+        type == "cgroup2" { two = $5 }
+        END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
+    [ -n "$host_group_root" ] || return 0
+    cut -f 5 processes.tsv | sed 1d | sort -u | grep '^/' | while read -r host_group; do
+        # A name that was escaped is left out rather than guessed.
+        case $host_group in *\\*) continue ;; esac
+        for host_file in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us cpu.cfs_period_us cpu.stat cpu.pressure; do
+            host_file=$host_group_root${host_group%/}/$host_file
+            [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
+        done
+    done | sed "s/['\"\\\\ ]/\\\\&/g" | host_heads 20 | awk -v seen="$1" -v root="$host_group_root" '
+        function put() {
+            if (group == "") return
+            print seen, group, weight, quota, period, usage, periods, held, throttled, pressure
+            weight = quota = period = usage = periods = held = throttled = pressure = ""
+        }
+        BEGIN { OFS = "\t" }
+        /^==> \/dev\/null <==$/ { file = ""; next }
+        /^==> .* <==$/ {
+            path = substr($0, 5, length($0) - 8)
+            path = substr(path, length(root) + 1)
+            match(path, /\/[^\/]*$/)
+            name = RSTART > 1 ? substr(path, 1, RSTART - 1) : "/"
+            if (name != group) { put(); group = name }
+            file = substr(path, RSTART + 1)
+            next
+        }
+        file == "cpu.weight" || file == "cpu.shares" { if ($1 != "") weight = $1 }
+        file == "cpu.max" && NF == 2 { quota = $1 == "max" ? "" : $1; period = $2 }
+        file == "cpu.cfs_quota_us" && $1 != "" { quota = $1 < 0 ? "" : $1 }
+        file == "cpu.cfs_period_us" && $1 != "" { period = $1 }
+        file == "cpu.stat" && $1 == "usage_usec" { usage = $2 }
+        file == "cpu.stat" && $1 == "nr_periods" { periods = $2 }
+        file == "cpu.stat" && $1 == "nr_throttled" { held = $2 }
+        file == "cpu.stat" && $1 == "throttled_usec" { throttled = $2 }
+        file == "cpu.stat" && $1 == "throttled_time" { throttled = sprintf("%.0f", $2 / 1000) }
+        file == "cpu.pressure" && $1 == "some" { sub(/.*total=/, ""); pressure = $0 }
+        END { put() }'
+}

@@ -1,0 +1,101 @@
+"""Which threads are mine: a selection by process, for `where=` of every question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def of_processes(
+    trace: Trace,
+    *,
+    process: str | Iterable[str] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    cmdline: str | Iterable[str] | None = None,
+    tree: int | Iterable[int] | None = None,
+    workload: bool = False,
+) -> pl.Expr:
+    """An expression for `where=`: the threads of the processes that fit everything given.
+
+    `process` (a name), `cgroup` and `cmdline` are patterns (`*` any text, `?` any character) for
+    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may fit
+    any part of it. `tree`: these processes and all their descendants. `workload`: what
+    `capture -- COMMAND` started, and its descendants.
+
+    Raises `UsageError` if the trace does not have what is asked for, or no process fits.
+
+    >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
+    ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})
+    >>> from schedscope import Trace
+    >>> trace = Trace.from_tables({"threads": threads}, {"ncpu": 1, "window": [0, 1]})
+    >>> threads.filter(of_processes(trace, tree=7))["pid"].to_list()
+    [7, 8]
+    """
+    rows = trace.threads.select("pid", "ppid", "process_name", "cgroup", "cmdline").collect()
+    rows = rows.filter(pl.col("pid").is_not_null())
+    chosen = [pl.lit(True)]
+    asked = []
+    for name, given in (("process_name", process), ("cgroup", cgroup), ("cmdline", cmdline)):
+        if given is None:
+            continue
+        patterns = [given] if isinstance(given, str) else list(given)
+        asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
+        if rows[name].is_null().all():
+            raise UsageError(
+                f"{trace.name} does not say the {name} of any thread",
+                f"a capture of `schedscope capture`, which records each process's {name}",
+                "record again, or select with --comm, --pid or --tid",
+            )
+        chosen.append(pl.col(name).str.contains(_regex(patterns, whole=name != "cmdline")))
+    roots: set[int] = set()
+    if workload:
+        pid = trace.metadata("workload", "pid")
+        if pid is None:
+            raise UsageError(
+                f"{trace.name} was not recorded around a command",
+                "`schedscope capture -- COMMAND`",
+                "select with --process or --tree",
+            )
+        asked.append("workload")
+        roots.add(int(pid))
+    if tree is not None:
+        given_pids = [tree] if isinstance(tree, int) else list(tree)
+        asked.append(f"tree {' or '.join(map(str, given_pids))}")
+        roots.update(given_pids)
+    if roots:
+        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, roots))))
+    pids = rows.filter(*chosen)["pid"].unique().sort()
+    if pids.is_empty():
+        raise UsageError(
+            f"no process of {trace.name} is of {' and '.join(asked)}",
+            "a process that the trace has",
+            "`schedscope latency --by process,cgroup` lists them",
+        )
+    return pl.col("pid").is_in(pids.implode())
+
+
+def _regex(patterns: list[str], *, whole: bool) -> str:
+    # Not fnmatch: names have brackets.
+    parts = [re.escape(text).replace(r"\*", ".*").replace(r"\?", ".") for text in patterns]
+    text = "|".join(f"(?:{part})" for part in parts)
+    return f"^(?:{text})$" if whole else text
+
+
+def _descendants(rows: pl.DataFrame, roots: set[int]) -> set[int]:
+    children: dict[int, set[int]] = {}
+    for pid, ppid in rows.select("pid", "ppid").drop_nulls().unique().iter_rows():
+        children.setdefault(ppid, set()).add(pid)
+    found, open_ = set(roots), list(roots)
+    while open_:
+        new = children.get(open_.pop(), set()) - found
+        found |= new
+        open_ += new
+    return found

@@ -1,0 +1,136 @@
+"""Processes and control groups, as `capture` writes them down and a trace shows them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from collector_runs import ROOT
+
+import schedscope as ss
+
+CAPTURE = ROOT / "collectors" / "capture"
+# A child that changes neither name nor group, and one that calls exec; the second outlives both.
+FAMILY = """
+import os, subprocess, sys, time
+subprocess.run([sys.executable, "-c", "pass", "short-lived"])
+open(sys.argv[1], "w").write("x")
+time.sleep(0.3)
+"""
+
+
+def capture(folder: Path, *words: str, options: tuple[str, ...] = ()) -> ss.Trace:
+    target = folder / "x.capture"
+    done = subprocess.run(
+        ["sh", str(CAPTURE), "-q", *options, "-o", str(target), "--", *words],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return ss.open(target)
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_the_workload_and_its_children_are_a_tree(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", FAMILY, str(tmp_path / "mark")]
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        trace = capture(tmp_path, *words)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    threads = trace.threads.collect()
+    mine = threads.filter(ss.of_processes(trace, workload=True))
+    root = trace.metadata("workload", "pid")
+    assert root in mine["pid"].to_list()
+    # The shell that became COMMAND had children of its own before.
+    children = mine.filter(pl.col("ppid") == root, pl.col("comm_first") == pl.col("comm"))
+    assert Path(sys.executable).name in mine.filter(pid=root)["process_name"].to_list()
+    names = children.filter(pl.col("comm") != "sh")["comm"].to_list()
+    assert len(names) == 1, "the one that subprocess.run started"
+    assert sleeper.pid not in mine["pid"].to_list()
+    asleep = threads.filter(pl.col("pid") == sleeper.pid).row(0, named=True)
+    assert (asleep["cmdline"], asleep["process_name"]) == ("sleep 60", "sleep")
+    assert asleep["ppid"] == os.getpid()
+    assert threads.filter(ss.of_processes(trace, cmdline="sleep 60"))["pid"].to_list() == [
+        sleeper.pid
+    ]
+    here = Path("/proc/self/cgroup").read_text().splitlines()
+    paths = {line.split(":")[2] for line in here if line.split(":")[1].split(",").count("cpu")}
+    paths = paths or {line.split(":")[2] for line in here if line.startswith("0::")}
+    assert asleep["cgroup"] in paths
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_no_command_line_of_an_anonymous_host(tmp_path: Path) -> None:
+    trace = capture(tmp_path, "true", options=("--anonymous-host",))
+    assert trace.threads.select(pl.col("cmdline").is_null().all()).collect().item()
+    assert not trace.threads.select(pl.col("cgroup").is_null().all()).collect().item()
+    with pytest.raises(ss.UsageError, match="does not say the cmdline"):
+        ss.of_processes(trace, cmdline="python")
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group that may use a fifth of a CPU."""
+    for place in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"):
+        folder = Path(place) / f"schedscope test {os.getpid()}"
+        if not any(Path(place, name).exists() for name in ("cpu.shares", "cpu.max", "cpu.stat")):
+            continue
+        folder.mkdir()
+        if (folder / "cpu.cfs_quota_us").exists():
+            (folder / "cpu.cfs_quota_us").write_text("20000")
+        elif (folder / "cpu.max").exists():
+            (folder / "cpu.max").write_text("20000 100000")
+        else:
+            folder.rmdir()
+            continue
+        yield folder
+        folder.rmdir()
+        return
+    pytest.skip("no cpu controller of control groups here")
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_a_quota_is_named_with_the_kernels_own_figure(tmp_path: Path, group: Path) -> None:
+    """A loop in a group that may use 20 of 100 ms: the kernel's count, not a bystander."""
+
+    def counter(name: str) -> int:
+        lines = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+        return int(lines[name])
+
+    words = [
+        "sh", "-c",
+        'echo $$ >"$1/cgroup.procs"; exec timeout 1.5 sh -c "while :; do :; done"',
+        "sh", str(group),
+    ]  # fmt: skip
+    # Who is in the group at the start and the end, so that it is listed both times.
+    done = subprocess.Popen(["sh", "-c", 'echo $$ >"$1/cgroup.procs"; exec sleep 4', "sh", group])
+    try:
+        target = tmp_path / "x.capture"
+        ran = subprocess.run(
+            ["sh", str(CAPTURE), "-q", "-o", str(target), "--", *words],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert ran.returncode == 124, ran.stderr
+        # The loop has ended, so the counters stand still.
+        name = "throttled_time" if "throttled_time" in (group / "cpu.stat").read_text() else ""
+        held = counter(name) if name else 1000 * counter("throttled_usec")
+    finally:
+        done.kill()
+        done.wait()
+    trace = ss.open(target)
+    path = "/" + group.name
+    [row] = [row for row in trace.info["groups"] if row["cgroup"].endswith(path)]
+    assert (row["quota"], row["period"]) == (20_000_000, 100_000_000)
+    assert row["throttled"] == pytest.approx(held, rel=0.01)
+    assert row["throttled"] > 100_000_000
+    found = ss.findings(trace).filter(topic="quota").row(0, named=True)
+    assert "20.0 ms per 100 ms" in found["text"]
+    assert found["cost"] == row["throttled"]
+    loop = trace.threads.filter(ss.of_processes(trace, cgroup=row["cgroup"])).collect()
+    assert loop.height >= 1
