@@ -143,6 +143,7 @@ pub mod tunables;
 mod ule;
 mod ule_2003;
 pub(crate) mod ule_2003_score;
+mod ule_2011;
 mod ule_balance;
 mod ule_clock;
 mod ule_place;

@@ -56,7 +56,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
     } else {
         i64::from(ncpu.ilog2().min(3))
     };
-    let modern = s.is_on("slice_by_load");
+    let modern = s.choice("rules") == 0;
     let random = s.is_on("random");
     let ticks = |ns: i64, per_second: i64| ns * per_second / 1_000_000_000;
     let affinity = ticks(s.ns("affinity"), hz);
@@ -65,7 +65,8 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         batch: s.int("min_timeshare") + s.int("interact_levels"),
         min_realtime: s.int("min_realtime"),
         slice,
-        by_load: modern,
+        by_load: s.is_on("slice_by_load"),
+        modern,
         preempt_thresh: s.int("preempt_thresh"),
         ast: s.choice("wake_preempt") == 0,
         boost: s.is_on("static_boost"),
@@ -85,6 +86,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         links: Links::new(nthreads),
         placer: Placer::new(machine, affinity.max(1), modern, random),
         before: NOTHING,
+        came: NOTHING,
         kept: None,
         leaves: Left::Preempted,
     }))
@@ -114,6 +116,8 @@ pub(super) struct Ule {
     min_realtime: i64,
     pub(super) slice: i64,
     pub(super) by_load: bool,
+    /// Rules of 14, not of 2011.
+    pub(super) modern: bool,
     pub(super) preempt_thresh: i64,
     pub(super) ast: bool,
     boost: bool,
@@ -133,6 +137,8 @@ pub(super) struct Ule {
     pub(super) placer: Placer,
     /// What the CPU showed before the thread just queued came.
     pub(super) before: i64,
+    /// The priority with which that thread came.
+    pub(super) came: i64,
     /// A thread that goes on after all, its CPU having been asked to choose.
     kept: Option<Tid>,
     /// How the last thread left its CPU: idle CPUs choose by it.
@@ -183,7 +189,7 @@ impl Ule {
     pub(super) fn queue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter) {
         let prio = self.prio_of(t);
         let low = &mut self.seen.lowpri[c as usize];
-        self.before = *low;
+        (self.before, self.came) = (*low, prio);
         *low = prio.min(*low);
         self.insert(w, c, t, enter);
         self.seen.load[c as usize] += 1;
@@ -301,7 +307,12 @@ impl Policy for Ule {
             self.renew(w, p);
             self.renew(w, child);
             let c = w.thread(p).cpu;
-            let used = self.slice_of(c) - (self.slice / 6).max(1);
+            let left = if self.modern {
+                (self.slice / 6).max(1)
+            } else {
+                1
+            };
+            let used = self.slice_of(c) - left;
             self.td(child).used = used.max(0) as i32;
         } else {
             self.scale
@@ -426,7 +437,7 @@ impl Policy for Ule {
             return None;
         }
         let worth = super::someone_waits(w);
-        let slept = self.by_load && self.leaves == Left::Blocked;
+        let slept = self.modern && self.leaves == Left::Blocked;
         if slept && worth && self.steal(w, cpu, Some(TRYSTEAL_LIMIT)) {
             return self.take(w, cpu);
         }
@@ -434,7 +445,7 @@ impl Policy for Ule {
         let q = &mut self.cpus[cpu as usize];
         let switches = q.switches + q.old_switches;
         let woken = std::mem::replace(&mut q.waits, true);
-        if switches == q.looked && self.by_load && !self.polls {
+        if switches == q.looked && self.modern && !self.polls {
             // Being woken for nothing counts as a switch that it knows of.
             q.switches += i64::from(woken);
             q.looked += i64::from(woken);

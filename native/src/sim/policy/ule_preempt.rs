@@ -62,18 +62,25 @@ impl Ule {
 
     /// A thread has just been queued on another CPU.
     pub(super) fn notify(&mut self, w: &mut World, c: Cpu) {
-        let before = self.before;
-        let q = &mut self.cpus[c as usize];
-        if q.notified || q.curr.is_none() {
+        let q = &self.cpus[c as usize];
+        let Some(curr) = q.curr.filter(|_| !q.notified) else {
             return;
+        };
+        let (new, old) = if self.modern {
+            (self.seen.lowpri[c as usize], self.before)
+        } else {
+            (self.came, self.prio_of(curr))
+        };
+        if self.preempts(new, old, true) {
+            self.cpus[c as usize].notified = true;
+            self.interrupt(w, c);
         }
-        let low = self.seen.lowpri[c as usize];
-        if self.preempts(low, before, true) {
-            let q = &mut self.cpus[c as usize];
-            q.notified = true;
-            q.asked.interrupt = true;
-            w.resched(c, Why::Preempted);
-        }
+    }
+
+    /// Another CPU's interrupt makes `c` look whether a better thread waits there.
+    pub(super) fn interrupt(&mut self, w: &mut World, c: Cpu) {
+        self.cpus[c as usize].asked.interrupt = true;
+        w.resched(c, Why::Preempted);
     }
 
     /// Whether the running `t` is switched out now that `c` was asked to choose, and

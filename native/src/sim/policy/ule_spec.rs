@@ -30,6 +30,12 @@ pub const SPEC: Spec = Spec {
             COUNT_OR_ZERO,
             "slice of a CPU with one thread waiting; 0 = stathz / 10",
         ),
+        choice(
+            "rules",
+            &["14", "2011"],
+            "14",
+            "how CPUs are searched for a thread or for work, whom another CPU preempts, when an idle CPU looks for work, and what a child inherits",
+        ),
         switch(
             "slice_by_load",
             "on",
@@ -124,6 +130,7 @@ pub const SPEC: Spec = Spec {
             name: "ule-2011",
             doc: "FreeBSD 8/9, November 2011",
             values: &[
+                ("rules", "2011"),
                 ("slice_by_load", "off"),
                 ("min_timeshare", "120"),
                 ("interact_levels", "32"),
