@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -161,6 +162,31 @@ def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
         line for line in text.splitlines() if b"statclock" in line and b'id:"idle' not in line
     ]
     assert bool(doubts(decoded)) == (len(points) < 12)
+
+
+def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
+    """A ring of any length, and points that are missing: never silently another frequency."""
+    chance = random.Random(7)
+    answers = {"right": 0, "in doubt": 0, "refused": 0}
+    for path in CLOCKS:
+        head, *lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+        for length in (300, 1000, 3000, len(lines)) * 4:
+            begin = chance.randrange(max(1, len(lines) - length))
+            kept = chance.choice([1.0, 0.5])
+            part = [
+                line
+                for line in lines[begin : begin + length]
+                if b"statclock" not in line or chance.random() < kept
+            ]
+            try:
+                decoded = decode(tmp_path, head + b"".join(part))
+            except FormatError:
+                answers["refused"] += 1
+                continue
+            answers["in doubt" if doubts(decoded) else "right"] += 1
+            if not doubts(decoded):
+                assert decoded.about["clock"]["hz"] == pytest.approx(2_500_000_000, rel=0.001)
+    assert min(answers.values()) >= 5, answers
 
 
 def test_with_too_few_points_the_frequency_has_to_be_given(tmp_path: Path) -> None:
