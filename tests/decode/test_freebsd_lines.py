@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from freebsd.reading import Decoded, decode
-from freebsd.writer import Machine
+from freebsd.writer import Machine, ring
 
 from schedscope.errors import FormatError
 
@@ -312,6 +312,41 @@ def test_missing_lines_are_told_by_the_counts(tmp_path: Path) -> None:
     assert [loss["reason"] for loss in got.about["unplaced_losses"]] == ["truncated"]
     assert any("lines are missing" in warning for warning in got.about["warnings"])
     assert not decode(tmp_path, text).about["warnings"]
+
+
+def test_the_cpus_of_a_flight_recorder_begin_at_instants_of_their_own(tmp_path: Path) -> None:
+    """Nothing is said of a CPU before its first line, and nothing measured that hangs on it."""
+    text = busy().text(END)
+    whole = decode(tmp_path, text)
+    got = decode(tmp_path, ring(text, [1_050_150, 1_020_450], END))
+    assert got.about["window"] == [1_020_503, END]
+    assert got.rows("losses", "cpu", "ts_begin", "ts_end", "reason") == [
+        (0, 1_020_503, 1_050_203, "late_start")
+    ]
+    assert got.about["unplaced_losses"] == []
+    (warning,) = got.about["warnings"]
+    assert "468 earlier ones are gone" in warning
+    columns = ("utid", "ts_run", "wait", "censored")
+    true = {row for row in whole.rows("waits", *columns) if row[3] == "none"}
+    measured = {row for row in got.rows("waits", *columns) if row[3] == "none"}
+    assert measured <= true
+    # Whoever was woken after the last CPU began is measured as in the whole recording.
+    assert {row for row in true if row[1] > 1_051_000} <= measured
+    running = [
+        row for row in got.rows("states", "utid", "state", "ts", "cpu") if row[1] == "running"
+    ]
+    assert min(ts for _, _, ts, cpu in running if cpu == 0) >= 1_050_203
+
+
+def test_a_flight_recorder_that_never_came_round_is_whole(tmp_path: Path) -> None:
+    """Then the line printed at the beginning is there, too, and nothing is missing."""
+    text = busy().text(END)
+    head = text.splitlines(True)[0]
+    again = ring(text, [0, 0], END).splitlines(True)[0]
+    got = decode(tmp_path, text.replace(head, head + again))
+    whole = decode(tmp_path, text)
+    assert (facts(got), got.about["warnings"]) == (facts(whole), [])
+    assert got.about["window"] == whole.about["window"]
 
 
 def test_a_killed_dtrace_and_a_cut_file_are_told(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 from freebsd.reading import Decoded, decode
+from freebsd.writer import ring
 
 import schedscope as ss
 from schedscope.errors import FormatError
@@ -110,6 +112,42 @@ def test_states_from_ktrdump(path: Path, tmp_path: Path) -> None:
     assert_same(read(ss.open(plain(path, tmp_path))), true(path))
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in PROBES if path.name.startswith(("m45", "m28", "z4"))], ids=label
+)
+def test_states_from_a_flight_recorder(path: Path, tmp_path: Path) -> None:
+    """Each CPU's ring begins somewhere else: what is told is true, and behind the last, all."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    lines = [line.split("\t", 3) for line in text.splitlines() if line[0] not in "#\n"]
+    begin, end = int(lines[0][1]), int(lines[-1][1])
+    ncpu = 1 + max(int(line[2]) for line in lines)
+    starts = [begin + (end - begin) * (5 - cpu) // 10 for cpu in range(ncpu)]
+    file = tmp_path / "ring.txt"
+    file.write_text(ring(text, starts, end + 1))
+    trace = ss.open(file)
+    late = trace.losses.filter(reason="late_start").collect()
+    assert set(late["cpu"]) == set(range(ncpu - 1))
+    last = max(late["ts_end"])
+    told = read(trace)
+    ran = [0, 0]
+    for thread, rows in true(path).items():
+        # Who keeps a CPU to itself has no line at all.
+        if thread not in told:
+            continue
+        truth = [(r[0], r[3], r[1] - TOLERANCE, (r[2] or end) + TOLERANCE) for r in lasting(rows)]
+        for state, since, until, cpu in told[thread]:
+            if (until or end) - since > TOLERANCE:
+                where = cpu if state == "running" else None
+                covers = [t for t in truth if t[2] <= since and (until or end) <= t[3]]
+                assert (state, where) in [t[:2] for t in covers], (thread, state, since, until)
+        for which, intervals in enumerate([rows, told[thread]]):
+            running = [(r[1], r[2] or end) for r in intervals if r[0] == "running"]
+            ran[which] += sum(max(0, e - max(b, last)) for b, e in running)
+    # From the last beginning on everybody who runs is known.
+    assert ran[0] > (end - last) // 2
+    assert ran[1] == pytest.approx(ran[0], abs=10 * TOLERANCE)
+
+
 def doubts(decoded: Decoded) -> list[str]:
     return [text for text in decoded.about["warnings"] if "frequency" in text]
 
@@ -124,6 +162,31 @@ def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
         line for line in text.splitlines() if b"statclock" in line and b'id:"idle' not in line
     ]
     assert bool(doubts(decoded)) == (len(points) < 12)
+
+
+def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
+    """A ring of any length, and points that are missing: never silently another frequency."""
+    chance = random.Random(7)
+    answers = {"right": 0, "in doubt": 0, "refused": 0}
+    for path in CLOCKS:
+        head, *lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+        for length in (300, 1000, 3000, len(lines)) * 4:
+            begin = chance.randrange(max(1, len(lines) - length))
+            kept = chance.choice([1.0, 0.5])
+            part = [
+                line
+                for line in lines[begin : begin + length]
+                if b"statclock" not in line or chance.random() < kept
+            ]
+            try:
+                decoded = decode(tmp_path, head + b"".join(part))
+            except FormatError:
+                answers["refused"] += 1
+                continue
+            answers["in doubt" if doubts(decoded) else "right"] += 1
+            if not doubts(decoded):
+                assert decoded.about["clock"]["hz"] == pytest.approx(2_500_000_000, rel=0.001)
+    assert min(answers.values()) >= 5, answers
 
 
 def test_with_too_few_points_the_frequency_has_to_be_given(tmp_path: Path) -> None:

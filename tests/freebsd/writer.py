@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 RUNQ, CAN_RUN, INHIBITED = 3, 2, 1
-SUSPENDED, SLEEPING, LOCK, IWAIT = 0x1, 0x2, 0x8, 0x10
+SUSPENDED, SLEEPING, SWAPPED, LOCK, IWAIT = 0x1, 0x2, 0x4, 0x8, 0x10
 IDLE, KERNEL, INTERRUPTIBLE = 1, 2, 4
 FIRST_IDLE_TID = 100003
 WALL = 1_795_254_517_000_000_000
@@ -25,6 +25,7 @@ LEAVINGS = {
     "lock": (INHIBITED, LOCK, False, "blocked", "lock"),
     "suspend": (INHIBITED, SUSPENDED, False, "stopped", "suspended"),
     "iwait": (INHIBITED, IWAIT, False, "parked", "interrupt"),
+    "swapped": (INHIBITED, SWAPPED, False, "blocked", None),
     "preempt": (RUNQ, 0, False, "runnable", None),
     "yield": (RUNQ, 0, False, "runnable", None),
 }
@@ -305,3 +306,17 @@ class Machine:
         header = f"#sched\t1\tfreebsd\t{self.begin}\t{WALL}\t{self.osreldate}\t{self.ncpu}\n"
         last = f"#end\t{end}\t{WALL + end - self.begin}\n"
         return "".join([header, *body, *counts, last, "\n"])
+
+
+def ring(text: str, starts: list[int], end: int) -> str:
+    """What `-x bufpolicy=ring` and RING=1 leave of a recording, put in order as sched.d says.
+
+    Of each CPU the lines from `starts` on; the first line of all is the one printed at the end.
+    """
+    head, *lines = text.splitlines(True)
+    fields = head.split("\t")
+    fields[3] = str(end - 1)
+    kept = [
+        x for x in lines if x[0] in "#\n" or int(x.split("\t")[1]) >= starts[int(x.split("\t")[2])]
+    ]
+    return "\t".join(fields) + "".join(kept)

@@ -8,7 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hogs
+from schedscope.simulator.machine import Cpu, Machine
 from schedscope.simulator.published.counters import counter_ratio, measured
 from schedscope.simulator.published.one_cpu import nice_19_under_staircase, share_under_4bsd
 from schedscope.simulator.published.saw_tooth import spread_ratio
@@ -37,6 +39,19 @@ def test_ule_saw_tooth() -> None:
     )
     assert f"N = 18: {tooth:.2f} times the ideal, 32: {even:.2f}" in page("ule")
     assert f"in `ule-14` it is {later:.2f}" in page("ule")
+
+
+def test_a_child_of_ule_learns_quickly() -> None:
+    """Its first run is one statistics tick in the form of 2011, and two of 12 in that of 14."""
+    build = Builder()
+    build.thread("parent").run(1_000_000_000).fork(1).run(1_000_000_000)
+    build.thread("child", start=None).run(1_000_000_000)
+    ticks = {}
+    for policy in ("ule-2011", "ule-14"):
+        trace = simulate(build.workload(Machine((Cpu(0, 0, 0, 0),))), policy=policy)
+        runs = trace.states.filter(pl.col("state") == "running", pl.col("utid") == 2)
+        ticks[policy] = round(runs.sort("ts").collect()["dur"][0] * 127 / 1e9, 3)
+    assert ticks == {"ule-2011": 1.0, "ule-14": 2.0}
 
 
 def test_cfs_slices() -> None:

@@ -18,7 +18,7 @@ use crate::decode::capture_folder::{self, CaptureFolder};
 use crate::decode::input::Input;
 use crate::decode::merge::merge;
 use crate::error::{Error, Result};
-use crate::model::event::{EventSink, LossReason, Source, SourceEnd, SourceInfo};
+use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
 use freebsd::FreeBsd;
 use linux::Linux;
 use scan::{Header, Os, Scan, drop_report};
@@ -193,12 +193,15 @@ impl DtraceSource {
         // say counts only where nobody else tells.
         info.ncpu = info.ncpu.max(header.ncpu);
         if info.ncpu == 0 {
-            info.ncpu = scan.last_cpu.map_or(1, |cpu| cpu.saturating_add(1));
+            info.ncpu = u16::try_from(scan.first_by_cpu.len())
+                .unwrap_or(u16::MAX)
+                .max(1);
         }
-        // The probes fire from the first line on; the last line's clause runs
-        // after all others.
+        // The probes fire from the first line on, of which a ring kept the last; the last
+        // line's clause runs after all others.
+        let begin = if scan.is_ring() { scan.first_ts } else { None };
         info.window = (
-            Some(header.ts),
+            begin.or(Some(header.ts)),
             scan.end.map(|(ts, _)| ts).or(info.window.1),
         );
         info.unfinished |= scan.cut || scan.end.is_none();
@@ -212,6 +215,25 @@ impl DtraceSource {
             info,
             drops,
         }
+    }
+
+    /// In a ring every CPU begins where its buffer does.
+    fn late_starts(&self, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(begin) = self.scan.first_ts else {
+            return Ok(());
+        };
+        for (cpu, &first) in (0..self.info.ncpu).zip(&self.scan.first_by_cpu) {
+            if first > begin && first < i64::MAX {
+                sink.event(&Event::Loss {
+                    cpu: Some(cpu),
+                    ts_begin: begin,
+                    ts_end: first,
+                    count: None,
+                    reason: LossReason::LateStart,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn end(&self, shared: &Shared) -> SourceEnd {
@@ -255,7 +277,11 @@ impl DtraceSource {
             .iter()
             .map(|counted| missing(&counted))
             .fold(0, u64::saturating_add);
-        if absent > dropped {
+        if self.scan.is_ring() {
+            end.warnings.push(format!(
+                "{name} is a flight recorder's: each CPU kept its last lines, and {absent} earlier ones are gone"
+            ));
+        } else if absent > dropped {
             end.anywhere.push((None, absent - dropped));
             end.unplaced_losses
                 .push((None, absent - dropped, LossReason::Truncated));
@@ -328,6 +354,9 @@ impl Source for DtraceSource {
             lines: 0,
             done: 0,
         };
+        if self.scan.is_ring() {
+            self.late_starts(sink)?;
+        }
         merge(&mut streams, &mut shared, sink)?;
         if let Reader::FreeBsd(reader) = &mut shared.reader {
             reader.finish(sink)?;

@@ -51,12 +51,16 @@ pub struct Scan {
     pub end: Option<(i64, i64)>,
     /// The `#count` lines: events of a letter that were recorded.
     pub counted: Vec<(u8, u64)>,
+    /// Lines of each letter.
+    lines: [u64; 26],
     pub runs: Vec<Run>,
     /// Calls of sched_yield were recorded, even if there was none.
     pub has_yields: bool,
-    /// Highest CPU number of any event.
-    pub last_cpu: Option<u16>,
+    /// When the first line of each CPU is stamped: `i64::MAX` where there is none.
+    pub first_by_cpu: Vec<i64>,
     pub first_ts: Option<i64>,
+    /// When the last of the first lines was printed: a flight recorder repeats it at its end.
+    last_header: Option<i64>,
     pub last_ts: Option<i64>,
     /// Lines dtrace itself wrote about drops: CPU, how many.
     pub drops: Vec<(u16, u64)>,
@@ -196,15 +200,34 @@ impl Scan {
         self.has_yields |= letter == b'Y';
         self.last_ts = Some(ts);
         self.first_ts = Some(self.first_ts.map_or(ts, |first| first.min(ts)));
-        if self.last_cpu.is_none_or(|last| cpu > last) {
-            self.last_cpu = Some(cpu);
+        let cpu = usize::from(cpu);
+        if cpu >= self.first_by_cpu.len() {
+            self.first_by_cpu.resize(cpu + 1, i64::MAX);
         }
+        let first = &mut self.first_by_cpu[cpu];
+        *first = ts.min(*first);
+        self.lines[usize::from(letter - b'A')] += 1;
         Ok(())
+    }
+
+    /// A ring of each CPU kept the last lines only: the first line of all was printed again
+    /// when recording ended, and fewer lines are here than were recorded.
+    pub fn is_ring(&self) -> bool {
+        let here = |letter: u8| self.lines.get(usize::from(letter.wrapping_sub(b'A')));
+        let gone = |&(letter, recorded): &(u8, u64)| here(letter).is_some_and(|&n| n < recorded);
+        self.counted.iter().any(gone)
+            && self
+                .last_header
+                .zip(self.first_ts)
+                .is_some_and(|(header, first)| header > first)
     }
 
     fn comment(&mut self, line: &[u8], name: &str) -> Result<()> {
         if self.header.is_none() {
             self.header = header(line, name)?;
+        }
+        if let Ok(Some(found)) = header(line, name) {
+            self.last_header = Some(found.ts);
         }
         self.has_yields |= line == b"#yields\n";
         if line.starts_with(b"#count\t") && line.len() > 9 && line[8] == b'\t' {

@@ -143,10 +143,14 @@ pub mod tunables;
 mod ule;
 mod ule_2003;
 pub(crate) mod ule_2003_score;
+mod ule_2011;
 mod ule_balance;
+mod ule_clock;
 mod ule_place;
+mod ule_preempt;
 mod ule_queue;
 pub(crate) mod ule_score;
+mod ule_spec;
 
 pub use tunables::{Kind, Preset, Series, Settings, Tunable};
 

@@ -3,7 +3,7 @@ use super::super::error::{Error, Result};
 use super::super::machine::Machine;
 use super::{
     Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, o1, ps, rr, scx_simple, srtf,
-    staircase, ule, ule_2003,
+    staircase, ule_2003, ule_spec,
 };
 
 /// The families, in the order they are shown.
@@ -14,7 +14,7 @@ pub const SPECS: &[&Spec] = &[
     &ps::SPEC,
     &bsd4::SPEC,
     &ule_2003::SPEC,
-    &ule::SPEC,
+    &ule_spec::SPEC,
     &o1::SPEC,
     &staircase::SPEC,
     &bfs::SPEC,

@@ -12,192 +12,23 @@
 //! which counts in queues and comparisons, takes it over when the thread returns to
 //! user mode (`sched_userret`, `ast_sched`). A statistics tick moves the former only.
 //!
-//! Run time is charged by the statistics clock, sleep in whole `hz` ticks. A better
-//! thread on the same CPU is served at the return to user mode, which is at once
-//! here; who is switched out that way is queued again by its priority, who is
-//! preempted in the kernel (by real time, or by another CPU's interrupt) at the head.
-//!
-//! An idle CPU's clock stands still; it catches up when the CPU is woken, and the
-//! balancer, which lives on the first CPU's clock, with it.
+//! Run time is charged by the statistics clock, sleep in whole `hz` ticks.
 //!
 //! Left out: interrupt threads, priority lending and propagation, CPU groups
-//! below the cache other than hardware threads. Queues: `ule_queue`; CPU placement:
-//! `ule_place`; stealing and balancing: `ule_balance`.
+//! below the cache other than hardware threads. Settings: `ule_spec`; score and priority:
+//! `ule_score`; queues: `ule_queue`; preemption: `ule_preempt`; ticks: `ule_clock`; CPU
+//! placement: `ule_place`; stealing and balancing: `ule_balance`.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::Links;
 use super::super::workload::{Class, Tid};
 use super::super::world::{State, Why, World};
-use super::freebsd_ast::Asked;
-use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
 use super::ule_place::{CACHE_LEVELS, Placer, Seen};
 use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, Place as Slot, Tdq};
-use super::ule_score::{History, INTERACT, SLP_RUN_FORK, SLP_RUN_MAX, Scale};
-use super::{
-    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
-    Settings, Spec, Wake,
-};
+use super::ule_score::{History, Scale};
+use super::ule_spec::{PRIORITY, QUEUE_INDEX, SCORE};
+use super::{Clocks, How, Left, Place, Policy, Settings, Wake};
 use crate::touch::touch;
-
-pub const SPEC: Spec = Spec {
-    family: "ule",
-    summary: "interactive threads first, batch threads in a calendar, per-CPU queues with stealing",
-    models: "FreeBSD 14 sched_ule.c, and its form of 8/9 (Nov 2011). Left out: interrupt threads, priority lending.",
-    tunables: &[
-        int(
-            "hz",
-            "1000",
-            "1/s",
-            CLOCK_HZ,
-            "ticks in which sleep and history count",
-        ),
-        int(
-            "stathz",
-            "127",
-            "1/s",
-            CLOCK_HZ,
-            "statistics clock: charges run time and slices",
-        ),
-        int(
-            "slice",
-            "0",
-            "stat ticks",
-            COUNT_OR_ZERO,
-            "slice of a CPU with one thread waiting; 0 = stathz / 10",
-        ),
-        switch(
-            "slice_by_load",
-            "on",
-            "the slice shrinks with the load, to a sixth (14); else fixed (8, 9)",
-        ),
-        INTERACT,
-        SLP_RUN_MAX,
-        SLP_RUN_FORK,
-        int(
-            "min_timeshare",
-            "88",
-            "priority",
-            (80.0, 150.0),
-            "best timeshare priority (88 in 14, 120 in 9 to 13)",
-        ),
-        int(
-            "interact_levels",
-            "48",
-            "priorities",
-            (1.0, 64.0),
-            "of them interactive (48 in 14, 32 in 9 to 13)",
-        ),
-        int(
-            "min_realtime",
-            "16",
-            "priority",
-            (0.0, 150.0),
-            "best real-time priority, of 32 (16 in 14, 48 in 9 to 13)",
-        ),
-        int(
-            "preempt_thresh",
-            "48",
-            "priority",
-            (0.0, 255.0),
-            "a thread at least this good preempts at once (48 in 14, 80 in 9 to 13)",
-        ),
-        choice(
-            "wake_preempt",
-            &["ast", "none"],
-            "ast",
-            "whether a better timeshare thread that wakes here runs at the return to user mode (FreeBSD) or at the next scheduling point (the Linux port of ATC'18)",
-        ),
-        switch(
-            "static_boost",
-            "on",
-            "a sleeping batch thread is queued at the best batch priority",
-        ),
-        time(
-            "affinity",
-            "1ms",
-            SPAN_OR_ZERO,
-            "cache affinity per level of cache group",
-        ),
-        int(
-            "steal_thresh",
-            "2",
-            "threads",
-            COUNT_OR_ZERO,
-            "least load of a CPU that an idle one steals from; 0 = min(log2(CPUs), 3)",
-        ),
-        switch(
-            "idle_poll",
-            "off",
-            "an idle CPU tries to steal at every stat tick, not only when it turns idle (the Linux port of ATC'18)",
-        ),
-        switch("steal_idle", "on", "idle CPUs steal"),
-        choice(
-            "balance",
-            &["every_donor", "one_pair", "off"],
-            "every_donor",
-            "a balancer run moves one thread from each loaded CPU (14) or evens out one pair per level (8, 9)",
-        ),
-        time(
-            "balance_interval",
-            "1s",
-            SPAN,
-            "mean time between balancer runs, each 0.5 to 1.5 of it by the clock of the first CPU",
-        ),
-        switch(
-            "random",
-            "on",
-            "chance breaks ties and times the balancer; off: no chance at all, for comparisons run for run",
-        ),
-    ],
-    presets: &[
-        Preset {
-            name: "ule-14",
-            doc: "FreeBSD 14",
-            values: &[],
-        },
-        Preset {
-            name: "ule-2011",
-            doc: "FreeBSD 8/9, November 2011",
-            values: &[
-                ("slice_by_load", "off"),
-                ("min_timeshare", "120"),
-                ("interact_levels", "32"),
-                ("min_realtime", "48"),
-                ("preempt_thresh", "80"),
-                ("steal_thresh", "0"),
-                ("balance", "one_pair"),
-            ],
-        },
-    ],
-    series: &[
-        Series {
-            name: "score",
-            unit: "0..100",
-            doc: "interactivity score with nice; below 30 is interactive",
-        },
-        Series {
-            name: "priority",
-            unit: "priority",
-            doc: "user priority, lower is better",
-        },
-        Series {
-            name: "queue_index",
-            unit: "slot",
-            doc: "list in which it was queued (calendar slot for batch threads)",
-        },
-    ],
-    work_conserving: false,
-    strict_classes: 2,
-    role: Role::Kernel,
-    priorities: PriorityScale::Own,
-    interactivity: Some(InteractivityRule::Ule),
-    lag: None,
-    make,
-};
-
-const SCORE: u16 = 0;
-const PRIORITY: u16 = 1;
-const QUEUE_INDEX: u16 = 2;
 
 const IDLE_PRIO: i64 = 240;
 /// Groups of CPUs in which a thread that goes to sleep lets its CPU steal before the
@@ -212,7 +43,7 @@ pub(super) enum Balance {
     Off,
 }
 
-fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
+pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
     let (hz, stathz) = (s.int("hz"), s.int("stathz"));
     let slice = match s.int("slice") {
@@ -225,7 +56,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     } else {
         i64::from(ncpu.ilog2().min(3))
     };
-    let modern = s.is_on("slice_by_load");
+    let modern = s.choice("rules") == 0;
     let random = s.is_on("random");
     let ticks = |ns: i64, per_second: i64| ns * per_second / 1_000_000_000;
     let affinity = ticks(s.ns("affinity"), hz);
@@ -234,7 +65,8 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         batch: s.int("min_timeshare") + s.int("interact_levels"),
         min_realtime: s.int("min_realtime"),
         slice,
-        by_load: modern,
+        by_load: s.is_on("slice_by_load"),
+        modern,
         preempt_thresh: s.int("preempt_thresh"),
         ast: s.choice("wake_preempt") == 0,
         boost: s.is_on("static_boost"),
@@ -254,6 +86,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         links: Links::new(nthreads),
         placer: Placer::new(machine, affinity.max(1), modern, random),
         before: NOTHING,
+        came: NOTHING,
         kept: None,
         leaves: Left::Preempted,
     }))
@@ -262,46 +95,50 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
 /// A thread: two cache lines.
 #[derive(Debug, Clone, Default)]
 #[repr(align(64))]
-struct Td {
-    history: History,
+pub(super) struct Td {
+    pub(super) history: History,
     /// The active priority, and the one it has in user mode.
-    prio: i64,
-    user_prio: i64,
+    pub(super) prio: i64,
+    pub(super) user_prio: i64,
     /// The tick in which it last left a CPU, other than by ending.
     ran: Option<i64>,
     /// Stat ticks of its slice used.
-    used: i32,
+    pub(super) used: i32,
     /// It returns to user mode when it runs next.
-    in_kernel: bool,
+    pub(super) in_kernel: bool,
     slot: Slot,
 }
 
 pub(super) struct Ule {
-    scale: Scale,
+    pub(super) scale: Scale,
     /// Best batch priority.
-    batch: i64,
+    pub(super) batch: i64,
     min_realtime: i64,
-    slice: i64,
-    by_load: bool,
-    preempt_thresh: i64,
-    ast: bool,
+    pub(super) slice: i64,
+    pub(super) by_load: bool,
+    /// Rules of 14, not of 2011.
+    pub(super) modern: bool,
+    pub(super) preempt_thresh: i64,
+    pub(super) ast: bool,
     boost: bool,
     pub(super) steal_thresh: i64,
     pub(super) steal_thresh_core: i64,
     steals: bool,
-    polls: bool,
+    pub(super) polls: bool,
     pub(super) balancer: Balance,
     /// Ticks between balancer runs, and to the next.
-    interval: i64,
-    balance_in: i64,
-    random: bool,
-    threads: Vec<Td>,
+    pub(super) interval: i64,
+    pub(super) balance_in: i64,
+    pub(super) random: bool,
+    pub(super) threads: Vec<Td>,
     pub(super) cpus: Vec<Tdq>,
     pub(super) seen: Seen,
     pub(super) links: Links,
     pub(super) placer: Placer,
     /// What the CPU showed before the thread just queued came.
-    before: i64,
+    pub(super) before: i64,
+    /// The priority with which that thread came.
+    pub(super) came: i64,
     /// A thread that goes on after all, its CPU having been asked to choose.
     kept: Option<Tid>,
     /// How the last thread left its CPU: idle CPUs choose by it.
@@ -309,20 +146,20 @@ pub(super) struct Ule {
 }
 
 impl Ule {
-    fn td(&mut self, t: Tid) -> &mut Td {
+    pub(super) fn td(&mut self, t: Tid) -> &mut Td {
         &mut self.threads[t as usize]
     }
 
-    fn prio_of(&self, t: Tid) -> i64 {
+    pub(super) fn prio_of(&self, t: Tid) -> i64 {
         self.threads[t as usize].prio
     }
 
-    fn ticks(&self, w: &World) -> i64 {
+    pub(super) fn ticks(&self, w: &World) -> i64 {
         self.scale.ticks_at(w.now())
     }
 
     /// The user priority from class, history and nice.
-    fn renew(&mut self, w: &mut World, t: Tid) {
+    pub(super) fn renew(&mut self, w: &mut World, t: Tid) {
         let th = w.thread(t);
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
@@ -344,7 +181,7 @@ impl Ule {
         self.td(t).user_prio = prio;
     }
 
-    fn is_timeshare(w: &World, t: Tid) -> bool {
+    pub(super) fn is_timeshare(w: &World, t: Tid) -> bool {
         matches!(w.thread(t).class, Class::Fair | Class::Batch)
     }
 
@@ -352,7 +189,7 @@ impl Ule {
     pub(super) fn queue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter) {
         let prio = self.prio_of(t);
         let low = &mut self.seen.lowpri[c as usize];
-        self.before = *low;
+        (self.before, self.came) = (*low, prio);
         *low = prio.min(*low);
         self.insert(w, c, t, enter);
         self.seen.load[c as usize] += 1;
@@ -383,127 +220,11 @@ impl Ule {
     }
 
     /// The best of who runs on `c` and who waits there.
-    fn show_exactly(&mut self, c: Cpu) {
+    pub(super) fn show_exactly(&mut self, c: Cpu) {
         let q = &self.cpus[c as usize];
         let prio = |t: Tid| self.threads[t as usize].prio;
         let running = q.curr.map_or(NOTHING, prio);
         self.seen.lowpri[c as usize] = q.first().map_or(NOTHING, prio).min(running);
-    }
-
-    /// A new active priority of the thread that runs on `c`.
-    fn set_active(&mut self, c: Cpu, t: Tid, prio: i64) {
-        let old = std::mem::replace(&mut self.td(t).prio, prio);
-        let low = self.seen.lowpri[c as usize];
-        if prio < low {
-            self.seen.lowpri[c as usize] = prio;
-        } else if old == low && prio != old {
-            self.show_exactly(c);
-        }
-    }
-
-    fn return_to_user(&mut self, c: Cpu, t: Tid) {
-        let prio = self.threads[t as usize].user_prio;
-        if prio != self.prio_of(t) {
-            self.set_active(c, t, prio);
-        }
-    }
-
-    fn slice_of(&self, c: Cpu) -> i64 {
-        if !self.by_load {
-            return self.slice;
-        }
-        let load = i64::from(self.seen.load[c as usize]) - 1;
-        if load >= 6 {
-            (self.slice / 6).max(1)
-        } else if load <= 1 {
-            self.slice
-        } else {
-            (self.slice / load).max(1)
-        }
-    }
-
-    /// Whether `new` preempts `old` inside the kernel.
-    fn preempts(&self, new: i64, old: i64, remote: bool) -> bool {
-        if new >= old {
-            return false;
-        }
-        old > MAX_TIMESHARE
-            || self.preempt_thresh > 0
-                && (new <= self.preempt_thresh
-                    || remote && self.ast && new < self.batch && old >= self.batch)
-    }
-
-    /// A thread of priority `prio` came to the queue of `c`, on which its waker runs.
-    pub(super) fn preempt_here(&mut self, w: &mut World, c: Cpu, prio: i64) {
-        let Some(curr) = self.cpus[c as usize].curr else {
-            return;
-        };
-        let old = self.prio_of(curr);
-        if prio >= old {
-            return;
-        }
-        let preempt = self.preempts(prio, old, false);
-        // Of timeshare threads only the Linux port leaves a better one waiting.
-        let timeshare = prio >= self.scale.min_interactive && old <= MAX_TIMESHARE;
-        if preempt || self.ast || !timeshare {
-            let asked = &mut self.cpus[c as usize].asked;
-            asked.at_return = true;
-            asked.preempt |= preempt;
-            w.resched(c, Why::Preempted);
-        }
-    }
-
-    /// A thread has just been queued on another CPU.
-    pub(super) fn notify(&mut self, w: &mut World, c: Cpu) {
-        let before = self.before;
-        let q = &mut self.cpus[c as usize];
-        if q.notified || q.curr.is_none() {
-            return;
-        }
-        let low = self.seen.lowpri[c as usize];
-        if self.preempts(low, before, true) {
-            let q = &mut self.cpus[c as usize];
-            q.notified = true;
-            q.asked.interrupt = true;
-            w.resched(c, Why::Preempted);
-        }
-    }
-
-    /// `n` ticks of the statistics clock of `c`.
-    fn clock(&mut self, w: &mut World, c: Cpu, n: i64) {
-        if c == 0 && self.balancer != Balance::Off && w.ncpu() > 1 {
-            self.balance_in -= n;
-            if self.balance_in <= 0 {
-                self.balance_in = self.next_balance(w);
-                self.balance(w);
-            }
-        }
-        self.cpus[c as usize].turn(self.seen.load[c as usize]);
-    }
-
-    fn next_balance(&self, w: &mut World) -> i64 {
-        let chance = if self.random {
-            w.rng.below(self.interval as u64) as i64
-        } else {
-            0
-        };
-        (self.interval / 2).max(1) + chance
-    }
-
-    /// Ticks of the statistics clock at or before `ns`.
-    fn ticks_until(&self, w: &World, ns: i64) -> i64 {
-        let since = i128::from(ns - w.machine.costs.tick_phase_ns);
-        (since * i128::from(self.scale.stathz)).div_euclid(1_000_000_000) as i64
-    }
-
-    /// `c` is woken from idling: its clock catches up with what it missed.
-    fn catch_up(&mut self, w: &mut World, c: Cpu) {
-        let ticks = self.ticks_until(w, w.now());
-        let missed = ticks - self.cpus[c as usize].ticks;
-        if missed > 0 {
-            self.cpus[c as usize].ticks = ticks;
-            self.clock(w, c, missed);
-        }
     }
 
     /// Take the first of the queue of `c`; it runs now.
@@ -549,27 +270,6 @@ impl Ule {
         let ran = self.threads[t as usize].ran?;
         Some(self.ticks(w) - ran)
     }
-
-    /// Whether the running `t` is switched out now that `c` was asked to choose, and
-    /// how it is queued. If it is not, it goes on as if nothing had been.
-    fn put_off(&mut self, c: Cpu, t: Tid, asked: Asked) -> Option<Enter> {
-        let worse = self.prio_of(t) > self.seen.lowpri[c as usize];
-        if asked.preempt || (asked.interrupt && worse) {
-            return Some(if asked.slice_end {
-                Enter::Plain
-            } else {
-                Enter::Preempted
-            });
-        }
-        if !asked.at_return {
-            self.cpus[c as usize].notified = false;
-            return None;
-        }
-        // On its way to user mode it has its user priority already.
-        self.return_to_user(c, t);
-        self.td(t).in_kernel = true;
-        Some(Enter::Plain)
-    }
 }
 
 impl Policy for Ule {
@@ -607,7 +307,12 @@ impl Policy for Ule {
             self.renew(w, p);
             self.renew(w, child);
             let c = w.thread(p).cpu;
-            let used = self.slice_of(c) - (self.slice / 6).max(1);
+            let left = if self.modern {
+                (self.slice / 6).max(1)
+            } else {
+                1
+            };
+            let used = self.slice_of(c) - left;
             self.td(child).used = used.max(0) as i32;
         } else {
             self.scale
@@ -732,7 +437,7 @@ impl Policy for Ule {
             return None;
         }
         let worth = super::someone_waits(w);
-        let slept = self.by_load && self.leaves == Left::Blocked;
+        let slept = self.modern && self.leaves == Left::Blocked;
         if slept && worth && self.steal(w, cpu, Some(TRYSTEAL_LIMIT)) {
             return self.take(w, cpu);
         }
@@ -740,7 +445,7 @@ impl Policy for Ule {
         let q = &mut self.cpus[cpu as usize];
         let switches = q.switches + q.old_switches;
         let woken = std::mem::replace(&mut q.waits, true);
-        if switches == q.looked && self.by_load && !self.polls {
+        if switches == q.looked && self.modern && !self.polls {
             // Being woken for nothing counts as a switch that it knows of.
             q.switches += i64::from(woken);
             q.looked += i64::from(woken);
@@ -756,39 +461,7 @@ impl Policy for Ule {
     }
 
     fn stat_tick(&mut self, w: &mut World, cpu: Cpu) {
-        let ticks = self.ticks_until(w, w.now());
-        let n = ticks - std::mem::replace(&mut self.cpus[cpu as usize].ticks, ticks);
-        if n == 0 {
-            // It was woken at this very instant and has caught up with this tick.
-            return;
-        }
-        self.clock(w, cpu, n);
-        let Some(t) = w.cpu(cpu).curr else {
-            if self.polls {
-                w.resched(cpu, Why::Preempted);
-            }
-            return;
-        };
-        let ticks = self.ticks(w);
-        self.scale
-            .age(&mut self.threads[t as usize].history, ticks, true);
-        if w.thread(t).class == Class::Fifo {
-            return;
-        }
-        if Self::is_timeshare(w, t) {
-            let run = self.scale.per_stat_tick() * n;
-            self.scale
-                .add_run(&mut self.threads[t as usize].history, run);
-            self.renew(w, t);
-        }
-        self.td(t).used += n as i32;
-        if i64::from(self.threads[t as usize].used) >= self.slice_of(cpu) {
-            self.td(t).used = 0;
-            let asked = &mut self.cpus[cpu as usize].asked;
-            asked.at_return = true;
-            asked.slice_end = true;
-            w.resched(cpu, Why::SliceEnd);
-        }
+        self.tick_of(w, cpu);
     }
 
     fn expect(&self, t: Tid) {
@@ -831,7 +504,9 @@ impl Policy for Ule {
     fn affinity_changed(&mut self, w: &mut World, t: Tid) {
         let cpu = w.thread(t).cpu;
         if w.thread(t).state == State::Running && !w.allowed(t, cpu) {
-            self.cpus[cpu as usize].asked.at_return = true;
+            let asked = &mut self.cpus[cpu as usize].asked;
+            asked.at_return = true;
+            asked.interrupt |= w.here() != Some(cpu);
             w.resched(cpu, Why::Preempted);
         }
     }

@@ -8,7 +8,7 @@ use super::ule_queue::Enter;
 impl Ule {
     /// Move one waiting thread to `to`'s queue.
     fn shift(&mut self, w: &mut World, from: Cpu, to: Cpu) -> Option<Tid> {
-        let t = self.cpus[from as usize].stealable(&self.links, w, to)?;
+        let t = self.cpus[from as usize].stealable(&self.links, w, to, self.modern)?;
         self.unqueue(from, t);
         self.queue(w, to, t, Enter::Plain);
         Some(t)
@@ -122,7 +122,11 @@ impl Ule {
             return false;
         };
         w.migrate(t, low);
-        if low == 0 {
+        if !self.modern {
+            if self.cpus[low as usize].curr.is_some() {
+                self.interrupt(w, low);
+            }
+        } else if low == 0 {
             // The balancer's own CPU.
             let prio = self.seen.lowpri[0];
             self.preempt_here(w, 0, prio);

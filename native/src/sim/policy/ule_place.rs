@@ -28,7 +28,7 @@ impl Seen {
         }
     }
 
-    fn is_idle(&self, c: Cpu) -> bool {
+    pub(super) fn is_idle(&self, c: Cpu) -> bool {
         self.lowpri[c as usize] > MAX_TIMESHARE
     }
 }
@@ -53,6 +53,27 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn is_core(&self) -> bool {
         self.level == Level::Smt
+    }
+
+    pub(super) fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    pub(super) fn children(&self) -> &[usize] {
+        &self.children
+    }
+
+    pub(super) fn parent(&self) -> Option<usize> {
+        self.parent
+    }
+
+    /// Levels of cache between a CPU and what the group shares; none where it shares none.
+    pub(super) fn cache_levels(&self) -> i64 {
+        match self.level {
+            Level::Smt => 2,
+            Level::Cache => CACHE_LEVELS,
+            _ => 0,
+        }
     }
 }
 
@@ -156,6 +177,11 @@ impl Placer {
     /// Ticks of affinity of a level; none where no cache is shared.
     pub(super) fn warmth(&self, levels: i64) -> i64 {
         levels * self.affinity
+    }
+
+    /// Whether a thread that ran so many ticks ago still has its cache of this level.
+    pub(super) fn warm(&self, ran: Option<i64>, levels: i64) -> bool {
+        ran.is_some_and(|ago| ago < self.warmth(levels))
     }
 
     /// Where a search goes on that found nobody in `at`: of two groups the other one
@@ -283,6 +309,9 @@ impl Placer {
         among: &CpuSet,
         (least, queued): (u32, u32),
     ) -> Option<Cpu> {
+        if !self.modern {
+            return self.most_2011(seen, at, among, least);
+        }
         let found = self.search_most(w, seen, at, among, least, queued).1;
         found.map(|(c, _)| c)
     }
@@ -324,30 +353,22 @@ impl Placer {
         if self.leaf.len() == 1 {
             return old;
         }
-        let warm = |levels: i64| ran.is_some_and(|ago| ago < self.warmth(levels));
+        if !self.modern {
+            return self.pick_2011(w, seen, t, prio, (here, ran));
+        }
         let leaf = &self.groups[self.leaf(old)];
-        if w.allowed(t, old) {
-            if self.modern {
-                let whole = !leaf.is_core() || leaf.cpus.iter().all(|c| seen.is_idle(*c));
-                if seen.is_idle(old) && warm(2) && whole {
-                    return old;
-                }
-            } else if seen.is_idle(old) || (warm(2) && seen.lowpri[old as usize] > prio) {
-                return old;
-            }
+        let whole = !leaf.is_core() || leaf.cpus.iter().all(|c| seen.is_idle(*c));
+        if w.allowed(t, old) && seen.is_idle(old) && self.warm(ran, 2) && whole {
+            return old;
         }
         // The largest cache that may still hold what the thread used.
         let mut near = None;
         let mut at = Some(self.leaf(old));
         while let Some(i) = at {
             let group = &self.groups[i];
-            let shares = if self.modern {
-                group.level == Level::Cache && group.children.len() != 1 && group.cpus.len() > 1
-            } else {
-                matches!(group.level, Level::Cache | Level::Smt)
-            };
-            let levels = if group.is_core() { 2 } else { CACHE_LEVELS };
-            if shares && warm(levels) {
+            let shares =
+                group.level == Level::Cache && group.children.len() != 1 && group.cpus.len() > 1;
+            if shares && self.warm(ran, CACHE_LEVELS) {
                 near = Some(i);
             }
             at = group.parent;
@@ -382,19 +403,5 @@ impl Placer {
             return here;
         }
         c
-    }
-
-    /// For every group of several CPUs, its most and its least loaded CPU: the
-    /// balancer of 2011.
-    pub(super) fn pairs(&self, seen: &Seen) -> Vec<(Cpu, Cpu)> {
-        let load = |c: &Cpu| seen.load[*c as usize];
-        self.groups
-            .iter()
-            .filter_map(|group| {
-                let high = group.cpus.iter().copied().max_by_key(|c| (load(c), *c))?;
-                let low = group.cpus.iter().copied().min_by_key(|c| (load(c), *c))?;
-                (high != low).then_some((high, low))
-            })
-            .collect()
     }
 }

@@ -163,16 +163,38 @@ impl Tdq {
     /// else of the idle row. In the calendar the very first thread is passed over,
     /// whoever it is; where the search wraps it begins again at list 0 and finds that
     /// thread like any other.
-    pub(super) fn stealable(&self, links: &Links, w: &World, thief: Cpu) -> Option<Tid> {
+    pub(super) fn stealable(
+        &self,
+        links: &Links,
+        w: &World,
+        thief: Cpu,
+        modern: bool,
+    ) -> Option<Tid> {
         let may = |t: &Tid| w.allowed(*t, thief);
         let threads = |row: &Levels| row.iter(links).map(|(_, t)| t).find(may);
         if let Some(t) = threads(&self.realtime) {
             return Some(t);
         }
+        let batch = if modern {
+            self.stealable_batch(links, w, thief)
+        } else {
+            self.stealable_batch_2011(links, w, thief)
+        };
+        batch.or_else(|| threads(&self.idle))
+    }
+
+    /// The calendar and where it is at.
+    pub(super) fn calendar(&self) -> (&Levels, usize) {
+        (&self.calendar, self.ridx)
+    }
+
+    fn stealable_batch(&self, links: &Links, w: &World, thief: Cpu) -> Option<Tid> {
+        let may = |t: &Tid| w.allowed(*t, thief);
+        let threads = |row: &Levels| row.iter(links).map(|(_, t)| t).find(may);
         let from = self.ridx;
         let mut turn = self.calendar.iter_from(links, from);
         let passed = turn.next();
-        let found = turn.find(may).or_else(|| {
+        turn.find(may).or_else(|| {
             if from != 0 && passed.is_some() {
                 threads(&self.calendar)
             } else if from != 0 {
@@ -183,8 +205,7 @@ impl Tdq {
             } else {
                 passed.filter(may)
             }
-        });
-        found.or_else(|| threads(&self.idle))
+        })
     }
 
     /// A statistics tick turns the calendar and the counts of switches.

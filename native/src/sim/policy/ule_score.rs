@@ -48,6 +48,8 @@ pub(crate) struct Scale {
     pub threshold: i64,
     pub min_interactive: i64,
     pub levels: i64,
+    /// A score is a whole number of priorities above the one before (2011).
+    pub whole: bool,
     /// Batch priorities given by CPU usage.
     pub usage_min: i64,
     pub usage_levels: i64,
@@ -79,6 +81,7 @@ impl Scale {
             threshold: s.int("interact"),
             min_interactive: min,
             levels,
+            whole: s.choice("rules") == 1,
             usage_min: batch + NICE_LEVELS,
             usage_levels,
         })
@@ -132,8 +135,12 @@ impl Scale {
     pub(crate) fn priority(&self, h: &History, nice: i64) -> (i64, i64) {
         let score = self.score_with_nice(h, nice);
         if self.is_interactive(score) {
-            let prio = self.min_interactive + self.levels * score / self.threshold;
-            return (score, prio);
+            let above = if self.whole {
+                self.levels / self.threshold * score
+            } else {
+                self.levels * score / self.threshold
+            };
+            return (score, self.min_interactive + above);
         }
         let window = (h.last - h.first).max(self.hz);
         let per_level = (window + self.usage_levels - 1) / self.usage_levels;
@@ -218,6 +225,7 @@ mod tests {
             threshold: 30,
             min_interactive: 88,
             levels: 48,
+            whole: false,
             usage_min: 156,
             usage_levels: 48,
         }
@@ -274,6 +282,27 @@ mod tests {
         assert_eq!(of(0, 100_000), 0);
         // 1 part running, 4 asleep: 50 * 1/4.
         assert_eq!(of(100_000, 400_000), 12);
+    }
+
+    /// 2011: 32 levels over 30 scores are one each; 14: 48 over 30 are 1.6 each.
+    #[test]
+    fn a_score_is_a_whole_number_of_priorities_in_2011_only() {
+        let of = |scale: &Scale| {
+            let h = History {
+                run: 15 << 20,
+                sleep: 50 << 20,
+                ..History::default()
+            };
+            scale.priority(&h, 0)
+        };
+        let eleven = Scale {
+            min_interactive: 120,
+            levels: 32,
+            whole: true,
+            ..fourteen()
+        };
+        assert_eq!(of(&eleven), (15, 135));
+        assert_eq!(of(&fourteen()), (15, 112));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 /*
- * What sched.d and its additions read of a FreeBSD kernel of main (16-CURRENT): the names and the kinds
- * of the members, so that a D compiler on another system can check the scripts. Neither the
- * order nor the sizes of the structures are FreeBSD's, and nothing else of them is here.
- * Against 13 and 14: pending ASTs left td_flags for td_ast (14), threads are no longer
- * swapped out, and a spinning thread names the lock it wants. The scripts read none of that.
+ * What sched.d and its additions read of a FreeBSD kernel: the names and the kinds of the
+ * members, so that a D compiler on another system can check the scripts. Neither the order nor
+ * the sizes of the structures are FreeBSD's, and nothing else of them is here.
+ * A line that ends in a release is there from that one on: tests take it out for an older one.
+ * The scripts read none of these, nor the flags and inhibitors that came and went between them.
  */
 #pragma D option argref
 
@@ -27,10 +27,10 @@ struct thread {
 	struct proc *td_proc;
 	int td_tid;
 	int td_flags;
-	int td_ast;
+	int td_ast;			/* 14 */
 	int td_inhibitors;
 	const char *td_wmesg;
-	struct lock_object *td_wantedlock;
+	struct lock_object *td_wantedlock;	/* 16 */
 	const char *td_lockname;
 	int td_intr_nesting_level;
 	struct rusage_of_freebsd td_ru;
