@@ -7,6 +7,8 @@ a word. SCHEDSCOPE_WHEEL names the wheel to look into.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -62,6 +64,50 @@ def test_the_wheel_holds_the_tree() -> None:
     assert len(engine) == 1
     assert packed - engine == tracked()
     assert capture.external_attr >> 16 & 0o111, "the capture program lost its x bit"
+
+
+@pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
+def test_the_wheel_is_for_any_linux_of_the_last_years() -> None:
+    """Its engine wants no newer C library than that of Debian 12 and RHEL 9."""
+    name = Path(os.environ["SCHEDSCOPE_WHEEL"]).name
+    found = re.search(r"-cp311-abi3-.*manylinux_2_(\d+)_", name)
+    assert found, name
+    assert int(found[1]) <= 36
+
+
+@pytest.mark.needs("root", "debootstrap")
+@pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
+def test_the_wheel_runs_in_another_system(tmp_path: Path) -> None:
+    """In a Debian tree without compiler or pip, under the Python that it has."""
+    tree = Path(os.environ.get("SCHEDSCOPE_TOOLS", "/nowhere"))
+    inside = [shutil.which("chroot") or "/usr/sbin/chroot", str(tree), "python3"]
+    if not (tree / "usr/bin/python3").exists():
+        pytest.skip("no tree with newer tools (SCHEDSCOPE_TOOLS)")
+    asked = subprocess.run(
+        [*inside, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    site, trace = tmp_path / "site", tmp_path / "x.dat"
+    wanted = [
+        "--only-binary=:all:",
+        "--python-version",
+        asked.stdout.strip(),
+        "--target",
+        str(site),
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", *wanted, os.environ["SCHEDSCOPE_WHEEL"]],
+        check=True,
+    )
+    trace.write_bytes((ROOT / "fixtures" / "linux-trace-cmd-yield.dat").read_bytes())
+    # The tree shares /tmp with the host.
+    done = subprocess.run(
+        [*inside, "-m", "schedscope", "latency", str(trace), "--top", "1"],
+        env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "waits, " in done.stdout
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
