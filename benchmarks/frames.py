@@ -80,6 +80,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "run_lengths": lambda t: ss.run_lengths(t),
         "run_lengths comm": lambda t: ss.run_lengths(t, by="comm"),
         "latency": lambda t: ss.latency(t),
+        "latency_histogram": lambda t: ss.latency_histogram(t),
         "latency comm": lambda t: ss.latency(t, by="comm"),
         "latency tid": lambda t: ss.latency(t, by="tid"),
         "latency every": lambda t: ss.latency(t, every="100ms"),

@@ -26,6 +26,7 @@ from schedscope.analysis.isolation import (
 )
 from schedscope.analysis.lag import lag as lag
 from schedscope.analysis.latency import latency as latency
+from schedscope.analysis.latency_histogram import latency_histogram as latency_histogram
 from schedscope.analysis.migration.causes import migration_agreement as migration_agreement
 from schedscope.analysis.migration.migrations import (
     migration_matrix as migration_matrix,

@@ -277,6 +277,14 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
         "0.000001 s 95 ns run client 103 0 end of the path",
         "(11 earlier steps; use a larger --top)",
     ]
+    longest = ss.worst_waits(trace, 1, where=pl.col("censored") == "none").row(0, named=True)
+    assert cli.main(["critical-path", sched, "--worst", "1", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    last = document["rows"][-1]
+    assert (document["utid"], last["kind"]) == (longest["utid"], "wait")
+    assert last["ts"] + last["dur"] == longest["ts_run"]
+    assert cli.main(["critical-path", sched, "--worst", "10000"]) == 2
+    assert "the waits that were measured" in capsys.readouterr().err
     assert cli.main([*words, "--by", "kind", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "kind,n,dur,share"
     assert cli.main([*words, "--format", "json"]) == 0

@@ -177,3 +177,18 @@ def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
     )
     frame = ss.latency(half, by="comm")
     assert frame.select("comm", "n").rows() == [(None, 1), ("web", 3)]
+
+
+@given(st.lists(st.integers(0, 10_000_000), max_size=60), st.integers(0, 5))
+def test_a_histogram_has_every_measured_wait_in_its_range(lengths: list[int], open_: int) -> None:
+    """Ranges adjoin, and a naive count of each gives the same numbers."""
+    lines = [f"web wake {n} -> {n + wait} cpu0" for n, wait in enumerate(lengths)]
+    lines += [f"web wake {n} -> open cpu0" for n in range(open_)]
+    trace = ledger("\n".join(lines))
+    frame = ss.latency_histogram(trace)
+    assert frame["to"].to_list()[:-1] == frame["from"].to_list()[1:]
+    for row in frame.iter_rows(named=True):
+        inside = [wait for wait in lengths if row["from"] <= wait < row["to"]]
+        assert (row["n"], row["total"]) == (len(inside), sum(inside))
+        assert row["to"] == max(1000, 2 * row["from"])
+    assert sum(frame["n"]) == len(lengths)

@@ -28,6 +28,7 @@ HELP = "the chain of work and waits that led to an instant"
 EXAMPLE = """\
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
+  schedscope critical-path web.capture --worst 1
 """
 
 
@@ -37,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tid", type=int, help="the thread at the end of the path")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
+    which.add_argument(
+        "--worst", type=int, metavar="N", help="what led through the N-th longest wait for a CPU"
+    )
     parser.add_argument(
         "--by",
         choices=("step", "thread", "kind"),
@@ -56,10 +60,14 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     top = _options.top(args, 20)
     trace = _options.open_input(args)
-    utid = args.utid if args.utid is not None else _utid(trace, args.tid)
-    # A cut trace ends where it was cut; a whole one may outlive the thread.
-    end = trace.seconds(trace.window[1]) if args.until is not None else None
-    path = critical_path(trace, until=end, utid=utid)
+    if args.worst is not None:
+        utid, since, end = _worst(trace, args.worst)
+        path = critical_path(trace, since, end, utid=utid)
+    else:
+        utid = args.utid if args.utid is not None else _utid(trace, args.tid)
+        # A cut trace ends where it was cut; a whole one may outlive the thread.
+        until = trace.seconds(trace.window[1]) if args.until is not None else None
+        path = critical_path(trace, until=until, utid=utid)
     sums = path.group_by("kind").agg(n=pl.len(), dur=pl.col("dur").sum()).sort("kind")
     total = int(path["dur"].sum())
     foot: list[str] = []
@@ -100,6 +108,25 @@ def run(args: argparse.Namespace) -> Answer:
         notes=foot,
         shown=shown,
     )
+
+
+def _worst(trace: Trace, n: int) -> tuple[int, float, float]:
+    """Thread, start and end of the n-th longest wait; the path to it began a wait's length ahead.
+
+    A wait by itself has no more than one step before it: the wakeup.
+    """
+    import polars as pl
+
+    from schedscope.analysis.worst_waits import worst_waits
+
+    if n < 1:
+        raise UsageError(f"--worst {n}", "1 for the longest wait, 2 for the next, ...")
+    found = worst_waits(trace, n, where=pl.col("censored") == "none")
+    if len(found) < n:
+        raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
+    row = found.row(n - 1, named=True)
+    start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])
+    return row["utid"], trace.seconds(start), trace.seconds(row["ts_run"])
 
 
 def _utid(trace: Trace, tid: int) -> int:

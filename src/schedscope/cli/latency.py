@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
+from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -29,6 +30,7 @@ EXAMPLE = """\
   schedscope latency web.capture --by comm --top 20
   schedscope latency web.capture --by tid --comm nginx --sort p99
   schedscope latency web.capture --every 100ms --cause preempt --format csv
+  schedscope latency web.capture --histogram --comm nginx
 """
 
 GROUPS = (
@@ -57,10 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         metavar="COLUMN,...",
-        default="comm",
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
     parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
+    parser.add_argument(
+        "--histogram", action="store_true", help="instead, how many waits were how long"
+    )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
     parser.add_argument(
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
@@ -86,14 +90,20 @@ def run(args: argparse.Namespace) -> Answer:
 
     from schedscope.analysis.latency import latency
 
-    by = _options.groups(args.by, GROUPS)
+    by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
+    for name in ("by", "every", "sort", "top", "kaplan_meier"):
+        if args.histogram and getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--histogram with {option}", "one of them", "select with --comm")
     trace = _options.open_input(args)
     if args.definition:
         from schedscope.analysis.definitions import as_defined
 
         trace = as_defined(trace, args.definition)
     where = _selection(args, trace)
+    if args.histogram:
+        return _histogram(trace, where)
     frame = latency(
         trace,
         by=by,
@@ -122,6 +132,30 @@ def run(args: argparse.Namespace) -> Answer:
         notes=foot,
         shown=shown,
     )
+
+
+def _histogram(trace: Trace, where: pl.Expr | None) -> Answer:
+    """A row per range of lengths, with a bar for people."""
+    import polars as pl
+
+    from schedscope.analysis.latency_histogram import latency_histogram
+
+    frame = latency_histogram(trace, where=where)
+    most = int(frame["n"].max() or 0)  # type: ignore[arg-type]
+    bars = ["#" * (-(-_BAR * n // most)) if most else "" for n in frame["n"]]
+    shown = frame.with_columns(waits=pl.Series(bars, dtype=pl.String))
+    totals = {"n": int(frame["n"].sum()), "total": int(frame["total"].sum())}
+    return Answer(
+        frame,
+        choose(shown, ["from", "to", "n", "waits"], question="latency_histogram"),
+        about={**headline.about(trace), "all": totals},
+        head=[*headline.headline(trace), _totals({**totals, "n_censored": 0, "n_excluded": 0}), ""],
+        notes=[] if len(frame) else ["no waits for this selection"],
+        shown=shown,
+    )
+
+
+_BAR = 40
 
 
 def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

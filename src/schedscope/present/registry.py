@@ -357,6 +357,12 @@ end             |                   | text  | how the run ended
 # What `n` counts, and the few other names that depend on the question.
 QUESTIONS = {
     "latency": "n | waits | count | waits that were measured",
+    "latency_histogram": """
+        from  |       | time  | shortest of these waits
+        to    |       | time  | all are shorter than this
+        n     | waits | count | waits that were measured
+        waits | share of the most | text | a bar as long as the share of the most frequent range
+    """,
     "definitions": "n | waits | count | waits as the tool counts them",
     "survival": "n | waits | count | waits",
     "interference": "n | in waits | count | waits in which it ran",
