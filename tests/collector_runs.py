@@ -75,13 +75,14 @@ class Run:
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that carry our mark."""
-        return [line for _, line in self._marked()]
+        return [line for _, line in self.processes()]
 
     def pids(self) -> list[int]:
         """Their pids."""
-        return [pid for pid, _ in self._marked()]
+        return [pid for pid, _ in self.processes()]
 
-    def _marked(self) -> list[tuple[int, str]]:
+    def processes(self) -> list[tuple[int, str]]:
+        """Pid and command line of each."""
         found = []
         for entry in Path("/proc").iterdir():
             try:

@@ -23,6 +23,22 @@ WARN_DROPPED = 0.001
 
 _AFTER_SLEEP = "switch-ins after a sleep"
 
+RESTS_ON = "rests on"
+"""The row of what no check can see."""
+
+_COUNTS = {
+    "ftrace": "the kernel's counts of lost events",
+    "trace-cmd": "the kernel's counts of lost events",
+    "perfetto": "the kernel's and Perfetto's counts of lost events",
+    "perf": "perf's records of lost events",
+    "bpftrace": "bpftrace's counts of lost events, which leave out those raised inside a probe",
+    "dtrace": "DTrace's counts of lost events, which leave out those raised inside a probe",
+}
+"""Who says, by recorder, that events were lost; elsewhere nobody does."""
+
+FEW = 2
+"""Threads found where no switch put them that are no finding: recorders start one by one."""
+
 MANY = 10
 """Switches to an idle thread without one from it that are no accident."""
 
@@ -41,8 +57,11 @@ def check(trace: Trace) -> pl.DataFrame:
     `note` up to 1 % of what they concern and `warning` beyond; for missing
     wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.
     Results count and leave out what these rows report, so a note needs no action.
+
+    The last row, `rests on`, finds nothing: it says what no check of a trace can see.
     """
     tiles = tiling(trace)
+    alike = _clocks_alike(trace)
     findings = [
         *conservation(trace, tiles),
         _unknown_time(trace, tiles),
@@ -56,11 +75,12 @@ def check(trace: Trace) -> pl.DataFrame:
         _missing_migrations(trace),
         _spurious_wakeups(trace),
         _wakeups_without_enqueue(trace),
-        _clock_inversions(trace),
+        _clock_inversions(trace, alike),
         _start_skew(trace),
         _open_waits(trace),
         _recorder(trace, tiles),
         _warnings(trace),
+        _rests_on(trace, alike),
     ]
     return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
 
@@ -76,9 +96,11 @@ def verdict(findings: pl.DataFrame) -> str:
         return f"Do not trust this trace: sums do not add up. {violated}."
     if warnings := named("warning"):
         return f"Use with care. {warnings}."
+    found = "all checks pass and no gap is found"
     if named("note"):
-        return "Trustworthy: all checks pass; the small gaps are excluded."
-    return "Trustworthy: all checks pass and nothing is missing."
+        found = "all checks pass; the small gaps are excluded"
+    on = findings.filter(pl.col("check") == RESTS_ON)["text"]
+    return f"Trustworthy as far as a trace can tell: {found}. It rests on {'; '.join(on)}."
 
 
 def _number(frame: pl.LazyFrame) -> int:
@@ -197,7 +219,13 @@ def _unseen_switch_ins(trace: Trace) -> CheckRow:
     if found is None:
         return unanswered("unseen switch-ins", "rows", _uncounted(trace))
     total = (_counter(trace, "switch_ins") or 0) + found
-    return part("unseen switch-ins", found, total, of(found, total, "switch-in"))
+    row = part("unseen switch-ins", found, total, of(found, total, "switch-in"))
+    # A missing switch breaks the chain of its CPU, or is in a hole.
+    if found > FEW and not _number(trace.losses) and not trace.info.get("unplaced_losses"):
+        row.level = "warning"
+        row.text += "; nothing says that events are missing: a hole that nobody marked, or clocks"
+        row.text += " that differ"
+    return row
 
 
 def _missing_wakeups(trace: Trace) -> CheckRow:
@@ -306,6 +334,14 @@ def _clocks(trace: Trace) -> CheckRow | None:
     for one in offsets:
         others = "CPU 0's" if trace.ncpu == 2 else "the others'"
         clock = f"the clock of CPU {one['cpu']}"
+        if one["ahead"] is None and one["breaks"] == one["breaks_left"]:
+            threads = several(one["breaks"], "thread")
+            texts.append(
+                f"{threads} that other CPUs woke for CPU {one['cpu']} slept again without having "
+                f"run there: its events are of another recording, or its clock is far off; no "
+                f"wait is measured"
+            )
+            continue
         if one["ahead"] is None:
             texts.append(
                 f"{clock} runs ahead of {others} or behind by an amount that changes: no wait is "
@@ -332,7 +368,7 @@ def _order(offset: dict[str, Any]) -> str:
     return f"{events} of threads before what must have come first, {mended} once that is mended"
 
 
-def _clock_inversions(trace: Trace) -> CheckRow:
+def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
     """Effects before their cause: enqueues recorded after the switch-in that they led to.
 
     The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
@@ -371,28 +407,60 @@ def _clock_inversions(trace: Trace) -> CheckRow:
     text = of(found, total, "wakeup", " enqueued after their switch-in")
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
-    elif trace.ncpu > 1:
-        text += _not_excluded(trace)
+    elif alike:
+        text += f"; {alike}"
     return part("clock inversions", found, total, text)
 
 
-def _not_excluded(trace: Trace) -> str:
-    """How far the clocks of two CPUs may differ without an effect before its cause."""
+def _clocks_alike(trace: Trace) -> str:
+    """How far the clocks of two CPUs may differ without an effect before its cause.
+
+    A thread woken from one CPU to another bounds the difference of their clocks from one side,
+    one woken the other way from the other.
+    """
+    if trace.ncpu < 2:
+        return ""
     across = pl.col("waker_cpu") != pl.col("cpu")
     took = pl.col("ts_run") - pl.coalesce("ts_waking", "ts_ready")
-    directions = (
+    ways = (
         trace.waits.filter(across, pl.col("censored") == "none")
-        .group_by("waker_cpu", "cpu")
-        .agg(took=took.min())
+        .group_by(
+            one=pl.min_horizontal("waker_cpu", "cpu"),
+            other=pl.max_horizontal("waker_cpu", "cpu"),
+            up=pl.col("cpu") > pl.col("waker_cpu"),
+        )
+        .agg(took=took.min(), last=pl.col("ts_run").max())
+    )
+    pairs = (
+        ways.group_by("one", "other")
+        .agg(pl.len(), took=pl.col("took").max(), last=pl.col("last").min())
+        .filter(pl.col("len") == 2)
         .collect()
     )
-    if not directions.height:
-        return "; no wakeup crosses CPUs, so the trace cannot tell whether their clocks agree"
-    furthest = int(max(directions["took"]))
-    pairs = len({frozenset(pair) for pair in directions.select("waker_cpu", "cpu").iter_rows()})
+    if not pairs.height:
+        return "no CPU pair wakes threads both ways, so nothing shows whether clocks agree"
+    furthest, since = pairs.select(pl.col("took").max(), pl.col("last").min()).row(0)
     possible = trace.ncpu * (trace.ncpu - 1) // 2
-    compared = "" if pairs == possible else f" ({count(pairs)} of {count(possible)} pairs compared)"
-    return f"; clocks that differ by up to {duration(furthest)} would not show{compared}"
+    compared = f" ({count(pairs.height)} of {count(possible)} pairs compared)"
+    return (
+        f"clocks that differ by up to {duration(furthest)}, or only in the last "
+        f"{duration(max(0, trace.window[1] - since))}, would not show"
+        f"{'' if pairs.height == possible else compared}"
+    )
+
+
+def _rests_on(trace: Trace, alike: str) -> CheckRow:
+    """What no check of this trace can see: whose word is taken for it."""
+    recorder = (trace.info.get("recorder") or {}).get("name")
+    text = _COUNTS.get(recorder, "")
+    if not text:
+        text = (
+            "nothing having been lost, which nothing in the trace counts: a hole across which "
+            "every CPU keeps its thread would not show"
+        )
+    if alike and not trace.info.get("clock_offsets"):
+        text += f", and on clocks that agree: {alike}"
+    return unanswered(RESTS_ON, "rows", text)
 
 
 def _start_skew(trace: Trace) -> CheckRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from faults.mutations import Draw, Mutant, cut, kind, recount
-from faults.recording import Record, Recording
+from faults.recording import STAMPS, Record, Recording, stamp, unstamp
 
 _TIDS = ("common_pid", "prev_pid", "next_pid", "pid", "child_pid", "parent_pid", "old_pid")
 _DEAD = 0x30
@@ -140,6 +140,9 @@ def mixed(whole: Recording, rng: Draw) -> Mutant:
     shift = whole.window[0] - other.window[0]
     made.cpus[cpu] = [replace(record, ts=record.ts + shift) for record in other.cpus[cpu]]
     made.stats[cpu] = dict(other.stats[cpu])
+    for name in STAMPS:
+        if name in made.stats[cpu]:
+            made.stats[cpu][name] = stamp(unstamp(made.stats[cpu][name]) + shift)
     shifted = other.copy()
     shifted.cpus = {
         number: [replace(record, ts=record.ts + shift) for record in records]

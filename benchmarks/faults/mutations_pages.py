@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults import tracedat
 from faults.mutations import Draw, Mutant, kind
-from faults.recording import Recording
+from faults.recording import Recording, stamp
 
 _PAGE = 4096
 """Small sub-buffers, so that a short capture has many."""
@@ -15,7 +15,15 @@ def _in_pages(whole: Recording, rng: Draw) -> tuple[Recording, int, list[bytes]]
     made.sub_buffer_bytes = made.about["ftrace"]["sub_buffer_bytes"] = _PAGE
     cpu = rng.choice(sorted(made.cpus))
     content = made.pages(cpu)
-    return made, cpu, [content[at : at + _PAGE] for at in range(0, len(content), _PAGE)]
+    pages = [content[at : at + _PAGE] for at in range(0, len(content), _PAGE)]
+    _counted_to(made, cpu, pages[-1])
+    return made, cpu, pages
+
+
+def _counted_to(made: Recording, cpu: int, page: bytes) -> None:
+    """The kernel's counts name the last sub-buffer that it gave away."""
+    if "oldest event ts" in made.stats.get(cpu, {}):
+        made.stats[cpu]["oldest event ts"] = stamp(int.from_bytes(page[:8], "little"))
 
 
 def _changed(made: Recording, cpu: int, pages: list[bytes] | bytes, what: str) -> Mutant:
@@ -55,6 +63,7 @@ def truncated(whole: Recording, rng: Draw) -> Mutant:
     places = [(cpu, at) for cpu in sorted(made.cpus) for at in range(len(made.pages(cpu)) // _PAGE)]
     cpu, at = places[rng.spread(len(places))]
     content = made.pages(cpu)
+    _counted_to(made, cpu, content[-_PAGE:])
     return _changed(made, cpu, content[: at * _PAGE], f"truncated to {at} pages")
 
 

@@ -24,6 +24,19 @@ _HEAD = 16
 # A time stamp in a record's head has 27 bits.
 _DELTA_BITS = 27
 
+STAMPS = ("oldest event ts", "now ts")
+"""Lines of `stats` that hold a stamp, s with six decimals."""
+
+
+def stamp(ns: int) -> str:
+    """A stamp as `stats` has it."""
+    return f"{ns // 10**9}.{ns % 10**9 // 1000:06d}"
+
+
+def unstamp(text: str) -> int:
+    """The ns of such a stamp."""
+    return int(text.replace(".", "")) * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

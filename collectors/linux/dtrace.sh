@@ -45,7 +45,10 @@ dtrace_script() {
 
 # yield.d, where the kernel has the tracepoint that it hangs on. sched.d comes last so that
 # its last line is the last of all.
+# The marker's pid is known only where dtrace runs.
 dtrace_words() {
+    # shellcheck disable=SC2016
+    [ "$1" != guard_start ] || set -- "$@" sh -c 'exec "$@" "$SCHEDSCOPE_MARKER"' dtrace
     # shellcheck disable=SC2086
     set -- "$@" $dtrace_program -x "bufsize=$dtrace_bufsize" -x "switchrate=$dtrace_switchrate"
     dtrace_yields=0

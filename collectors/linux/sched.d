@@ -4,15 +4,17 @@
  *
  * USAGE
  *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
- *         [RELEASE [NCPU [YIELDS]]]                        until Ctrl-C; or with
+ *         [RELEASE [NCPU [YIELDS [MARKER]]]]               until Ctrl-C; or with
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -t dtrace -d 10       the usual way: adds metadata and keeps
  *                                      dtrace's drop messages
  * RELEASE is the kernel's version as one number (6.18.3 = 61803), NCPU the number
  * of CPUs; both only travel into the first line. YIELDS=1 says that yield.d runs,
  * too, named before this script with -s: calls of sched_yield, without which a
- * yield looks like a preemption. Buffer size and switch rate are options and not
- * in here because a #pragma would win over the command line.
+ * yield looks like a preemption. MARKER is a process whose end ends the recording:
+ * without it dtrace would go on when everything that could end it was killed. Buffer
+ * size and switch rate are options and not in here because a #pragma would win over
+ * the command line.
  *
  * A REAL SESSION (cut at the right)
  *     #sched  1  linux    1263274549037  1795254517141427832  61800  2
@@ -148,6 +150,12 @@ rawtp:sched::sched_process_exit
 	printf("X\t%d\t%d\t%d\t%d\t%d\t%s\n", timestamp, cpu,
 	    this->w->pid, this->w->tgid, strlen(this->w->comm), this->w->comm);
 	@x = count();
+}
+
+rawtp:sched::sched_process_exit
+/$4 != 0 && ((thr_t)arg0)->pid == $4/
+{
+	exit(0);
 }
 
 END

@@ -83,6 +83,15 @@ def table(folder: Path, name: str, about: Mapping[str, Any]) -> pl.LazyFrame:
     return lazy
 
 
+def stamp(folder: Path, name: str) -> tuple[int, ...]:
+    """What changes whenever the file of the table `name` is written; empty if it is not there."""
+    try:
+        found = (folder / f"{name}.parquet").stat()
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
 def record(folder: Path) -> dict[str, dict[str, Any]]:
     """Size and checksum of every Parquet file in `folder`, as trace.json keeps them."""
     return {

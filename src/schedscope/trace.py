@@ -40,6 +40,7 @@ class Trace:
         self._in_memory = frozenset(tables)
         self._path = path
         self._source: Path | None = None
+        self._checked: dict[str, object] = {}
 
     @classmethod
     def from_tables(
@@ -287,12 +288,12 @@ class Trace:
         return perfetto.sql(self._source, query, program=program)
 
     def _table(self, name: str) -> pl.LazyFrame:
-        if name not in self._tables:
-            self._tables[name] = (
-                empty(name).lazy()
-                if self._path is None
-                else _stored.table(self._path, name, self._info)
-            )
+        if name in self._made or self._path is None:
+            return self._tables.setdefault(name, empty(name).lazy())
+        # Whoever opened the trace long ago is told, too, that a file was changed since.
+        if (now := _stored.stamp(self._path, name)) != self._checked.get(name):
+            self._tables[name] = _stored.table(self._path, name, self._info)
+            self._checked[name] = now
         return self._tables[name]
 
     def __repr__(self) -> str:

@@ -173,7 +173,58 @@ def test_a_trace_that_tells_everything_is_trustworthy() -> None:
         )
     )
     assert set(levels(trace).values()) == {"ok"}
-    assert verdict(check(trace)) == "Trustworthy: all checks pass and nothing is missing."
+    assert verdict(check(trace)) == (
+        "Trustworthy as far as a trace can tell: all checks pass and no gap is found. It rests on "
+        "nothing having been lost, which nothing in the trace counts: a hole across which every "
+        "CPU keeps its thread would not show."
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorder", "said"),
+    [
+        ("ftrace", "the kernel's counts of lost events"),
+        ("bpftrace", "bpftrace's counts of lost events, which leave out those raised inside"),
+        ("ftrace text", "nothing having been lost, which nothing in the trace counts"),
+    ],
+)
+def test_the_verdict_says_whose_word_it_takes(recorder: str, said: str, quiet: Trace) -> None:
+    trace = Trace.from_tables(
+        {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")},
+        {**quiet.info, "recorder": {"name": recorder}},
+    )
+    assert finding(trace, "rests on")["text"].startswith(said)
+
+
+def test_clocks_are_compared_where_threads_are_woken_both_ways() -> None:
+    """From CPU 0 to 1 a wakeup took 3 ns, back 5; the last one from 0 to 1 ran at 5."""
+    one_way = """
+         0 cpu0: idle -> B
+         0 cpu1: idle -> idle
+         2 cpu0: waking A on 1 by B
+         5 cpu1: idle -> A
+        20 cpu1: A S -> idle
+    """
+    back = """
+        30 cpu0: B S -> idle
+        40 cpu1: waking B on 0 by idle
+        45 cpu0: idle -> B
+    """
+    trace = traced(world(one_way, window=(0, 100)))
+    assert "no CPU pair wakes threads both ways" in finding(trace, "rests on")["text"]
+    trace = traced(world(one_way + back, window=(0, 100)))
+    said = "clocks that differ by up to 5 ns, or only in the last 95 ns, would not show"
+    assert said in finding(trace, "rests on")["text"]
+
+
+def test_threads_that_ran_unseen_in_a_trace_without_holes_are_a_warning() -> None:
+    """Woken again while it waits, A ran and slept, and no switch is missing anywhere."""
+    lines = ["0 cpu0: idle -> C", "0 cpu1: idle -> idle", "1 cpu0: waking A on 1 by C"]
+    lines += [f"{10 * n} cpu0: waking A on 1 by C" for n in range(1, 4)]
+    trace = traced(world("\n".join(lines), window=(0, 100)), os="Linux")
+    row = finding(trace, "unseen switch-ins")
+    assert (row["found"], row["level"]) == (3, "warning")
+    assert row["text"].endswith("a hole that nobody marked, or clocks that differ")
 
 
 def test_unknown_time_is_what_no_interval_covers() -> None:

@@ -6,15 +6,20 @@ the CPU in between. So switches are matched by their order on each CPU, not by t
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
+from collector_runs import Run, eventually, meta
 from freebsd.reading import Decoded
 from together import in_breaks
 from tools import tool
@@ -63,6 +68,34 @@ def record(folder: Path) -> list[Decoded]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [Decoded(folder / "d.capture"), Decoded(folder / "f.capture")]
+
+
+@pytest.mark.parametrize("killed", ["capture", "all but dtrace"])
+def test_dtrace_ends_with_a_capture_that_was_killed(killed: str) -> None:
+    """Without its watchdog it ends with the process that it waits for."""
+    words = tool("dtrace")
+    assert words is not None
+    with TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        run = Run(
+            "-t", "dtrace", "-o", "x",
+            cwd=folder,
+            program=shutil.copytree(COLLECTORS, folder / "collectors") / "capture",
+            environment={"DTRACE": " ".join(words), "dtrace_patience": "1200"},
+        )  # fmt: skip
+        run.until("Ctrl-C ends the recording", 300)
+        time.sleep(1)
+        tracer = {pid for pid, line in run.processes() if line.startswith("dtrace ")}
+        assert tracer
+        pids = [run.process.pid] if killed == "capture" else set(run.pids()) - tracer
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.wait()
+        eventually(lambda: not run.leftovers(), 120)
+        left = folder / "x.capture.partial"
+        assert meta(left)["complete"] is False
+        assert (left / "events.txt").stat().st_size
 
 
 class Both:

@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 from test_ftrace import LOSSY, decode, losses, records, rewrite
 
+import schedscope
+
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
@@ -112,3 +114,55 @@ def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
     assert told.select("ts_begin", "ts_end", "count", "reason").rows() == [
         (begin, end, there, "absent")
     ]
+
+
+def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
+    capture: Path,
+) -> None:
+    """The file ends where the kernel's last sub-buffer does: it was not cut off."""
+    there = sum(record.cpu == 1 for record in records(LOSSY))
+    restat(capture, 1, read_events=there + 40)
+    tables, about = decode(capture)
+    assert {"cpu": 1, "count": 40, "reason": "overrun"} in about["unplaced_losses"]
+    assert any("does not tell where they are missing" in text for text in about["warnings"])
+    told = losses(tables).filter(pl.col("cpu") == 1)
+    assert told.height > 3
+    assert (told["ts_end"] - told["ts_begin"]).min() >= 32 * 250
+
+
+def test_a_file_that_was_cut_off_lacks_its_end(capture: Path) -> None:
+    """It ends before the kernel's last sub-buffer begins."""
+    own = [record.ts for record in records(LOSSY) if record.cpu == 1]
+    restat(capture, 1, read_events=len(own) + 40)
+    path = capture / "stats" / "cpu1"
+    now = f"oldest event ts: {own[-1] // 10**9}.{own[-1] % 10**9 // 1000 + 1:06d}"
+    text = path.read_text().splitlines()
+    path.write_text("\n".join(now if "oldest" in line else line for line in text) + "\n")
+    tables, about = decode(capture)
+    assert about["unplaced_losses"] == []
+    (loss,) = (
+        losses(tables).filter(pl.col("cpu") == 1, pl.col("reason") == "early_end").rows(named=True)
+    )
+    assert (loss["ts_begin"], loss["count"]) == (own[-1], 40)
+
+
+def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:
+    there = sum(record.cpu == 1 for record in records(LOSSY))
+    restat(capture, 1, read_events=there - 5)
+    _, about = decode(capture)
+    assert any("the file has 5 events more than the kernel counted" in w for w in about["warnings"])
+
+
+@pytest.mark.parametrize("part", ["pages", "pages and counts", "a second time"])
+def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> None:
+    """Stamps of the one are not of the other's time."""
+    one, other = (LOSSY.parent / f"linux-slice-default-{n}.capture" for n in (4, 3))
+    mixed = shutil.copytree(one, tmp_path / "mixed.capture")
+    pages = mixed / "raw" / "cpu1.zst"
+    theirs = (other / "raw" / "cpu1.zst").read_bytes()
+    pages.write_bytes((pages.read_bytes() if part == "a second time" else b"") + theirs)
+    if part == "pages and counts":
+        shutil.copy(other / "stats" / "cpu1", mixed / "stats" / "cpu1")
+    with pytest.raises(schedscope.FormatError, match=r"expected events of one recording"):
+        schedscope.read_tables(mixed, "switches")
+    assert schedscope.read_tables(mixed, "switches", options={"salvage": "1"})

@@ -40,7 +40,6 @@ FAILING = {
             "hole on all CPUs, unmarked",
             "end of a CPU missing, unmarked",
             "CPU taken off line",
-            "page missing, unmarked",
         ),
         "two switches that are missing together leave a chain that fits": (
             "10% of switch dropped",

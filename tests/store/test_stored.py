@@ -239,3 +239,20 @@ def test_a_fault_of_our_own_is_no_fault_of_the_caller(sound: Path) -> None:
         _native.run_sums(states, (0, 1))
     assert isinstance(caught.value, SchedscopeError)
     assert not isinstance(caught.value, UsageError)
+
+
+def test_a_table_changed_after_the_trace_was_opened_is_one_sentence(
+    sound: Path, tmp_path: Path
+) -> None:
+    """Whoever asks again is told; Polars would say what it met inside, or nothing."""
+    copy = shutil.copytree(sound, tmp_path / "t.sched")
+    trace = ss.open(copy)
+    assert trace.waits.collect().height
+    path = copy / "waits.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(1, 1))
+    for question in (lambda: trace.waits, lambda: ss.runqueue_latency(trace)):
+        with pytest.raises(FormatError, match=r"waits\.parquet has the checksum"):
+            question()

@@ -4,7 +4,9 @@ First what must hold for every trace: the running, idle and unknown time of each
 CPU adds up to the window; the intervals of each thread adjoin; running time is
 the same summed over CPUs and over threads; every switch-in has one wait row.
 Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
-that disagree; and the recorder's own share. Each line is
+that disagree; and the recorder's own share. The last line, `rests on`, says what
+no check can see in this trace: who counted lost events, if anybody did, and how
+far clocks may differ unnoticed. Each line is
 
   ok        nothing found
   note      found, and excluded from results: at most 1 % of what it concerns

@@ -34,17 +34,30 @@ pub struct CpuStats {
     pub unread: u64,
     /// Taken out of it before.
     pub read: u64,
+    /// Stamps, ns of the trace's clock: where what the buffer held then begins, or the last
+    /// sub-buffer that was read; and when it was counted.
+    pub oldest: Option<u64>,
+    pub now: Option<u64>,
+}
+
+/// Seconds with six decimals, as `stats` has stamps of a clock of ns.
+fn stamp(text: &str) -> Option<u64> {
+    let (seconds, micros) = text.split_once('.')?;
+    let nanos = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+    (micros.len() == 6)
+        .then_some(nanos)?
+        .checked_add(micros.parse::<u64>().ok()? * 1_000)
 }
 
 impl CpuStats {
     /// Reads the text of a `stats` file; None if it is none.
     pub fn parse(cpu: u16, text: &str) -> Option<Self> {
-        let find = |name: &str| {
-            text.lines()
-                .filter_map(|line| line.split_once(':'))
-                .find(|(key, _)| key.trim() == name)
-                .and_then(|(_, value)| value.trim().parse::<u64>().ok())
+        let value = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = lines.find(|(key, _)| key.trim() == name)?;
+            Some(value.trim())
         };
+        let find = |name: &str| value(name)?.parse::<u64>().ok();
         let count = |name| find(name).unwrap_or(0);
         find("entries").or(find("overrun"))?;
         Some(Self {
@@ -53,6 +66,8 @@ impl CpuStats {
             never_written: count("commit overrun").saturating_add(count("dropped events")),
             unread: count("entries"),
             read: count("read events"),
+            oldest: value("oldest event ts").and_then(stamp),
+            now: value("now ts").and_then(stamp),
         })
     }
 
@@ -61,6 +76,15 @@ impl CpuStats {
     /// finds them unread; one that counts behind itself finds them read.
     pub fn missing(&self, there: u64) -> u64 {
         self.read.saturating_add(self.unread).saturating_sub(there)
+    }
+
+    /// Are events missing ahead of the last one of the file, nobody knows where? The file
+    /// reaches as far as what was read: it was not cut, and lacks something inside.
+    pub fn missing_inside(&self, there: u64, clock: &Clock, last: Option<i64>) -> bool {
+        let reaches = self.oldest.zip(last);
+        self.missing(there) > self.unread
+            && !self.missing_first(there)
+            && reaches.is_some_and(|(oldest, last)| clock.apply(oldest) <= last)
     }
 
     /// Are those that are missing the first ones? Somebody else has read them,
@@ -81,6 +105,13 @@ pub struct FtraceTrace {
     /// Names the kernel knew when the trace was saved.
     pub last_names: Vec<(u32, Comm)>,
 }
+
+/// No event is farther from the window of its recording than that is long, however the CPUs'
+/// clocks differ; but for short and long windows, ns.
+const APART: (i64, i64) = (1_000_000_000, 5_000_000_000);
+
+/// A recorder reads the clock a while before or after it records, ns.
+const LATE: i64 = 500_000_000;
 
 /// Bytes of each CPU looked at to see which wake steps were recorded.
 const SAMPLED: u64 = 2 << 20;
@@ -150,7 +181,55 @@ impl FtraceTrace {
             true => self.put_in_order::<true>()?,
             false => self.put_in_order::<false>()?,
         }
+        if !self.plan.salvage {
+            self.check_together()?;
+        }
         Ok(Box::new(FtraceSource(self)))
+    }
+
+    /// A CPU's events lie in the window of the recording, and before the kernel counted them.
+    fn check_together(&self) -> Result<()> {
+        let extents = match self.big_endian {
+            true => self.extents::<true>()?,
+            false => self.extents::<false>()?,
+        };
+        for extent in extents {
+            let part = self.cpus.iter().find(|part| part.cpu == extent.cpu);
+            let counted = self.stats_of(extent.cpu).and_then(|stats| stats.now);
+            let counted = part.zip(counted).map(|(part, now)| part.clock.apply(now));
+            let beyond = counted.is_some_and(|now| extent.last > now.saturating_add(APART.1));
+            let outside = self
+                .info
+                .window
+                .0
+                .zip(self.info.window.1)
+                .is_some_and(|(begin, end)| {
+                    let apart = end.saturating_sub(begin).clamp(APART.0, APART.1);
+                    extent.first < begin.saturating_sub(apart)
+                        || extent.last < begin.saturating_sub(LATE)
+                        || extent.first > end.saturating_add(LATE)
+                        || extent.last > end.saturating_add(apart)
+                });
+            if outside || beyond {
+                return Err(Error::format(
+                    format!(
+                        "{}: events of CPU {} from {} to {} ns, {}",
+                        part.map_or(String::new(), |part| part.pages.place(0)),
+                        extent.cpu,
+                        extent.first,
+                        extent.last,
+                        match outside {
+                            true => "which is not the time of the recording",
+                            false => "and the kernel had counted them before",
+                        }
+                    ),
+                    "events of one recording",
+                    "two recordings were mixed, or a time stamp is damaged: copy the capture \
+                     again, or read what is there with salvage",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Sub-buffers that stand in the file twice are read once, and those out of order in order,
@@ -410,8 +489,25 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
     let there = stream.records();
     let missing = stats.missing(there);
     let first = stats.missing_first(there);
+    let inside =
+        stream.damaged() == 0 && stats.missing_inside(there, stream.clock(), stream.last());
     if first {
         add(missing, LossReason::LateStart);
+    }
+    if inside {
+        add(missing, LossReason::Overrun);
+        done.anywhere.push((Some(cpu), missing));
+        done.warnings.push(format!(
+            "CPU {cpu}: the kernel counted {missing} events more than the file has, and the \
+             trace does not tell where they are missing"
+        ));
+    }
+    let more = there.saturating_sub(stats.read.saturating_add(stats.unread));
+    if more > 0 {
+        done.warnings.push(format!(
+            "CPU {cpu}: the file has {more} events more than the kernel counted: it is not as it \
+             was recorded, or two recordings were mixed"
+        ));
     }
     let unplaced = stats.overrun.saturating_sub(stream.told_lost());
     add(unplaced, LossReason::Overrun);
@@ -495,6 +591,8 @@ mod tests {
             never_written: 7,
             unread: 2,
             read: 17179,
+            oldest: Some(1_660_400_411_000),
+            now: Some(1_660_716_206_000),
         };
         assert_eq!(CpuStats::parse(5, text), Some(expected));
         assert_eq!(CpuStats::parse(5, ""), None);
@@ -514,5 +612,24 @@ mod tests {
         assert!(!stats(4, 900).missing_first(900));
         assert_eq!(stats(900, 30).missing(900), 30);
         assert!(stats(900, 30).missing_first(900));
+    }
+
+    #[test]
+    fn a_file_that_reaches_as_far_as_what_was_read_lacks_something_inside() {
+        let stats = |unread, read| CpuStats {
+            unread,
+            read,
+            oldest: Some(5_000),
+            ..CpuStats::default()
+        };
+        let inside = |stats: CpuStats, last| stats.missing_inside(880, &Clock::default(), last);
+        assert!(inside(stats(0, 900), Some(5_000)));
+        // Cut off at its end; nothing there; nothing missing; the rest was not read.
+        assert!(!inside(stats(0, 900), Some(4_999)));
+        assert!(!inside(stats(0, 900), None));
+        assert!(!inside(stats(0, 880), Some(6_000)));
+        assert!(!inside(stats(20, 880), Some(6_000)));
+        // Read by somebody else before.
+        assert!(!inside(stats(880, 20), Some(6_000)));
     }
 }

@@ -166,6 +166,10 @@ impl<const BIG: bool> CpuStream<BIG> {
         self.first
     }
 
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Stamp of the last record so far.
     pub fn last(&self) -> Option<i64> {
         self.last
@@ -555,7 +559,9 @@ impl<const BIG: bool> CpuStream<BIG> {
                 let there = self.records();
                 let missing = stats.missing(there);
                 // Damage left out tells of itself.
-                if missing > 0 && !stats.missing_first(there) && self.damaged == 0 {
+                let elsewhere = stats.missing_first(there)
+                    || stats.missing_inside(there, &self.clock, self.last);
+                if missing > 0 && !elsewhere && self.damaged == 0 {
                     self.lose(Some(missing), LossReason::EarlyEnd);
                 }
             }

@@ -7,6 +7,7 @@
 //!
 //! See docs/trace-model.md, section Clocks.
 
+mod handed;
 mod order;
 mod search;
 
@@ -16,6 +17,7 @@ use super::apart::Clocks;
 use crate::error::Result;
 use crate::model::event::{Event, EventSink, Party, State, UNKNOWN_TID, WakeKind};
 use crate::pipeline::Progress;
+use handed::Handed;
 use order::{Kind, Seen};
 
 /// So many events of threads that cannot follow on those before, as the reconstruction
@@ -85,10 +87,12 @@ pub struct Examiner<'a> {
     current: Vec<Option<Party>>,
     chain_breaks: u32,
     losses: usize,
+    handed: Handed,
 }
 
 impl EventSink for Examiner<'_> {
     fn event(&mut self, event: &Event) -> Result<()> {
+        self.handed.event(event);
         match *event {
             Event::Switch {
                 ts,
@@ -165,6 +169,7 @@ impl<'a> Examiner<'a> {
             current: vec![None; usize::from(ncpu)],
             chain_breaks: 0,
             losses: 0,
+            handed: Handed::default(),
         }
     }
 

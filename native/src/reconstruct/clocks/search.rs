@@ -45,6 +45,14 @@ impl Examiner<'_> {
         // Are they constant, as was assumed? Then they explain every break.
         let left = self.breaks(&self.seen, None);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
+            if let Some((cpu, not)) = self.handed.stranger() {
+                return vec![Offset {
+                    cpu,
+                    ahead: None,
+                    breaks: not,
+                    left: not,
+                }];
+            }
             if breaks < self.least() {
                 return Vec::new();
             }
@@ -79,7 +87,8 @@ impl Examiner<'_> {
                 .min_by_key(|one| one.left);
             let Some(best) = best else { break };
             let middle = match best.middle() {
-                Some(middle) if breaks - best.left >= self.least() => middle,
+                // Tried on the first events, it may be the worse for the others.
+                Some(middle) if breaks.saturating_sub(best.left) >= self.least() => middle,
                 _ => break,
             };
             found.push(best);
@@ -214,7 +223,7 @@ impl Examiner<'_> {
             breaks += best.breaks;
             left += best.left;
         }
-        let mut best = (breaks - left, breaks, left);
+        let mut best = (breaks.saturating_sub(left), breaks, left);
         let (breaks, left) = self.drifting(cpu);
         best = best.max((breaks.saturating_sub(left), breaks, left));
         // Of few breaks one or two can be mended by chance.
@@ -264,5 +273,47 @@ impl Examiner<'_> {
             }
         }
         (self.breaks(first, None), best.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_that_mends_the_beginning_and_breaks_the_rest_is_none() {
+        let mut silent = |_, _| Ok(());
+        let mut examiner = Examiner::new(2, true, &mut silent);
+        let mut saw = |thread, cpu, ts, kind| {
+            examiner.threads.entry(thread).or_insert(thread);
+            examiner.seen.push(Seen {
+                ts,
+                thread,
+                cpu,
+                kind,
+            });
+        };
+        // Woken on CPU 0, `late` by its clock, to run on CPU 1.
+        let woken = |saw: &mut dyn FnMut(u32, u16, i64, Kind), begin, late| {
+            saw(0, 1, begin, Kind::AtRest);
+            saw(0, 0, begin + 5_000 + late, Kind::Waking);
+            saw(0, 0, begin + 6_000 + late, Kind::Enqueued);
+            saw(0, 1, begin + 10_000, Kind::In);
+        };
+        let mut now = 1_000_000;
+        for _ in 0..6 {
+            woken(&mut saw, now, 60_000);
+            now += 120_000;
+        }
+        for _ in 0..FIRST / 2 {
+            saw(1, 0, now, Kind::In);
+            saw(1, 0, now + 10, Kind::Ready);
+            now += 20;
+        }
+        for _ in 0..100 {
+            woken(&mut saw, now, 0);
+            now += 20_000;
+        }
+        assert_eq!(examiner.offsets(), []);
     }
 }

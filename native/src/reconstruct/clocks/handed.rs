@@ -1,0 +1,147 @@
+//! Do the CPUs' events belong together? Who is woken for a CPU runs there.
+//!
+//! See docs/trace-model.md, section Clocks.
+
+use std::collections::HashMap;
+
+use crate::model::event::{Event, UNKNOWN_TID, WakeKind};
+
+/// So many threads that a CPU was handed and did not run, and more than those that it did:
+/// it does not belong to the CPUs that handed them.
+const FEW: u32 = 4;
+/// Threads that are followed at a time.
+const FOLLOWED: usize = 1 << 16;
+
+/// Threads woken on one CPU for another, and whether they came to run there.
+#[derive(Debug, Default)]
+pub struct Handed {
+    /// By tid: the CPU, until something else is seen of the thread.
+    to: HashMap<u32, u16>,
+    /// By CPU: who ran there next, and who was woken again instead, as only a thread is that
+    /// ran and slept.
+    came: HashMap<u16, (u32, u32)>,
+}
+
+impl Handed {
+    pub fn event(&mut self, event: &Event) {
+        match *event {
+            Event::Switch {
+                cpu,
+                ref prev,
+                ref next,
+                ..
+            } => {
+                self.to.remove(&prev.tid);
+                if self.to.remove(&next.tid) == Some(cpu) {
+                    self.came.entry(cpu).or_default().0 += 1;
+                }
+            }
+            Event::Wakeup {
+                cpu,
+                kind,
+                ref who,
+                target_cpu,
+                ..
+            } => {
+                if kind == WakeKind::Waking
+                    && let Some(to) = self.to.remove(&who.tid)
+                {
+                    self.came.entry(to).or_default().1 += 1;
+                }
+                if let Some(to) = target_cpu
+                    && kind != WakeKind::Waking
+                    && to != cpu
+                    && who.tid != UNKNOWN_TID
+                    && self.to.len() < FOLLOWED
+                {
+                    self.to.insert(who.tid, to);
+                }
+            }
+            Event::Migrate { ref who, .. } => {
+                self.to.remove(&who.tid);
+            }
+            // Whoever waited may have run there.
+            Event::Loss { .. } => self.to.clear(),
+            _ => {}
+        }
+    }
+
+    /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
+    /// others, and how many it did not run.
+    pub fn stranger(&self) -> Option<(u16, u32)> {
+        let strange = self.came.iter();
+        let strange = strange.filter(|(_, (ran, not))| *not >= FEW && not > ran);
+        let (&cpu, &(_, not)) = strange.max_by_key(|&(&cpu, &(ran, not))| (not - ran, cpu))?;
+        Some((cpu, not))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::{LossReason, Party, State};
+
+    fn wakeup(tid: u32, kind: WakeKind) -> Event {
+        Event::Wakeup {
+            ts: 0,
+            cpu: 0,
+            kind,
+            waker: None,
+            current: None,
+            who: Party {
+                tid,
+                ..Party::unknown()
+            },
+            target_cpu: Some(1),
+        }
+    }
+
+    fn runs(tid: u32, cpu: u16) -> Event {
+        Event::Switch {
+            ts: 0,
+            cpu,
+            prev: Party::unknown(),
+            prev_state: State::Sleeping,
+            preempted: None,
+            next: Party {
+                tid,
+                ..Party::unknown()
+            },
+        }
+    }
+
+    fn stranger(each: impl Fn(u32) -> Vec<Event>) -> Option<(u16, u32)> {
+        let mut handed = Handed::default();
+        for tid in 10..16 {
+            for event in each(tid) {
+                handed.event(&event);
+            }
+        }
+        handed.stranger()
+    }
+
+    #[test]
+    fn a_cpu_that_runs_nobody_it_is_handed_is_a_stranger() {
+        use WakeKind::{Enqueued, Waking};
+        let woken = |tid| vec![wakeup(tid, Waking), wakeup(tid, Enqueued)];
+        let again = |tid, between: &[Event]| [&woken(tid)[..], between, &woken(tid)].concat();
+        assert_eq!(stranger(|tid| again(tid, &[])), Some((1, 6)));
+        assert_eq!(stranger(|tid| again(tid, &[runs(tid, 1)])), None);
+        // Not woken again, they may still wait.
+        assert_eq!(stranger(woken), None);
+        // Three are too few.
+        let some = |tid| if tid < 13 { again(tid, &[]) } else { vec![] };
+        assert_eq!(stranger(some), None);
+        let loss = Event::Loss {
+            cpu: Some(1),
+            ts_begin: 0,
+            ts_end: 1,
+            count: None,
+            reason: LossReason::Overrun,
+        };
+        assert_eq!(
+            stranger(|tid| again(tid, std::slice::from_ref(&loss))),
+            None
+        );
+    }
+}
