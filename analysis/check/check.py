@@ -452,7 +452,7 @@ def _clocks_alike(trace: Trace) -> str:
 def _rests_on(trace: Trace, alike: str) -> CheckRow:
     """What no check of this trace can see: whose word is taken for it."""
     recorder = (trace.info.get("recorder") or {}).get("name")
-    text = _COUNTS.get(recorder, "")
+    text = _COUNTS.get(str(recorder), "")
     if not text:
         text = (
             "nothing having been lost, which nothing in the trace counts: a hole across which "

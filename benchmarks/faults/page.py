@@ -128,17 +128,27 @@ are of {date}, commit {commit}, {host}, with
   new. Otherwise it is wrong;
 * crashes: neither an answer nor an error in one sentence.
 
+*Unmarked* means that nothing tells of the damage: sub-buffers have no mark, and the kernel's counts
+are made to agree with what is left, as no recorder of schedscope does. It stands for formats that
+count nothing, such as text.
+
 The goal is 0, with much still measured and known. What is left over 0 is damage that leaves no
-trace in the file:
+trace in the file, or too little:
 
 * a hole that nobody marked or counted, at whose two ends the same thread runs, so that the switches
   around it fit; or two switches dropped together with all that would have contradicted them;
 * a CPU that falls silent, while nobody hands it a thread until the end of the recording;
 * a bit flipped in a time stamp, a CPU number or a thread id, if what comes out is possible. A stamp
   more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
-* clocks that differ by less than the way from cause to effect takes, for a while or for good:
-  `check` says how much that is in each trace;
-* two recordings of one kernel mixed, whose events do not contradict each other.
+* clocks that differ by less than the way from cause to effect takes, for a while or for good. Where
+  threads are seldom woken across CPUs, that may be much. A wait on a clock that is too fast is
+  wrong by as much as the clock is;
+* two recordings of one kernel mixed, with their stamps moved to the same time and all counts made
+  to agree, of which one CPU's threads have little to do with the other's: `check` warns of missing
+  wakeups, but a few waits that begin in one and end in the other are given.
+
+`check` names the limits in its verdict: who counted lost events, if anybody did; how far clocks may
+differ unnoticed; and how long before the end a step would not show any more.
 """
 
 
