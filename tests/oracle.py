@@ -264,9 +264,9 @@ class Oracle:
             self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
             self.become(thread, "unknown", thread.cpu)
 
-    def ran(self, utid: int, c: int) -> None:
+    def ran(self, utid: int, c: int | None) -> None:
         """A mask that forbids what was seen is out of date."""
-        if c not in self.masks.get(utid, {c}):
+        if c is not None and c not in self.masks.get(utid, {c}):
             del self.masks[utid]
 
     def out_of_sight(self, cpu: Cpu, c: int) -> None:
@@ -355,6 +355,7 @@ class Oracle:
 
     def switch_in(self, thread: Thread, c: int, t: int) -> None:
         self.counters["switch_ins"] += 1
+        self.ran(thread.utid, c)
         self.settle(thread, t, c)
         if thread.state == "running":
             self.found(thread)
@@ -379,6 +380,7 @@ class Oracle:
             return
         self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t, e["prio"])
+        self.ran(thread.utid, e["target_cpu"])
         self.settle(thread, t, self.still_queued(thread, e))
         facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
         if e["kind"] == "waking":
@@ -447,6 +449,8 @@ class Oracle:
             return
         self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t)
+        self.ran(thread.utid, e["from_cpu"])
+        self.ran(thread.utid, e["to_cpu"])
         self.settle(thread, t, e["from_cpu"])
         if thread.state == "runnable":
             self.found_queued(thread, e["from_cpu"])

@@ -288,7 +288,7 @@ class Trace:
         return perfetto.sql(self._source, query, program=program)
 
     def _table(self, name: str) -> pl.LazyFrame:
-        if name in self._made or self._path is None:
+        if name in self._in_memory or self._path is None:
             return self._tables.setdefault(name, empty(name).lazy())
         # Whoever opened the trace long ago is told, too, that a file was changed since.
         if (now := _stored.stamp(self._path, name)) != self._checked.get(name):

@@ -127,6 +127,26 @@ def test_a_wait_inside_a_hole_that_it_may_not_enter_is_whole(engine: Engine) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "event", ["migrate A 0 -> 1", "migrate A 1 -> 0", "enqueued A on 1", "waking A on 1"]
+)
+def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) -> None:
+    """Somebody has let A use CPU 1 since its affinity was recorded."""
+    said = answer(
+        engine,
+        f"""
+         0 cpu0: idle -> A
+         5 cpu0: {event}
+        10 cpu0: A S -> idle
+        20 loss cpu1 until 90 overrun
+        65 cpu0: idle -> A
+        """,
+        "A",
+        allowed="0",
+    )
+    assert "..20 lost" in said
+
+
 def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> None:
     """The waking named CPU 1 and no migration left it: an enqueue on CPU 0 belongs to another."""
     assert answer(

@@ -114,7 +114,7 @@ impl Holes {
         self.masks.get(utid as usize)?.as_ref()
     }
 
-    /// The thread ran on `cpu`: a mask that forbids it is out of date.
+    /// The thread ran on `cpu`, or is queued there: a mask that forbids it is out of date.
     #[inline]
     pub fn ran(&mut self, utid: u32, cpu: u16) {
         if self.mask(utid).is_some_and(|mask| !mask.has(cpu)) {

@@ -591,6 +591,7 @@ impl Reconstructor {
         if row.next_prio.is_some() {
             thread.prio = row.next_prio;
         }
+        self.holes.ran(utid, row.cpu);
         self.settle(utid, t, Some(row.cpu));
         let thread = &self.threads[utid as usize];
         if thread.state == State::Running {
@@ -636,7 +637,6 @@ impl Reconstructor {
             }
         }
         self.threads[utid as usize].run(row.cpu, t);
-        self.holes.ran(utid, row.cpu);
     }
 
     pub fn wakeup(&mut self, row: &Wakeup) {
@@ -653,6 +653,9 @@ impl Reconstructor {
             thread.prio = row.prio;
         }
         let stayed_on = self.still_queued(utid, row);
+        if let Some(target) = row.target_cpu {
+            self.holes.ran(utid, target);
+        }
         self.settle(utid, t, stayed_on);
         if row.kind == WakeKind::Waking {
             self.woken_again(utid);
@@ -778,6 +781,9 @@ impl Reconstructor {
         let (utid, t) = (row.utid, row.ts);
         self.stamped(utid, row.cpu, t);
         self.thread(utid, t);
+        for cpu in [row.from_cpu, row.to_cpu].into_iter().flatten() {
+            self.holes.ran(utid, cpu);
+        }
         self.settle(utid, t, row.from_cpu);
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
