@@ -144,7 +144,7 @@ def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) 
         "A",
         allowed="0",
     )
-    assert "..20 lost" in said
+    assert "A sleeping 10..20 lost" in said
 
 
 def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> None:

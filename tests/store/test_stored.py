@@ -253,6 +253,6 @@ def test_a_table_changed_after_the_trace_was_opened_is_one_sentence(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(1, 1))
-    for question in (lambda: trace.waits, lambda: ss.runqueue_latency(trace)):
+    for question in (lambda: trace.waits, lambda: ss.latency(trace)):
         with pytest.raises(FormatError, match=r"waits\.parquet has the checksum"):
             question()
