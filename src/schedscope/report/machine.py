@@ -54,7 +54,7 @@ def cpus(trace: Trace) -> Section:
         " then ran.",
         figure(depth(trace), "threads that wanted each CPU", "cpus")
         + html_table(frame, latency_columns(frame, "cpu", trace), "cpus"),
-        ("queue", "latency --by cpu"),
+        ("queue-depth", "latency --by cpu"),
     )
 
 
@@ -101,7 +101,7 @@ def idle(trace: Trace) -> Section:
         " waited elsewhere. A thread's wait is avoidable while its CPU was busy and another one"
         " that it may use was free.",
         body,
-        ("idle", "idle --episodes"),
+        ("work-conservation", "work-conservation --episodes"),
     )
 
 
