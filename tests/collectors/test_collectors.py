@@ -200,8 +200,8 @@ def test_policy_priority_nice_and_affinity_are_the_kernels(tmp_path: Path) -> No
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(7))
         os.sched_setaffinity(0, {cpu})
 
-    realtime = subprocess.Popen(["sleep", "30"], preexec_fn=fifo)
-    nice = subprocess.Popen(["sleep", "30"], preexec_fn=lambda: os.nice(5))
+    realtime = subprocess.Popen(["sleep", "300"], preexec_fn=fifo)
+    nice = subprocess.Popen(["sleep", "300"], preexec_fn=lambda: os.nice(5))
     try:
         assert Run("-o", "x", "--", "true", cwd=tmp_path).wait() == 0
         rows = {int(row["tid"]): row for row in table(tmp_path / "x.capture" / "threads.tsv")}
