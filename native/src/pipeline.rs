@@ -5,6 +5,7 @@
 //! and the number of threads.
 
 use crate::error::{Error, Result};
+use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
@@ -16,9 +17,6 @@ use crate::reconstruct::Reconstructor;
 use crate::reconstruct::apart::Clocks;
 use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
-
-/// Called with bytes done and in all; an error (Ctrl-C) ends the work.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 pub struct Pipeline<'a, S: Store> {
     identity: Identity,
@@ -46,7 +44,7 @@ pub struct Pipeline<'a, S: Store> {
     /// Names of the tables to build; None: all.
     only: Option<&'a [String]>,
     store: &'a mut S,
-    progress: Progress<'a>,
+    progress: &'a mut Progress<'a>,
 }
 
 /// What the pass found out, for trace.json.
@@ -79,7 +77,7 @@ fn wanted(names: &[String], table: &str) -> bool {
 }
 
 impl<'a, S: Store> Pipeline<'a, S> {
-    pub fn new(info: &SourceInfo, store: &'a mut S, progress: Progress<'a>) -> Self {
+    pub fn new(info: &SourceInfo, store: &'a mut S, progress: &'a mut Progress<'a>) -> Self {
         Self {
             identity: Identity::new(info.ncpu, info),
             reconstruction: None,

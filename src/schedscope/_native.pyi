@@ -1,4 +1,4 @@
-"""Types of the native engine (native/src/python.rs)."""
+"""Types of the native engine (native/src/python/)."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -155,7 +155,7 @@ def extract(
     drop: list[int],
 ) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
 
-class Occupancy:
+class CpuHistory:
     """Who ran on each CPU and who waited for it, read once (analysis/_base/occupancy.py)."""
 
     def __init__(

@@ -12,6 +12,8 @@ from sources import ROOT, sources
 
 import schedscope
 
+NATIVE = Path(__file__).parents[1] / "native" / "src"
+
 # What each layer may import of ours. `units`, `errors` and the tables' schema are ground floor.
 GROUND = {"schedscope.errors", "schedscope.units", "schedscope.extras"}
 ALLOWED = {
@@ -108,6 +110,21 @@ heavy = {{"polars", "numpy", "matplotlib", "schedscope._native"}} & set(sys.modu
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)
+
+
+def rust_files(folder: str = ".") -> list[Path]:
+    return sorted((NATIVE / folder).rglob("*.rs"))
+
+
+def test_only_the_boundary_of_the_engine_knows_python() -> None:
+    """All else is a plain Rust library, which `cargo test --no-default-features` builds."""
+    boundary = NATIVE / "python"
+    naming = {path for path in rust_files() if "pyo3" in path.read_text().lower()}
+    outside = [str(path.relative_to(NATIVE)) for path in naming if boundary not in path.parents]
+    assert outside == []
+    assert naming, "the boundary itself does"
+    allowing = [path for path in rust_files() if "allow(unsafe_code)" in path.read_text()]
+    assert allowing == [boundary / "arrow.rs"], "denied in Cargo.toml"
 
 
 def test_every_public_name_resolves_and_is_listed_once() -> None:

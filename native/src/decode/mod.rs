@@ -17,7 +17,6 @@ pub mod ktr;
 pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
-pub mod python;
 mod spool;
 pub mod text;
 pub mod tracedat;

@@ -3,7 +3,6 @@
 //! `tables` plays fact tables back as events, `tracedat` writes events as a
 //! trace.dat, `synthetic` makes events up for tests and benchmarks.
 
-pub mod python;
 pub mod synthetic;
 pub mod tables;
 pub mod tracedat;

@@ -7,8 +7,8 @@
 mod fold;
 mod o1;
 pub(crate) mod output;
-pub mod python;
 mod stat_clock;
+pub mod tables;
 mod ule;
 mod ule_2003;
 

@@ -327,7 +327,7 @@ impl World {
     }
 
     /// A world of nothing, to stand in while the real one is lent out.
-    pub(super) fn hollow() -> Self {
+    pub fn hollow() -> Self {
         Self {
             now: 0,
             threads: Vec::new(),

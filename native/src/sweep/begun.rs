@@ -68,7 +68,7 @@ impl Begun {
 
     /// Rows of the ledger (utid, ts_ready, cause); those whose begin was not seen are left out.
     pub fn read(&mut self, batch: &RecordBatch, begin: i64) -> Result<()> {
-        crate::interrupt::check_interrupt()?;
+        crate::hooks::check_interrupt()?;
         let (utid, cause) = (
             full::<UInt32Type>(batch, "utid")?,
             full::<UInt8Type>(batch, "cause")?,

@@ -11,7 +11,7 @@ use super::list::{Change, List};
 use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 
 /// What a thread does, as far as CPUs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

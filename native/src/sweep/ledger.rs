@@ -62,7 +62,7 @@ impl Ledger {
     ) -> Result<Self> {
         let mut of: Vec<Vec<Packed>> = Vec::new();
         for batch in batches {
-            crate::interrupt::check_interrupt()?;
+            crate::hooks::check_interrupt()?;
             let batch = batch?;
             let (utid, cause) = (
                 full::<UInt32Type>(&batch, "utid")?,

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::rows::{Columns, RUNNING};
 use crate::columns::full;
 use crate::error::Result;
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 
 /// Ends of a run that were not seen: a loss, and the window's.
 const LOST: u8 = 4;

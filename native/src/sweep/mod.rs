@@ -3,29 +3,28 @@
 //! `rows` reads the table, `changes` brings it into one list in order of time, and
 //! each sweep goes over that list once and keeps what its question asks.
 
-mod begun;
-mod blame;
-mod changes;
-mod charges;
-mod clock;
-mod culprits;
-pub mod doors;
-mod due;
-mod episodes;
-mod idle;
-mod lag;
-mod lanes;
-mod ledger;
-mod lengths;
-mod levels;
-mod list;
-mod matching;
-mod path;
+pub mod begun;
+pub mod blame;
+pub mod changes;
+pub mod charges;
+pub mod clock;
+pub mod culprits;
+pub mod due;
+pub mod episodes;
+pub mod idle;
+pub mod lag;
+pub mod lanes;
+pub mod ledger;
+pub mod lengths;
+pub mod levels;
+pub mod list;
+pub mod matching;
+pub mod path;
 pub mod rows;
-mod run_sums;
-mod shortfall;
-mod sleeps;
-mod tiles;
+pub mod run_sums;
+pub mod shortfall;
+pub mod sleeps;
+pub mod tiles;
 pub mod weights;
 #[cfg(test)]
 mod worlds;

@@ -9,7 +9,7 @@ use super::PULSE;
 use super::rows::{Columns, RUNNABLE, RUNNING};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 
 /// What a step is, in the order of `KIND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use arrow_buffer::bit_chunk_iterator::BitChunkIterator;
 
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 
 /// Codes of `State` in the order of the trace model.
 pub const RUNNING: u8 = 0;

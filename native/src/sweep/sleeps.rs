@@ -5,7 +5,7 @@ use arrow_array::{Array, RecordBatch};
 use super::rows::Columns;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 
 const WOKEN: u8 = 1;
 

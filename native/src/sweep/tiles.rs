@@ -83,7 +83,7 @@ impl Tiler {
             sums,
             nowhere,
         } = self;
-        crate::interrupt::check_interrupt()?;
+        crate::hooks::check_interrupt()?;
         let Columns {
             ts,
             dur,

@@ -5,7 +5,7 @@ use super::Known;
 use crate::columns::full;
 use crate::error::{Error, Result};
 use crate::model::event::End;
-use crate::store::python::Source;
+use crate::store::Source;
 use crate::sweep::rows::{NOWHERE, RUNNABLE, each};
 use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
 

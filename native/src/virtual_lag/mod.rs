@@ -12,9 +12,8 @@ mod queue;
 mod replay;
 mod rules;
 mod states;
+pub mod tables;
 mod told;
-
-pub mod python;
 
 /// What the thread table says of one thread.
 #[derive(Debug, Clone, Copy, Default)]

@@ -253,7 +253,7 @@ mod tests {
     use super::super::Known;
     use super::*;
     use crate::model::event::End;
-    use crate::store::python::Source;
+    use crate::store::Source;
     use crate::sweep::weights::Weights;
 
     /// Begin, end, thread, state.

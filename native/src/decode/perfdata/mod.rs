@@ -24,7 +24,7 @@ use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };

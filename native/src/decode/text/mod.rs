@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use fields::{INTERRUPTS, NAMES, Said, cpus_named, known, prev_state, said};
 use line::Bad;
