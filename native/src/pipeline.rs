@@ -13,9 +13,9 @@ use crate::model::tables::{
     Yields,
 };
 use crate::model::threads::Identity;
+use crate::model::time::{FAR, check_length};
 use crate::reconstruct::Reconstructor;
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
 
 pub struct Pipeline<'a, S: Store> {
@@ -53,7 +53,7 @@ pub struct Summary {
     pub reconstruction: Option<Reconstructor>,
 }
 
-macro_rules! hand_on {
+macro_rules! emit_batch {
     ($self:ident . $table:ident, $kind:ty) => {
         let batch = $self.$table.take();
         $self.store.write(<$kind as Table>::NAME, batch)?;
@@ -63,7 +63,7 @@ macro_rules! hand_on {
 macro_rules! flush {
     ($self:ident . $table:ident, $kind:ty) => {
         if $self.$table.len() >= S::CHUNK {
-            hand_on!($self.$table, $kind);
+            emit_batch!($self.$table, $kind);
             match $self.store.spare(<$kind as Table>::NAME) {
                 Some(spare) => $self.$table.refill(spare),
                 None => $self.$table.reserve(S::CHUNK),
@@ -185,14 +185,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
             }
             window = Some((begin, end));
         }
-        hand_on!(self.switches, Switches);
-        hand_on!(self.wakeups, Wakeups);
-        hand_on!(self.migrations, Migrations);
-        hand_on!(self.sleeps, Sleeps);
-        hand_on!(self.yields, Yields);
-        hand_on!(self.priorities, Priorities);
-        hand_on!(self.queue_load, QueueLoads);
-        hand_on!(self.irqs, Irqs);
+        emit_batch!(self.switches, Switches);
+        emit_batch!(self.wakeups, Wakeups);
+        emit_batch!(self.migrations, Migrations);
+        emit_batch!(self.sleeps, Sleeps);
+        emit_batch!(self.yields, Yields);
+        emit_batch!(self.priorities, Priorities);
+        emit_batch!(self.queue_load, QueueLoads);
+        emit_batch!(self.irqs, Irqs);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;

@@ -179,7 +179,7 @@ class CpuHistory:
     def episodes(
         self, allowed: Mapping[str, object], least: int, top: int | None, waits: _ArrowStream
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
-    def blame(
+    def interference(
         self,
         asked: _ArrowStream,
         group: list[int],
@@ -187,7 +187,7 @@ class CpuHistory:
         numbers: list[int],
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
-    def culprits(
+    def episode_interference(
         self, strict_to: int, episodes: list[tuple[int, int, int, list[int]]]
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable, list[int | None]]: ...
     def due(self, sharing: Mapping[str, object]) -> ArrowTable: ...
@@ -203,7 +203,7 @@ class CpuHistory:
     ) -> tuple[int, ArrowTable]: ...
     def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> list[float]: ...
 
-def tiling(
+def accounting(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def levels_of(weights: _Weights, asked: _ArrowStream) -> ArrowTable: ...

@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::model::event::Source;
-use crate::reconstruct::facts::FAR;
+use crate::model::time::FAR;
 
 /// What the caller asked for, by name: `buffer`, `tsc_hz`, ...
 #[derive(Debug, Clone, Default)]

@@ -3,12 +3,12 @@ use std::sync::Arc;
 
 use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
 
-use super::fold::{Known, Point, Tally};
+use super::fold::{Point, ScoredThread, Tally};
 use crate::columns::{PerThread, table};
 use crate::error::Result;
 
 /// One row per thread that was asked about and has any state.
-pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<RecordBatch> {
+pub fn summary(known: &[ScoredThread], tallies: &[Tally]) -> Result<RecordBatch> {
     let rows = PerThread::new(tallies, |utid, tally| {
         known.get(utid).is_some_and(|of| of.wanted) && tally.seen
     });

@@ -4,19 +4,20 @@ use std::collections::HashSet;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::fold::{Fold, Known, Row};
+use super::fold::{Fold, Interval, ScoredThread};
 use super::o1::O1;
 use super::ule::Ule;
 use super::ule_2003::Ule2003;
-use super::{Closed, Doing, Rule, output};
+use super::{Activity, Closed, Rule, output};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::hooks::check_interrupt;
+use crate::model::event::{End, State};
 use crate::sim::policy::{InteractivityRule, Settings, registry};
+use crate::states::{Want, each};
 use crate::store::Source;
 
-fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
-    let mut known: Vec<Known> = Vec::new();
+fn threads(batches: &[RecordBatch]) -> Result<Vec<ScoredThread>> {
+    let mut known: Vec<ScoredThread> = Vec::new();
     for batch in batches {
         let (utid, nice) = (
             full::<UInt32Type>(batch, "utid")?,
@@ -29,9 +30,9 @@ fn threads(batches: &[RecordBatch]) -> Result<Vec<Known>> {
         for row in 0..batch.num_rows() {
             let at = utid[row] as usize;
             if known.len() <= at {
-                known.resize(at + 1, Known::default());
+                known.resize(at + 1, ScoredThread::default());
             }
-            known[at] = Known {
+            known[at] = ScoredThread {
                 start: start.is_valid(row).then(|| start.value(row)),
                 exit: exit.is_valid(row).then(|| exit.value(row)),
                 parent: parent.is_valid(row).then(|| parent.value(row)),
@@ -56,73 +57,58 @@ fn locks(batches: &[RecordBatch]) -> Result<HashSet<(u32, i64)>> {
     Ok(found)
 }
 
-/// Codes of `State` and `End`, in the order of the trace model.
-fn doing(state: u8) -> Option<Doing> {
-    Some(match state {
-        0 => Doing::Running,
-        1 => Doing::Runnable,
-        2 | 4 | 5 => Doing::Sleeping,
-        3 => Doing::Blocked,
-        6 => return None,
-        _ => Doing::Unknown,
+fn activity(state: u8) -> Option<Activity> {
+    Some(match State::from_code(state) {
+        Some(State::Running) => Activity::Running,
+        Some(State::Runnable) => Activity::Runnable,
+        Some(State::Sleeping | State::Stopped | State::Parked) => Activity::Sleeping,
+        Some(State::Blocked) => Activity::Blocked,
+        Some(State::Dead) => return None,
+        Some(State::Unknown) | None => Activity::Unknown,
     })
 }
 
 fn closed(end: u8) -> Closed {
-    match end {
-        3 => Closed::Exited,
-        4 => Closed::Lost,
-        5 => Closed::Window,
+    match End::from_code(end) {
+        Some(End::Exited) => Closed::Exited,
+        Some(End::Lost) => Closed::Lost,
+        Some(End::Window) => Closed::Window,
         _ => Closed::Seen,
     }
 }
 
 fn feed<R: Rule>(
     mut fold: Fold<'_, R>,
-    known: &[Known],
+    known: &[ScoredThread],
     states: &Source<'_>,
     idle: u32,
     locks: &HashSet<(u32, i64)>,
 ) -> Result<(RecordBatch, RecordBatch)> {
+    let want = Want {
+        end: true,
+        waker: true,
+        ..Want::default()
+    };
     for batch in states.batches() {
-        let batch = &batch?;
-        check_interrupt()?;
-        let (ts, dur) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<Int64Type>(batch, "dur")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        let (state, end) = (
-            full::<UInt8Type>(batch, "state")?,
-            full::<UInt8Type>(batch, "end")?,
-        );
-        let wakers = batch.column_by_name("waker_utid");
-        for i in 0..batch.num_rows() {
-            if utid[i] < idle {
-                continue;
+        each(&batch?, 0, want, |row| {
+            if row.utid < idle {
+                return Ok(());
             }
-            let Some(mut doing) = doing(state[i]) else {
-                continue;
+            let Some(mut doing) = activity(row.state) else {
+                return Ok(());
             };
-            if dur[i] < 0 || ts[i].checked_add(dur[i]).is_none() {
-                return Err(Error::format(
-                    format!("a state of {} ns from {} ns on", dur[i], ts[i]),
-                    "a length of 0 ns or more, within 2^62 ns",
-                    "convert the trace again",
-                ));
+            if doing == Activity::Blocked && locks.contains(&(row.utid, row.ts)) {
+                doing = Activity::Locked;
             }
-            if doing == Doing::Blocked && locks.contains(&(utid[i], ts[i])) {
-                doing = Doing::Locked;
-            }
-            fold.row(&Row {
-                utid: utid[i],
-                ts: ts[i],
-                dur: dur[i],
+            fold.row(&Interval {
+                utid: row.utid,
+                ts: row.ts,
+                dur: row.dur(),
                 doing,
-                by_thread: wakers.is_some_and(|waker| waker.is_valid(i)),
-                closed: closed(end[i]),
-            })?;
-        }
+                by_thread: row.by_thread,
+                closed: closed(row.end),
+            })
+        })?;
     }
     let (tallies, points) = fold.finish();
     Ok((output::summary(known, &tallies)?, output::series(&points)?))

@@ -7,14 +7,14 @@ use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, each_batch, ints, table};
-use crate::sweep::tiles;
+use crate::sweep::accounting::Tally;
 
 /// What `check` asks of `states` (ts, dur, utid, state, cpu): running and idle time by CPU,
 /// running time of the threads `own`, rows about threads, the ends that no interval
 /// adjoins, whether each thread's rows are in order, and whether running time is disjoint.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-pub fn tiling(
+pub fn accounting(
     states: &Bound<'_, PyAny>,
     window: (i64, i64),
     idle: u32,
@@ -31,7 +31,7 @@ pub fn tiling(
     for utid in own {
         is_own[utid as usize] = true;
     }
-    let mut tiler = tiles::Tiler::new(window, idle, is_own);
+    let mut tiler = Tally::new(window, idle, is_own);
     each_batch(states, |batch| tiler.read(&batch))?;
     let found = tiler.finish();
     let ends = table(vec![

@@ -6,15 +6,13 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::culprits::GivenEpisode;
+use super::episode_interference::GivenEpisode;
 use super::idle::Allowed;
 use super::sharing::Sharing;
-use super::tables::each_batch;
+use super::tables::source_of;
 use super::weights::{GivenWeights, weights_of};
-use super::{culprits, idle, interference, queues, sharing};
-use crate::error::{Error, Result};
-use crate::sweep::changes::{Changes, Reader};
-use crate::sweep::weights::Weights;
+use super::{episode_interference, idle, interference, queues, sharing};
+use crate::sweep::history::History;
 
 /// Who ran on each CPU and who waited for it: `states`, read once, for any number of
 /// sweeps.
@@ -22,53 +20,46 @@ use crate::sweep::weights::Weights;
 /// `states` has the columns ts, dur, utid, state (codes) and cpu in
 /// the order of the table, and prio if `weights` is given.
 #[pyclass(frozen, module = "schedscope._native")]
-pub struct CpuHistory {
-    pub changes: Changes,
-    pub begin: i64,
-    weights: Option<Weights>,
-}
+pub struct CpuHistory(History);
 
 #[pymethods]
 impl CpuHistory {
     #[new]
     #[pyo3(signature = (states, window, idle, weights=None))]
     fn new(
+        py: Python<'_>,
         states: &Bound<'_, PyAny>,
         window: (i64, i64),
         idle: u32,
         weights: Option<GivenWeights<'_>>,
     ) -> PyResult<Self> {
         let weights = weights.map(weights_of).transpose()?;
-        let mut reader = Reader::new(window, idle)?;
-        each_batch(states, |batch| reader.read(&batch, weights.as_ref()))?;
-        Ok(Self {
-            changes: reader.finish(),
-            begin: window.0,
-            weights,
-        })
+        let states = source_of(states, "states")?;
+        let history = py.detach(|| History::read(&states, window, idle, weights))?;
+        Ok(Self(history))
     }
 
     /// CPUs on which anybody ran or waited.
     #[getter]
     fn cpus(&self) -> Vec<u16> {
-        self.changes.cpus.clone()
+        self.0.changes.cpus.clone()
     }
 
     /// One more than the highest utid.
     #[getter]
     fn threads(&self) -> usize {
-        self.changes.threads
+        self.0.changes.threads
     }
 
     /// Threads' time runnable on a queue, and on no known one, ns.
     #[getter]
     fn waiting(&self) -> (i64, i64) {
-        (self.changes.placed, self.changes.unplaced)
+        (self.0.changes.placed, self.0.changes.unplaced)
     }
 
     /// For how long how many threads wanted each CPU, or the machine.
     fn levels(&self, py: Python<'_>, numbers: Vec<u16>, machine: bool) -> PyResult<ArrowTable> {
-        queues::levels(self, py, numbers, machine)
+        queues::levels(&self.0, py, numbers, machine)
     }
 
     /// The same over buckets of `step` ns of the window: sums of time, and the most.
@@ -79,7 +70,7 @@ impl CpuHistory {
         machine: bool,
         step: i64,
     ) -> PyResult<ArrowTable> {
-        queues::parts(self, py, numbers, machine, step)
+        queues::parts(&self.0, py, numbers, machine, step)
     }
 
     /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
@@ -88,7 +79,7 @@ impl CpuHistory {
         py: Python<'_>,
         allowed: Allowed,
     ) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
-        idle::idle(self, py, allowed)
+        idle::idle(&self.0, py, allowed)
     }
 
     /// Stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
@@ -103,13 +94,13 @@ impl CpuHistory {
         top: Option<usize>,
         waits: &Bound<'_, PyAny>,
     ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
-        idle::episodes(self, py, allowed, least, top, waits)
+        idle::episodes(&self.0, py, allowed, least, top, waits)
     }
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
     /// A row per victim, and a row per victim and group with the time by each cause.
-    fn blame(
+    fn interference(
         &self,
         py: Python<'_>,
         asked: &Bound<'_, PyAny>,
@@ -118,25 +109,25 @@ impl CpuHistory {
         numbers: Vec<u16>,
         waits: &Bound<'_, PyAny>,
     ) -> PyResult<(ArrowTable, ArrowTable)> {
-        interference::blame(self, py, asked, group, ngroups, numbers, waits)
+        interference::interference(&self.0, py, asked, group, ngroups, numbers, waits)
     }
 
     /// Where the time of some `episodes` (utid, begin, end, and the CPUs that the thread may run
     /// on) went: how long each thread waited on which queue, who ran there meanwhile, how long
     /// other CPUs idled that it may run on; and of each the priority at which it waited last.
     /// The priority decides below `strict_to`.
-    fn culprits(
+    fn episode_interference(
         &self,
         py: Python<'_>,
         strict_to: i16,
         episodes: Vec<GivenEpisode>,
     ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable, Vec<Option<i16>>)> {
-        culprits::culprits(self, py, strict_to, episodes)
+        episode_interference::episode_interference(&self.0, py, strict_to, episodes)
     }
 
     /// Service due to each thread and received, by class (and CPU).
     fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
-        sharing::due(self, py, sharing)
+        sharing::due(&self.0, py, sharing)
     }
 
     /// Windows in which the service of the `chosen` threads (by utid) fell short of what was due by
@@ -148,7 +139,7 @@ impl CpuHistory {
         chosen: Vec<bool>,
         bound: f64,
     ) -> PyResult<ArrowTable> {
-        sharing::shortfalls(self, py, sharing, chosen, bound)
+        sharing::shortfalls(&self.0, py, sharing, chosen, bound)
     }
 
     /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
@@ -163,7 +154,7 @@ impl CpuHistory {
         instants: Option<Vec<i64>>,
         most: usize,
     ) -> PyResult<(usize, ArrowTable)> {
-        sharing::lag(self, py, sharing, chosen, instants, most)
+        sharing::lag(&self.0, py, sharing, chosen, instants, most)
     }
 
     /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
@@ -173,13 +164,6 @@ impl CpuHistory {
         sharing: Sharing,
         stretches: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<f64>> {
-        sharing::due_in(self, py, sharing, stretches)
-    }
-}
-
-impl CpuHistory {
-    pub fn weights(&self) -> Result<&Weights> {
-        let given = self.weights.as_ref();
-        given.ok_or_else(|| Error::internal("weights that were not given"))
+        sharing::due_in(&self.0, py, sharing, stretches)
     }
 }

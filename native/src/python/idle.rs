@@ -7,14 +7,14 @@ use arrow_array::{BooleanArray, UInt8Array};
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::cpu_history::CpuHistory;
 use super::tables::{counts, cpus, ints, source_of, table};
 use crate::error::{Error, Result};
-use crate::sweep::begun::Begun;
+use crate::sweep::cpu_index::CpuIndex;
 use crate::sweep::episodes::Watch;
+use crate::sweep::history::History;
 use crate::sweep::idle::{self, IdleSweep};
-use crate::sweep::lanes::Lanes;
 use crate::sweep::matching::Masks;
+use crate::sweep::wait_starts::WaitStarts;
 
 fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
     let natoms = atom.values().max().map_or(1, |most| most + 1);
@@ -39,18 +39,18 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    fn question(self, nclasses: usize) -> Result<idle::Question> {
+    fn question(self, nclasses: usize) -> Result<idle::IdleQuery> {
         let masks = masks(self.atoms, &self.atom)?;
         let class = self.kind.iter().map(|kind| match u16::try_from(*kind) {
             Ok(class) if usize::from(class) < nclasses => class,
             Ok(_) => 0,
             Err(_) => idle::PINNED,
         });
-        let lanes = Lanes::new(self.atom.keys().copied().collect());
+        let lanes = CpuIndex::new(self.atom.keys().copied().collect());
         let atom = (0..lanes.len())
             .map(|lane| Some(*self.atom.get(&lanes.number(lane)?)?))
             .collect();
-        Ok(idle::Question {
+        Ok(idle::IdleQuery {
             masks,
             class: class.collect(),
             lanes,
@@ -60,7 +60,7 @@ impl Allowed {
 }
 
 pub fn idle(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     allowed: Allowed,
 ) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
@@ -108,7 +108,7 @@ pub fn idle(
 }
 
 pub fn episodes(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     allowed: Allowed,
     least: i64,
@@ -121,25 +121,25 @@ pub fn episodes(
     let changes = &read.changes;
     let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
     let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
-    let (told, watch, begun) = py
+    let (found_episodes, watch, begun) = py
         .detach(|| -> Result<_> {
             sweep.run(changes)?;
             let Some(mut watch) = sweep.watch.take() else {
                 return Ok(None);
             };
-            let told = watch.take();
-            let participants = told.iter().flat_map(|told| &told.participants);
+            let found_episodes = watch.take();
+            let participants = found_episodes.iter().flat_map(|found| &found.participants);
             let asked = participants.map(|row| (row.utid, row.begin));
-            let mut begun = Begun::new(changes.threads, asked);
+            let mut begun = WaitStarts::new(changes.threads, asked);
             for batch in waits.batches() {
                 begun.read(&batch?, read.begin)?;
             }
             begun.finish();
-            Ok(Some((told, watch, begun)))
+            Ok(Some((found_episodes, watch, begun)))
         })?
         .ok_or_else(|| Error::internal("a sweep that lost what it found"))?;
-    let ranked = || (1u32..).zip(&told);
-    let episodes = || told.iter().map(|told| told.episode);
+    let ranked = || (1u32..).zip(&found_episodes);
+    let episodes = || found_episodes.iter().map(|found| found.episode);
     let found = table(vec![
         ("episode", counts(ranked().map(|(rank, _)| rank))),
         (
@@ -153,7 +153,7 @@ pub fn episodes(
         ("wasted", ints(episodes().map(|episode| episode.wasted))),
     ])?;
     let rows =
-        || ranked().flat_map(|(rank, told)| told.participants.iter().map(move |row| (rank, row)));
+        || ranked().flat_map(|(rank, found)| found.participants.iter().map(move |row| (rank, row)));
     let began: Vec<Option<(u8, bool)>> = rows()
         .map(|(_, row)| {
             let (ready, cause) = begun
@@ -182,8 +182,9 @@ pub fn episodes(
         ("usable", Arc::new(usable)),
     ])?;
     let spare = || {
-        ranked().flat_map(|(rank, told)| {
-            told.spare
+        ranked().flat_map(|(rank, found)| {
+            found
+                .spare
                 .iter()
                 .map(move |(lane, time)| (rank, *lane, *time))
         })

@@ -6,17 +6,17 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::arrow::{ArrowTable, read_stream};
-use super::cpu_history::CpuHistory;
 use super::tables::{counts, ints, source_of, table};
 use crate::columns::{column, full};
 use crate::error::Result;
 use crate::model::event::Cause;
-use crate::sweep::blame;
-use crate::sweep::lanes::Lanes;
-use crate::sweep::ledger::Ledger;
+use crate::sweep::cpu_index::CpuIndex;
+use crate::sweep::history::History;
+use crate::sweep::interference;
+use crate::sweep::wait_cursor::WaitCursor;
 
-pub fn blame(
-    read: &CpuHistory,
+pub fn interference(
+    read: &History,
     py: Python<'_>,
     asked: &Bound<'_, PyAny>,
     group: Vec<u32>,
@@ -49,12 +49,12 @@ pub fn blame(
             }
         }
     }
-    let lanes = Lanes::new([numbers, read.changes.cpus.clone()].concat());
+    let lanes = CpuIndex::new([numbers, read.changes.cpus.clone()].concat());
     let found = py.detach(|| -> Result<_> {
-        let ledger = Ledger::read(waits.batches(), read.begin, |utid| {
+        let ledger = WaitCursor::read(waits.batches(), read.begin, |utid| {
             victim.get(utid as usize).copied().flatten().is_some()
         })?;
-        let mut question = blame::Question {
+        let mut question = interference::InterferenceQuery {
             victim,
             only,
             group,
@@ -62,7 +62,7 @@ pub fn blame(
             lanes,
             ledger,
         };
-        blame::blame(&read.changes, &mut question)
+        interference::interference(&read.changes, &mut question)
     })?;
     let totals = table(vec![
         ("victim", counts(found.iter().map(|of| of.victim))),

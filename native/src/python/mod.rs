@@ -6,8 +6,8 @@ mod check_table;
 mod count_events;
 mod cpu_history;
 mod critical_path;
-mod culprits;
 mod discordance;
+mod episode_interference;
 mod error;
 mod extract;
 mod hooks;
@@ -39,7 +39,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::accounting::tiling;
+    use super::accounting::accounting;
     #[pymodule_export]
     use super::arrow::{ArrowTable, as_table};
     #[pymodule_export]

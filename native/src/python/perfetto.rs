@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 
 use super::tables::{Frames, rows_in};
-use crate::export::perfetto;
+use crate::encode::perfetto;
 
 /// Writes a Perfetto trace from the frames that `schedscope.export` prepares.
 ///

@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 use super::world::PyWorld;
 use crate::error::{Error, Result};
 use crate::sim::machine::Cpu;
-use crate::sim::policy::{Clocks, How, Left, Place, Policy, Wake};
+use crate::sim::policy::{Clocks, EnqueueReason, Policy, SelectReason, SwitchOutReason, Wake};
 use crate::sim::workload::Tid;
 use crate::sim::world::World;
 
@@ -98,22 +98,22 @@ macro_rules! args {
     };
 }
 
-fn left_name(left: Left) -> &'static str {
+fn left_name(left: SwitchOutReason) -> &'static str {
     match left {
-        Left::SliceEnd => "slice_end",
-        Left::Preempted => "preempted",
-        Left::Yielded => "yielded",
-        Left::Blocked => "blocked",
-        Left::Exited => "exited",
-        Left::Moved => "moved",
+        SwitchOutReason::SliceEnd => "slice_end",
+        SwitchOutReason::Preempted => "preempted",
+        SwitchOutReason::Yielded => "yielded",
+        SwitchOutReason::Blocked => "blocked",
+        SwitchOutReason::Exited => "exited",
+        SwitchOutReason::Moved => "moved",
     }
 }
 
-fn how_name(how: How) -> &'static str {
+fn how_name(how: EnqueueReason) -> &'static str {
     match how {
-        How::Wakeup => "wakeup",
-        How::New => "new",
-        How::Moved => "moved",
+        EnqueueReason::Wakeup => "wakeup",
+        EnqueueReason::New => "new",
+        EnqueueReason::Moved => "moved",
     }
 }
 
@@ -130,16 +130,18 @@ impl Policy for PyPolicy {
         self.call::<_, Py<PyAny>>(w, "on_fork", args!(parent, child));
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         let waker = match place {
-            Place::Wake(Wake { cpu, .. }) | Place::Fork(Wake { cpu, .. }) => Some(cpu),
-            Place::Moved => None,
+            SelectReason::Wake(Wake { cpu, .. }) | SelectReason::Fork(Wake { cpu, .. }) => {
+                Some(cpu)
+            }
+            SelectReason::Moved => None,
         };
         self.call(w, "select_cpu", args!(t, waker))
             .unwrap_or_else(|| w.mask(t).iter().next().unwrap_or(0))
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
         self.call::<_, Py<PyAny>>(w, "enqueue", args!(cpu, t, how_name(how)));
     }
 
@@ -156,7 +158,7 @@ impl Policy for PyPolicy {
         self.known(w, t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.call::<_, Py<PyAny>>(w, "put_prev", args!(cpu, t, left_name(left)));
     }
 

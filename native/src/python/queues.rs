@@ -6,12 +6,12 @@ use arrow_array::UInt32Array;
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::cpu_history::CpuHistory;
 use super::tables::{counts, cpus, ints, table};
+use crate::sweep::history::History;
 use crate::sweep::levels;
 
 pub fn levels(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     numbers: Vec<u16>,
     machine: bool,
@@ -32,7 +32,7 @@ pub fn levels(
 }
 
 pub fn parts(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     numbers: Vec<u16>,
     machine: bool,

@@ -8,6 +8,7 @@ use super::tables::{Frames, rows_in};
 use crate::error::{Error, Result};
 use crate::model::event::WakeKind;
 use crate::model::tables::{self, Table};
+use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
 use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::reconstruct::{Counters, Reconstructor};
@@ -54,7 +55,7 @@ pub fn reconstruct<'py>(
         facts.check_order()?;
         facts.check_range(ncpu)?;
         if let Some((begin, end)) = window
-            && (begin > end || begin < -facts::FAR || end > facts::FAR)
+            && (begin > end || begin < -FAR || end > FAR)
         {
             return Err(Error::usage(
                 format!("a window from {begin} to {end}"),
@@ -68,7 +69,7 @@ pub fn reconstruct<'py>(
             (Some(given), None) => given,
             (None, seen) => seen.unwrap_or((0, 0)),
         };
-        facts::check_length((begin, end), ncpu)?;
+        check_length((begin, end), ncpu)?;
         let mut store = MemoryStore::default();
         let mut wakeups = facts.wakeups.iter();
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);

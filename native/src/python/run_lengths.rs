@@ -51,7 +51,7 @@ pub fn run_lengths(
         .iter()
         .any(|(part, whole)| *part == 0 || part > whole)
     {
-        return Err(Error::usage("a quantile outside of (0, 1]", "part and whole", "").into());
+        return Err(Error::internal("a quantile outside of (0, 1]").into());
     }
     let mut ins = FxHashSet::default();
     for batch in &switches {
@@ -62,7 +62,7 @@ pub fn run_lengths(
         let utid = full::<UInt32Type>(batch, "utid")?;
         ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
     }
-    let question = lengths::Question {
+    let question = lengths::RunLengthQuery {
         window,
         idle,
         group,
@@ -75,7 +75,7 @@ pub fn run_lengths(
     let mut lengths = lengths::Lengths::new(question);
     each_batch(states, |batch| lengths.read(&batch))?;
     let mut found = lengths.found;
-    let told: Vec<_> = py.detach(|| {
+    let of_groups: Vec<_> = py.detach(|| {
         found
             .iter_mut()
             .map(|(_, runs)| runs.quantiles(&shares))
@@ -110,17 +110,18 @@ pub fn run_lengths(
         (
             "max",
             Arc::new(
-                told.iter()
-                    .map(|told| told.as_ref().map(|(max, _)| *max))
+                of_groups
+                    .iter()
+                    .map(|of_group| of_group.as_ref().map(|(max, _)| *max))
                     .collect::<Int64Array>(),
             ),
         ),
     ];
     let names: Vec<String> = (0..shares.len()).map(|share| format!("q{share}")).collect();
     for (share, name) in names.iter().enumerate() {
-        let values: Int64Array = told
+        let values: Int64Array = of_groups
             .iter()
-            .map(|told| told.as_ref().map(|(_, values)| values[share]))
+            .map(|of_group| of_group.as_ref().map(|(_, values)| values[share]))
             .collect();
         columns.push((name, Arc::new(values)));
     }

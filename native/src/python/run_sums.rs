@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, each_batch, ints, table};
-use crate::sweep::rows::NOWHERE;
+use crate::states::NOWHERE;
 use crate::sweep::run_sums::Sums;
 
 /// A row per thread (idle ones, too) and CPU on which it ran within the window: `states` has ts,

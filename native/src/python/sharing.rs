@@ -7,11 +7,11 @@ use arrow_array::types::{Int64Type, UInt32Type};
 use pyo3::prelude::*;
 
 use super::arrow::{ArrowTable, read_stream};
-use super::cpu_history::CpuHistory;
 use super::tables::{counts, cpus, floats, ints, table};
 use crate::columns::full;
 use crate::error::Result;
-use crate::sweep::rows::NOWHERE;
+use crate::states::NOWHERE;
+use crate::sweep::history::History;
 use crate::sweep::{due, lag};
 
 /// How threads share: options of `CpuHistory.due`, `lag` and `due_in`.
@@ -23,7 +23,7 @@ pub struct Sharing {
     by_cpu: bool,
 }
 
-pub fn due(read: &CpuHistory, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
+pub fn due(read: &History, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
     let question = question(read, sharing)?;
     let sums = py.detach(|| due::due(&read.changes, &question))?;
     Ok(table(vec![
@@ -63,7 +63,7 @@ pub fn due(read: &CpuHistory, py: Python<'_>, sharing: Sharing) -> PyResult<Arro
 }
 
 pub fn shortfalls(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     sharing: Sharing,
     chosen: Vec<bool>,
@@ -82,7 +82,7 @@ pub fn shortfalls(
 }
 
 pub fn lag(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     sharing: Sharing,
     chosen: Vec<bool>,
@@ -112,7 +112,7 @@ pub fn lag(
 }
 
 pub fn due_in(
-    read: &CpuHistory,
+    read: &History,
     py: Python<'_>,
     sharing: Sharing,
     stretches: &Bound<'_, PyAny>,
@@ -128,10 +128,10 @@ pub fn due_in(
     Ok(py.detach(|| lag::due_in(&read.changes, &question, &asked))?)
 }
 
-fn question(read: &CpuHistory, sharing: Sharing) -> Result<due::Question> {
+fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
     let weights = read.weights()?;
     let classes = weights.class.iter().max().copied().unwrap_or(0);
-    Ok(due::Question {
+    Ok(due::SharingQuery {
         table: weights.table,
         classes: usize::from(classes.max(weights.fair).max(weights.realtime)) + 1,
         machine: sharing.machine,

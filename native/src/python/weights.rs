@@ -39,11 +39,9 @@ pub fn weights_of((threads, table, linux, fair, realtime): GivenWeights<'_>) -> 
         .max(fair)
         .max(realtime);
     if class.is_empty() || usize::from(most) >= CLASSES {
-        return Err(Error::usage(
-            format!("{most} scheduling classes"),
-            "1 to 127",
-            "",
-        ));
+        return Err(Error::internal(format!(
+            "scheduling class {most}, beyond the highest"
+        )));
     }
     Ok(Weights {
         table,

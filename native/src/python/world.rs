@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::sim::machine::{Cpu, Distance};
 use crate::sim::workload::{Class, Tid};
-use crate::sim::world::{SleepKind, State, Why, World};
+use crate::sim::world::{RescheduleReason, SleepKind, State, World};
 
 /// What a policy may see and ask for; lent to each hook and gone after it.
 #[pyclass(frozen, module = "schedscope._native", name = "SimWorld")]
@@ -196,8 +196,8 @@ impl PyWorld {
     #[pyo3(signature = (cpu, why="preempted"))]
     fn resched(&self, cpu: Cpu, why: &str) -> PyResult<()> {
         let why = match why {
-            "preempted" => Why::Preempted,
-            "slice_end" => Why::SliceEnd,
+            "preempted" => RescheduleReason::Preempted,
+            "slice_end" => RescheduleReason::SliceEnd,
             other => {
                 return Err(PyValueError::new_err(format!(
                     "why is {other:?}, expected \"preempted\" or \"slice_end\""

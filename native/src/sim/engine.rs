@@ -15,7 +15,7 @@ use super::rng::Rng;
 use super::timers::Timers;
 use super::workload::{Step, Tid, Workload};
 use super::world::{CpuState, Rank, SleepKind, State, Thread, World, tie};
-use crate::touch::touch;
+use crate::prefetch::near;
 
 /// When to stop, beside the end of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -530,11 +530,11 @@ impl<'a> Engine<'a> {
         for (_, t) in self.thread_timers.approach() {
             let step = self.next_step[*t as usize] as usize;
             let op = |at: usize| self.load.steps.get(at).map(discriminant);
-            touch(self.world.threads[*t as usize].state);
+            near(self.world.threads[*t as usize].state);
             // It ends its burst with one step, and the next may be its next burst.
-            touch((op(step), op(step + 1)));
-            self.policy.expect(*t);
-            self.world.sink.expect(*t);
+            near((op(step), op(step + 1)));
+            self.policy.prefetch(*t);
+            self.world.sink.prefetch(*t);
         }
     }
 

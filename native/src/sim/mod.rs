@@ -2,6 +2,8 @@
 pub mod engine;
 pub mod error;
 pub mod extract;
+#[cfg(test)]
+mod golden;
 pub mod heap;
 #[cfg(test)]
 mod invariants;
@@ -18,8 +20,6 @@ mod running;
 pub mod shared_queue;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod timelines;
 mod timers;
 pub mod trace_sink;
 mod transitions;

@@ -17,7 +17,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::schema::types::SchemaDescPtr;
 
 use super::Store;
-use super::columns::{ColumnChunk, Desk, PAGE, ROW_GROUP};
+use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
@@ -27,7 +27,7 @@ pub struct ParquetStore {
     files: BTreeMap<&'static str, TableFile>,
     /// The last batch of each table, which is written.
     spares: BTreeMap<&'static str, RecordBatch>,
-    desk: Desk,
+    scratch: PageScratch,
 }
 
 impl ParquetStore {
@@ -40,7 +40,7 @@ impl ParquetStore {
         Ok(Self {
             files,
             spares: BTreeMap::new(),
-            desk: Desk::default(),
+            scratch: PageScratch::default(),
         })
     }
 
@@ -59,7 +59,7 @@ impl Store for ParquetStore {
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         if let Some(file) = self.files.get_mut(table) {
-            file.write(&batch, &mut self.desk)
+            file.write(&batch, &mut self.scratch)
                 .map_err(|error| failed(&file.path, error))?;
         }
         self.spares.insert(table, batch);
@@ -124,13 +124,13 @@ impl TableFile {
     fn write(
         &mut self,
         batch: &RecordBatch,
-        desk: &mut Desk,
+        scratch: &mut PageScratch,
     ) -> std::result::Result<(), ParquetError> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
         for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
-            column.push(array, desk)?;
+            column.push(array, scratch)?;
         }
         self.rows += batch.num_rows() as u64;
         self.group_rows += batch.num_rows();

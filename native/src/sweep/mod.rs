@@ -3,31 +3,31 @@
 //! `rows` reads the table, `changes` brings it into one list in order of time, and
 //! each sweep goes over that list once and keeps what its question asks.
 
-pub mod begun;
-pub mod blame;
+pub mod accounting;
 pub mod changes;
 pub mod charges;
 pub mod clock;
-pub mod culprits;
+pub mod cpu_index;
 pub mod due;
+pub mod episode_interference;
 pub mod episodes;
+pub mod history;
 pub mod idle;
+pub mod interference;
 pub mod lag;
-pub mod lanes;
-pub mod ledger;
 pub mod lengths;
 pub mod levels;
 pub mod list;
 pub mod matching;
 pub mod path;
-pub mod rows;
+#[cfg(test)]
+mod random_states;
 pub mod run_sums;
 pub mod shortfall;
 pub mod sleeps;
-pub mod tiles;
+pub mod wait_cursor;
+pub mod wait_starts;
 pub mod weights;
-#[cfg(test)]
-mod worlds;
 
 /// Changes between two looks at whether Ctrl-C was pressed.
-const PULSE: usize = 1 << 20;
+const CHECK_EVERY: usize = 1 << 20;

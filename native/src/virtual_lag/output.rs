@@ -5,12 +5,12 @@ use arrow_array::{
     ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt8Array, UInt16Array, UInt32Array,
 };
 
-use super::{Known, Point, Tally};
+use super::{FairThread, Point, Tally};
 use crate::columns::{PerThread, table};
 use crate::error::Result;
 
 /// One row per thread that was asked about and has any state.
-pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<RecordBatch> {
+pub fn summary(known: &[FairThread], tallies: &[Tally]) -> Result<RecordBatch> {
     let rows = PerThread::new(tallies, |utid, tally| {
         known.get(utid).is_some_and(|of| of.wanted) && tally.seen
     });

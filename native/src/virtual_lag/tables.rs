@@ -6,15 +6,15 @@ use super::intervals::Table;
 use super::replay::Replay;
 use super::rules::Rules;
 use super::states::States;
-use super::{Known, output};
+use super::{FairThread, output};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::sim::policy::{Settings, registry};
 use crate::store::Source;
 use crate::sweep::weights::Weights;
 
-fn threads(table: &Source<'_>) -> Result<Vec<Known>> {
-    let mut known: Vec<Known> = Vec::new();
+fn threads(table: &Source<'_>) -> Result<Vec<FairThread>> {
+    let mut known: Vec<FairThread> = Vec::new();
     for batch in table.batches() {
         let batch = &batch?;
         let utid = full::<UInt32Type>(batch, "utid")?;
@@ -24,9 +24,9 @@ fn threads(table: &Source<'_>) -> Result<Vec<Known>> {
         for row in 0..batch.num_rows() {
             let at = utid[row] as usize;
             if known.len() <= at {
-                known.resize(at + 1, Known::default());
+                known.resize(at + 1, FairThread::default());
             }
-            known[at] = Known {
+            known[at] = FairThread {
                 start: start.is_valid(row).then(|| start.value(row)),
                 parent: parent.is_valid(row).then(|| parent.value(row)),
                 wanted: wanted[row] != 0,

@@ -8,6 +8,6 @@
 
 /// Takes what was read for no other purpose than that its place be near.
 #[inline(always)]
-pub fn touch<T: Copy>(read: T) {
+pub fn near<T: Copy>(read: T) {
     std::hint::black_box(read);
 }

@@ -3,13 +3,15 @@
 //!
 //! Full events, not compact ones: only those name the thread that leaves.
 
+mod columns;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use arrow_array::RecordBatch;
 
-use super::columns::{int64, uint32};
+use self::columns::{int64, uint32};
 use crate::error::{Error, Result};
 
 /// Events in one bundle; keeps packets well below what readers buffer.

@@ -45,9 +45,9 @@ impl OfThread {
 
 /// Waits that are asked about by thread and instant. The ledger is gone through once, and of it
 /// only these are kept.
-pub struct Begun(Vec<OfThread>);
+pub struct WaitStarts(Vec<OfThread>);
 
-impl Begun {
+impl WaitStarts {
     /// Threads are by utid, below `threads`; of others nothing is known.
     pub fn new(threads: usize, asked: impl Iterator<Item = (u32, i64)>) -> Self {
         let mut of = vec![OfThread::default(); threads];
@@ -166,7 +166,7 @@ mod tests {
                 ),
             ])
             .expect("a batch");
-            let mut begun = Begun::new(3, asked.iter().copied());
+            let mut begun = WaitStarts::new(3, asked.iter().copied());
             begun.read(&batch, 5).expect("columns");
             begun.finish();
             for (utid, t) in asked {

@@ -14,16 +14,16 @@ use rustc_hash::FxHashSet;
 use self::cells::{Blamed, CAUSES, Cells, MOST_SMALL, Most};
 use self::log::{Cpu, EARLIEST, Ended, Log, Run, Stretch, Waiter};
 
-use super::changes::{Changes, Doing, Place, Sweep};
-use super::lanes::Lanes;
-use super::ledger::Ledger;
+use super::changes::{Changes, Position, Presence, Sweep};
+use super::cpu_index::CpuIndex;
+use super::wait_cursor::WaitCursor;
 use crate::error::Result;
 use crate::model::event::Cause;
 
 const UNKNOWN_CAUSE: u8 = Cause::Unknown as u8;
 
 /// Whose waits, and by which groups their time is told apart.
-pub struct Question {
+pub struct InterferenceQuery {
     /// By utid; none: not asked for.
     pub victim: Vec<Option<u32>>,
     /// Where given, only waits of a thread on these CPUs (none: on no known queue).
@@ -31,8 +31,8 @@ pub struct Question {
     /// By utid.
     pub group: Vec<u32>,
     pub ngroups: u32,
-    pub lanes: Lanes,
-    pub ledger: Ledger,
+    pub lanes: CpuIndex,
+    pub ledger: WaitCursor,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,7 +71,7 @@ struct Life {
 }
 
 struct Blame<'a> {
-    question: &'a mut Question,
+    question: &'a mut InterferenceQuery,
     cpus: Vec<Cpu>,
     lives: Vec<Life>,
     cells: Cells,
@@ -172,7 +172,7 @@ impl Blame<'_> {
         }
     }
 
-    fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Doing) {
+    fn ends(&mut self, t: i64, utid: u32, victim: u32, lane: usize, to: Presence) {
         let nowhere = lane == self.question.lanes.nowhere();
         if !nowhere {
             self.settle(t, lane);
@@ -203,7 +203,7 @@ impl Blame<'_> {
         } else {
             cells.charge(stretch, &life.seen, &runs[from as usize..], cpu.at_once);
         }
-        if self.careful || to != Doing::Running {
+        if self.careful || to != Presence::Running {
             life.kept = true;
             if nowhere {
                 life.seen.push(no_queue.group);
@@ -225,24 +225,24 @@ impl Blame<'_> {
 }
 
 impl Sweep for Blame<'_> {
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         let lanes = [
             self.question.lanes.of(from.cpu),
             self.question.lanes.of(to.cpu),
         ];
         match from.doing {
-            Doing::Away => {}
-            Doing::Running => self.runs(t, lanes[0], self.group(utid), false),
-            Doing::Waiting => {
+            Presence::Away => {}
+            Presence::Running => self.runs(t, lanes[0], self.group(utid), false),
+            Presence::Waiting => {
                 if let Some(victim) = self.victim(utid) {
                     self.ends(t, utid, victim, lanes[0], to.doing);
                 }
             }
         }
         match to.doing {
-            Doing::Away => {}
-            Doing::Running => self.runs(t, lanes[1], self.group(utid), true),
-            Doing::Waiting => {
+            Presence::Away => {}
+            Presence::Running => self.runs(t, lanes[1], self.group(utid), true),
+            Presence::Waiting => {
                 if let Some(victim) = self.victim(utid) {
                     self.begins(t, utid, victim, lanes[1]);
                 }
@@ -267,11 +267,15 @@ pub struct Found {
 }
 
 /// Victims with the longest wait first.
-pub fn blame(changes: &Changes, question: &mut Question) -> Result<Vec<Found>> {
+pub fn interference(changes: &Changes, question: &mut InterferenceQuery) -> Result<Vec<Found>> {
     within(changes, question, LIMITS)
 }
 
-fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<Vec<Found>> {
+fn within(
+    changes: &Changes,
+    question: &mut InterferenceQuery,
+    limits: Limits,
+) -> Result<Vec<Found>> {
     let victims = question
         .victim
         .iter()
@@ -320,7 +324,7 @@ fn within(changes: &Changes, question: &mut Question, limits: Limits) -> Result<
 #[cfg(test)]
 mod tests {
     use super::super::changes::Reader;
-    use super::super::worlds::{LENGTH, THREADS, world};
+    use super::super::random_states::{LENGTH, THREADS, world};
     use super::cells::Cell;
     use super::*;
 
@@ -342,13 +346,13 @@ mod tests {
             let changes = reader.finish();
             let mut told = Vec::new();
             for (log, cells, small) in &limits {
-                let mut question = Question {
+                let mut question = InterferenceQuery {
                     victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
                     only: None,
                     group: (0..=THREADS).map(|utid| utid / 2).collect(),
                     ngroups: 1 + THREADS / 2,
-                    lanes: Lanes::new(changes.cpus.clone()),
-                    ledger: Ledger::read(std::iter::once(Ok(waits.clone())), 0, |_| true)
+                    lanes: CpuIndex::new(changes.cpus.clone()),
+                    ledger: WaitCursor::read(std::iter::once(Ok(waits.clone())), 0, |_| true)
                         .expect("waits"),
                 };
                 let limits = Limits {

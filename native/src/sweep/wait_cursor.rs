@@ -37,15 +37,15 @@ impl Packed {
 }
 
 /// The waits of each thread by the time they began; times in ns after the begin of the window.
-pub struct Ledger {
+pub struct WaitCursor {
     of: Vec<Vec<Packed>>,
     /// Of each thread, where `next` is.
-    places: Vec<Place>,
+    places: Vec<Next>,
 }
 
 /// The wait that follows is fetched before anybody asks for it.
 #[derive(Clone, Copy)]
-struct Place {
+struct Next {
     /// How many begin at the last instant asked for or before, and the last of them.
     past: usize,
     last: Packed,
@@ -53,7 +53,7 @@ struct Place {
     following: Packed,
 }
 
-impl Ledger {
+impl WaitCursor {
     /// Those whose begin was seen; of threads that are `wanted`.
     pub fn read(
         batches: impl Iterator<Item = Result<RecordBatch>>,
@@ -118,7 +118,7 @@ impl Ledger {
         self.places = first
             .map(|first| {
                 let following = first.unwrap_or(Packed(0));
-                Place {
+                Next {
                     past: 0,
                     last: following,
                     following,

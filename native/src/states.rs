@@ -1,4 +1,4 @@
-//! Rows of `states`, from Arrow batches, cut to the window.
+//! The one reader of the table `states`: its rows from Arrow batches, in order or by number.
 use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow_array::{Array, RecordBatch, UInt16Array};
 use arrow_buffer::NullBuffer;
@@ -7,13 +7,33 @@ use arrow_buffer::bit_chunk_iterator::BitChunkIterator;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
+use crate::model::event::State;
 
-/// Codes of `State` in the order of the trace model.
-pub const RUNNING: u8 = 0;
-pub const RUNNABLE: u8 = 1;
+/// The codes that the sweeps compare with.
+pub const RUNNING: u8 = State::Running as u8;
+pub const RUNNABLE: u8 = State::Runnable as u8;
 
-/// Stands for no known CPU: as an index of lanes it is not a CPU's number.
+/// Stands for no known CPU: as an index of CPUs it is not a CPU's number.
 pub const NOWHERE: u16 = u16::MAX;
+
+/// Columns that only some readers want; without them, a row has their empty value.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Want {
+    pub cpu: bool,
+    pub prio: bool,
+    pub end: bool,
+    /// Whether a thread's wakeup began the interval; no such column, no such wakeups.
+    pub waker: bool,
+}
+
+impl Want {
+    pub const CPU: Self = Self {
+        cpu: true,
+        prio: false,
+        end: false,
+        waker: false,
+    };
+}
 
 /// One row; times in ns after the begin of the window.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +41,14 @@ pub struct Row {
     pub ts: i64,
     pub until: i64,
     pub utid: u32,
+    /// Code of `State`.
     pub state: u8,
+    /// Or `NOWHERE`.
     pub cpu: u16,
     pub prio: Option<i16>,
+    /// Code of `End`, 0 where it is not wanted.
+    pub end: u8,
+    pub by_thread: bool,
 }
 
 impl Row {
@@ -32,15 +57,20 @@ impl Row {
     pub fn competes(&self) -> bool {
         self.state <= RUNNABLE
     }
+
+    pub fn dur(&self) -> i64 {
+        self.until - self.ts
+    }
 }
 
-/// What every sweep reads of a batch of `states`.
+/// The columns of a batch, for those who look rows up by number.
 pub struct Columns<'a> {
     pub ts: &'a [i64],
     pub dur: &'a [i64],
     pub utid: &'a [u32],
     pub state: &'a [u8],
     pub cpu: &'a UInt16Array,
+    pub end: &'a [u8],
 }
 
 impl<'a> Columns<'a> {
@@ -51,31 +81,45 @@ impl<'a> Columns<'a> {
             utid: full::<UInt32Type>(batch, "utid")?,
             state: full::<UInt8Type>(batch, "state")?,
             cpu: column::<UInt16Type>(batch, "cpu")?,
+            end: full::<UInt8Type>(batch, "end")?,
         })
     }
 }
 
-/// Calls `take` with every row in the order of the table, the column `prio` with `prio` only.
+/// Calls `take` with every row in the order of the table.
 #[inline]
-pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Row)) -> Result<()> {
+pub fn each(
+    batch: &RecordBatch,
+    begin: i64,
+    want: Want,
+    mut take: impl FnMut(Row) -> Result<()>,
+) -> Result<()> {
     check_interrupt()?;
-    let Columns {
-        ts,
-        dur,
-        utid,
-        state,
-        cpu,
-    } = Columns::of(batch)?;
     let len = batch.num_rows();
-    let (ts, dur, utid, state) = (&ts[..len], &dur[..len], &utid[..len], &state[..len]);
-    let (cpus, placed) = (&cpu.values()[..len], cpu.nulls());
-    let prios = if prio {
+    let ts = &full::<Int64Type>(batch, "ts")?[..len];
+    let dur = &full::<Int64Type>(batch, "dur")?[..len];
+    let utid = &full::<UInt32Type>(batch, "utid")?[..len];
+    let state = &full::<UInt8Type>(batch, "state")?[..len];
+    let cpus = if want.cpu {
+        Some(column::<UInt16Type>(batch, "cpu")?)
+    } else {
+        None
+    };
+    let prios = if want.prio {
         Some(column::<Int16Type>(batch, "prio")?)
     } else {
         None
     };
-    let mut placed = Bits::of(placed);
-    let mut told = Bits::of(prios.and_then(|prio| prio.nulls()));
+    let ends = if want.end {
+        Some(&full::<UInt8Type>(batch, "end")?[..len])
+    } else {
+        None
+    };
+    let wakers = batch.column_by_name("waker_utid").filter(|_| want.waker);
+    let mut placed = Bits::of(cpus.and_then(|cpu| cpu.nulls()));
+    let mut known = Bits::of(prios.and_then(|prio| prio.nulls()));
+    let mut woken = Bits::of(wakers.and_then(|waker| waker.nulls()));
+    let cpus = cpus.map(|cpu| &cpu.values()[..len]);
     let prios = prios.map(|prio| &prio.values()[..len]);
     for i in 0..len {
         let since = ts[i].checked_sub(begin);
@@ -88,17 +132,19 @@ pub fn each(batch: &RecordBatch, begin: i64, prio: bool, mut take: impl FnMut(Ro
             ));
         };
         // All bits where there is none, that is NOWHERE, without a branch: it would be
-        // foreseen badly.
+        // predicted badly.
         let nowhere = u16::from(placed.next()).wrapping_sub(1);
-        let told = told.next();
+        let (known, woken) = (known.next(), woken.next());
         take(Row {
             ts: since,
             until,
             utid: utid[i],
             state: state[i],
-            cpu: cpus[i] | nowhere,
-            prio: prios.filter(|_| told).map(|prio| prio[i]),
-        });
+            cpu: cpus.map_or(NOWHERE, |cpus| cpus[i] | nowhere),
+            prio: prios.filter(|_| known).map(|prio| prio[i]),
+            end: ends.map_or(0, |end| end[i]),
+            by_thread: wakers.is_some() && woken,
+        })?;
     }
     Ok(())
 }
@@ -112,7 +158,7 @@ struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// All have one where nothing is said.
+    /// All have one without a list of nulls.
     fn of(nulls: Option<&'a NullBuffer>) -> Self {
         let chunks = nulls.map(|nulls| nulls.inner().bit_chunks());
         Self {

@@ -6,16 +6,16 @@ use arrow_array::Int16Array;
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::cpu_history::CpuHistory;
 use super::tables::{counts, cpus, ints, table};
 use crate::error::Result;
-use crate::sweep::culprits::{self, Episode};
+use crate::sweep::episode_interference::{self, Episode};
+use crate::sweep::history::History;
 
 /// utid, begin, end, and the CPUs that the thread may run on.
 pub type GivenEpisode = (u32, i64, i64, Vec<u16>);
 
-pub fn culprits(
-    read: &CpuHistory,
+pub fn episode_interference(
+    read: &History,
     py: Python<'_>,
     strict_to: i16,
     episodes: Vec<GivenEpisode>,
@@ -31,7 +31,8 @@ pub fn culprits(
             allowed,
         })
         .collect();
-    let found = py.detach(|| culprits::culprits(&read.changes, &asked, strict_to))?;
+    let found =
+        py.detach(|| episode_interference::episode_interference(&read.changes, &asked, strict_to))?;
     let prios = found.iter().map(|found| found.prio).collect();
     let (mut waited, mut ran, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for ((episode, found), asked) in (0..).zip(found).zip(&asked) {

@@ -3,10 +3,10 @@
 //! Nothing is taken for granted here: this is what `check` asks of a table.
 use std::collections::BTreeMap;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 
-use super::rows::{Columns, RUNNING};
 use crate::error::Result;
+use crate::states::{NOWHERE, RUNNING, Row, Want, each};
 
 /// An end that the thread's next interval does not adjoin; none follows its last one.
 pub struct End {
@@ -16,7 +16,7 @@ pub struct End {
 }
 
 #[derive(Default)]
-pub struct Tiles {
+pub struct Account {
     /// Running time of threads and of idle ones, by CPU (none: no CPU named).
     pub per_cpu: BTreeMap<Option<u16>, (i64, i64)>,
     /// Running time of the threads given.
@@ -41,8 +41,8 @@ fn slot(chains: &mut Vec<Last>, at: usize) -> &mut Last {
 }
 
 /// Looks at every interval once, batch by batch.
-pub struct Tiler {
-    found: Tiles,
+pub struct Tally {
+    found: Account,
     window: (i64, i64),
     /// The number of idle threads.
     idle: u32,
@@ -54,13 +54,13 @@ pub struct Tiler {
     nowhere: (i64, i64),
 }
 
-impl Tiler {
+impl Tally {
     pub fn new(window: (i64, i64), idle: u32, own: Vec<bool>) -> Self {
         Self {
-            found: Tiles {
+            found: Account {
                 ordered: true,
                 disjoint: true,
-                ..Tiles::default()
+                ..Account::default()
             },
             window,
             idle,
@@ -83,18 +83,13 @@ impl Tiler {
             sums,
             nowhere,
         } = self;
-        crate::hooks::check_interrupt()?;
-        let Columns {
-            ts,
-            dur,
-            utid,
-            state,
-            cpu,
-        } = Columns::of(batch)?;
-        let (numbers, placed) = (cpu.values(), cpu.nulls());
-        for i in 0..batch.num_rows() {
-            let (who, since) = (utid[i], ts[i]);
-            let until = since.wrapping_add(dur[i]);
+        each(batch, 0, Want::CPU, |row| {
+            let Row {
+                ts: since,
+                until,
+                utid: who,
+                ..
+            } = row;
             if who >= *idle {
                 found.intervals += 1;
                 let last = slot(threads, who as usize);
@@ -111,14 +106,14 @@ impl Tiler {
                 }
                 *last = Some((since, until));
             }
-            if state[i] != RUNNING {
-                continue;
+            if row.state != RUNNING {
+                return Ok(());
             }
             if own.get(who as usize).copied().unwrap_or(false) {
-                found.own += dur[i];
+                found.own += row.dur();
             }
-            let sum = if placed.is_none_or(|valid| valid.is_valid(i)) {
-                let number = usize::from(numbers[i]);
+            let sum = if row.cpu != NOWHERE {
+                let number = usize::from(row.cpu);
                 let last = slot(cpus, number);
                 if let Some((earlier, ended)) = *last {
                     found.disjoint &= since > earlier && since >= ended;
@@ -133,12 +128,12 @@ impl Tiler {
                 found.disjoint = false;
                 &mut *nowhere
             };
-            *(if who >= *idle { &mut sum.0 } else { &mut sum.1 }) += dur[i];
-        }
-        Ok(())
+            *(if who >= *idle { &mut sum.0 } else { &mut sum.1 }) += row.dur();
+            Ok(())
+        })
     }
 
-    pub fn finish(self) -> Tiles {
+    pub fn finish(self) -> Account {
         let Self {
             mut found,
             threads,

@@ -1,14 +1,14 @@
 //! What is known of each CPU while a sweep passes: its number and its place in a list.
-use super::rows::NOWHERE;
+use crate::states::NOWHERE;
 
 /// CPUs by number, the lane of no known queue last.
-pub struct Lanes {
+pub struct CpuIndex {
     /// Numbers, ascending.
     pub cpus: Vec<u16>,
     of: Vec<u32>,
 }
 
-impl Lanes {
+impl CpuIndex {
     /// The CPUs given; others that turn up are `NOWHERE`'s lane.
     pub fn new(mut cpus: Vec<u16>) -> Self {
         cpus.sort_unstable();

@@ -5,10 +5,10 @@
 //! before that whenever the log is full.
 use std::collections::BTreeSet;
 
-use super::changes::{Changes, Doing, Place, Sweep};
+use super::changes::{Changes, Position, Presence, Sweep};
 use super::charges::{Charges, Charging, Run, Share, Wait};
 use super::clock::Clock;
-use super::lanes::Lanes;
+use super::cpu_index::CpuIndex;
 use crate::error::Result;
 
 /// What a thread waited in; ns after the begin of the window.
@@ -134,7 +134,7 @@ impl Open {
 
 struct Culprits<'a> {
     changes: &'a Changes,
-    lanes: Lanes,
+    lanes: CpuIndex,
     log: usize,
     /// By lane, without that of no known queue.
     cpus: Vec<Cpu>,
@@ -169,7 +169,7 @@ impl<'a> Culprits<'a> {
             }
         }
         edges.sort_unstable_by(|one, other| other.cmp(one));
-        let lanes = Lanes::new(changes.cpus.clone());
+        let lanes = CpuIndex::new(changes.cpus.clone());
         let asked = episodes.iter().map(|episode| episode.utid as usize + 1);
         let threads = asked.max().unwrap_or(0).max(changes.threads);
         Self {
@@ -365,17 +365,17 @@ impl<'a> Culprits<'a> {
 }
 
 impl Sweep for Culprits<'_> {
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         self.proceed(t);
         match from.doing {
-            Doing::Away => {}
-            Doing::Waiting => self.stops_waiting(t, utid),
-            Doing::Running => self.stops_running(t, utid, self.lanes.of(from.cpu)),
+            Presence::Away => {}
+            Presence::Waiting => self.stops_waiting(t, utid),
+            Presence::Running => self.stops_running(t, utid, self.lanes.of(from.cpu)),
         }
         match to.doing {
-            Doing::Away => {}
-            Doing::Waiting => self.waits(t, utid, self.lanes.of(to.cpu)),
-            Doing::Running => self.runs(t, utid, self.lanes.of(to.cpu)),
+            Presence::Away => {}
+            Presence::Waiting => self.waits(t, utid, self.lanes.of(to.cpu)),
+            Presence::Running => self.runs(t, utid, self.lanes.of(to.cpu)),
         }
     }
 
@@ -397,7 +397,11 @@ impl Sweep for Culprits<'_> {
 }
 
 /// Accounts for every ns of waiting in each episode; the priority decides below `strict_to`.
-pub fn culprits(changes: &Changes, episodes: &[Episode], strict_to: i16) -> Result<Vec<Found>> {
+pub fn episode_interference(
+    changes: &Changes,
+    episodes: &[Episode],
+    strict_to: i16,
+) -> Result<Vec<Found>> {
     within(changes, episodes, strict_to, LIMITS)
 }
 
@@ -418,8 +422,8 @@ fn within(
 #[cfg(test)]
 mod tests {
     use super::super::changes::Reader;
+    use super::super::random_states::{LENGTH, THREADS, random, world};
     use super::super::weights::Weights;
-    use super::super::worlds::{LENGTH, THREADS, random, world};
     use super::*;
 
     #[test]

@@ -1,57 +1,13 @@
-//! What the replay tells of threads: their lag at each turn, and its extremes.
-use super::queue::Place;
+//! What the replay notes of threads: their lag at each turn, and its extremes.
+use super::queue::Membership;
 use super::replay::Replay;
+use super::tally::NEVER;
 use super::{Point, Tally, Turn};
-
-/// Nothing was told yet.
-const NEVER: i64 = i64::MIN;
-
-/// What was told of one thread so far, in one line of the cache. The most that it was owed
-/// is its entity's.
-#[derive(Debug, Clone)]
-#[repr(align(64))]
-pub struct Told {
-    /// When, or `NEVER`; and how much it was owed.
-    last: (i64, i64),
-    least: (i64, i64),
-    most: i64,
-    /// Since when its lag rests on nothing from before the trace, or `NEVER`.
-    settled: i64,
-    pub picks: u32,
-    pub eligible: u32,
-    pub n: u32,
-    pub n_censored: u32,
-}
-
-pub const UNTOLD: Told = Told {
-    last: (NEVER, 0),
-    least: (NEVER, i64::MAX),
-    most: NEVER,
-    settled: NEVER,
-    picks: 0,
-    eligible: 0,
-    n: 0,
-    n_censored: 0,
-};
-
-impl Told {
-    fn add_to(&self, tally: &mut Tally, most: i64) {
-        let known = |ts| (ts != NEVER).then_some(ts);
-        tally.last = known(self.last.0).map(|ts| (ts, self.last.1));
-        tally.least = known(self.least.0).map(|ts| (ts, self.least.1));
-        tally.most = known(self.most).map(|ts| (ts, most));
-        tally.settled = known(self.settled);
-        tally.picks = self.picks;
-        tally.eligible = self.eligible;
-        tally.n = self.n;
-        tally.n_censored = self.n_censored;
-    }
-}
 
 impl Replay<'_> {
     /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
     pub(super) fn look_around(&mut self, c: u16, t: u32) {
-        let (now, told) = (self.now, &mut self.told);
+        let (now, told) = (self.now, &mut self.tallies);
         self.all.records(c, t, |m, _| told[m as usize].most = now);
     }
 
@@ -62,7 +18,7 @@ impl Replay<'_> {
         let e = self.all.entity(t);
         let more = lag > e.most;
         e.most = lag.max(e.most);
-        let told = self.told(t);
+        let told = self.tally_of(t);
         told.last = (now, lag);
         if more {
             told.most = now;
@@ -99,14 +55,14 @@ impl Replay<'_> {
             let c = c as u16;
             self.update(c, self.now);
             for t in self.all.queue(c).members.clone() {
-                if self.all.of(t).place != Place::Delayed {
+                if self.all.of(t).place != Membership::Delayed {
                     self.note(c, t, Turn::End);
-                    self.told(t).n_censored += 1;
+                    self.tally_of(t).n_censored += 1;
                 }
             }
         }
         let mut tallies = self.states.tallies();
-        let told = self.told.iter().zip(&self.all.entities);
+        let told = self.tallies.iter().zip(&self.all.entities);
         for (tally, (told, entity)) in tallies.iter_mut().zip(told) {
             told.add_to(tally, entity.most);
         }
