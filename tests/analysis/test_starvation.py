@@ -420,7 +420,7 @@ def overlap(row: dict[str, Any], begin: int, end: int) -> int:
 def row_by_row(
     states: list[dict[str, Any]], episode: tuple[int, int, int, list[int]], strict_to: int
 ) -> tuple[Any, ...]:
-    """What `CpuHistory.episode_interference` tells of one episode: every wait against every other row."""
+    """One row of `CpuHistory.episode_interference`: every wait against every other row."""
     utid, begin, end, allowed = episode
     ran: dict[tuple[int, int], list[Any]] = {}
     waited: dict[int | None, int] = {}

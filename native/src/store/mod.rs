@@ -2,6 +2,7 @@
 
 mod bodies;
 mod columns;
+mod description;
 mod pages;
 mod parquet;
 pub mod plausible;

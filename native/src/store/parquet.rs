@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
-use parquet::file::properties::WriterProperties;
 use parquet::schema::types::SchemaDescPtr;
 
-use super::Store;
 use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
+use super::{Store, description};
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
@@ -96,12 +94,7 @@ impl TableFile {
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
         file.write_all(MAGIC)
             .map_err(|error| failed(&path, error.into()))?;
-        // Readers that know Arrow learn the integers' widths and the categories.
-        let mut properties = WriterProperties::builder().build();
-        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
-        let description = ArrowSchemaConverter::new()
-            .convert(schema)
-            .map_err(|error| failed(&path, error))?;
+        let description = description::of(schema).map_err(|error| failed(&path, error))?;
         let columns = schema
             .fields()
             .iter()
@@ -113,7 +106,7 @@ impl TableFile {
             file,
             len: MAGIC.len() as u64,
             description: Arc::new(description),
-            about: properties.key_value_metadata().cloned(),
+            about: Some(vec![description::for_arrow(schema)]),
             columns,
             groups: Vec::new(),
             group_rows: 0,
