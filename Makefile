@@ -39,7 +39,8 @@ $(VENV)/python.stamp: pyproject.toml
 	@touch $@
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
-	$(RUN) -m pip install -q --no-build-isolation -e .
+	@echo 'Building the native engine: minutes the first time, less after a change. What cargo says:'
+	$(RUN) -m pip install -v --no-build-isolation -e .
 	@touch $@
 
 build: $(VENV)/native.stamp

@@ -14,7 +14,7 @@ from sources import ROOT, sources
 
 import schedscope
 
-NATIVE = Path(__file__).parents[1] / "native" / "src"
+NATIVE = Path(__file__).parents[2] / "native" / "src"
 
 # What each layer may import of ours. `units`, `errors` and the tables' schema are ground floor.
 GROUND = {"schedscope.errors", "schedscope.units", "schedscope.extras"}

@@ -47,7 +47,7 @@ impl Allowed {
             Err(_) => idle::PINNED,
         });
         let lanes = CpuIndex::new(self.atom.keys().copied().collect());
-        let atom = (0..lanes.len())
+        let atom = (0..lanes.count())
             .map(|lane| Some(*self.atom.get(&lanes.number(lane)?)?))
             .collect();
         Ok(idle::IdleQuery {

@@ -23,7 +23,7 @@ impl CpuIndex {
     }
 
     /// How many there are, that of no known queue included.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.cpus.len() + 1
     }
 

@@ -84,8 +84,8 @@ pub struct Set {
     heaviest: Option<i64>,
 }
 
-impl Set {
-    pub fn new() -> Self {
+impl Default for Set {
+    fn default() -> Self {
         Self {
             at: 0,
             weight: 0,
@@ -98,7 +98,9 @@ impl Set {
             heaviest: None,
         }
     }
+}
 
+impl Set {
     pub fn add(&mut self, level: usize, runs: bool, table: &[i64; LEVELS]) {
         self.weight += table[level];
         self.heaviest = self.heaviest.map(|most| most.max(table[level]));
@@ -336,7 +338,9 @@ impl Sweep for Due<'_> {
 /// Sums of every thread that ran or waited.
 pub fn due(changes: &Changes, question: &SharingQuery) -> Result<Vec<Sum>> {
     let mut sweep = Due {
-        sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
+        sets: (0..question.sets(changes))
+            .map(|_| Set::default())
+            .collect(),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),

@@ -233,7 +233,7 @@ impl<'a> Culprits<'a> {
             let lanes = allowed.iter().map(|cpu| self.lanes.of(*cpu));
             // On the others nobody ever ran or waited.
             let known = lanes.filter(|lane| *lane != self.lanes.nowhere());
-            self.open[number] = Some(Open::new(known.collect(), self.lanes.len()));
+            self.open[number] = Some(Open::new(known.collect(), self.lanes.count()));
             self.going.insert(number);
             self.of[who].push(number);
             if let Some((lane, prio)) = self.waits[who] {

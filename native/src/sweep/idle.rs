@@ -123,7 +123,7 @@ impl<'a> IdleSweep<'a> {
     pub fn new(question: &'a IdleQuery, threads: usize, watch: Option<Box<Watch>>) -> Self {
         let (nclasses, natoms) = (question.masks.nclasses(), question.masks.natoms);
         let nowhere = question.lanes.nowhere();
-        let lanes = (0..question.lanes.len())
+        let lanes = (0..question.lanes.count())
             .map(|number| {
                 let mut lane = Lane {
                     classes: vec![OfClass::default(); nclasses],

@@ -124,7 +124,9 @@ fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Re
     let mut sweep = Lags {
         accounts: Accounts {
             question,
-            sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
+            sets: (0..question.sets(changes))
+                .map(|_| Set::default())
+                .collect(),
             threads: vec![AWAY; changes.threads],
         },
         reader,

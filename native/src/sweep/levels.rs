@@ -234,7 +234,7 @@ fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, step: i64) -> Result<De
         ..Lane::default()
     };
     let mut sweep = Depths {
-        of: (0..lanes.len()).map(|_| lane()).collect(),
+        of: (0..lanes.count()).map(|_| lane()).collect(),
         lanes,
         machine: if whole { lane() } else { Lane::default() },
         ncpu,

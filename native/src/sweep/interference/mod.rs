@@ -286,7 +286,7 @@ fn within(
     let mut careful = false;
     let (cells, totals) = loop {
         let mut sweep = Blame {
-            cpus: (0..question.lanes.len())
+            cpus: (0..question.lanes.count())
                 .map(|_| Cpu::new(groups))
                 .collect(),
             lives: vec![Life::default(); changes.threads],
