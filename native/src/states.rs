@@ -86,8 +86,9 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Calls `take` with every row in the order of the table.
-#[inline]
+/// Calls `take` with every row in the order of the table. Always inlined: what is not wanted, which
+/// callers know, costs nothing then.
+#[inline(always)]
 pub fn each(
     batch: &RecordBatch,
     begin: i64,
@@ -133,8 +134,9 @@ pub fn each(
         };
         // All bits where there is none, that is NOWHERE, without a branch: it would be
         // predicted badly.
-        let nowhere = u16::from(placed.next()).wrapping_sub(1);
-        let (known, woken) = (known.next(), woken.next());
+        let nowhere = u16::from(want.cpu && placed.next()).wrapping_sub(1);
+        let known = want.prio && known.next();
+        let woken = want.waker && woken.next();
         take(Row {
             ts: since,
             until,
@@ -143,7 +145,7 @@ pub fn each(
             cpu: cpus.map_or(NOWHERE, |cpus| cpus[i] | nowhere),
             prio: prios.filter(|_| known).map(|prio| prio[i]),
             end: ends.map_or(0, |end| end[i]),
-            by_thread: wakers.is_some() && woken,
+            by_thread: woken && wakers.is_some(),
         })?;
     }
     Ok(())
