@@ -83,6 +83,7 @@ bench: build
 	$(RUN) benchmarks/decode.py
 	$(RUN) benchmarks/dtrace.py
 	$(RUN) benchmarks/latency_table.py
+	cargo run -q --release --locked --manifest-path benchmarks/parquet/Cargo.toml
 
 # ------------------------------------------------------------------ show
 

@@ -26,9 +26,13 @@ use super::super::world::{RescheduleReason, State, World};
 use super::ule_place::{CACHE_LEVELS, Placer, Seen};
 use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, QueuePosition as Slot, Tdq};
 use super::ule_score::{History, Scale};
-use super::ule_spec::{PRIORITY, QUEUE_INDEX, SCORE};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 use crate::prefetch::near;
+
+/// Numbers of the series that `ule_spec` declares.
+const SCORE: u16 = 0;
+const PRIORITY: u16 = 1;
+const QUEUE_INDEX: u16 = 2;
 
 const IDLE_PRIO: i64 = 240;
 /// Groups of CPUs in which a thread that goes to sleep lets its CPU steal before the
