@@ -176,7 +176,7 @@ def test_a_bpftrace_line_earlier_than_the_one_before_it_is_damaged(tmp_path: Pat
     kinds, _ = _native.count_events(path)
     assert kinds["out_of_order"] == 0
     _, about = _native.decode(path)
-    assert "1 lines are not from the script's" in about
+    assert "1 lines are not from the script" in about
 
 
 def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> None:
