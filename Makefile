@@ -18,7 +18,7 @@ help:
 	@echo 'make test       everything pytest finds; tests that lack a tool are counted at the end'
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
-	@echo 'make rust-test  cargo test'
+	@echo 'make rust-test  cargo test of the engine, without Python'
 	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
@@ -39,7 +39,8 @@ $(VENV)/python.stamp: pyproject.toml
 	@touch $@
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
-	$(RUN) -m pip install -q --no-build-isolation -e .
+	@echo 'Building the native engine: minutes the first time, less after a change. What cargo says:'
+	$(RUN) -m pip install -v --no-build-isolation -e .
 	@touch $@
 
 build: $(VENV)/native.stamp
@@ -60,6 +61,7 @@ types: $(VENV)/python.stamp
 
 clippy:
 	cd native && cargo clippy -q --locked --all-targets -- -D warnings
+	cd native && cargo clippy -q --locked --all-targets --no-default-features -- -D warnings
 
 shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
@@ -67,10 +69,10 @@ shellcheck:
 	test ! -f collectors/capture || shellcheck collectors/capture
 
 rust-test:
-	cd native && cargo test --locked --profile quick
+	cd native && cargo test --locked --profile quick --no-default-features
 
 fuzz:
-	cd native && cargo run -q --locked --profile quick --example fuzz -- \
+	cd native && cargo run -q --locked --profile quick --no-default-features --example fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
 lab: build
@@ -81,6 +83,7 @@ bench: build
 	$(RUN) benchmarks/decode.py
 	$(RUN) benchmarks/dtrace.py
 	$(RUN) benchmarks/latency_table.py
+	cargo run -q --release --locked --manifest-path benchmarks/parquet/Cargo.toml
 
 # ------------------------------------------------------------------ show
 

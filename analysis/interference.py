@@ -145,7 +145,7 @@ def _charged(
     group = [0] * (int(threads["utid"].max() or 0) + 1)  # type: ignore[arg-type]
     for utid, number in threads.select("utid", "group").iter_rows():
         group[utid] = number
-    totals, found = occupancy(trace).blame(
+    totals, found = occupancy(trace).interference(
         asked, group, _ngroups(threads), recorded_cpus(trace),
         coded_waits(trace),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope._native import Occupancy
+    from schedscope._native import CpuHistory
     from schedscope.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm"]
@@ -194,7 +194,7 @@ class _Swept:
     ncpu: int
 
 
-def _read(trace: Trace) -> tuple[Occupancy, Masks]:
+def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
     read = occupancy(trace)
     return read, masks(trace, frozenset({*recorded_cpus(trace), *read.cpus}))
 

@@ -55,7 +55,7 @@ def tiling(trace: Trace) -> Tiling:
     from schedscope import _native
 
     recorders = trace.threads.filter(pl.col("recorder")).select("utid").collect()["utid"]
-    per_cpu, recorder, intervals, ends, ordered, disjoint = _native.tiling(
+    per_cpu, recorder, intervals, ends, ordered, disjoint = _native.accounting(
         coded_states(trace), trace.window, trace.ncpu, recorders.to_list()
     )
     return Tiling(

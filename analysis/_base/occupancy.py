@@ -13,10 +13,10 @@ from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope._native import Occupancy, StoredTable
+    from schedscope._native import CpuHistory, StoredTable
     from schedscope.trace import Trace
 
-_readings: WeakKeyDictionary[Trace, Occupancy] = WeakKeyDictionary()
+_readings: WeakKeyDictionary[Trace, CpuHistory] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def reading_once(trace: Trace) -> Iterator[None]:
         del _readings[trace]
 
 
-def occupancy(trace: Trace, *, weights: Levels | None = None) -> Occupancy:
+def occupancy(trace: Trace, *, weights: Levels | None = None) -> CpuHistory:
     """The changes of what threads do on CPUs, in order of time, within the window.
 
     Any number of questions may be asked of it. With `weights`, those of the trace, it knows every
@@ -44,12 +44,12 @@ def occupancy(trace: Trace, *, weights: Levels | None = None) -> Occupancy:
     return _readings[trace] if trace in _readings else _read(trace, weights)
 
 
-def _read(trace: Trace, weights: Levels | None) -> Occupancy:
+def _read(trace: Trace, weights: Levels | None) -> CpuHistory:
     from schedscope import _native
 
     if weights is None:
-        return _native.Occupancy(coded_states(trace), trace.window, trace.ncpu)
-    return _native.Occupancy(
+        return _native.CpuHistory(coded_states(trace), trace.window, trace.ncpu)
+    return _native.CpuHistory(
         coded_states(trace, prio=True), trace.window, trace.ncpu, weights.to_native()
     )
 

@@ -8,14 +8,14 @@ from schedscope.analysis._base.occupancy import occupancy
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope._native import Occupancy
+    from schedscope._native import CpuHistory
     from schedscope.analysis._base.levels import Levels
     from schedscope.trace import Trace
 
 Per = Literal["cpu", "machine"]
 
 
-def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[Occupancy, Per]:
+def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHistory, Per]:
     """What native sweeps read, and which threads compete: as asked for, or as the queues are."""
     if per not in (None, "cpu", "machine"):
         raise UsageError(f"per={per!r}", '"cpu" or "machine"')

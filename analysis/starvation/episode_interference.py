@@ -109,7 +109,7 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
     ]
     strict_to = FAIR_PRIOS[0] if linux_priorities(trace) else 1 << 14
     read = occupancy(trace, weights=Levels(trace))
-    *tables, prios = read.culprits(strict_to, asked)
+    *tables, prios = read.episode_interference(strict_to, asked)
     waited, shares, idle = (_numbered(pl.DataFrame(table), episodes) for table in tables)
     is_idle = pl.col("utid") < trace.ncpu
     found = shares.with_columns(

@@ -21,7 +21,7 @@ from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope._native import Occupancy
+    from schedscope._native import CpuHistory
     from schedscope.trace import Trace
 
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
@@ -275,7 +275,7 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
     ).filter(pl.col("criterion").is_not_null())
 
 
-def _shared(trace: Trace) -> tuple[Occupancy, int, Per]:
+def _shared(trace: Trace) -> tuple[CpuHistory, int, Per]:
     """Who competes, and for how many CPUs."""
     read, how = competitors(trace, Levels(trace), None)
     return read, trace.ncpu if how == "machine" else 1, how

@@ -1,4 +1,4 @@
-//! Columns of Arrow tables: of those that Python hands in, and of those that it gets.
+//! Columns of Arrow tables: of those that are read, and of those that are made.
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -7,7 +7,6 @@ use arrow_array::{
 };
 use arrow_schema::{Field, Schema};
 
-use crate::arrow_ffi::ArrowTable;
 use crate::error::{Error, Result};
 
 pub fn column<'a, T: ArrowPrimitiveType>(
@@ -37,16 +36,14 @@ pub fn full<'a, T: ArrowPrimitiveType>(
 }
 
 /// A table of columns of one length.
-pub fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
+pub fn table(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
     let fields: Vec<Field> = columns
         .iter()
         .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))
         .collect();
-    let schema = Arc::new(Schema::new(fields));
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|error| Error::internal(format!("a table that does not fit: {error}")))?;
-    Ok(ArrowTable::new(schema, vec![batch]))
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+        .map_err(|error| Error::internal(format!("a table that does not fit: {error}")))
 }
 
 /// Columns of a table with one row per thread, by what was found of each.

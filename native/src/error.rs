@@ -1,10 +1,9 @@
-//! One error type for the whole engine: what was found and where, what was
-//! expected, what to do now. It becomes `schedscope.errors.*` in Python.
+//! One error type for the whole engine: what was found and where, what was expected,
+//! what to do now. `python/error.rs` makes it one of `schedscope.errors.*`.
 
-use pyo3::prelude::*;
 use std::fmt;
 
-/// Which Python exception the error becomes.
+/// Whose fault the error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The bytes are not what the format says: `FormatError`.
@@ -17,7 +16,7 @@ pub enum Kind {
     Internal,
 }
 
-/// An error in three parts, or the Python exception that interrupted us.
+/// An error in three parts, or one of the program around the engine.
 #[derive(Debug)]
 pub enum Error {
     Report {
@@ -26,8 +25,8 @@ pub enum Error {
         expected: String,
         hint: String,
     },
-    /// A signal handler raised (Ctrl-C), or a Python callback failed.
-    Python(PyErr),
+    /// A hook or a callback of the caller failed (Ctrl-C, an exception): handed back as it is.
+    Caller(Box<dyn std::error::Error + Send + Sync>),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -121,40 +120,9 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
-            Self::Python(error) => error.fmt(f),
+            Self::Caller(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for Error {}
-
-impl From<PyErr> for Error {
-    fn from(error: PyErr) -> Self {
-        Self::Python(error)
-    }
-}
-
-impl From<Error> for PyErr {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Python(error) => error,
-            Error::Report {
-                kind,
-                found,
-                expected,
-                hint,
-            } => Python::attach(|py| {
-                let class = match kind {
-                    Kind::Format => "FormatError",
-                    Kind::Io => "StorageError",
-                    Kind::Usage => "UsageError",
-                    Kind::Internal => "InternalError",
-                };
-                py.import("schedscope.errors")
-                    .and_then(|module| module.getattr(class))
-                    .and_then(|class| class.call1((found, expected, hint)))
-                    .map_or_else(|error| error, PyErr::from_value)
-            }),
-        }
-    }
-}

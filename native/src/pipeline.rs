@@ -5,6 +5,7 @@
 //! and the number of threads.
 
 use crate::error::{Error, Result};
+use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
@@ -12,13 +13,10 @@ use crate::model::tables::{
     Yields,
 };
 use crate::model::threads::Identity;
+use crate::model::time::{FAR, check_length};
 use crate::reconstruct::Reconstructor;
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::facts::{FAR, check_length};
 use crate::store::Store;
-
-/// Called with bytes done and in all; an error (Ctrl-C) ends the work.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 pub struct Pipeline<'a, S: Store> {
     identity: Identity,
@@ -46,7 +44,7 @@ pub struct Pipeline<'a, S: Store> {
     /// Names of the tables to build; None: all.
     only: Option<&'a [String]>,
     store: &'a mut S,
-    progress: Progress<'a>,
+    progress: &'a mut Progress<'a>,
 }
 
 /// What the pass found out, for trace.json.
@@ -55,7 +53,7 @@ pub struct Summary {
     pub reconstruction: Option<Reconstructor>,
 }
 
-macro_rules! hand_on {
+macro_rules! emit_batch {
     ($self:ident . $table:ident, $kind:ty) => {
         let batch = $self.$table.take();
         $self.store.write(<$kind as Table>::NAME, batch)?;
@@ -65,7 +63,7 @@ macro_rules! hand_on {
 macro_rules! flush {
     ($self:ident . $table:ident, $kind:ty) => {
         if $self.$table.len() >= S::CHUNK {
-            hand_on!($self.$table, $kind);
+            emit_batch!($self.$table, $kind);
             match $self.store.spare(<$kind as Table>::NAME) {
                 Some(spare) => $self.$table.refill(spare),
                 None => $self.$table.reserve(S::CHUNK),
@@ -79,7 +77,7 @@ fn wanted(names: &[String], table: &str) -> bool {
 }
 
 impl<'a, S: Store> Pipeline<'a, S> {
-    pub fn new(info: &SourceInfo, store: &'a mut S, progress: Progress<'a>) -> Self {
+    pub fn new(info: &SourceInfo, store: &'a mut S, progress: &'a mut Progress<'a>) -> Self {
         Self {
             identity: Identity::new(info.ncpu, info),
             reconstruction: None,
@@ -187,14 +185,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
             }
             window = Some((begin, end));
         }
-        hand_on!(self.switches, Switches);
-        hand_on!(self.wakeups, Wakeups);
-        hand_on!(self.migrations, Migrations);
-        hand_on!(self.sleeps, Sleeps);
-        hand_on!(self.yields, Yields);
-        hand_on!(self.priorities, Priorities);
-        hand_on!(self.queue_load, QueueLoads);
-        hand_on!(self.irqs, Irqs);
+        emit_batch!(self.switches, Switches);
+        emit_batch!(self.wakeups, Wakeups);
+        emit_batch!(self.migrations, Migrations);
+        emit_batch!(self.sleeps, Sleeps);
+        emit_batch!(self.yields, Yields);
+        emit_batch!(self.priorities, Priorities);
+        emit_batch!(self.queue_load, QueueLoads);
+        emit_batch!(self.irqs, Irqs);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;

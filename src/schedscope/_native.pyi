@@ -1,4 +1,4 @@
-"""Types of the native engine (native/src/python.rs)."""
+"""Types of the native engine (native/src/python/)."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -155,7 +155,7 @@ def extract(
     drop: list[int],
 ) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
 
-class Occupancy:
+class CpuHistory:
     """Who ran on each CPU and who waited for it, read once (analysis/_base/occupancy.py)."""
 
     def __init__(
@@ -179,7 +179,7 @@ class Occupancy:
     def episodes(
         self, allowed: Mapping[str, object], least: int, top: int | None, waits: _ArrowStream
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
-    def blame(
+    def interference(
         self,
         asked: _ArrowStream,
         group: list[int],
@@ -187,7 +187,7 @@ class Occupancy:
         numbers: list[int],
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
-    def culprits(
+    def episode_interference(
         self, strict_to: int, episodes: list[tuple[int, int, int, list[int]]]
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable, list[int | None]]: ...
     def due(self, sharing: Mapping[str, object]) -> ArrowTable: ...
@@ -203,7 +203,7 @@ class Occupancy:
     ) -> tuple[int, ArrowTable]: ...
     def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> list[float]: ...
 
-def tiling(
+def accounting(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def levels_of(weights: _Weights, asked: _ArrowStream) -> ArrowTable: ...

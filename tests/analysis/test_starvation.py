@@ -420,7 +420,7 @@ def overlap(row: dict[str, Any], begin: int, end: int) -> int:
 def row_by_row(
     states: list[dict[str, Any]], episode: tuple[int, int, int, list[int]], strict_to: int
 ) -> tuple[Any, ...]:
-    """What `Occupancy.culprits` tells of one episode: every wait against every other row."""
+    """One row of `CpuHistory.episode_interference`: every wait against every other row."""
     utid, begin, end, allowed = episode
     ran: dict[tuple[int, int], list[Any]] = {}
     waited: dict[int | None, int] = {}
@@ -476,7 +476,7 @@ def test_every_sum_is_that_of_a_look_at_every_row(
     episode = st.tuples(st.integers(2, 5), instant, instant, allowed)
     asked = data.draw(st.lists(episode, max_size=5))
     read = occupancy(trace, weights=Levels(trace))
-    *tables, prios = read.culprits(100, asked)
+    *tables, prios = read.episode_interference(100, asked)
     waited, ran, idle = (pl.DataFrame(table) for table in tables)
     rows = states.to_dicts()
     for number, one in enumerate(asked):

@@ -160,7 +160,7 @@ def test_numbers_that_fit_no_thread_or_priority_are_damaged_lines(tmp_path: Path
     path = tmp_path / "events.txt"
     path.write_text(header + "".join(bad) + f"Y\t{ts + 5}\t0\t7\n#end\t{ts + 9}\t1\n")
     _, about = _native.decode(path)
-    assert "4 lines begin like events and are none" in about
+    assert "4 lines begin like events but cannot be read" in about
     assert json.loads(about)["rows"]["yields"] == 1
 
 
@@ -176,7 +176,7 @@ def test_a_bpftrace_line_earlier_than_the_one_before_it_is_damaged(tmp_path: Pat
     kinds, _ = _native.count_events(path)
     assert kinds["out_of_order"] == 0
     _, about = _native.decode(path)
-    assert "1 lines are none of the script's" in about
+    assert "1 lines are not from the script" in about
 
 
 def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> None:

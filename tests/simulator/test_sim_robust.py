@@ -54,9 +54,9 @@ def sent_nowhere(b: Builder) -> None:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (never_signalled, '1 thread waits for a signal that nobody will send: 0 ("asker")'),
+        (never_signalled, '1 thread waits for a signal that no thread will send: 0 ("asker")'),
         (never_ending, 'thread 0 ("ever") repeats for ever and no time limit is given'),
-        (spinning, "time stands still at 0 ns"),
+        (spinning, "simulated time stopped at 0 ns"),
         (nowhere, 'thread 0 ("lost") may run on no CPU of the 2 there are'),
         (sent_nowhere, 'thread 0 ("mover"), step 1: it sets a mask without any CPU'),
     ],

@@ -180,7 +180,7 @@ def test_impossible_requests(workload: Workload, options: dict[str, object], mes
 def test_a_loop_without_length_is_an_error() -> None:
     b = Builder()
     b.thread("spin").yield_().repeat()
-    with pytest.raises(UsageError, match=r"time stands still.*spin"):
+    with pytest.raises(UsageError, match=r"simulated time stopped.*spin"):
         simulate(b.workload(), policy="rr", until="1s")
 
 

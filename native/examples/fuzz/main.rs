@@ -2,7 +2,7 @@
 //! in order, in time, in bounded memory, without a panic and without a wrong sum.
 //!
 //! ```text
-//! cargo run --locked --profile quick --example fuzz -- --seconds 60 [--seed N]
+//! cargo run --profile quick --no-default-features --example fuzz -- --seconds 60 [--seed N]
 //!     [--only FORMAT] [--findings DIR] [--replay PATH]
 //! ```
 //!

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decode::input::make_room_for_files;
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{
     Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo, UNKNOWN_TID, WakeKind,
 };

@@ -3,7 +3,7 @@
 
 use crate::decode::coverage::{Hole, with_holes};
 use crate::error::Result;
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, LossReason, Source};
 
 /// No CPU records events faster than one in so many ns, over a row of them.

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use pyo3::prelude::*;
-
 use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
+use crate::hooks::allow_more_files;
 use crate::regular_file::open_regular;
 
 /// An open file, its length, and the name errors call it by.
@@ -18,29 +17,14 @@ pub struct Input {
     len: u64,
 }
 
-/// Descriptors that are left for everything else, and those that we ask for.
+/// Files that may be open under the usual limit of 1024, with all else that is open.
 const USUAL: usize = 200;
-const WANTED: i64 = 1 << 16;
 
-/// Some formats have files for each CPU, and the usual limit is 1024: raises it
-/// as far as we are allowed. Where that is too little, opening says so.
+/// Some formats have files for each CPU. Where the limit is too low, opening says so.
 pub fn make_room_for_files(cpus: usize) {
-    if cpus < USUAL {
-        return;
+    if cpus >= USUAL {
+        allow_more_files();
     }
-    let raised = Python::try_attach(|py| -> PyResult<()> {
-        let resource = py.import("resource")?;
-        let which = resource.getattr("RLIMIT_NOFILE")?;
-        let limits = resource.call_method1("getrlimit", (&which,))?;
-        let (soft, hard): (i64, i64) = limits.extract()?;
-        // -1 is no limit.
-        let most = if hard < 0 { WANTED } else { hard.min(WANTED) };
-        if (0..most).contains(&soft) {
-            resource.call_method1("setrlimit", (which, (most, hard)))?;
-        }
-        Ok(())
-    });
-    drop(raised);
 }
 
 impl Input {

@@ -17,7 +17,6 @@ pub mod ktr;
 pub mod merge;
 pub mod perfdata;
 pub mod perfetto;
-pub mod python;
 mod spool;
 pub mod text;
 pub mod tracedat;
@@ -27,7 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::model::event::Source;
-use crate::reconstruct::facts::FAR;
+use crate::model::time::FAR;
 
 /// What the caller asked for, by name: `buffer`, `tsc_hz`, ...
 #[derive(Debug, Clone, Default)]

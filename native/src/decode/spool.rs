@@ -105,9 +105,12 @@ fn unnamed_file() -> Result<File> {
         }
     }
     Err(Error::usage(
-        format!("{} holds a hundred files of ours already", folder.display()),
-        "room for one more",
-        "remove schedscope-*.expanded there, or set TMPDIR",
+        format!(
+            "{} already holds 100 temporary files of schedscope",
+            folder.display()
+        ),
+        "fewer than 100",
+        "remove schedscope-*.expanded there if no schedscope is running, or set TMPDIR",
     ))
 }
 

@@ -1,9 +1,10 @@
 //! The way back: events and fact tables into the files of other tools.
 //!
 //! `tables` plays fact tables back as events, `tracedat` writes events as a
-//! trace.dat, `synthetic` makes events up for tests and benchmarks.
+//! trace.dat, `perfetto` writes what Python prepared (`schedscope.exports`), `synthetic`
+//! makes events up for tests and benchmarks.
 
-pub mod python;
+pub mod perfetto;
 pub mod synthetic;
 pub mod tables;
 pub mod tracedat;

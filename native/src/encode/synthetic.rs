@@ -50,7 +50,7 @@ struct Cpu {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Doing {
+enum Behaviour {
     Sleeping,
     Waking,
     Busy,
@@ -58,7 +58,7 @@ enum Doing {
 
 struct Thread {
     party: Party,
-    doing: Doing,
+    doing: Behaviour,
     cpu: usize,
 }
 
@@ -91,7 +91,7 @@ impl Machine {
                     comm: Comm::new(format!("worker/{}", index % 50).as_bytes()),
                     ..Party::default()
                 },
-                doing: Doing::Sleeping,
+                doing: Behaviour::Sleeping,
                 cpu: random.below(u64::from(ncpu.max(1))) as usize,
             })
             .collect();
@@ -162,10 +162,10 @@ impl Machine {
             return None;
         }
         let thread = self.random.below(self.threads.len() as u64) as usize;
-        if self.threads[thread].doing != Doing::Sleeping {
+        if self.threads[thread].doing != Behaviour::Sleeping {
             return None;
         }
-        self.threads[thread].doing = Doing::Waking;
+        self.threads[thread].doing = Behaviour::Waking;
         let target = match self.random.below(10) {
             0 => self.random.below(self.cpus.len() as u64) as usize,
             _ => self.threads[thread].cpu,
@@ -238,7 +238,7 @@ impl Machine {
                 to_cpu,
             };
         }
-        self.threads[thread].doing = Doing::Busy;
+        self.threads[thread].doing = Behaviour::Busy;
         self.cpus[target].queue.push_back(thread);
         if self.cpus[target].current.is_none() && target != cpu {
             self.cpus[target].time = self.cpus[target].time.min(ts + 1000).max(ts + 1);
@@ -257,7 +257,7 @@ impl Machine {
             if state == State::Runnable {
                 self.cpus[cpu].queue.push_back(prev);
             } else {
-                self.threads[prev].doing = Doing::Sleeping;
+                self.threads[prev].doing = Behaviour::Sleeping;
             }
         }
         let party =

@@ -1,10 +1,10 @@
 //! Feeds a rule from intervals, and keeps account of what it says.
-use super::{Closed, Doing, Part, Rule};
+use super::{Activity, Closed, Part, Rule};
 use crate::error::{Error, Result};
 
 /// What the thread table says of one thread.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known {
+pub struct ScoredThread {
     pub start: Option<i64>,
     pub exit: Option<i64>,
     pub parent: Option<u32>,
@@ -15,13 +15,13 @@ pub struct Known {
     pub wanted: bool,
 }
 
-/// One row of `states`.
+/// One row of `states`, as rules see it.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct Interval {
     pub utid: u32,
     pub ts: i64,
     pub dur: i64,
-    pub doing: Doing,
+    pub doing: Activity,
     pub by_thread: bool,
     pub closed: Closed,
 }
@@ -106,7 +106,7 @@ struct Life<M> {
 
 pub struct Fold<'a, R: Rule> {
     rule: R,
-    known: &'a [Known],
+    known: &'a [ScoredThread],
     window: (i64, i64),
     /// How much history the rule keeps, ns.
     kept: i64,
@@ -117,7 +117,13 @@ pub struct Fold<'a, R: Rule> {
 }
 
 impl<'a, R: Rule> Fold<'a, R> {
-    pub fn new(rule: R, known: &'a [Known], window: (i64, i64), kept: i64, series: bool) -> Self {
+    pub fn new(
+        rule: R,
+        known: &'a [ScoredThread],
+        window: (i64, i64),
+        kept: i64,
+        series: bool,
+    ) -> Self {
         let starts = known
             .iter()
             .zip(0..)
@@ -140,14 +146,14 @@ impl<'a, R: Rule> Fold<'a, R> {
     }
 
     /// The next row of the table.
-    pub fn row(&mut self, row: &Row) -> Result<()> {
+    pub fn row(&mut self, row: &Interval) -> Result<()> {
         let Some(known) = self.known.get(row.utid as usize) else {
             return Ok(());
         };
         let end = row.ts + row.dur;
         // Who creates a thread runs, even if that is the last it does: before its own row closes.
         let own = |child: u32| {
-            row.doing == Doing::Running && self.known[child as usize].parent == Some(row.utid)
+            row.doing == Activity::Running && self.known[child as usize].parent == Some(row.utid)
         };
         while let Some(&(at, exits, child)) = self.turns.last()
             && (at < end || at == end && !exits && own(child))
@@ -189,7 +195,7 @@ impl<'a, R: Rule> Fold<'a, R> {
 
     /// Lets the thread's time pass up to `to`, within `row`, and its children go
     /// when their time has come.
-    fn advance(&mut self, row: &Row, to: i64, closes: bool) {
+    fn advance(&mut self, row: &Interval, to: i64, closes: bool) {
         let life = &mut self.lives[row.utid as usize];
         if !life.exits.is_empty() {
             let mut exits = std::mem::take(&mut life.exits);
@@ -206,7 +212,7 @@ impl<'a, R: Rule> Fold<'a, R> {
         self.pass(row, to, closes);
     }
 
-    fn pass(&mut self, row: &Row, to: i64, closes: bool) {
+    fn pass(&mut self, row: &Interval, to: i64, closes: bool) {
         let known = &self.known[row.utid as usize];
         let Life {
             memory,
@@ -222,7 +228,7 @@ impl<'a, R: Rule> Fold<'a, R> {
         *at = to;
         let doing = row.doing;
         let mut points = self.points.as_mut().filter(|_| known.wanted);
-        if doing == Doing::Unknown {
+        if doing == Activity::Unknown {
             account.tally.unknown += clipped(self.window, from, to);
             account.tally.n_excluded += u32::from(closes);
             if std::mem::take(&mut account.told)
@@ -252,7 +258,7 @@ impl<'a, R: Rule> Fold<'a, R> {
             note(account, from, memory);
         }
         // Of an endless run only so much can still change anything.
-        let until = if doing == Doing::Running {
+        let until = if doing == Activity::Running {
             to.min(from.saturating_add(self.rule.horizon()))
         } else {
             to
@@ -271,7 +277,7 @@ impl<'a, R: Rule> Fold<'a, R> {
         let Account { tally, mark, .. } = account;
         tally.times[usize::from(tally.is_interactive)] += clipped(self.window, *mark, to);
         *mark = to;
-        if doing == Doing::Running || doing.is_asleep() {
+        if doing == Activity::Running || doing.is_asleep() {
             *followed = followed.saturating_add(to - from);
             if *followed >= self.kept {
                 tally.settled.get_or_insert(to);
@@ -310,11 +316,11 @@ impl<'a, R: Rule> Fold<'a, R> {
         }
         if !self.lives[parent as usize].gone && at > self.lives[parent as usize].at {
             let since = self.lives[parent as usize].at;
-            let row = Row {
+            let row = Interval {
                 utid: parent,
                 ts: since,
                 dur: at - since,
-                doing: Doing::Running,
+                doing: Activity::Running,
                 by_thread: false,
                 closed: Closed::Seen,
             };

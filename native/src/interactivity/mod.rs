@@ -7,8 +7,8 @@
 mod fold;
 mod o1;
 pub(crate) mod output;
-pub mod python;
 mod stat_clock;
+pub mod tables;
 mod ule;
 mod ule_2003;
 
@@ -19,7 +19,7 @@ pub struct Part {
     pub to: i64,
     /// Where the whole interval began.
     pub begin: i64,
-    pub doing: Doing,
+    pub doing: Activity,
     /// A thread, and no interrupt, woke it for this wait.
     pub by_thread: bool,
     pub nice: i64,
@@ -28,7 +28,7 @@ pub struct Part {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     Running,
     Runnable,
     Sleeping,
@@ -39,7 +39,7 @@ pub enum Doing {
     Unknown,
 }
 
-impl Doing {
+impl Activity {
     fn is_asleep(self) -> bool {
         matches!(self, Self::Sleeping | Self::Blocked)
     }

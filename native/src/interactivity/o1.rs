@@ -1,6 +1,6 @@
 //! Linux 2.6.10's O(1) rule over recorded intervals.
 use super::stat_clock::{StatClock, Uncharged};
-use super::{Closed, Doing, Part, Rule};
+use super::{Activity, Closed, Part, Rule};
 use crate::sim::policy::Settings;
 use crate::sim::policy::o1_bonus::{Past, Sleeping};
 
@@ -94,7 +94,7 @@ impl Rule for O1 {
     fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         let fixed = 120 + part.nice;
         match part.doing {
-            Doing::Running => {
+            Activity::Running => {
                 let begins = memory.charged.is_none();
                 memory.charged.get_or_insert(part.from);
                 if begins && let Some(by_thread) = memory.woken.take() {
@@ -120,14 +120,14 @@ impl Rule for O1 {
                     changed(part.to, memory);
                 }
             }
-            Doing::Runnable => {
+            Activity::Runnable => {
                 if part.by_thread && memory.woken.is_some() {
                     memory.woken = Some(true);
                 }
                 memory.waited += part.to - part.from;
             }
             doing if doing.is_asleep() && part.closed == Some(Closed::Seen) => {
-                let from_disk = doing == Doing::Blocked;
+                let from_disk = doing == Activity::Blocked;
                 let slept = part.to - part.begin;
                 self.credit(memory, fixed, slept, from_disk);
                 memory.woken = (!from_disk).then_some(false);

@@ -1,15 +1,14 @@
 //! What the fold found, as Arrow tables.
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, Int64Array, UInt32Array};
+use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
 
-use super::fold::{Known, Point, Tally};
-use crate::arrow_ffi::ArrowTable;
+use super::fold::{Point, ScoredThread, Tally};
 use crate::columns::{PerThread, table};
 use crate::error::Result;
 
 /// One row per thread that was asked about and has any state.
-pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
+pub fn summary(known: &[ScoredThread], tallies: &[Tally]) -> Result<RecordBatch> {
     let rows = PerThread::new(tallies, |utid, tally| {
         known.get(utid).is_some_and(|of| of.wanted) && tally.seen
     });
@@ -36,7 +35,7 @@ pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
 }
 
 /// One row per change of a score.
-pub fn series(points: &[Point]) -> Result<ArrowTable> {
+pub fn series(points: &[Point]) -> Result<RecordBatch> {
     let ts: Int64Array = points.iter().map(|p| Some(p.ts)).collect();
     let utid: UInt32Array = points.iter().map(|p| Some(p.utid)).collect();
     let score: Int64Array = points

@@ -1,6 +1,6 @@
 //! ULE's rule over recorded intervals.
 use super::stat_clock::{StatClock, Uncharged};
-use super::{Doing, Part, Rule};
+use super::{Activity, Part, Rule};
 use crate::error::Result;
 use crate::sim::policy::Settings;
 use crate::sim::policy::ule_score::{History, Scale};
@@ -63,7 +63,7 @@ impl Rule for Ule {
 
     fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         match part.doing {
-            Doing::Running => self.run(memory, part.from, part.to, changed),
+            Activity::Running => self.run(memory, part.from, part.to, changed),
             doing if doing.is_asleep() && part.closed == Some(super::Closed::Seen) => {
                 let slept = self.scale.ticks_at(part.to) - self.scale.ticks_at(part.begin);
                 if slept > 0 {

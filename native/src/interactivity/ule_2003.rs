@@ -1,6 +1,6 @@
 //! The first ULE's rule (FreeBSD 5.2.1) over recorded intervals.
 use super::stat_clock::{StatClock, Uncharged};
-use super::{Closed, Doing, Part, Rule};
+use super::{Activity, Closed, Part, Rule};
 use crate::sim::policy::Settings;
 use crate::sim::policy::ule_2003_score::{History, Scale};
 
@@ -49,7 +49,7 @@ impl Rule for Ule2003 {
 
     fn pass(&self, memory: &mut Memory, part: &Part, changed: &mut dyn FnMut(i64, &Memory)) {
         match part.doing {
-            Doing::Running => {
+            Activity::Running => {
                 let mut left = memory.left;
                 self.clock.ticks(&mut left, part.from, part.to, |at| {
                     self.scale.charge_tick(&mut memory.past);

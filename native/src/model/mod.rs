@@ -6,3 +6,4 @@
 pub mod event;
 pub mod tables;
 pub mod threads;
+pub mod time;

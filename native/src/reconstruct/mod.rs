@@ -15,7 +15,7 @@ use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
 use crate::model::tables::{
     Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
 };
-use crate::touch::touch;
+use crate::prefetch::near;
 use apart::{Apart, Clocks};
 use holes::Holes;
 use thread::{OpenWait, PendingWake, Thread};
@@ -163,9 +163,9 @@ impl Reconstructor {
     }
 
     /// Events of the thread come soon: brings its record near.
-    pub(crate) fn expect(&self, utid: u32) {
+    pub(crate) fn prefetch(&self, utid: u32) {
         let record = self.threads.get(utid as usize);
-        touch(record.map(|thread| (thread.state, thread.wait.is_some())));
+        near(record.map(|thread| (thread.state, thread.wait.is_some())));
     }
 
     /// The window began earlier than was thought when the first event came: an

@@ -15,7 +15,7 @@ use super::rng::Rng;
 use super::timers::Timers;
 use super::workload::{Step, Tid, Workload};
 use super::world::{CpuState, Rank, SleepKind, State, Thread, World, tie};
-use crate::touch::touch;
+use crate::prefetch::near;
 
 /// When to stop, beside the end of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -319,7 +319,7 @@ impl<'a> Engine<'a> {
             let threads = if left.len() == 1 { "thread" } else { "threads" };
             return Err(Error::usage(
                 format!(
-                    "at {} ns nothing happens any more, and the policy leaves {} {threads} queued: {}",
+                    "at {} ns no event is left, and the policy still has {} {threads} queued: {}",
                     self.world.now,
                     left.len(),
                     list(&left, 5)
@@ -334,7 +334,7 @@ impl<'a> Engine<'a> {
         }
         Err(Error::usage(
             format!(
-                "at {} ns nothing can run any more, and {} for a signal that nobody will send: {}",
+                "deadlock at {} ns: {} for a signal that no thread will send: {}",
                 self.world.now,
                 waits(blocked.len()),
                 list(&blocked, 5)
@@ -401,7 +401,7 @@ impl<'a> Engine<'a> {
         at.truncate(6);
         Error::usage(
             format!(
-                "time stands still at {} ns: {} steps and events without any time used; running: {}",
+                "simulated time stopped at {} ns: {} steps and events in a row took no time; running: {}",
                 self.world.now,
                 self.standstill,
                 list(&at, 5)
@@ -530,11 +530,11 @@ impl<'a> Engine<'a> {
         for (_, t) in self.thread_timers.approach() {
             let step = self.next_step[*t as usize] as usize;
             let op = |at: usize| self.load.steps.get(at).map(discriminant);
-            touch(self.world.threads[*t as usize].state);
+            near(self.world.threads[*t as usize].state);
             // It ends its burst with one step, and the next may be its next burst.
-            touch((op(step), op(step + 1)));
-            self.policy.expect(*t);
-            self.world.sink.expect(*t);
+            near((op(step), op(step + 1)));
+            self.policy.prefetch(*t);
+            self.world.sink.prefetch(*t);
         }
     }
 

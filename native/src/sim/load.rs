@@ -1,15 +1,14 @@
-//! A workload out of the tables that Python hands in.
+//! A workload out of its tables of threads and steps.
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, Int64Array, RecordBatch};
-use pyo3::prelude::*;
+use arrow_schema::Schema;
 
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{Channel, Class, INBOX, NO_CHANNEL, SELF, Step, ThreadSpec, Workload};
-use crate::arrow_ffi::read_stream;
 
 /// The columns of both tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,21 +38,20 @@ const NAMES: [&str; 18] = [
     "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu",
 ];
 
-/// A table of whole numbers handed in by the Python side. A million steps are
+/// A table of whole numbers. A million steps are
 /// nothing rare, so that columns are found by place, and not copied if whole.
-pub(super) struct Numbers {
+pub struct Numbers {
     columns: [Option<Int64Array>; NAMES.len()],
     rows: usize,
 }
 
 impl Numbers {
-    pub(super) fn read(table: &Bound<'_, PyAny>) -> Result<Self> {
-        let (schema, batches) = read_stream(table)?;
+    pub fn read(schema: &Schema, batches: &[RecordBatch]) -> Result<Self> {
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let mut columns = [const { None }; NAMES.len()];
         for (i, field) in schema.fields().iter().enumerate() {
             let mut parts = Vec::with_capacity(batches.len());
-            for batch in &batches {
+            for batch in batches {
                 let Some(array) = batch.column(i).as_primitive_opt::<Int64Type>() else {
                     return Err(Error::usage(
                         format!("column {} of type {}", field.name(), field.data_type()),
@@ -132,15 +130,15 @@ pub mod op {
 /// The channel from one thread to another.
 type Pairs = HashMap<(u32, u32), u32, rustc_hash::FxBuildHasher>;
 
-pub(super) struct Input {
-    pub(super) threads: Numbers,
-    pub(super) steps: Numbers,
-    pub(super) masks: Vec<Vec<Cpu>>,
-    pub(super) names: Vec<String>,
+pub struct Input {
+    pub threads: Numbers,
+    pub steps: Numbers,
+    pub masks: Vec<Vec<Cpu>>,
+    pub names: Vec<String>,
 }
 
 impl Input {
-    pub(super) fn workload(&self, ncpu: usize) -> Result<Workload> {
+    pub fn workload(&self, ncpu: usize) -> Result<Workload> {
         let mut load = Workload::default();
         for mask in &self.masks {
             let mut set = CpuSet::empty(ncpu);

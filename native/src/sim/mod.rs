@@ -1,27 +1,25 @@
 //! The replay simulator: a workload under a policy on a machine.
-pub mod agreement;
 pub mod engine;
 pub mod error;
 pub mod extract;
+#[cfg(test)]
+mod golden;
 pub mod heap;
 #[cfg(test)]
 mod invariants;
+pub mod kendall;
 pub mod load;
 pub mod machine;
 pub mod output;
 pub mod policy;
 mod program;
-mod py_policy;
-mod py_world;
-pub mod python;
 pub mod queue;
 pub mod rng;
+pub mod run;
 mod running;
 pub mod shared_queue;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod timelines;
 mod timers;
 pub mod trace_sink;
 mod transitions;

@@ -68,7 +68,7 @@ pub trait Sink: Send {
         None
     }
     /// Rows of this thread will be among the next: a chance to bring near what they need.
-    fn expect(&self, _: Tid) {}
+    fn prefetch(&self, _: Tid) {}
     /// Back to the type it was made of.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
     fn switch(&mut self, row: Switch);

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::machine::Cpu;
 use super::policy::Wake;
 use super::workload::{INBOX, SELF, Step, Tid};
-use super::world::{State, Why};
+use super::world::{RescheduleReason, State};
 
 impl Engine<'_> {
     /// Give `t`, whose burst is over, one of `ns`, with its next step if that is a `run`.
@@ -132,7 +132,7 @@ impl Engine<'_> {
                 }
                 Step::Yield => {
                     self.world.threads[t as usize].yielding = true;
-                    self.world.resched(c, Why::Yielded);
+                    self.world.resched(c, RescheduleReason::Yielded);
                 }
                 Step::SetPriority {
                     of,

@@ -7,7 +7,7 @@ use super::machine::Cpu;
 use super::queue::{Levels, Links};
 use super::workload::Tid;
 use super::world::World;
-use crate::touch::touch;
+use crate::prefetch::near;
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -98,8 +98,8 @@ impl SharedQueue {
     }
 
     /// `t` will be queued before long: brings its place near.
-    pub fn expect(&self, t: Tid) {
-        touch(self.entries[t as usize].mask);
+    pub fn prefetch(&self, t: Tid) {
+        near(self.entries[t as usize].mask);
     }
 
     /// Take `t`, which is queued, out.

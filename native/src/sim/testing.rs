@@ -263,5 +263,5 @@ fn a_loop_of_no_length_is_refused() {
     let err = simulate(&b.load, Machine::flat(1).unwrap(), "rr", &[], Some(MS))
         .err()
         .unwrap();
-    assert!(err.to_string().contains("stands still"), "{err}");
+    assert!(err.to_string().contains("time stopped"), "{err}");
 }

@@ -268,8 +268,8 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         self.failure.take()
     }
 
-    fn expect(&self, thread: Tid) {
-        self.reconstruction.expect(thread + self.ncpu);
+    fn prefetch(&self, thread: Tid) {
+        self.reconstruction.prefetch(thread + self.ncpu);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

@@ -3,9 +3,9 @@ use super::engine::{Engine, Waiting};
 use super::error::Error;
 use super::machine::{Cpu, Distance};
 use super::output::{LeftAs, Switch, WakeStep, Wakeup};
-use super::policy::{How, Left, Place, Wake};
+use super::policy::{EnqueueReason, SelectReason, SwitchOutReason, Wake};
 use super::workload::{Class, INBOX, Step, Tid};
-use super::world::{SleepKind, State, Why};
+use super::world::{RescheduleReason, SleepKind, State};
 
 impl Engine<'_> {
     /// `t` is in its first sleep or wait when it appears; false if that step is
@@ -81,7 +81,7 @@ impl Engine<'_> {
             cpu,
             sync: false,
         };
-        self.place(t, Place::Fork(wake), How::New, wake);
+        self.place(t, SelectReason::Fork(wake), EnqueueReason::New, wake);
     }
 
     pub(super) fn wake(&mut self, t: Tid, wake: Wake) {
@@ -101,11 +101,11 @@ impl Engine<'_> {
         self.world.sink.wakeup(row);
         let th = &mut self.world.threads[t as usize];
         th.slept = now - th.since;
-        self.place(t, Place::Wake(wake), How::Wakeup, wake);
+        self.place(t, SelectReason::Wake(wake), EnqueueReason::Wakeup, wake);
     }
 
     /// Choose a CPU for `t`, which is in no queue, and queue it there.
-    pub(super) fn place(&mut self, t: Tid, place: Place, how: How, wake: Wake) {
+    pub(super) fn place(&mut self, t: Tid, place: SelectReason, how: EnqueueReason, wake: Wake) {
         let to = self.policy.select_cpu(&mut self.world, t, place);
         if (to as usize) >= self.world.cpus.len() || !self.world.allowed(t, to) {
             self.broken(format!("placed thread {t} on CPU {to}, outside its mask"));
@@ -113,7 +113,7 @@ impl Engine<'_> {
         }
         let now = self.world.now;
         let from = self.world.threads[t as usize].cpu;
-        if from != to && how != How::New {
+        if from != to && how != EnqueueReason::New {
             self.world.note_migration(t, from, to);
         }
         let th = &mut self.world.threads[t as usize];
@@ -123,9 +123,9 @@ impl Engine<'_> {
         self.world.n_runnable += 1;
         self.world.count_queued(to);
         self.policy.enqueue(&mut self.world, to, t, how);
-        if how != How::Moved {
+        if how != EnqueueReason::Moved {
             let prio = self.policy.prio(&self.world, t);
-            let step = if how == How::New {
+            let step = if how == EnqueueReason::New {
                 WakeStep::New
             } else {
                 WakeStep::Enqueued
@@ -141,7 +141,7 @@ impl Engine<'_> {
             });
         }
         if self.world.cpus[to as usize].curr.is_none() {
-            self.world.resched(to, Why::Preempted);
+            self.world.resched(to, RescheduleReason::Preempted);
         } else {
             self.policy.check_preempt(&mut self.world, to, t, wake);
         }
@@ -160,7 +160,7 @@ impl Engine<'_> {
         self.live -= 1;
         self.fetch_run(t);
         let left_as = if disk { LeftAs::Disk } else { LeftAs::Sleeping };
-        self.leave(c, t, Left::Blocked, left_as);
+        self.leave(c, t, SwitchOutReason::Blocked, left_as);
     }
 
     pub(super) fn exit(&mut self, c: Cpu, t: Tid) {
@@ -171,11 +171,11 @@ impl Engine<'_> {
         self.live -= 1;
         self.counts.exits += 1;
         self.world.sink.exit(now, t);
-        self.leave(c, t, Left::Exited, LeftAs::Dead);
+        self.leave(c, t, SwitchOutReason::Exited, LeftAs::Dead);
     }
 
     /// `t` goes off `c` and is no longer runnable here; `c` chooses another.
-    pub(super) fn leave(&mut self, c: Cpu, t: Tid, left: Left, left_as: LeftAs) {
+    pub(super) fn leave(&mut self, c: Cpu, t: Tid, left: SwitchOutReason, left_as: LeftAs) {
         self.world.n_runnable -= 1;
         self.policy.put_prev(&mut self.world, c, t, left);
         self.off_cpu(c, t);
@@ -190,7 +190,7 @@ impl Engine<'_> {
         self.world.cpus[c as usize].curr = None;
     }
 
-    pub(super) fn choose_again(&mut self, c: Cpu, why: Why) {
+    pub(super) fn choose_again(&mut self, c: Cpu, why: RescheduleReason) {
         self.world.cpus[c as usize].resched = None;
         let Some(t) = self.world.cpus[c as usize].curr else {
             self.dispatch(c, None, LeftAs::Idle);
@@ -201,9 +201,9 @@ impl Engine<'_> {
         let yielded = std::mem::take(&mut th.yielding);
         th.state = State::Queued;
         let left = match why {
-            Why::Yielded => Left::Yielded,
-            Why::SliceEnd => Left::SliceEnd,
-            Why::Preempted => Left::Preempted,
+            RescheduleReason::Yielded => SwitchOutReason::Yielded,
+            RescheduleReason::SliceEnd => SwitchOutReason::SliceEnd,
+            RescheduleReason::Preempted => SwitchOutReason::Preempted,
         };
         self.policy.put_prev(&mut self.world, c, t, left);
         self.off_cpu(c, t);
@@ -220,7 +220,7 @@ impl Engine<'_> {
             // It left its CPU before it is seen in another's queue.
             self.world.note_migration(t, c, to);
             if self.world.cpus[to as usize].curr.is_none() {
-                self.world.resched(to, Why::Preempted);
+                self.world.resched(to, RescheduleReason::Preempted);
             }
         }
     }
@@ -364,7 +364,7 @@ impl Engine<'_> {
                 let late = costs.ipi_ns > 0 || costs.preempt_ns > 0;
                 if late && self.world.needs_resched(at) {
                     // Nobody runs outside its mask, not even until an IPI arrives.
-                    self.choose_again(at, Why::Preempted);
+                    self.choose_again(at, RescheduleReason::Preempted);
                 }
             }
             State::Queued => {
@@ -376,16 +376,18 @@ impl Engine<'_> {
                 if stays {
                     self.world.n_runnable += 1;
                     self.world.count_queued(at);
-                    self.policy.enqueue(&mut self.world, at, of, How::Moved);
+                    self.policy
+                        .enqueue(&mut self.world, at, of, EnqueueReason::Moved);
                     self.policy.affinity_changed(&mut self.world, of);
                 } else {
-                    self.place(of, Place::Moved, How::Moved, wake);
+                    self.place(of, SelectReason::Moved, EnqueueReason::Moved, wake);
                 }
             }
             State::Running if !stays => {
                 self.settle(at);
                 self.world.n_runnable -= 1;
-                self.policy.put_prev(&mut self.world, at, of, Left::Moved);
+                self.policy
+                    .put_prev(&mut self.world, at, of, SwitchOutReason::Moved);
                 self.off_cpu(at, of);
                 self.world.cpus[at as usize].resched = None;
                 let th = &mut self.world.threads[of as usize];
@@ -394,7 +396,7 @@ impl Engine<'_> {
                 self.fetch_run(of);
                 // It leaves its CPU before it enters another's queue.
                 self.dispatch(at, Some(of), LeftAs::Preempted);
-                self.place(of, Place::Moved, How::Moved, wake);
+                self.place(of, SelectReason::Moved, EnqueueReason::Moved, wake);
             }
             State::Running | State::Sleeping | State::Unborn | State::Dead => {
                 let th = &mut self.world.threads[of as usize];

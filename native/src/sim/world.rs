@@ -30,7 +30,7 @@ pub enum SleepKind {
 
 /// Why a CPU is asked to choose again, in rising order of strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum RescheduleReason {
     Preempted,
     SliceEnd,
     Yielded,
@@ -78,7 +78,7 @@ pub struct CpuState {
     pub nr_queued: u32,
     /// When it last became idle, if it is.
     pub idle_since: i64,
-    pub(super) resched: Option<Why>,
+    pub(super) resched: Option<RescheduleReason>,
     pub(super) charged_at: i64,
     pub(super) settled_at: i64,
     /// Work units done per wall ns.
@@ -243,13 +243,13 @@ impl World {
     /// Ask `c` to choose again at this instant (another CPU hears it after the
     /// IPI delay, an idle one chooses after its exit from idling, a busy one after
     /// the time that a preemption takes). The strongest reason given wins.
-    pub fn resched(&mut self, c: Cpu, why: Why) {
+    pub fn resched(&mut self, c: Cpu, why: RescheduleReason) {
         let remote = self.here.is_some_and(|h| h != c);
         let costs = &self.machine.costs;
         let mut delay = if remote { costs.ipi_ns } else { 0 };
         if self.cpus[c as usize].curr.is_none() {
             delay += costs.idle_exit_ns;
-        } else if why == Why::Preempted {
+        } else if why == RescheduleReason::Preempted {
             delay += costs.preempt_ns;
         }
         let costs_delays = costs.ipi_ns > 0 || costs.preempt_ns > 0;
@@ -317,7 +317,7 @@ impl World {
         self.threads[t as usize].cpu = to;
         self.count_queued(to);
         if self.cpus[to as usize].curr.is_none() {
-            self.resched(to, Why::Preempted);
+            self.resched(to, RescheduleReason::Preempted);
         }
     }
 
@@ -327,7 +327,7 @@ impl World {
     }
 
     /// A world of nothing, to stand in while the real one is lent out.
-    pub(super) fn hollow() -> Self {
+    pub fn hollow() -> Self {
         Self {
             now: 0,
             threads: Vec::new(),

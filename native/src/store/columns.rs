@@ -33,7 +33,7 @@ pub struct ColumnChunk {
     nullable: bool,
     description: ColumnDescPtr,
     encoding: Encoding,
-    /// What the chunk's first page decides, see [`ColumnChunk::seal`].
+    /// What the chunk's first page decides, see [`ColumnChunk::compress_page`].
     compression: Compression,
     /// The chunk so far; counts the bytes of those before it, too.
     sink: TrackedWrite<Vec<u8>>,
@@ -48,7 +48,7 @@ pub struct ColumnChunk {
 /// The page at hand: its values that are not null, its bytes, the same
 /// compressed. One for all columns, so that its memory stays in the cache.
 #[derive(Default)]
-pub struct Desk {
+pub struct PageScratch {
     wide: Vec<i64>,
     narrow: Vec<i32>,
     body: Vec<u8>,
@@ -77,22 +77,22 @@ impl ColumnChunk {
     }
 
     /// Adds one array as one data page.
-    pub fn push(&mut self, array: &ArrayRef, desk: &mut Desk) -> Result<()> {
-        desk.body.clear();
+    pub fn push(&mut self, array: &ArrayRef, scratch: &mut PageScratch) -> Result<()> {
+        scratch.body.clear();
         if self.nullable {
-            pages::levels(&mut desk.body, array.nulls(), array.len());
+            pages::levels(&mut scratch.body, array.nulls(), array.len());
         }
-        self.encode(array, desk);
+        self.encode(array, scratch);
         let first = self.data_page_offset.is_none();
-        self.seal(first, desk)?;
+        self.compress_page(first, scratch)?;
         if first && let Some(dictionary) = array.as_any_dictionary_opt() {
             self.write_dictionary(dictionary.values())?;
         }
-        let size = desk.body.len();
+        let size = scratch.body.len();
         // The page's memory comes back when it is written, for the next page.
         let memory = match self.compression {
-            Compression::UNCOMPRESSED => &mut desk.body,
-            _ => &mut desk.compressed,
+            Compression::UNCOMPRESSED => &mut scratch.body,
+            _ => &mut scratch.compressed,
         };
         let buf = Bytes::from(std::mem::take(memory));
         let page = Page::DataPage {
@@ -121,15 +121,15 @@ impl ColumnChunk {
     /// Compresses the page where that pays, which the first page of a chunk
     /// decides for all. It never does for times and durations: what their
     /// deltas leave is noise, of which LZ4 saves one part in thirty.
-    fn seal(&mut self, first: bool, desk: &mut Desk) -> Result<()> {
+    fn compress_page(&mut self, first: bool, scratch: &mut PageScratch) -> Result<()> {
         let noise = self.description.physical_type() == Type::INT64;
         if noise || !first && self.compression == Compression::UNCOMPRESSED {
             return Ok(());
         }
-        compress(&desk.body, &mut desk.compressed)?;
+        compress(&scratch.body, &mut scratch.compressed)?;
         if first {
-            let saved = desk.body.len().saturating_sub(desk.compressed.len());
-            self.compression = if saved * WORTH_COMPRESSING > desk.body.len() {
+            let saved = scratch.body.len().saturating_sub(scratch.compressed.len());
+            self.compression = if saved * WORTH_COMPRESSING > scratch.body.len() {
                 Compression::LZ4_RAW
             } else {
                 Compression::UNCOMPRESSED
@@ -160,42 +160,42 @@ impl ColumnChunk {
         Ok(())
     }
 
-    fn encode(&mut self, array: &ArrayRef, desk: &mut Desk) {
+    fn encode(&mut self, array: &ArrayRef, scratch: &mut PageScratch) {
         match array.data_type() {
-            DataType::Int16 => desk.integers::<Int16Type>(array, i32::from),
-            DataType::Int32 => desk.integers::<Int32Type>(array, |value| value),
-            DataType::UInt8 => desk.integers::<UInt8Type>(array, i32::from),
-            DataType::UInt16 => desk.integers::<UInt16Type>(array, i32::from),
+            DataType::Int16 => scratch.integers::<Int16Type>(array, i32::from),
+            DataType::Int32 => scratch.integers::<Int32Type>(array, |value| value),
+            DataType::UInt8 => scratch.integers::<UInt8Type>(array, i32::from),
+            DataType::UInt16 => scratch.integers::<UInt16Type>(array, i32::from),
             // Parquet stores the two's complement of unsigned numbers.
-            DataType::UInt32 => desk.integers::<UInt32Type>(array, u32::cast_signed),
-            DataType::Int64 => self.times(array, desk),
+            DataType::UInt32 => scratch.integers::<UInt32Type>(array, u32::cast_signed),
+            DataType::Int64 => self.times(array, scratch),
             DataType::UInt64 => {
                 let array = array.as_primitive::<UInt64Type>();
                 let widen = u64::cast_signed;
-                let kept = keep(&mut desk.wide, array.values(), array.nulls(), widen);
-                pages::deltas_64(&mut desk.body, kept);
+                let kept = keep(&mut scratch.wide, array.values(), array.nulls(), widen);
+                pages::deltas_64(&mut scratch.body, kept);
             }
             DataType::Boolean => {
                 let array = array.as_boolean();
-                pages::booleans(&mut desk.body, array.values(), array.nulls());
+                pages::booleans(&mut scratch.body, array.values(), array.nulls());
             }
-            DataType::Dictionary(..) => codes(&mut desk.body, array),
-            _ => pages::texts(&mut desk.body, array.as_string::<i32>().iter().flatten()),
+            DataType::Dictionary(..) => codes(&mut scratch.body, array),
+            _ => pages::texts(&mut scratch.body, array.as_string::<i32>().iter().flatten()),
         }
     }
 
-    fn times(&mut self, array: &ArrayRef, desk: &mut Desk) {
+    fn times(&mut self, array: &ArrayRef, scratch: &mut PageScratch) {
         let array = array.as_primitive::<Int64Type>();
         let kept = match array.nulls() {
             None => &array.values()[..],
-            valid => keep(&mut desk.wide, array.values(), valid, |value| value),
+            valid => keep(&mut scratch.wide, array.values(), valid, |value| value),
         };
         if let Some(&first) = kept.first() {
             let (low, high) = self.range.unwrap_or((first, first));
             let range = |(low, high): (i64, i64), &value: &i64| (low.min(value), high.max(value));
             self.range = Some(kept.iter().fold((low, high), range));
         }
-        pages::deltas_64(&mut desk.body, kept);
+        pages::deltas_64(&mut scratch.body, kept);
     }
 
     /// Writes the chunk to `file`, whose end is at byte `at`; the column is
@@ -234,7 +234,7 @@ impl ColumnChunk {
     }
 }
 
-impl Desk {
+impl PageScratch {
     fn integers<T: ArrowPrimitiveType>(
         &mut self,
         array: &ArrayRef,

@@ -2,18 +2,22 @@
 
 mod bodies;
 mod columns;
+mod description;
 mod pages;
 mod parquet;
 pub mod plausible;
-pub mod python;
 mod range;
 mod scan;
+mod source;
 
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
 
 pub use self::parquet::ParquetStore;
+pub use self::range::MOST_THREADS;
+pub use self::scan::Scan;
+pub use self::source::Source;
 use crate::error::Result;
 
 /// Takes the batches of each table, in order.

@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
-use parquet::file::properties::WriterProperties;
 use parquet::schema::types::SchemaDescPtr;
 
-use super::Store;
-use super::columns::{ColumnChunk, Desk, PAGE, ROW_GROUP};
+use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
+use super::{Store, description};
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
@@ -27,7 +25,7 @@ pub struct ParquetStore {
     files: BTreeMap<&'static str, TableFile>,
     /// The last batch of each table, which is written.
     spares: BTreeMap<&'static str, RecordBatch>,
-    desk: Desk,
+    scratch: PageScratch,
 }
 
 impl ParquetStore {
@@ -40,7 +38,7 @@ impl ParquetStore {
         Ok(Self {
             files,
             spares: BTreeMap::new(),
-            desk: Desk::default(),
+            scratch: PageScratch::default(),
         })
     }
 
@@ -59,7 +57,7 @@ impl Store for ParquetStore {
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
         if let Some(file) = self.files.get_mut(table) {
-            file.write(&batch, &mut self.desk)
+            file.write(&batch, &mut self.scratch)
                 .map_err(|error| failed(&file.path, error))?;
         }
         self.spares.insert(table, batch);
@@ -96,12 +94,7 @@ impl TableFile {
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
         file.write_all(MAGIC)
             .map_err(|error| failed(&path, error.into()))?;
-        // Readers that know Arrow learn the integers' widths and the categories.
-        let mut properties = WriterProperties::builder().build();
-        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
-        let description = ArrowSchemaConverter::new()
-            .convert(schema)
-            .map_err(|error| failed(&path, error))?;
+        let description = description::of(schema).map_err(|error| failed(&path, error))?;
         let columns = schema
             .fields()
             .iter()
@@ -113,7 +106,7 @@ impl TableFile {
             file,
             len: MAGIC.len() as u64,
             description: Arc::new(description),
-            about: properties.key_value_metadata().cloned(),
+            about: Some(vec![description::for_arrow(schema)]),
             columns,
             groups: Vec::new(),
             group_rows: 0,
@@ -124,13 +117,13 @@ impl TableFile {
     fn write(
         &mut self,
         batch: &RecordBatch,
-        desk: &mut Desk,
+        scratch: &mut PageScratch,
     ) -> std::result::Result<(), ParquetError> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
         for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
-            column.push(array, desk)?;
+            column.push(array, scratch)?;
         }
         self.rows += batch.num_rows() as u64;
         self.group_rows += batch.num_rows();

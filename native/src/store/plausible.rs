@@ -4,29 +4,23 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt32Type};
 use arrow_array::{Array, Int64Array, RecordBatch};
-use pyo3::prelude::*;
 
-use super::python::Source;
+use super::Source;
 use super::range::{Bounds, MOST_CPUS, MOST_THREADS, Ranges};
 use crate::error::{Error, Result};
+use crate::hooks::check_interrupt;
 
-/// Raises `FormatError` unless the rows of `table` can be a trace's: numbers in range, facts in
-/// order of time, one state of a thread at a time, waits that end after they began.
+/// An error unless the rows of `table` can be a trace's: numbers in range, facts in order of
+/// time, one state of a thread at a time, waits that end after they began.
 ///
 /// `table` has the columns of the trace model's table `name` but texts, categories as codes;
 /// `file` is how errors call it. `threads`: one more than the highest utid.
-#[pyfunction]
-#[pyo3(signature = (table, name, file, ncpu, threads=MOST_THREADS, window=None))]
-pub fn check_table(
-    py: Python<'_>,
-    table: &Bound<'_, PyAny>,
-    name: &str,
-    file: &str,
-    ncpu: u16,
-    threads: u32,
+pub fn check(
+    table: &Source<'_>,
+    (name, file): (&str, &str),
+    (ncpu, threads): (u16, u32),
     window: Option<(i64, i64)>,
-) -> PyResult<()> {
-    let source = Source::of(table, name)?;
+) -> Result<()> {
     let bounds = Bounds {
         threads: threads.min(MOST_THREADS),
         // A machine's list may name CPUs that are off.
@@ -34,14 +28,12 @@ pub fn check_table(
     };
     let mut ranges = Ranges::new(file, bounds);
     let mut rows = Rows::new(file, name, window);
-    Ok(py.detach(|| {
-        source.unchecked().try_for_each(|batch| {
-            let batch = batch?;
-            crate::interrupt::check_interrupt()?;
-            ranges.check(&batch)?;
-            rows.check(&batch)
-        })
-    })?)
+    table.unchecked().try_for_each(|batch| {
+        let batch = batch?;
+        check_interrupt()?;
+        ranges.check(&batch)?;
+        rows.check(&batch)
+    })
 }
 
 /// What each row has to do with those before it.

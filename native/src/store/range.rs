@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use arrow_schema::DataType;
 
 use crate::error::{Error, Result};
-use crate::reconstruct::facts::FAR;
+use crate::model::time::FAR;
 
 /// No trace has more thread incarnations: 33 million are hours of a fork bomb.
 pub const MOST_THREADS: u32 = 1 << 25;

@@ -6,17 +6,17 @@
 //! interval, a gap) goes to a short list of its own.
 use arrow_array::RecordBatch;
 
-use super::PULSE;
+use super::CHECK_EVERY;
 use super::list::{Change, List};
-use super::rows::{self, NOWHERE, RUNNABLE, RUNNING, Row};
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
+use crate::states::{NOWHERE, RUNNABLE, RUNNING, Row, Want, each};
 
 /// What a thread does, as far as CPUs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Doing {
+pub enum Presence {
     /// It sleeps, or nothing is known of it.
     Away = 0,
     /// Runnable, on a queue.
@@ -27,14 +27,14 @@ pub enum Doing {
 /// What a thread does, where (`NOWHERE` for no known queue), and a number of
 /// `TAGS` at most that the reader gave it by thread and priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub doing: Doing,
+pub struct Position {
+    pub doing: Presence,
     pub cpu: u16,
     pub tag: u16,
 }
 
-const AWAY_PLACE: Place = Place {
-    doing: Doing::Away,
+const AWAY: Position = Position {
+    doing: Presence::Away,
     cpu: NOWHERE,
     tag: 0,
 };
@@ -44,16 +44,16 @@ pub const TAGS: u16 = 1 << 13;
 /// After this change the CPU that was left idles.
 const IDLES: u32 = 1 << 31;
 
-impl Place {
+impl Position {
     fn pack(self) -> u32 {
         self.doing as u32 | u32::from(self.cpu) << 2 | u32::from(self.tag % TAGS) << 18
     }
 
     fn unpack(word: u32) -> Self {
         let doing = match word & 3 {
-            1 => Doing::Waiting,
-            2 => Doing::Running,
-            _ => Doing::Away,
+            1 => Presence::Waiting,
+            2 => Presence::Running,
+            _ => Presence::Away,
         };
         Self {
             doing,
@@ -66,7 +66,7 @@ impl Place {
 /// Hears of changes in order of time.
 pub trait Sweep {
     /// A thread stopped one thing and began another; never an idle one.
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place);
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position);
     /// A CPU begins to idle, or stops.
     fn idle(&mut self, t: i64, cpu: u16, begins: bool);
     /// The changes of the instant `t` are complete.
@@ -128,25 +128,25 @@ const UNUSED: Cpu = Cpu {
 
 /// The priority at which a thread last ran or waited, and its tag there.
 #[derive(Clone, Copy)]
-struct Known {
+struct LastPriority {
     /// `UNSEEN` before it ever did.
     prio: i32,
     tag: u16,
 }
 
-const UNSEEN: Known = Known {
+const UNSEEN: LastPriority = LastPriority {
     prio: i32::MAX,
     tag: 0,
 };
 /// No priority is known.
-const UNTOLD: i32 = i32::MIN;
+const NO_PRIO: i32 = i32::MIN;
 
 /// Reads the table, batch by batch.
 pub struct Reader {
     all: Changes,
     lives: Vec<Last>,
     /// By utid.
-    known: Vec<Known>,
+    known: Vec<LastPriority>,
     /// By number.
     cpus: Vec<Cpu>,
     begin: i64,
@@ -159,7 +159,7 @@ impl Reader {
             .1
             .checked_sub(window.0)
             .filter(|length| *length >= 0)
-            .ok_or_else(|| Error::usage("a window that ends before it begins", "", ""))?;
+            .ok_or_else(|| Error::internal("a window that ends before it begins"))?;
         Ok(Self {
             all: Changes {
                 list: List::new(),
@@ -185,10 +185,20 @@ impl Reader {
         self.all.list.reserve(batch.num_rows());
         let begin = self.begin;
         match weights {
-            Some(weights) => rows::each(batch, begin, true, |row| {
-                self.cut(row, |reader, row| reader.tag(row, weights));
+            Some(weights) => {
+                let want = Want {
+                    prio: true,
+                    ..Want::CPU
+                };
+                each(batch, begin, want, |row| {
+                    self.cut(row, |reader, row| reader.tag(row, weights));
+                    Ok(())
+                })
+            }
+            None => each(batch, begin, Want::CPU, |row| {
+                self.cut(row, |_, _| 0);
+                Ok(())
             }),
-            None => rows::each(batch, begin, false, |row| self.cut(row, |_, _| 0)),
         }
     }
 
@@ -206,7 +216,7 @@ impl Reader {
     #[inline(always)]
     fn tag(&mut self, row: Row, weights: &Weights) -> u16 {
         let who = row.utid as usize;
-        let prio = row.prio.map_or(UNTOLD, i32::from);
+        let prio = row.prio.map_or(NO_PRIO, i32::from);
         let competes = row.competes();
         match self.known.get(who) {
             Some(known) if !competes | (known.prio == prio) => {
@@ -236,8 +246,8 @@ impl Reader {
         if prio.is_some() || known.prio != UNSEEN.prio {
             self.all.prios.push(Reprio { t, utid, prio });
         }
-        *known = Known {
-            prio: prio.map_or(UNTOLD, i32::from),
+        *known = LastPriority {
+            prio: prio.map_or(NO_PRIO, i32::from),
             tag: weights.tag(utid, prio),
         };
         known.tag
@@ -252,11 +262,11 @@ impl Reader {
         let runs = row.state == RUNNING;
         let cpu = if row.competes() { row.cpu } else { NOWHERE };
         let doing = match row.state {
-            RUNNING => Doing::Running,
-            RUNNABLE => Doing::Waiting,
-            _ => Doing::Away,
+            RUNNING => Presence::Running,
+            RUNNABLE => Presence::Waiting,
+            _ => Presence::Away,
         };
-        let now = Place { doing, cpu, tag };
+        let now = Position { doing, cpu, tag };
         if self.lives.len() <= who {
             self.lives.resize(who + 1, NEVER);
         }
@@ -272,8 +282,8 @@ impl Reader {
             } else {
                 all.begin(ts, row.utid, now);
             }
-            Place {
-                doing: Doing::Away,
+            Position {
+                doing: Presence::Away,
                 ..now
             }
         } else {
@@ -287,7 +297,7 @@ impl Reader {
             } else if row.competes() {
                 all.begin(ts, row.utid, now);
             }
-            AWAY_PLACE
+            AWAY
         };
         let at = all.list.push(Change {
             t: until,
@@ -322,21 +332,21 @@ impl Reader {
 impl Changes {
     /// A thread begins something at `t` where nothing of it is known before.
     #[cold]
-    fn begin(&mut self, t: i64, utid: u32, now: Place) {
+    fn begin(&mut self, t: i64, utid: u32, now: Position) {
         let to = now.pack();
         self.begins.push(Change { t, utid, to });
     }
 
     /// Tells `sweep` of every change.
     pub fn tell(&self, sweep: &mut impl Sweep) -> Result<()> {
-        let mut told = Told {
+        let mut told = Teller {
             now: None,
-            doing: vec![AWAY_PLACE.pack(); self.threads],
+            doing: vec![AWAY.pack(); self.threads],
             idle: self.idle,
         };
         let mut begins = self.begins.iter().peekable();
         for (number, change) in self.list.iter().enumerate() {
-            if number % PULSE == 0 {
+            if number % CHECK_EVERY == 0 {
                 check_interrupt()?;
             }
             while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
@@ -354,14 +364,14 @@ impl Changes {
     }
 }
 
-struct Told {
+struct Teller {
     now: Option<i64>,
     /// By utid, packed.
     doing: Vec<u32>,
     idle: u32,
 }
 
-impl Told {
+impl Teller {
     #[inline]
     fn one(&mut self, change: &Change, sweep: &mut impl Sweep) {
         if self.now != Some(change.t)
@@ -369,15 +379,15 @@ impl Told {
         {
             sweep.instant(now);
         }
-        let to = Place::unpack(change.to);
+        let to = Position::unpack(change.to);
         let mut left = to.cpu;
         if change.utid < self.idle {
-            sweep.idle(change.t, to.cpu, to.doing == Doing::Running);
+            sweep.idle(change.t, to.cpu, to.doing == Presence::Running);
         } else {
             let doing = &mut self.doing[change.utid as usize];
-            let from = Place::unpack(std::mem::replace(doing, change.to));
+            let from = Position::unpack(std::mem::replace(doing, change.to));
             left = from.cpu;
-            if from.doing != Doing::Away || to.doing != Doing::Away {
+            if from.doing != Presence::Away || to.doing != Presence::Away {
                 sweep.change(change.t, change.utid, from, to);
             }
         }

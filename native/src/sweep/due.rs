@@ -5,15 +5,15 @@
 //! function grew while it was there (Parekh and Gallager, 1993).
 use rustc_hash::FxHashMap;
 
-use super::changes::{Changes, Doing, Place, Sweep};
-use super::rows::NOWHERE;
+use super::changes::{Changes, Position, Presence, Sweep};
 use super::weights::{EQUAL, LEVELS, class_of, level_of};
 use crate::error::Result;
+use crate::states::NOWHERE;
 
 /// More than one CPU, and not only by the last digit of a quotient.
 const ONE: f64 = 1.0 + 1e-9;
 
-pub struct Question {
+pub struct SharingQuery {
     /// Weight by level.
     pub table: [i64; LEVELS],
     pub classes: usize,
@@ -26,7 +26,7 @@ pub struct Question {
     pub by_cpu: bool,
 }
 
-impl Question {
+impl SharingQuery {
     /// How many competing sets there are.
     pub fn sets(&self, changes: &Changes) -> usize {
         let cpus = changes.cpus.last().map_or(0, |cpu| usize::from(*cpu) + 1);
@@ -34,9 +34,9 @@ impl Question {
     }
 
     /// The number of the competing set of who is there; none of those who do not compete.
-    pub fn set(&self, place: Place) -> Option<usize> {
+    pub fn set(&self, place: Position) -> Option<usize> {
         let class = class_of(place.tag);
-        if place.doing == Doing::Away {
+        if place.doing == Presence::Away {
             None
         } else if self.machine {
             Some(class)
@@ -84,8 +84,8 @@ pub struct Set {
     heaviest: Option<i64>,
 }
 
-impl Set {
-    pub fn new() -> Self {
+impl Default for Set {
+    fn default() -> Self {
         Self {
             at: 0,
             weight: 0,
@@ -98,7 +98,9 @@ impl Set {
             heaviest: None,
         }
     }
+}
 
+impl Set {
     pub fn add(&mut self, level: usize, runs: bool, table: &[i64; LEVELS]) {
         self.weight += table[level];
         self.heaviest = self.heaviest.map(|most| most.max(table[level]));
@@ -129,7 +131,7 @@ impl Set {
             .get_or_insert_with(|| levels.map(|level| table[level]).max().unwrap_or(0))
     }
 
-    pub fn advance(&mut self, t: i64, question: &Question) {
+    pub fn advance(&mut self, t: i64, question: &SharingQuery) {
         let dur = t - self.at;
         self.at = t;
         let giving = question
@@ -214,7 +216,7 @@ struct Thread {
 }
 
 struct Due<'a> {
-    question: &'a Question,
+    question: &'a SharingQuery,
     sets: Vec<Set>,
     threads: Vec<Thread>,
     sums: Vec<Sum>,
@@ -224,7 +226,7 @@ struct Due<'a> {
 impl Due<'_> {
     /// The row of a thread's sums for this place.
     #[inline]
-    fn sum(&mut self, utid: u32, place: Place) -> usize {
+    fn sum(&mut self, utid: u32, place: Position) -> usize {
         let cpu = if self.question.by_cpu {
             place.cpu
         } else {
@@ -273,12 +275,12 @@ impl Due<'_> {
         (due, served)
     }
 
-    fn enter(&mut self, t: i64, utid: u32, number: usize, to: Place) {
+    fn enter(&mut self, t: i64, utid: u32, number: usize, to: Position) {
         let row = self.sum(utid, to);
         let (level, table) = (level_of(to.tag), &self.question.table);
         let set = &mut self.sets[number];
         set.advance(t, self.question);
-        set.add(level, to.doing == Doing::Running, table);
+        set.add(level, to.doing == Presence::Running, table);
         let thread = &mut self.threads[utid as usize];
         (thread.set, thread.level) = (number, level);
         (thread.due, thread.served) = (set.due(level, table), set.served);
@@ -291,7 +293,7 @@ impl Due<'_> {
 }
 
 impl Sweep for Due<'_> {
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         let who = utid as usize;
         let (before, after) = (self.question.set(from), self.question.set(to));
         let (due, served) = match before {
@@ -299,18 +301,21 @@ impl Sweep for Due<'_> {
             None => (0.0, 0),
         };
         let dur = t - std::mem::replace(&mut self.threads[who].since, t);
-        if from.doing != Doing::Away {
+        if from.doing != Presence::Away {
             let row = self.sum(utid, from);
             let sum = &mut self.sums[row];
             sum.due += due;
             sum.served += served;
             match from.doing {
-                Doing::Running => sum.running += dur,
+                Presence::Running => sum.running += dur,
                 _ if from.cpu == NOWHERE => sum.unplaced += dur,
                 _ => sum.waiting += dur,
             }
         }
-        let (ran, runs) = (from.doing == Doing::Running, to.doing == Doing::Running);
+        let (ran, runs) = (
+            from.doing == Presence::Running,
+            to.doing == Presence::Running,
+        );
         let (old, new) = (level_of(from.tag), level_of(to.tag));
         match (before, after) {
             (Some(set), Some(same)) if set == same && old == new => self.sets[set].turn(ran, runs),
@@ -331,9 +336,11 @@ impl Sweep for Due<'_> {
 }
 
 /// Sums of every thread that ran or waited.
-pub fn due(changes: &Changes, question: &Question) -> Result<Vec<Sum>> {
+pub fn due(changes: &Changes, question: &SharingQuery) -> Result<Vec<Sum>> {
     let mut sweep = Due {
-        sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
+        sets: (0..question.sets(changes))
+            .map(|_| Set::default())
+            .collect(),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),

@@ -2,8 +2,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::idle::IdleSweep;
-
 /// A stretch; ns after the begin of the window.
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
@@ -25,7 +23,7 @@ pub struct Participant {
 }
 
 /// An episode, who waited in it, and how long each lane's CPU was spare.
-pub struct Told {
+pub struct FoundEpisode {
     pub episode: Episode,
     pub participants: Vec<Participant>,
     pub spare: Vec<(usize, i64)>,
@@ -40,6 +38,17 @@ struct Waiting {
     begin: i64,
     /// The reading of its clock then.
     mark: i64,
+}
+
+/// What the sweep has counted up to an instant.
+pub trait Readings {
+    fn wasted(&self) -> i64;
+    /// CPUs, and one for no known queue.
+    fn lanes(&self) -> usize;
+    /// Time up to `t` in which this CPU was busy and another one usable by the class.
+    fn behind(&self, lane: usize, class: usize, t: i64) -> i64;
+    /// Time up to `t` in which this CPU was spare.
+    fn spare(&self, lane: usize, t: i64) -> i64;
 }
 
 /// Follows a sweep and keeps the stretches of some length, those with the most wasted.
@@ -57,7 +66,7 @@ pub struct Watch {
     waiting: Vec<Waiting>,
     /// By utid: where in `waiting`.
     at: Vec<u32>,
-    told: Vec<Option<Told>>,
+    told: Vec<Option<FoundEpisode>>,
     /// Of those told, the one to be let go first on top.
     ranked: BinaryHeap<Reverse<(i64, Reverse<i64>, usize)>>,
     /// By class: the instants at which a usable CPU came and went.
@@ -133,30 +142,30 @@ impl Watch {
     }
 
     /// From `t` on something is wasted, or nothing.
-    pub fn instant(&mut self, t: i64, wasting: bool, sweep: &IdleSweep<'_>) {
+    pub fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
         match self.open {
             None if wasting => {
-                self.open = Some((t, sweep.sums.wasted));
+                self.open = Some((t, readings.wasted()));
                 self.behind_from.clear();
-                for lane in 0..sweep.lanes.len() {
+                for lane in 0..readings.lanes() {
                     self.behind_from
-                        .extend((0..self.classes).map(|class| sweep.behind(lane, class, t)));
+                        .extend((0..self.classes).map(|class| readings.behind(lane, class, t)));
                 }
                 self.spare_from.clear();
                 self.spare_from
-                    .extend(sweep.lanes.iter().map(|lane| lane.spare.read(t)));
+                    .extend((0..readings.lanes()).map(|lane| readings.spare(lane, t)));
             }
             Some((begin, before)) if !wasting => {
                 self.open = None;
                 if t - begin >= self.least {
-                    let wasted = sweep.sums.wasted - before;
+                    let wasted = readings.wasted() - before;
                     self.keep(
                         Episode {
                             begin,
                             end: t,
                             wasted,
                         },
-                        sweep,
+                        readings,
                     );
                 }
                 self.gone.clear();
@@ -165,7 +174,7 @@ impl Watch {
         }
     }
 
-    fn keep(&mut self, episode: Episode, sweep: &IdleSweep<'_>) {
+    fn keep(&mut self, episode: Episode, readings: &impl Readings) {
         let Episode { begin, end, wasted } = episode;
         // Of equal ones the earlier goes first.
         let rank = Reverse((wasted, Reverse(begin), self.told.len()));
@@ -174,7 +183,7 @@ impl Watch {
         }
         let mut participants = std::mem::take(&mut self.gone);
         for waiting in &self.waiting {
-            let reading = sweep.behind(waiting.lane, waiting.class, end);
+            let reading = readings.behind(waiting.lane, waiting.class, end);
             participants.extend(self.participant(waiting, reading));
         }
         let spare = self
@@ -182,10 +191,10 @@ impl Watch {
             .iter()
             .enumerate()
             .filter_map(|(lane, from)| {
-                let time = sweep.lanes[lane].spare.read(end) - from;
+                let time = readings.spare(lane, end) - from;
                 (time > 0).then_some((lane, time))
             });
-        self.told.push(Some(Told {
+        self.told.push(Some(FoundEpisode {
             episode,
             participants,
             spare: spare.collect(),
@@ -199,8 +208,8 @@ impl Watch {
     }
 
     /// By rank.
-    pub fn take(&mut self) -> Vec<Told> {
-        let mut found: Vec<Told> = std::mem::take(&mut self.told)
+    pub fn take(&mut self) -> Vec<FoundEpisode> {
+        let mut found: Vec<FoundEpisode> = std::mem::take(&mut self.told)
             .into_iter()
             .flatten()
             .collect();

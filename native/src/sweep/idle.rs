@@ -3,10 +3,10 @@
 //! The rules are those of docs/definitions/work-conservation.md: a CPU is *spare* while
 //! it idles with nobody on its queue, *picks up* the first of its queue while it idles,
 //! or may do so unseen, and is *busy* else.
-use super::changes::{Changes, Doing, Place, Sweep};
+use super::changes::{Changes, Position, Presence, Sweep};
 use super::clock::Clock;
-use super::episodes::Watch;
-use super::lanes::Lanes;
+use super::cpu_index::CpuIndex;
+use super::episodes::{Readings, Watch};
 use super::matching::{Masks, Matching};
 use crate::error::Result;
 
@@ -14,16 +14,16 @@ use crate::error::Result;
 pub const PINNED: u16 = u16::MAX;
 
 /// Who may run where, and what to look for.
-pub struct Question {
+pub struct IdleQuery {
     pub masks: Masks,
     /// By utid; class 0 beyond its end.
     pub class: Vec<u16>,
-    pub lanes: Lanes,
+    pub lanes: CpuIndex,
     /// By lane, none for that of no known queue.
     pub atom: Vec<Option<usize>>,
 }
 
-impl Question {
+impl IdleQuery {
     pub fn class(&self, utid: u32) -> u16 {
         self.class.get(utid as usize).copied().unwrap_or(0)
     }
@@ -90,7 +90,7 @@ pub struct Sums {
 }
 
 pub struct IdleSweep<'a> {
-    pub question: &'a Question,
+    pub question: &'a IdleQuery,
     pub lanes: Vec<Lane>,
     pub threads: Vec<Thread>,
     pub sums: Sums,
@@ -120,10 +120,10 @@ pub struct IdleSweep<'a> {
 }
 
 impl<'a> IdleSweep<'a> {
-    pub fn new(question: &'a Question, threads: usize, watch: Option<Box<Watch>>) -> Self {
+    pub fn new(question: &'a IdleQuery, threads: usize, watch: Option<Box<Watch>>) -> Self {
         let (nclasses, natoms) = (question.masks.nclasses(), question.masks.natoms);
         let nowhere = question.lanes.nowhere();
-        let lanes = (0..question.lanes.len())
+        let lanes = (0..question.lanes.count())
             .map(|number| {
                 let mut lane = Lane {
                     classes: vec![OfClass::default(); nclasses],
@@ -169,19 +169,6 @@ impl<'a> IdleSweep<'a> {
         self.placed.len()
     }
 
-    /// Time up to `t` in which this CPU was busy and another one usable by the class.
-    #[inline]
-    pub fn behind(&self, lane: usize, class: usize, t: i64) -> i64 {
-        let Lane { busy, classes, .. } = &self.lanes[lane];
-        let OfClass { behind, from, .. } = classes[class];
-        behind
-            + if *busy {
-                self.usable[class].read(t) - from
-            } else {
-                0
-            }
-    }
-
     fn touch(&mut self, lane: usize) {
         if !std::mem::replace(&mut self.lanes[lane].touched, true) {
             self.touched.push(lane);
@@ -190,12 +177,12 @@ impl<'a> IdleSweep<'a> {
 
     /// A thread begins or ends what it does.
     #[inline]
-    fn does(&mut self, t: i64, utid: u32, place: Place, begins: bool) {
-        if place.doing == Doing::Away {
+    fn does(&mut self, t: i64, utid: u32, place: Position, begins: bool) {
+        if place.doing == Presence::Away {
             return;
         }
         let lane = self.question.lanes.of(place.cpu);
-        if place.doing == Doing::Waiting {
+        if place.doing == Presence::Waiting {
             self.waits(t, utid, lane, begins);
         } else {
             let by = if begins { 1 } else { -1 };
@@ -382,8 +369,34 @@ impl<'a> IdleSweep<'a> {
     }
 }
 
+impl Readings for IdleSweep<'_> {
+    fn wasted(&self) -> i64 {
+        self.sums.wasted
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    #[inline]
+    fn behind(&self, lane: usize, class: usize, t: i64) -> i64 {
+        let Lane { busy, classes, .. } = &self.lanes[lane];
+        let OfClass { behind, from, .. } = classes[class];
+        behind
+            + if *busy {
+                self.usable[class].read(t) - from
+            } else {
+                0
+            }
+    }
+
+    fn spare(&self, lane: usize, t: i64) -> i64 {
+        self.lanes[lane].spare.read(t)
+    }
+}
+
 impl Sweep for IdleSweep<'_> {
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         self.does(t, utid, from, false);
         self.does(t, utid, to, true);
     }

@@ -1,17 +1,9 @@
 //! What was due to each thread and what it received, up to any instant.
-use super::changes::{Changes, Doing, Place, Sweep};
-use super::due::{Question, Set};
-use super::shortfall::{Path, Shortfall};
+use super::changes::{Changes, Position, Presence, Sweep};
+use super::due::{Set, SharingQuery};
+use super::shortfall::{Path, Point, Shortfall};
 use super::weights::level_of;
 use crate::error::Result;
-
-/// A thread's account at an instant, since the begin of the window; times in ns.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Point {
-    pub t: i64,
-    pub due: f64,
-    pub received: i64,
-}
 
 /// Whether and how a thread competes, and its account up to then: less than a line of the
 /// processor's cache.
@@ -47,11 +39,11 @@ trait Reader {
     fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
     /// A thread did something else up to the instant of its account; it is a `turn` if it began or
     /// ended to compete, or goes on with it otherwise.
-    fn change(&mut self, _utid: u32, _did: Doing, _turn: bool, _account: &Point) {}
+    fn change(&mut self, _utid: u32, _did: Presence, _turn: bool, _account: &Point) {}
 }
 
 struct Accounts<'a> {
-    question: &'a Question,
+    question: &'a SharingQuery,
     sets: Vec<Set>,
     threads: Vec<Thread>,
 }
@@ -81,10 +73,10 @@ impl Accounts<'_> {
     }
 
     /// From `t` on the thread is `there`; whether it competed before, or does now.
-    fn place(&mut self, utid: u32, t: i64, there: Place) -> bool {
+    fn place(&mut self, utid: u32, t: i64, there: Position) -> bool {
         let table = &self.question.table;
         let thread = &mut self.threads[utid as usize];
-        let (level, runs) = (level_of(there.tag), there.doing == Doing::Running);
+        let (level, runs) = (level_of(there.tag), there.doing == Presence::Running);
         let before = thread.set;
         let after = self.question.set(there).map_or(NO_SET, |set| set as u32);
         let old = usize::from(thread.level);
@@ -115,7 +107,7 @@ struct Lags<'a, R> {
 }
 
 impl<R: Reader> Sweep for Lags<'_, R> {
-    fn change(&mut self, t: i64, utid: u32, from: Place, to: Place) {
+    fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         let Self { accounts, reader } = self;
         reader.before(t, accounts);
         let account = accounts.at(utid, t);
@@ -128,11 +120,13 @@ impl<R: Reader> Sweep for Lags<'_, R> {
     fn instant(&mut self, _: i64) {}
 }
 
-fn swept<R: Reader>(changes: &Changes, question: &Question, reader: R) -> Result<R> {
+fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Result<R> {
     let mut sweep = Lags {
         accounts: Accounts {
             question,
-            sets: (0..question.sets(changes)).map(|_| Set::new()).collect(),
+            sets: (0..question.sets(changes))
+                .map(|_| Set::default())
+                .collect(),
             threads: vec![AWAY; changes.threads],
         },
         reader,
@@ -147,13 +141,17 @@ fn swept<R: Reader>(changes: &Changes, question: &Question, reader: R) -> Result
 }
 
 /// Each turn of the `chosen` threads, by thread.
-pub fn turns(changes: &Changes, question: &Question, chosen: &[bool]) -> Result<Vec<Vec<Point>>> {
+pub fn turns(
+    changes: &Changes,
+    question: &SharingQuery,
+    chosen: &[bool],
+) -> Result<Vec<Vec<Point>>> {
     struct Turns<'a> {
         chosen: &'a [bool],
         of: Vec<Vec<Point>>,
     }
     impl Reader for Turns<'_> {
-        fn change(&mut self, utid: u32, _: Doing, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, turn: bool, account: &Point) {
             if turn && self.chosen.get(utid as usize) == Some(&true) {
                 self.of[utid as usize].push(*account);
             }
@@ -168,7 +166,7 @@ pub fn turns(changes: &Changes, question: &Question, chosen: &[bool]) -> Result<
 /// accounts.
 pub fn sampled(
     changes: &Changes,
-    question: &Question,
+    question: &SharingQuery,
     chosen: &[bool],
     instants: &[i64],
     most: usize,
@@ -199,7 +197,7 @@ pub fn sampled(
             }
         }
 
-        fn change(&mut self, utid: u32, _: Doing, turn: bool, _: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, turn: bool, _: &Point) {
             let who = utid as usize;
             if turn && self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
                 self.seen.push(utid);
@@ -236,7 +234,7 @@ pub fn sampled(
 /// What was due to each thread in a stretch of time: utid, begin, end.
 pub fn due_in(
     changes: &Changes,
-    question: &Question,
+    question: &SharingQuery,
     stretches: &[(u32, i64, i64)],
 ) -> Result<Vec<f64>> {
     struct Stretches<'a> {
@@ -277,7 +275,7 @@ pub fn due_in(
 /// more.
 pub fn shortfalls(
     changes: &Changes,
-    question: &Question,
+    question: &SharingQuery,
     chosen: &[bool],
     bound: f64,
 ) -> Result<Vec<Shortfall>> {
@@ -288,13 +286,13 @@ pub fn shortfalls(
         found: Vec<Shortfall>,
     }
     impl Reader for Shortfalls<'_> {
-        fn change(&mut self, utid: u32, did: Doing, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, did: Presence, turn: bool, account: &Point) {
             let who = utid as usize;
             if self.chosen.get(who) != Some(&true) {
                 return;
             }
             let path = &mut self.paths[who];
-            path.pass(account.t, did == Doing::Waiting);
+            path.pass(account.t, did == Presence::Waiting);
             if turn {
                 let found = path.point(account, self.bound);
                 self.found

@@ -1,19 +1,13 @@
 //! How long did threads run before they left the CPU, group by group?
-use arrow_array::types::UInt8Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::rows::{Columns, RUNNING};
-use crate::columns::full;
 use crate::error::Result;
-use crate::interrupt::check_interrupt;
-
-/// Ends of a run that were not seen: a loss, and the window's.
-const LOST: u8 = 4;
-const WINDOW: u8 = 5;
+use crate::model::event::End;
+use crate::states::{NOWHERE, RUNNING, Want, each};
 
 /// What is asked.
-pub struct Question {
+pub struct RunLengthQuery {
     pub window: (i64, i64),
     /// Idle threads have utids below.
     pub idle: u32,
@@ -63,7 +57,7 @@ impl Runs {
 
 /// Goes through the runs, batch by batch.
 pub struct Lengths {
-    question: Question,
+    question: RunLengthQuery,
     of: FxHashMap<Key, usize>,
     pub found: Vec<(Key, Runs)>,
     /// Of groups that are of threads only, where each is.
@@ -71,7 +65,7 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    pub fn new(question: Question) -> Self {
+    pub fn new(question: RunLengthQuery) -> Self {
         Self {
             question,
             of: FxHashMap::default(),
@@ -109,45 +103,39 @@ impl Lengths {
     /// More rows of `states`: ts, dur, utid, state, cpu and end.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let (begin, end) = self.question.window;
-        check_interrupt()?;
-        let Columns {
-            ts,
-            dur,
-            utid,
-            state,
-            cpu,
-        } = Columns::of(batch)?;
-        let ended = full::<UInt8Type>(batch, "end")?;
-        for i in 0..ts.len() {
-            if state[i] != RUNNING || utid[i] < self.question.idle {
-                continue;
+        let want = Want {
+            end: true,
+            ..Want::CPU
+        };
+        each(batch, 0, want, |row| {
+            if row.state != RUNNING || row.utid < self.question.idle {
+                return Ok(());
             }
-            let asked = self.question.group.get(utid[i] as usize).copied();
+            let asked = self.question.group.get(row.utid as usize).copied();
             let Some(group) = asked.unwrap_or(self.question.beyond) else {
-                continue;
+                return Ok(());
             };
-            let (since, until) = (ts[i], ts[i].wrapping_add(dur[i]));
-            let length = until.min(end) - since.max(begin);
+            let length = row.until.min(end) - row.ts.max(begin);
             if length <= 0 {
-                continue;
+                return Ok(());
             }
-            let number = cpu.is_valid(i).then(|| cpu.value(i));
+            let cpu = Some(row.cpu).filter(|cpu| *cpu != NOWHERE);
             let at = self.place((
                 group,
-                number.filter(|_| self.question.by_cpu),
-                self.question.by_end.then_some(ended[i]),
+                cpu.filter(|_| self.question.by_cpu),
+                self.question.by_end.then_some(row.end),
             ));
             let runs = &mut self.found[at].1;
-            let begun = since > self.question.sure
-                || number.is_some_and(|cpu| self.question.ins.contains(&(cpu, since, utid[i])));
-            let seen = ended[i] != LOST && ended[i] != WINDOW;
-            if begun && since >= begin && until <= end && seen {
+            let begun = row.ts > self.question.sure
+                || cpu.is_some_and(|cpu| self.question.ins.contains(&(cpu, row.ts, row.utid)));
+            let seen = row.end != End::Lost as u8 && row.end != End::Window as u8;
+            if begun && row.ts >= begin && row.until <= end && seen {
                 runs.lengths.push(length);
             } else {
                 runs.n_censored += 1;
                 runs.total_censored += length;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! For how long did how many threads want each CPU, and the machine?
 use rustc_hash::FxHashMap;
 
-use super::changes::{Changes, Doing, Place, Sweep};
-use super::lanes::Lanes;
+use super::changes::{Changes, Position, Presence, Sweep};
+use super::cpu_index::CpuIndex;
 use crate::error::Result;
 
 /// How long a level was held, and when first.
@@ -143,7 +143,7 @@ impl Lane {
 }
 
 struct Depths {
-    lanes: Lanes,
+    lanes: CpuIndex,
     of: Vec<Lane>,
     machine: Lane,
     /// CPUs of which all must be known for the machine to be.
@@ -153,18 +153,18 @@ struct Depths {
 
 impl Depths {
     #[inline]
-    fn step(&mut self, t: i64, cpu: u16, by: i32, place: Doing) {
+    fn step(&mut self, t: i64, cpu: u16, by: i32, place: Presence) {
         let number = self.lanes.of(cpu);
         let lane = &mut self.of[number];
         lane.flush(t, 1);
         match place {
-            Doing::Waiting => lane.waiting = lane.waiting.wrapping_add_signed(by),
-            Doing::Running => {
+            Presence::Waiting => lane.waiting = lane.waiting.wrapping_add_signed(by),
+            Presence::Running => {
                 lane.running = lane.running.wrapping_add_signed(by);
                 lane.known = lane.known.wrapping_add_signed(by);
             }
             // The idle thread runs.
-            Doing::Away => lane.known = lane.known.wrapping_add_signed(by),
+            Presence::Away => lane.known = lane.known.wrapping_add_signed(by),
         }
         if !self.whole {
             return;
@@ -176,11 +176,11 @@ impl Depths {
             lane.known.wrapping_add(1)
         };
         match place {
-            Doing::Waiting => {
+            Presence::Waiting => {
                 self.machine.waiting = self.machine.waiting.wrapping_add_signed(by);
                 return;
             }
-            Doing::Running if number != self.lanes.nowhere() => {
+            Presence::Running if number != self.lanes.nowhere() => {
                 self.machine.running = self.machine.running.wrapping_add_signed(by);
             }
             _ => {}
@@ -193,17 +193,17 @@ impl Depths {
 }
 
 impl Sweep for Depths {
-    fn change(&mut self, t: i64, _: u32, from: Place, to: Place) {
-        if from.doing != Doing::Away {
+    fn change(&mut self, t: i64, _: u32, from: Position, to: Position) {
+        if from.doing != Presence::Away {
             self.step(t, from.cpu, -1, from.doing);
         }
-        if to.doing != Doing::Away {
+        if to.doing != Presence::Away {
             self.step(t, to.cpu, 1, to.doing);
         }
     }
 
     fn idle(&mut self, t: i64, cpu: u16, begins: bool) {
-        self.step(t, cpu, if begins { 1 } else { -1 }, Doing::Away);
+        self.step(t, cpu, if begins { 1 } else { -1 }, Presence::Away);
     }
 
     fn instant(&mut self, _: i64) {}
@@ -215,7 +215,7 @@ pub type Row = (Option<u16>, u32, Option<u32>, Held);
 
 /// Goes over all changes, with each CPU's window in buckets of `step` ns, if that is above 0.
 fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, step: i64) -> Result<Depths> {
-    let lanes = Lanes::new(cpus);
+    let lanes = CpuIndex::new(cpus);
     let ncpu = lanes.cpus.len() as u32;
     let buckets = if step > 0 {
         (changes.length as u64).div_ceil(step as u64)
@@ -234,7 +234,7 @@ fn swept(changes: &Changes, cpus: Vec<u16>, whole: bool, step: i64) -> Result<De
         ..Lane::default()
     };
     let mut sweep = Depths {
-        of: (0..lanes.len()).map(|_| lane()).collect(),
+        of: (0..lanes.count()).map(|_| lane()).collect(),
         lanes,
         machine: if whole { lane() } else { Lane::default() },
         ncpu,

@@ -3,32 +3,31 @@
 //! `rows` reads the table, `changes` brings it into one list in order of time, and
 //! each sweep goes over that list once and keeps what its question asks.
 
-mod begun;
-mod blame;
-mod changes;
-mod charges;
-mod clock;
-mod culprits;
-pub mod doors;
-mod due;
-mod episodes;
-mod idle;
-mod lag;
-mod lanes;
-mod ledger;
-mod lengths;
-mod levels;
-mod list;
-mod matching;
-mod path;
-pub mod rows;
-mod run_sums;
-mod shortfall;
-mod sleeps;
-mod tiles;
-pub mod weights;
+pub mod accounting;
+pub mod changes;
+pub mod charges;
+pub mod clock;
+pub mod cpu_index;
+pub mod due;
+pub mod episode_interference;
+pub mod episodes;
+pub mod history;
+pub mod idle;
+pub mod interference;
+pub mod lag;
+pub mod lengths;
+pub mod levels;
+pub mod list;
+pub mod matching;
+pub mod path;
 #[cfg(test)]
-mod worlds;
+mod random_states;
+pub mod run_sums;
+pub mod shortfall;
+pub mod sleeps;
+pub mod wait_cursor;
+pub mod wait_starts;
+pub mod weights;
 
 /// Changes between two looks at whether Ctrl-C was pressed.
-const PULSE: usize = 1 << 20;
+const CHECK_EVERY: usize = 1 << 20;

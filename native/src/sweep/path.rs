@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, Int64Array, PrimitiveArray, RecordBatch};
 
-use super::PULSE;
-use super::rows::{Columns, RUNNABLE, RUNNING};
+use super::CHECK_EVERY;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
+use crate::model::event::{Cause, End, State};
+use crate::states::{Columns, RUNNABLE, RUNNING};
 
 /// What a step is, in the order of `KIND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,15 +65,17 @@ struct Wait {
     waker: Option<u32>,
 }
 
-const LOST: u8 = 4;
-const WAKE: u8 = 0;
-const NEW: u8 = 1;
-const PREEMPT: u8 = 2;
-const YIELD: u8 = 3;
+const WAKE: u8 = Cause::Wake as u8;
+const NEW: u8 = Cause::New as u8;
+const PREEMPT: u8 = Cause::Preempt as u8;
+const YIELD: u8 = Cause::Yield as u8;
 
-/// Codes of states in which a thread neither runs nor waits, nor is dead or unknown.
+/// Whether a thread neither runs nor waits, nor is dead or unknown.
 fn is_asleep(state: u8) -> bool {
-    (2..=5).contains(&state)
+    matches!(
+        State::from_code(state),
+        Some(State::Sleeping | State::Blocked | State::Stopped | State::Parked)
+    )
 }
 
 /// Rows of batches by thread, those of one thread in order of time.
@@ -118,7 +121,7 @@ impl Index {
         let mut ordered = true;
         let mut row = 0;
         for (batch, part) in utids.iter().enumerate() {
-            if row % PULSE < part.len() {
+            if row % CHECK_EVERY < part.len() {
                 check_interrupt()?;
             }
             for (at, utid) in part.iter().enumerate() {
@@ -166,11 +169,6 @@ impl Index {
     }
 }
 
-struct StateColumns<'a> {
-    of: Columns<'a>,
-    end: &'a [u8],
-}
-
 struct WaitColumns<'a> {
     ready: &'a Int64Array,
     run: &'a Int64Array,
@@ -181,7 +179,7 @@ struct WaitColumns<'a> {
 
 /// Intervals and waits of every thread, found by thread and time.
 pub struct Lives<'a> {
-    states: Vec<StateColumns<'a>>,
+    states: Vec<Columns<'a>>,
     of_state: Index,
     waits: Vec<WaitColumns<'a>>,
     of_wait: Index,
@@ -201,16 +199,8 @@ impl<'a> Lives<'a> {
                 .map(|batch| full::<UInt32Type>(batch, "utid"))
                 .collect()
         };
-        let lives = states
-            .iter()
-            .map(|batch| {
-                Ok(StateColumns {
-                    of: Columns::of(batch)?,
-                    end: full::<UInt8Type>(batch, "end")?,
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let ledger = waits
+        let lives = states.iter().map(Columns::of).collect::<Result<Vec<_>>>()?;
+        let of_waits = waits
             .iter()
             .map(|batch| {
                 Ok(WaitColumns {
@@ -222,17 +212,17 @@ impl<'a> Lives<'a> {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let of_state = Index::new(&utids(states)?, |batch, at| Some(lives[batch].of.ts[at]))?;
+        let of_state = Index::new(&utids(states)?, |batch, at| Some(lives[batch].ts[at]))?;
         // Those that may concern the interval.
         let of_wait = Index::new(&utids(waits)?, |batch, at| {
-            let WaitColumns { ready, run, .. } = &ledger[batch];
+            let WaitColumns { ready, run, .. } = &of_waits[batch];
             let ready = value(ready, at).filter(|ready| *ready <= end)?;
             (value(run, at).unwrap_or(end) >= begin).then_some(ready)
         })?;
         Ok(Self {
             states: lives,
             of_state,
-            waits: ledger,
+            waits: of_waits,
             of_wait,
         })
     }
@@ -243,11 +233,11 @@ impl<'a> Lives<'a> {
         let place = |row: u32| self.of_state.place(row).unwrap_or((0, 0));
         let begins = |row: &u32| {
             let (batch, at) = place(*row);
-            self.states[batch].of.ts[at]
+            self.states[batch].ts[at]
         };
         let last = rows.partition_point(|row| begins(row) < t).checked_sub(1)?;
         let (batch, at) = place(rows[last]);
-        let StateColumns { of, end } = &self.states[batch];
+        let of = &self.states[batch];
         let ts = of.ts[at];
         let until = ts.wrapping_add(of.dur[at]);
         (until >= t).then(|| Life {
@@ -255,7 +245,7 @@ impl<'a> Lives<'a> {
             until,
             state: of.state[at],
             cpu: of.cpu.is_valid(at).then(|| of.cpu.value(at)),
-            lost: end[at] == LOST,
+            lost: of.end[at] == End::Lost as u8,
         })
     }
 
@@ -305,7 +295,7 @@ pub fn walk(
     let mut turns = 0usize;
     while t > begin {
         turns += 1;
-        if turns.is_multiple_of(PULSE) {
+        if turns.is_multiple_of(CHECK_EVERY) {
             check_interrupt()?;
         }
         let Some(life) = lives.at(at, t) else {

@@ -2,8 +2,8 @@
 use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
-use super::rows::{self, RUNNING};
 use crate::error::Result;
+use crate::states::{RUNNING, Want, each};
 
 /// Runs of one thread on one CPU, within the window; ns after its begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,10 +47,10 @@ impl Sums {
             of,
             recent,
         } = self;
-        rows::each(batch, *begin, false, |row| {
+        each(batch, *begin, Want::CPU, |row| {
             let (since, until) = (row.ts.max(0), row.until.min(*length));
             if row.state != RUNNING || since >= until {
-                return;
+                return Ok(());
             }
             let who = row.utid as usize;
             if recent.len() <= who {
@@ -76,6 +76,7 @@ impl Sums {
             sum.runs += 1;
             sum.first = sum.first.min(since);
             sum.last = sum.last.max(since);
+            Ok(())
         })
     }
 }
@@ -83,8 +84,8 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::rows::{NOWHERE, RUNNABLE};
-    use crate::sweep::worlds::states;
+    use crate::states::{NOWHERE, RUNNABLE};
+    use crate::sweep::random_states::states;
 
     #[test]
     fn runs_are_cut_to_the_window_and_told_apart_by_thread_and_cpu() {

@@ -3,7 +3,14 @@
 //! A thread's shortfall is how much its lag has risen above the lowest it ever had before
 //! (Page's cumulative sum). From one lowest point to the next is an excursion; the window is
 //! from its begin to where the shortfall is largest.
-use super::lag::Point;
+
+/// A thread's account at an instant, since the begin of the window; times in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Point {
+    pub t: i64,
+    pub due: f64,
+    pub received: i64,
+}
 
 /// One window; ns after the begin of the trace's.
 #[derive(Debug, Clone, Copy, Default)]

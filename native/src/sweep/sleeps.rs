@@ -1,13 +1,11 @@
 //! When did the sleep begin that a wakeup ended?
-use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
+use arrow_array::types::{Int64Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
-use super::rows::Columns;
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
-
-const WOKEN: u8 = 1;
+use crate::model::event::End;
+use crate::states::{Want, each};
 
 /// Finds for each row of `asked` (utid, ts_ready; null where nothing is asked) the begin of
 /// the interval that a wakeup ended at that instant, and the state in it.
@@ -60,21 +58,16 @@ impl Sleeps {
 
     /// More rows of `states`: ts, dur, utid, state and end.
     pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
-        check_interrupt()?;
-        let Columns {
-            ts,
-            dur,
-            utid,
-            state,
-            ..
-        } = Columns::of(batch)?;
-        let end = full::<UInt8Type>(batch, "end")?;
-        for i in 0..ts.len() {
-            if end[i] == WOKEN {
-                self.woken(utid[i], ts[i], ts[i].wrapping_add(dur[i]), state[i]);
+        let want = Want {
+            end: true,
+            ..Want::default()
+        };
+        each(batch, 0, want, |row| {
+            if row.end == End::Woken as u8 {
+                self.woken(row.utid, row.ts, row.until, row.state);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn woken(&mut self, utid: u32, ts: i64, until: i64, state: u8) {

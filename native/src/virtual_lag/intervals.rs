@@ -1,15 +1,12 @@
 //! The table of states, row by row: what each says that its thread does.
-use arrow_array::types::UInt8Type;
-
-use super::Known;
-use crate::columns::full;
+use super::FairThread;
 use crate::error::{Error, Result};
 use crate::model::event::End;
-use crate::store::python::Source;
-use crate::sweep::rows::{NOWHERE, RUNNABLE, each};
+use crate::states::{NOWHERE, RUNNABLE, Want, each};
+use crate::store::Source;
 use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
 
-/// Codes of what a row says that its thread does; `Doing` has the words.
+/// Codes of what a row says that its thread does; `QueueState` has the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Running,
@@ -80,7 +77,7 @@ impl Does {
 /// The table of states, and what is needed to read it.
 pub struct Table<'a> {
     pub rows: &'a Source<'a>,
-    pub known: &'a [Known],
+    pub known: &'a [FairThread],
     pub weights: &'a Weights,
     /// By the number of a class, whether it shares by weight as the fair one does.
     pub fair: &'a [bool],
@@ -125,18 +122,19 @@ impl Table<'_> {
         let mut ranks: Vec<Option<Rank>> = known
             .map(|(utid, known)| known.listed.then(|| self.rank(utid, None)))
             .collect();
+        let want = Want {
+            prio: true,
+            end: true,
+            ..Want::CPU
+        };
         for batch in self.rows.batches() {
             let batch = batch?;
-            let mut ended = full::<UInt8Type>(&batch, "end")?.iter();
-            let mut stranger = None;
-            each(&batch, 0, true, |row| {
-                let open = ended.next() == Some(&(End::Window as u8));
+            each(&batch, 0, want, |row| {
                 if row.utid < self.idle {
-                    return;
+                    return Ok(());
                 }
                 let Some(Some(rank)) = ranks.get_mut(row.utid as usize) else {
-                    stranger = stranger.or(Some(row.utid));
-                    return;
+                    return Err(stranger(row.utid));
                 };
                 if rank.prio != row.prio {
                     *rank = self.rank(row.utid, row.prio);
@@ -150,18 +148,21 @@ impl Table<'_> {
                         level: rank.level,
                         what: What::new(row.state, rank.fair, row.cpu),
                     },
-                    open,
+                    open: row.end == End::Window as u8,
                     assumed: u16::from(rank.level) == EQUAL,
                 });
+                Ok(())
             })?;
-            if let Some(who) = stranger {
-                return Err(Error::format(
-                    format!("a state of thread {who}, which the table of threads does not have"),
-                    "every thread in that table",
-                    "convert the trace again",
-                ));
-            }
         }
         Ok(())
     }
+}
+
+#[cold]
+fn stranger(utid: u32) -> Error {
+    Error::format(
+        format!("a state of thread {utid}, which the table of threads does not have"),
+        "every thread in that table",
+        "convert the trace again",
+    )
 }

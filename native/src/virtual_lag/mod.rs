@@ -7,18 +7,18 @@
 //! is never decided here. One pass in table order: rows stand in order of their end, each
 //! end is one event, and what a thread does next is in its next row.
 mod intervals;
+mod notes;
 mod output;
 mod queue;
 mod replay;
 mod rules;
 mod states;
-mod told;
-
-pub mod python;
+pub mod tables;
+mod tally;
 
 /// What the thread table says of one thread.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known {
+pub struct FairThread {
     /// When it was created, if the trace saw that.
     pub start: Option<i64>,
     pub parent: Option<u32>,
@@ -30,7 +30,7 @@ pub struct Known {
 
 /// What a row of `states` says that its thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub enum QueueState {
     Running {
         cpu: u16,
         weight: i64,

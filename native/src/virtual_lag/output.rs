@@ -1,15 +1,16 @@
 //! What the replay found, as Arrow tables.
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, UInt8Array, UInt16Array, UInt32Array};
+use arrow_array::{
+    ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt8Array, UInt16Array, UInt32Array,
+};
 
-use super::{Known, Point, Tally};
-use crate::arrow_ffi::ArrowTable;
+use super::{FairThread, Point, Tally};
 use crate::columns::{PerThread, table};
 use crate::error::Result;
 
 /// One row per thread that was asked about and has any state.
-pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
+pub fn summary(known: &[FairThread], tallies: &[Tally]) -> Result<RecordBatch> {
     let rows = PerThread::new(tallies, |utid, tally| {
         known.get(utid).is_some_and(|of| of.wanted) && tally.seen
     });
@@ -34,7 +35,7 @@ pub fn summary(known: &[Known], tallies: &[Tally]) -> Result<ArrowTable> {
 }
 
 /// One row per turn of a thread.
-pub fn series(points: &[Point]) -> Result<ArrowTable> {
+pub fn series(points: &[Point]) -> Result<RecordBatch> {
     let ints = |get: &dyn Fn(&Point) -> i64| -> ArrayRef {
         Arc::new(points.iter().map(|p| Some(get(p))).collect::<Int64Array>())
     };

@@ -1,13 +1,13 @@
 //! One CPU's queue of the fair class, and the threads on it.
 use crate::sim::policy::eevdf_lag::Average;
 use crate::sim::policy::linux_fair::{NICE_0, virtual_ns};
-use crate::sweep::rows::NOWHERE;
+use crate::states::NOWHERE;
 
 // Longer runs are of no trace; what is cut off keeps sums in their range.
 const LONGEST: i64 = 1 << 50;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum Membership {
     /// On no queue: asleep, gone, of another class.
     #[default]
     Away,
@@ -39,7 +39,7 @@ pub struct Entity {
     slot: u32,
     /// See `Entity::home`.
     home: u16,
-    pub place: Place,
+    pub place: Membership,
     /// Its lag while away rests on nothing from before the trace.
     pub settled: bool,
 }
@@ -54,7 +54,7 @@ const NEW: Entity = Entity {
     order: 0,
     slot: 0,
     home: NOWHERE,
-    place: Place::Away,
+    place: Membership::Away,
     settled: false,
 };
 
@@ -282,7 +282,7 @@ impl Queues {
             let e = self.of(m);
             // Exactly only where it matters.
             let about = (average - (e.v - origin) as f64) * e.weight as f64 / NICE_0 as f64;
-            let waits = e.place == Place::Queued && m != but && Some(m) != q.curr;
+            let waits = e.place == Membership::Queued && m != but && Some(m) != q.curr;
             if waits && about > e.most as f64 + 0.5 {
                 let lag = self.owed(c, m);
                 self.entity(m).most = lag;
@@ -345,15 +345,15 @@ mod tests {
         let mut told = Vec::new();
         let average = all.queue(0).sum.vruntime();
         match (all.of(t).place, turn) {
-            (Place::Away, _) => {
+            (Membership::Away, _) => {
                 all.records(0, t, |m, lag| told.push((m, lag)));
                 let e = all.entity(t);
                 (e.v, e.weight) = (average + ns - 200_000, weight);
                 e.deadline = e.v + ns;
                 e.place = if turn == 0 {
-                    Place::Delayed
+                    Membership::Delayed
                 } else {
-                    Place::Queued
+                    Membership::Queued
                 };
                 all.insert(0, t);
                 if turn == 0 {
@@ -363,7 +363,7 @@ mod tests {
             (_, 0) => {
                 all.records(0, t, |m, lag| told.push((m, lag)));
                 all.take_out(0, t);
-                all.entity(t).place = Place::Away;
+                all.entity(t).place = Membership::Away;
                 all.queue(0).delayed.retain(|other| *other != t);
             }
             (_, 1) => all.put_back(t),
@@ -393,7 +393,7 @@ mod tests {
             let best = eligible.min_by_key(|m| (kept.of(*m).deadline, kept.of(*m).order));
             assert_eq!(
                 found.2,
-                best.filter(|m| kept.of(*m).place == Place::Delayed)
+                best.filter(|m| kept.of(*m).place == Membership::Delayed)
             );
             records += found.0.len();
             sleepers += usize::from(found.2.is_some());

@@ -1,9 +1,9 @@
 //! Follows recorded threads from queue to queue.
-use super::queue::{Place, Queue, Queues};
+use super::queue::{Membership, Queue, Queues};
 use super::rules::{Eevdf, Rules};
 use super::states::{FIRST, States};
-use super::told::{Told, UNTOLD};
-use super::{Doing, Known, Point, Turn};
+use super::tally::{EMPTY, LagTally};
+use super::{FairThread, Point, QueueState, Turn};
 use crate::sim::policy::eevdf_lag::lag_limit;
 use crate::sim::policy::linux_fair::NICE_0;
 
@@ -13,9 +13,9 @@ const LONG_RUN: i64 = 100_000_000_000;
 
 pub struct Replay<'a> {
     rules: Rules,
-    pub(super) known: &'a [Known],
+    pub(super) known: &'a [FairThread],
     pub(super) all: Queues,
-    pub(super) told: Vec<Told>,
+    pub(super) tallies: Vec<LagTally>,
     pub(super) points: Option<Vec<Point>>,
     pub(super) now: i64,
     pub(super) states: &'a States,
@@ -25,12 +25,12 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(rules: Rules, known: &'a [Known], states: &'a States, series: bool) -> Self {
+    pub fn new(rules: Rules, known: &'a [FairThread], states: &'a States, series: bool) -> Self {
         Self {
             rules,
             known,
             all: Queues::new(known.len(), states.ncpus),
-            told: vec![UNTOLD; known.len()],
+            tallies: vec![EMPTY; known.len()],
             points: series.then(Vec::new),
             now: i64::MIN,
             states,
@@ -60,8 +60,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    pub(super) fn told(&mut self, t: u32) -> &mut Told {
-        &mut self.told[t as usize]
+    pub(super) fn tally_of(&mut self, t: u32) -> &mut LagTally {
+        &mut self.tallies[t as usize]
     }
 
     fn eevdf(&self) -> Option<Eevdf> {
@@ -72,28 +72,28 @@ impl<'a> Replay<'a> {
     }
 
     /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before.
-    fn turn(&mut self, at: i64, t: u32, to: Doing, first: bool) {
+    fn turn(&mut self, at: i64, t: u32, to: QueueState, first: bool) {
         self.now = self.now.max(at);
         match to {
-            Doing::Waiting { cpu, weight } => {
+            QueueState::Waiting { cpu, weight } => {
                 self.be_on(t, cpu, weight, first);
-                if self.all.of(t).place == Place::Running {
+                if self.all.of(t).place == Membership::Running {
                     self.stop(cpu, t);
                 }
             }
-            Doing::Running { cpu, weight } => {
+            QueueState::Running { cpu, weight } => {
                 self.be_on(t, cpu, weight, first);
-                if self.all.of(t).place != Place::Running {
+                if self.all.of(t).place != Membership::Running {
                     self.begin(cpu, t);
                 }
             }
-            Doing::Asleep => self.leave(t, true),
-            Doing::Unknown => {
+            QueueState::Asleep => self.leave(t, true),
+            QueueState::Unknown => {
                 self.leave(t, false);
                 let e = self.all.entity(t);
                 (e.lag, e.settled) = (0, false);
             }
-            Doing::Off | Doing::Elsewhere | Doing::Unplaced => self.leave(t, false),
+            QueueState::Off | QueueState::Elsewhere | QueueState::Unplaced => self.leave(t, false),
         }
     }
 
@@ -101,16 +101,18 @@ impl<'a> Replay<'a> {
     fn be_on(&mut self, t: u32, c: u16, weight: i64, first: bool) {
         let e = self.all.of(t);
         match (e.place, e.home()) {
-            (Place::Running | Place::Queued, Some(from)) if from == c => {
+            (Membership::Running | Membership::Queued, Some(from)) if from == c => {
                 if e.weight != weight {
                     self.reweigh(c, t, weight);
                 }
             }
-            (Place::Running | Place::Queued, Some(from)) => self.transfer(from, c, t, weight),
-            (Place::Delayed, Some(from)) if from == c && e.weight == weight => {
+            (Membership::Running | Membership::Queued, Some(from)) => {
+                self.transfer(from, c, t, weight)
+            }
+            (Membership::Delayed, Some(from)) if from == c && e.weight == weight => {
                 self.reinstate(c, t);
             }
-            (Place::Delayed, Some(from)) => {
+            (Membership::Delayed, Some(from)) => {
                 self.update(from, self.now);
                 self.finish_delayed(t);
                 self.join(c, t, weight, false);
@@ -281,7 +283,7 @@ impl<'a> Replay<'a> {
         }
         let open = !self.all.of(t).settled;
         self.counted(c, t);
-        let told = self.told(t);
+        let told = self.tally_of(t);
         told.n += 1;
         told.n_censored += u32::from(open);
         self.note(c, t, Turn::Joined);
@@ -331,7 +333,7 @@ impl<'a> Replay<'a> {
     fn is_settled(&self, t: u32) -> bool {
         let e = self.all.of(t);
         match (e.place, e.home()) {
-            (Place::Away, _) | (_, None) => e.settled,
+            (Membership::Away, _) | (_, None) => e.settled,
             (_, Some(c)) => self.all.queues[usize::from(c)].clean,
         }
     }
@@ -341,7 +343,7 @@ impl<'a> Replay<'a> {
         self.look_around(c, t);
         let settled = self.all.of(t).settled;
         self.all.insert(c, t);
-        self.all.entity(t).place = Place::Queued;
+        self.all.entity(t).place = Membership::Queued;
         let eevdf = self.eevdf().is_some();
         let q = self.all.queue(c);
         // On an empty queue EEVDF forgets a thread's lag.
@@ -353,7 +355,7 @@ impl<'a> Replay<'a> {
         self.look_around(c, t);
         self.all.entity(t).settled = self.all.queue(c).clean;
         self.all.take_out(c, t);
-        self.all.entity(t).place = Place::Away;
+        self.all.entity(t).place = Membership::Away;
         self.look(c);
     }
 
@@ -371,15 +373,15 @@ impl<'a> Replay<'a> {
         let e = self.all.of(t);
         let Some(c) = e.home() else { return };
         match e.place {
-            Place::Away => return,
-            Place::Delayed => {
+            Membership::Away => return,
+            Membership::Delayed => {
                 if !asleep {
                     self.update(c, self.now);
                     self.finish_delayed(t);
                 }
                 return;
             }
-            Place::Queued | Place::Running => {}
+            Membership::Queued | Membership::Running => {}
         }
         self.update(c, self.now);
         let running = self.all.queue(c).curr == Some(t);
@@ -392,7 +394,7 @@ impl<'a> Replay<'a> {
         let delay = self.eevdf().is_some_and(|k| k.delay);
         if asleep && running && delay && !self.all.is_eligible(c, t) {
             self.all.put_back(t);
-            self.all.entity(t).place = Place::Delayed;
+            self.all.entity(t).place = Membership::Delayed;
             self.all.queue(c).delayed.push(t);
         } else {
             self.uncounted(c, t);
@@ -471,7 +473,7 @@ impl<'a> Replay<'a> {
 
     fn finish_delayed(&mut self, t: u32) {
         let e = self.all.of(t);
-        let (Place::Delayed, Some(c)) = (e.place, e.home()) else {
+        let (Membership::Delayed, Some(c)) = (e.place, e.home()) else {
             return;
         };
         self.keep_lag(c, t);
@@ -486,14 +488,14 @@ impl<'a> Replay<'a> {
     /// A delayed sleeper wakes where it is.
     fn reinstate(&mut self, c: u16, t: u32) {
         self.update(c, self.now);
-        if self.all.of(t).place != Place::Delayed {
+        if self.all.of(t).place != Membership::Delayed {
             // The CPU idled meanwhile, and let it go.
             let weight = self.all.of(t).weight;
             self.join(c, t, weight, false);
             return;
         }
         self.all.queue(c).delayed.retain(|other| *other != t);
-        self.all.entity(t).place = Place::Queued;
+        self.all.entity(t).place = Membership::Queued;
         if let Some(k) = self.eevdf()
             && k.zero
         {
@@ -509,7 +511,7 @@ impl<'a> Replay<'a> {
                 self.all.queue(c).clean = clean;
             }
         }
-        self.told(t).n += 1;
+        self.tally_of(t).n += 1;
         self.note(c, t, Turn::Joined);
     }
 
@@ -533,12 +535,12 @@ impl<'a> Replay<'a> {
         self.drop_delayed(c);
         let eligible = self.all.is_eligible(c, t);
         self.note(c, t, Turn::Began);
-        let told = self.told(t);
+        let told = self.tally_of(t);
         told.picks += 1;
         told.eligible += u32::from(eligible);
         let again = self.all.queue(c).prev == Some(t);
         let e = self.all.entity(t);
-        e.place = Place::Running;
+        e.place = Membership::Running;
         if !again {
             e.protect();
         }
@@ -551,7 +553,7 @@ impl<'a> Replay<'a> {
         self.update(c, self.now);
         self.note(c, t, Turn::Stopped);
         self.all.put_back(t);
-        self.all.entity(t).place = Place::Queued;
+        self.all.entity(t).place = Membership::Queued;
         let q = self.all.queue(c);
         (q.curr, q.prev, q.chooses) = (None, Some(t), false);
         self.hand_over(c);

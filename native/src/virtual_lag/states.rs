@@ -1,6 +1,6 @@
 //! The table of states as turns: the end of each row, with what its thread does next.
 use super::intervals::{Does, Interval, Table, What};
-use super::{Doing, Tally};
+use super::{QueueState, Tally};
 use crate::error::{Error, Result};
 use crate::sweep::weights::LEVELS;
 
@@ -218,8 +218,8 @@ impl States {
         let row = yet.find(|row| row.utid == t && row.then.what != What::Gap)?;
         match self.doing(row.then) {
             _ if !row.is_turn() => None,
-            Doing::Running { .. } | Doing::Waiting { .. } => None,
-            then => Some(then == Doing::Asleep),
+            QueueState::Running { .. } | QueueState::Waiting { .. } => None,
+            then => Some(then == QueueState::Asleep),
         }
     }
 
@@ -229,16 +229,16 @@ impl States {
         seen.map(|(utid, of)| (utid, of.assumed)).collect()
     }
 
-    pub fn doing(&self, Does { cpu, level, what }: Does) -> Doing {
+    pub fn doing(&self, Does { cpu, level, what }: Does) -> QueueState {
         let weight = self.weights[usize::from(level)];
         match what {
-            What::Running => Doing::Running { cpu, weight },
-            What::Waiting => Doing::Waiting { cpu, weight },
-            What::Unplaced => Doing::Unplaced,
-            What::Elsewhere => Doing::Elsewhere,
-            What::Asleep => Doing::Asleep,
-            What::Off | What::Closed | What::Gap => Doing::Off,
-            What::Unknown => Doing::Unknown,
+            What::Running => QueueState::Running { cpu, weight },
+            What::Waiting => QueueState::Waiting { cpu, weight },
+            What::Unplaced => QueueState::Unplaced,
+            What::Elsewhere => QueueState::Elsewhere,
+            What::Asleep => QueueState::Asleep,
+            What::Off | What::Closed | What::Gap => QueueState::Off,
+            What::Unknown => QueueState::Unknown,
         }
     }
 }
@@ -250,10 +250,10 @@ mod tests {
     use arrow_array::{ArrayRef, Int16Array, Int64Array, RecordBatch, UInt8Array};
     use arrow_array::{UInt16Array, UInt32Array};
 
-    use super::super::Known;
+    use super::super::FairThread;
     use super::*;
     use crate::model::event::End;
-    use crate::store::python::Source;
+    use crate::store::Source;
     use crate::sweep::weights::Weights;
 
     /// Begin, end, thread, state.
@@ -298,9 +298,9 @@ mod tests {
     }
 
     fn read(rows: &[Row]) -> States {
-        let known = [Known {
+        let known = [FairThread {
             listed: true,
-            ..Known::default()
+            ..FairThread::default()
         }; 4];
         let table = Table {
             rows: &Source::Held("states", vec![batch(rows)]),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// Each end with what its thread does then.
-    fn told(states: &States) -> Vec<(i64, u32, Doing)> {
+    fn told(states: &States) -> Vec<(i64, u32, QueueState)> {
         let mut now = FIRST;
         let mut turns = Vec::new();
         for row in &states.ends {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// The same by a look at all rows.
-    fn plain(rows: &[Row], states: &States) -> Vec<(i64, u32, Doing)> {
+    fn plain(rows: &[Row], states: &States) -> Vec<(i64, u32, QueueState)> {
         let then = |end: i64, utid: u32| {
             let next = rows.iter().find(|row| row.0 == end && row.2 == utid);
             let what = next.map_or(What::Off, |row| What::new(row.3, true, 3));

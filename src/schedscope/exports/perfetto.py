@@ -47,7 +47,7 @@ class Rows:
 
 
 def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
-    """The frames of `native/src/export/perfetto.rs`."""
+    """The frames of `native/src/encode/perfetto`."""
     names = _Names()
     threads = _threads(trace)
     known = _names_over_time(trace, threads, names)

@@ -296,7 +296,7 @@ impl Bpftrace {
         let name = self.lines.display();
         if shared.malformed > 0 {
             end.warnings.push(format!(
-                "{name}: {} lines are none of the script's, the first is line {}",
+                "{name}: {} lines are not from the script, the first is line {}",
                 shared.malformed,
                 sorted.first_malformed.max(1)
             ));

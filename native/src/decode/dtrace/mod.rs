@@ -249,7 +249,7 @@ impl DtraceSource {
         let name = self.input.name();
         if let Some(at) = shared.first_malformed {
             end.warnings.push(format!(
-                "{name}: {} lines begin like events and are none, the first at byte {at}",
+                "{name}: {} lines begin like events but cannot be read, the first at byte {at}",
                 shared.malformed
             ));
             end.unplaced_losses

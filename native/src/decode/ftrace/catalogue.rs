@@ -8,7 +8,7 @@ use crate::decode::ftrace::records::{Action, Plan};
 use crate::error::{Error, Result};
 
 /// One event of the traced kernel.
-pub struct Known {
+pub struct KnownEvent {
     pub name: String,
     pub plan: Plan,
     /// See [`Plan::rank`].
@@ -19,7 +19,7 @@ pub struct Known {
 
 /// Events by `common_type`.
 pub struct Catalogue {
-    events: Vec<Known>,
+    events: Vec<KnownEvent>,
     /// From `common_type` to a place in `events`; 0 for the unknown.
     index: Vec<u16>,
     type_at: usize,
@@ -38,7 +38,7 @@ pub struct Builder {
 impl Builder {
     /// `release` is the kernel's, or empty.
     pub fn new(release: &str) -> Self {
-        let unknown = Known {
+        let unknown = KnownEvent {
             name: UNKNOWN.to_string(),
             plan: Plan::ignore(),
             rank: 3,
@@ -80,7 +80,7 @@ impl Builder {
         };
         self.catalogue.index[usize::from(id)] = slot;
         let wanted = !matches!(plan.action, Action::Ignore);
-        events.push(Known {
+        events.push(KnownEvent {
             name: name.to_string(),
             rank: plan.rank(),
             plan,
@@ -152,7 +152,7 @@ impl Catalogue {
         self.index.get(usize::from(id)).copied()
     }
 
-    pub fn events(&self) -> &[Known] {
+    pub fn events(&self) -> &[KnownEvent] {
         &self.events
     }
 

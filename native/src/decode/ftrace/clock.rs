@@ -45,7 +45,7 @@ pub fn cycles(place: &str, clock: &str, tsc_hz: Option<&str>) -> Result<Option<(
             )),
             None => Err(Error::format(
                 format!(
-                    "{place}: the clock {clock} counts cycles, and nothing tells how long one is"
+                    "{place}: the clock {clock} counts cycles, and their length is not recorded"
                 ),
                 "a clock in nanoseconds, or the option tsc_hz",
                 "record with the clock `mono`",

@@ -1,17 +1,19 @@
 //! Linux ftrace: ring-buffer sub-buffers, event formats, records.
 //!
 //! Layouts come from the trace's own descriptions, never from fixed offsets.
-//! `format` reads the kernel's texts, `catalogue` compiles them, `pages` supplies
-//! bytes, `order` puts them in order where a file does not, `marks` says what was lost before each, `stream` walks one CPU's sub-buffers, `records` turns records into
-//! events, `source` puts the CPUs together.
+//! `format` reads the kernel's texts, `catalogue` compiles them, `pages` says what sub-buffers
+//! are and puts them in order where a file does not, `file_pages` reads them, `marks` says what
+//! was lost before each, `stream` walks one CPU's, `records` turns records into events,
+//! `source` puts the CPUs together.
 
 pub mod catalogue;
 pub mod clock;
+pub mod cpu_stats;
 pub mod fields;
+pub mod file_pages;
 pub mod format;
 pub mod interrupts;
 pub mod marks;
-pub mod order;
 pub mod pages;
 pub mod records;
 pub mod source;

@@ -1,6 +1,7 @@
 //! The CPUs of one trace put together: a [`Source`].
 
 use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::cpu_stats::CpuStats;
 use crate::decode::ftrace::fields::u64_at;
 use crate::decode::ftrace::marks::{Marks, commit_word, used};
 use crate::decode::ftrace::pages::{HEADER, Pages};
@@ -20,78 +21,6 @@ pub struct CpuPart {
     pub cut: bool,
     /// The recorder did not come to the end of this CPU: more may have happened.
     pub unfinished: bool,
-}
-
-/// What `per_cpu/cpuN/stats` counted, as far as it concerns losses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuStats {
-    pub cpu: u16,
-    /// Overwritten before they were read: sub-buffers mark the place.
-    pub overrun: u64,
-    /// Never written: interrupted while the sub-buffer filled, or it was full.
-    pub never_written: u64,
-    /// In the kernel's buffer at that time.
-    pub unread: u64,
-    /// Taken out of it before.
-    pub read: u64,
-    /// Stamps, ns of the trace's clock: where what the buffer held then begins, or the last
-    /// sub-buffer that was read; and when it was counted.
-    pub oldest: Option<u64>,
-    pub now: Option<u64>,
-}
-
-/// Seconds with six decimals, as `stats` has stamps of a clock of ns.
-fn stamp(text: &str) -> Option<u64> {
-    let (seconds, micros) = text.split_once('.')?;
-    let nanos = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
-    (micros.len() == 6)
-        .then_some(nanos)?
-        .checked_add(micros.parse::<u64>().ok()? * 1_000)
-}
-
-impl CpuStats {
-    /// Reads the text of a `stats` file; None if it is none.
-    pub fn parse(cpu: u16, text: &str) -> Option<Self> {
-        let value = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-            let (_, value) = lines.find(|(key, _)| key.trim() == name)?;
-            Some(value.trim())
-        };
-        let find = |name: &str| value(name)?.parse::<u64>().ok();
-        let count = |name| find(name).unwrap_or(0);
-        find("entries").or(find("overrun"))?;
-        Some(Self {
-            cpu,
-            overrun: count("overrun"),
-            never_written: count("commit overrun").saturating_add(count("dropped events")),
-            unread: count("entries"),
-            read: count("read events"),
-            oldest: value("oldest event ts").and_then(stamp),
-            now: value("now ts").and_then(stamp),
-        })
-    }
-
-    /// Events that were written, neither overwritten nor among the `there` of
-    /// the file. A recorder that counts before it saves what the buffer holds
-    /// finds them unread; one that counts behind itself finds them read.
-    pub fn missing(&self, there: u64) -> u64 {
-        self.read.saturating_add(self.unread).saturating_sub(there)
-    }
-
-    /// Are events missing ahead of the last one of the file, nobody knows where? The file
-    /// reaches as far as what was read: it was not cut, and lacks something inside.
-    pub fn missing_inside(&self, there: u64, clock: &Clock, last: Option<i64>) -> bool {
-        let reaches = self.oldest.zip(last);
-        self.missing(there) > self.unread
-            && !self.missing_first(there)
-            && reaches.is_some_and(|(oldest, last)| clock.apply(oldest) <= last)
-    }
-
-    /// Are those that are missing the first ones? Somebody else has read them,
-    /// if what the buffer still held then is all in the file.
-    pub fn missing_first(&self, there: u64) -> bool {
-        self.unread > 0 && self.unread == there && self.read > 0
-    }
 }
 
 /// An ftrace trace, opened: everything but the events.

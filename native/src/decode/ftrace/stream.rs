@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::decode::ftrace::catalogue::Catalogue;
 use crate::decode::ftrace::clock::Clock;
+use crate::decode::ftrace::cpu_stats::CpuStats;
 use crate::decode::ftrace::fields::{u32_at, u64_at};
 use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::marks::{commit_word, lost_before, used};
 use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::records::{Mapped, Mapper};
-use crate::decode::ftrace::source::CpuStats;
 use crate::decode::merge::{Head, Stream};
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason};

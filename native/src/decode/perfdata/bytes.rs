@@ -1,5 +1,7 @@
 //! A checked walk over little-endian bytes: past the end is `None`, never a panic.
 
+use crate::error::Error;
+
 /// What is left of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes<'a>(pub &'a [u8]);
@@ -80,4 +82,12 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
         .get(at..)?
         .first_chunk()
         .map(|b| u64::from_le_bytes(*b))
+}
+
+pub fn damaged(what: &str) -> Error {
+    Error::format(
+        what,
+        "a file as perf record writes it",
+        "copy the file again; if it is whole, try `perf report --header-only -i FILE` on it",
+    )
 }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-use super::bytes::{u16_at, u64_at};
-use super::header::damaged;
+use super::bytes::{damaged, u16_at, u64_at};
 use super::records::{COMPRESSED, COMPRESSED2, Peek, RecordReader};
 use super::scan::trailing_len;
 use crate::decode::spool::Spool;

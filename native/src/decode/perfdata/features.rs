@@ -1,7 +1,6 @@
 //! The features of a perf.data file: host, clock, topology, event formats.
 
-use super::bytes::{Bytes, text};
-use super::header::damaged;
+use super::bytes::{Bytes, damaged, text};
 use crate::error::Result;
 
 pub const TRACING_DATA: u32 = 1;

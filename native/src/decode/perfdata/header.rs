@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::bytes::{Bytes, u32_at, u64_at};
+use super::bytes::{Bytes, damaged, u32_at, u64_at};
 use super::features::Features;
 use crate::error::{Error, Result};
 
@@ -83,14 +83,6 @@ pub struct Header {
     pub data: (u64, u64),
     /// Written to a pipe: attributes and features come as records.
     pub pipe: bool,
-}
-
-pub fn damaged(what: &str) -> Error {
-    Error::format(
-        what,
-        "a file as perf record writes it",
-        "copy the file again; if it is whole, try `perf report --header-only -i FILE` on it",
-    )
 }
 
 /// Is this the beginning of a perf.data file?

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::records::{Peek, Record, RecordReader};
 use super::scan::{Run, trailing_len};
-use super::session::{Place, Session};
+use super::session::{RecordPosition, Session};
 use crate::error::Result;
 
 /// Windows of all open stretches together take about this much.
@@ -21,7 +21,7 @@ type Key = (u64, u8, u32, u32);
 /// A stretch being read, and where its next record belongs.
 struct Cursor {
     reader: RecordReader,
-    place: Place,
+    place: RecordPosition,
 }
 
 /// Calls `each` with every placed record, in time order.
@@ -29,7 +29,7 @@ pub fn merge(
     file: &Arc<File>,
     session: &Session,
     runs: &[Run],
-    each: &mut dyn FnMut(Place, Record<'_>) -> Result<()>,
+    each: &mut dyn FnMut(RecordPosition, Record<'_>) -> Result<()>,
 ) -> Result<()> {
     let window = (MEMORY / most_open(runs).max(1)).clamp(WINDOW_MIN, WINDOW_MAX);
     let mut heap: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
@@ -49,7 +49,7 @@ pub fn merge(
                 let reader = RecordReader::new(Arc::clone(file), (run.begin, run.end), window);
                 cursors.push(Cursor {
                     reader,
-                    place: Place {
+                    place: RecordPosition {
                         ts: 0,
                         rank: 0,
                         event: 0,
@@ -116,7 +116,7 @@ fn most_open(runs: &[Run]) -> usize {
 
 /// Steps to the next record that has a place.
 #[inline]
-fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<Place>> {
+fn advance(cursor: &mut RecordReader, session: &Session) -> Result<Option<RecordPosition>> {
     loop {
         let Peek::Record(record) = cursor.peek()? else {
             return Ok(None);

@@ -6,12 +6,12 @@
 //! (events and their ids), `records` (fields of a sample) and, as its tracepoints
 //! are ftrace's, in `decode::ftrace::records`.
 
-mod about;
 mod bytes;
 mod compressed;
 mod features;
 mod header;
 mod merge;
+mod metadata;
 mod records;
 mod scan;
 mod session;
@@ -24,7 +24,7 @@ use rustc_hash::FxHashSet;
 
 use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
@@ -85,7 +85,7 @@ impl PerfData {
                     )? {
                         Scanned::Done(scan) => (file, scan),
                         Scanned::Compressed => {
-                            return Err(header::damaged("a compressed record lies within another"));
+                            return Err(bytes::damaged("a compressed record lies within another"));
                         }
                     }
                 }
@@ -121,7 +121,7 @@ impl PerfData {
         let info = SourceInfo {
             ncpu,
             counts_cpus: possible > 0,
-            cpus: about::cpus(&features, ncpu),
+            cpus: metadata::cpus(&features, ncpu),
             threads: scan.threads.clone(),
             processes: Vec::new(),
             // A file that stops inside a record is of a perf that was killed, or of a full disk.
@@ -146,7 +146,7 @@ impl PerfData {
                 )
             }),
             linux_priorities: true,
-            about: about::about(&features, &attrs),
+            about: metadata::about(&features, &attrs),
         };
         let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();
         Ok(Self {

@@ -4,14 +4,13 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::bytes::{Bytes, u16_at, u32_at, u64_at};
+use super::bytes::{Bytes, damaged, u16_at, u32_at, u64_at};
 use super::header::{
     Attr, SAMPLE_ADDR, SAMPLE_CALLCHAIN, SAMPLE_CPU, SAMPLE_ID, SAMPLE_IDENTIFIER, SAMPLE_IP,
-    SAMPLE_PERIOD, SAMPLE_RAW, SAMPLE_READ, SAMPLE_STREAM_ID, SAMPLE_TID, SAMPLE_TIME, damaged,
-    read_at,
+    SAMPLE_PERIOD, SAMPLE_RAW, SAMPLE_READ, SAMPLE_STREAM_ID, SAMPLE_TID, SAMPLE_TIME, read_at,
 };
 use crate::error::Result;
-use crate::reconstruct::facts::FAR;
+use crate::model::time::FAR;
 
 pub const LOST: u32 = 2;
 pub const COMM: u32 = 3;

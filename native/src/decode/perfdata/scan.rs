@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::bytes::{Bytes, u32_at, u64_at};
+use super::bytes::{Bytes, damaged, u32_at, u64_at};
 use super::features::{Features, TRACING_DATA};
-use super::header::{Attr, damaged};
+use super::header::Attr;
 use super::records::{
     AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
     HEADER_TRACING_DATA, ID_INDEX, LOST, LOST_SAMPLES, MISC_LOST_SAMPLES_BPF, Peek, Record,
     RecordReader, SAMPLE,
 };
-use super::session::{Place, Session};
+use super::session::{RecordPosition, Session};
 use crate::error::Result;
 use crate::model::event::{Comm, KnownThread};
 
@@ -295,7 +295,7 @@ impl State {
     }
 
     #[inline]
-    fn sample(&mut self, record: Record<'_>) -> Option<Place> {
+    fn sample(&mut self, record: Record<'_>) -> Option<RecordPosition> {
         let Some(event) = self.session.event_of(record) else {
             self.unknown_ids += 1;
             return None;

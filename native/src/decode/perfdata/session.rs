@@ -209,15 +209,15 @@ impl Session {
     /// Time and event of a record that has its place in the order of events;
     /// None for everything else.
     #[inline]
-    pub fn place(&self, record: Record<'_>) -> Option<Place> {
+    pub fn place(&self, record: Record<'_>) -> Option<RecordPosition> {
         match record.kind() {
             SAMPLE => {
                 let event = self.event_of(record)?;
                 self.events[event].place(record, event)
             }
             // FORK and EXIT: pid, ppid, tid, ptid, time.
-            FORK | EXIT => Place::of_other(u64_at(record.0, 24)?),
-            COMM | LOST => Place::of_other(self.trailer(record)?.0),
+            FORK | EXIT => RecordPosition::of_other(u64_at(record.0, 24)?),
+            COMM | LOST => RecordPosition::of_other(self.trailer(record)?.0),
             _ => None,
         }
     }
@@ -225,14 +225,14 @@ impl Session {
 
 /// Where a record stands among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct RecordPosition {
     pub ts: u64,
     pub rank: u8,
     /// The event that a sample belongs to.
     pub event: usize,
 }
 
-impl Place {
+impl RecordPosition {
     /// Of a record that is no sample; time 0 is none, and so is one beyond all clocks.
     fn of_other(ts: u64) -> Option<Self> {
         (1..=LATEST).contains(&ts).then_some(Self {
@@ -246,9 +246,9 @@ impl Place {
 impl EventPlan {
     /// The place of a sample of this event, which is number `event`.
     #[inline]
-    pub fn place(&self, record: Record<'_>, event: usize) -> Option<Place> {
+    pub fn place(&self, record: Record<'_>, event: usize) -> Option<RecordPosition> {
         let rank = self.tracepoint.as_ref()?.rank();
-        Some(Place {
+        Some(RecordPosition {
             ts: self.layout.time(record)?,
             rank,
             event,

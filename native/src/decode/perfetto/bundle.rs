@@ -5,7 +5,7 @@ use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge;
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
-use crate::reconstruct::facts::FAR;
+use crate::model::time::FAR;
 
 /// `common_flags`: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
 };

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
-use crate::interrupt::check_interrupt;
+use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use fields::{INTERRUPTS, NAMES, Said, cpus_named, known, prev_state, said};
 use line::Bad;
@@ -125,7 +125,7 @@ impl FtraceText {
                     "{shown} was printed by `trace-cmd report -R` of a version that prints the \
                      flags in front of the time without a gap, as in `[000]-0x951699164020946:`"
                 ),
-                "times that can be told from flags",
+                "times that cannot be mistaken for flags",
                 "read the trace.dat itself, or print it without -R",
             ));
         }
@@ -477,9 +477,13 @@ impl Source for FtraceText {
         }
         let mut end = SourceEnd::default();
         if bad > 0 {
-            let lines = if bad == 1 { "line" } else { "lines" };
+            let (lines, were) = if bad == 1 {
+                ("line", "was")
+            } else {
+                ("lines", "were")
+            };
             end.warnings.push(format!(
-                "{bad} {lines} cannot be read and left out; the first is {first_bad}"
+                "{bad} {lines} could not be read and {were} excluded; the first is {first_bad}"
             ));
         }
         if back > 0 {
@@ -490,7 +494,7 @@ impl Source for FtraceText {
         }
         if queue.late > 0 {
             end.warnings.push(format!(
-                "{} events stand more than {WINDOW} events behind their place in time and were left out: two traces in one file?",
+                "{} events come more than {WINDOW} events too late and were excluded: two traces in one file?",
                 queue.late
             ));
         }

@@ -2,7 +2,7 @@
 //! buffers are.
 
 use crate::decode::ftrace::clock::{Sample, Shift};
-use crate::decode::ftrace::source::CpuStats;
+use crate::decode::ftrace::cpu_stats::CpuStats;
 use crate::decode::tracedat::cursor::Cursor;
 use crate::error::Result;
 

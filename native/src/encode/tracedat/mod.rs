@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::event::{Comm, Event, EventSink};
 
 use pages::Pages;
-use records::{Encoder, Place};
+use records::{Destination, Encoder};
 use spool::Spool;
 
 /// What kind of trace.dat is written.
@@ -161,11 +161,11 @@ impl EventSink for Writer {
         let mut records = std::mem::take(&mut self.encoder.records);
         let place = self.encoder.encode(event, &mut records, &mut self.names);
         let done = match place {
-            Place::Nowhere(kind) => {
+            Destination::Nowhere(kind) => {
                 *self.left_out.entry(kind).or_default() += 1;
                 Ok(())
             }
-            Place::Cpu(cpu, ts) => match self.cpus.get_mut(usize::from(cpu)) {
+            Destination::Cpu(cpu, ts) => match self.cpus.get_mut(usize::from(cpu)) {
                 Some(part) => records.iter().try_for_each(|record| {
                     for page in part.pages.push(ts, record)? {
                         part.spool.push(page)?;

@@ -7,7 +7,7 @@ use super::formats::{Format, Formats, STATE_PREEMPTED, STATE_UNKNOWN};
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, UNKNOWN_TID, WakeKind};
 
 /// Where an event's records go.
-pub enum Place {
+pub enum Destination {
     Cpu(u16, i64),
     /// Linux has no such event.
     Nowhere(&'static str),
@@ -18,8 +18,8 @@ const HARD_IRQ: u8 = 0x08;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_VM: u64 = 0x100;
 /// A priority or CPU that the source did not tell: outside what any field holds.
-const UNTOLD_PRIO: i32 = i32::MIN;
-const UNTOLD_CPU: i32 = -1;
+const UNKNOWN_PRIO: i32 = i32::MIN;
+const UNKNOWN_CPU: i32 = -1;
 /// What an event cannot tell is zero, as in the kernel's own cleared records.
 const EMPTY: Comm = Comm([0; 24]);
 
@@ -78,11 +78,11 @@ impl Record<'_> {
 }
 
 fn prio(prio: Option<i16>) -> i32 {
-    prio.map_or(UNTOLD_PRIO, i32::from)
+    prio.map_or(UNKNOWN_PRIO, i32::from)
 }
 
 fn cpu_number(cpu: Option<u16>) -> i32 {
-    cpu.map_or(UNTOLD_CPU, i32::from)
+    cpu.map_or(UNKNOWN_CPU, i32::from)
 }
 
 /// Idle threads are Linux's pid 0 whatever their number is elsewhere.
@@ -166,7 +166,7 @@ impl Encoder {
         event: &Event,
         out: &mut Vec<Vec<u8>>,
         names: &mut BTreeMap<u32, Comm>,
-    ) -> Place {
+    ) -> Destination {
         let mut spare = std::mem::take(&mut self.spare);
         spare.append(out);
         let place = self.place(event, out, names, &mut spare);
@@ -180,7 +180,7 @@ impl Encoder {
         out: &mut Vec<Vec<u8>>,
         names: &mut BTreeMap<u32, Comm>,
         spare: &mut Vec<Vec<u8>>,
-    ) -> Place {
+    ) -> Destination {
         let mut note = |who: &Party| {
             // Most events name a thread as it is known.
             if tid(who) != 0 && !who.comm.is_empty() && names.get(&who.tid) != Some(&who.comm) {
@@ -213,7 +213,7 @@ impl Encoder {
                 if let Some(current) = self.current.get_mut(usize::from(cpu)) {
                     *current = tid(next);
                 }
-                Place::Cpu(cpu, ts)
+                Destination::Cpu(cpu, ts)
             }
             Event::Wakeup {
                 ts,
@@ -240,7 +240,7 @@ impl Encoder {
                 record.int("prio", prio(who.prio));
                 record.int("target_cpu", cpu_number(target_cpu));
                 out.push(record.bytes);
-                Place::Cpu(cpu, ts)
+                Destination::Cpu(cpu, ts)
             }
             Event::Migrate {
                 ts,
@@ -256,7 +256,7 @@ impl Encoder {
                 record.int("orig_cpu", cpu_number(from_cpu));
                 record.int("dest_cpu", cpu_number(to_cpu));
                 out.push(record.bytes);
-                Place::Cpu(cpu, ts)
+                Destination::Cpu(cpu, ts)
             }
             Event::Fork {
                 ts,
@@ -279,7 +279,7 @@ impl Encoder {
                 record.dynamic("child_comm", child.comm);
                 record.int("child_pid", child.tid);
                 out.push(record.bytes);
-                Place::Cpu(self.cpu_of(tid(parent)), ts)
+                Destination::Cpu(self.cpu_of(tid(parent)), ts)
             }
             Event::Exec { ts, tid, old_tid } => {
                 let mut record = self.record(spare, &self.formats.exec, 0, tid);
@@ -287,7 +287,7 @@ impl Encoder {
                 record.int("pid", tid);
                 record.int("old_pid", old_tid);
                 out.push(record.bytes);
-                Place::Cpu(self.cpu_of(old_tid), ts)
+                Destination::Cpu(self.cpu_of(old_tid), ts)
             }
             Event::Exit { ts, ref who } => {
                 let mut record = self.record(spare, &self.formats.exit, 0, tid(who));
@@ -295,7 +295,7 @@ impl Encoder {
                 record.int("pid", tid(who));
                 record.int("prio", prio(who.prio));
                 out.push(record.bytes);
-                Place::Cpu(self.cpu_of(tid(who)), ts)
+                Destination::Cpu(self.cpu_of(tid(who)), ts)
             }
             Event::Rename { ts, tid, comm } => {
                 let mut record = self.record(spare, &self.formats.rename, 0, tid);
@@ -304,11 +304,11 @@ impl Encoder {
                 record.comm("newcomm", comm);
                 out.push(record.bytes);
                 names.insert(tid, comm);
-                Place::Cpu(self.cpu_of(tid), ts)
+                Destination::Cpu(self.cpu_of(tid), ts)
             }
             Event::Yield { ts, tid } => {
                 out.push(self.record(spare, &self.formats.sched_yield, 0, tid).bytes);
-                Place::Cpu(self.cpu_of(tid), ts)
+                Destination::Cpu(self.cpu_of(tid), ts)
             }
             Event::Priority {
                 ts,
@@ -322,14 +322,14 @@ impl Encoder {
                 record.int("oldprio", prio(who.prio));
                 record.int("newprio", new);
                 out.push(record.bytes);
-                Place::Cpu(self.cpu_of(tid(who)), ts)
+                Destination::Cpu(self.cpu_of(tid(who)), ts)
             }
-            Event::Priority { .. } => Place::Nowhere("priority changes"),
-            Event::QueueLoad { .. } => Place::Nowhere("queue lengths"),
-            Event::Sleep { .. } => Place::Nowhere("reasons for sleeping"),
+            Event::Priority { .. } => Destination::Nowhere("priority changes"),
+            Event::QueueLoad { .. } => Destination::Nowhere("queue lengths"),
+            Event::Sleep { .. } => Destination::Nowhere("reasons for sleeping"),
             // Entered before events that are written already.
-            Event::Irq { .. } => Place::Nowhere("interrupts"),
-            Event::Loss { .. } => Place::Nowhere("losses"),
+            Event::Irq { .. } => Destination::Nowhere("interrupts"),
+            Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }
 }

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 
 use super::apart::Clocks;
 use crate::error::Result;
+use crate::hooks::Progress;
 use crate::model::event::{Event, EventSink, Party, State, UNKNOWN_TID, WakeKind};
-use crate::pipeline::Progress;
 use handed::Handed;
 use order::{Kind, Seen};
 
@@ -77,7 +77,7 @@ impl Offset {
 
 /// Gathers what threads did, and where.
 pub struct Examiner<'a> {
-    progress: Progress<'a>,
+    progress: &'a mut Progress<'a>,
     seen: Vec<Seen>,
     threads: HashMap<u32, u32>,
     ncpu: u16,
@@ -158,7 +158,7 @@ impl EventSink for Examiner<'_> {
 
 impl<'a> Examiner<'a> {
     /// `both_steps`: the trace tells of `waking` and of `enqueued`.
-    pub fn new(ncpu: u16, both_steps: bool, progress: Progress<'a>) -> Self {
+    pub fn new(ncpu: u16, both_steps: bool, progress: &'a mut Progress<'a>) -> Self {
         Self {
             progress,
             seen: Vec::new(),

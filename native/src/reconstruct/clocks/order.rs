@@ -26,7 +26,7 @@ pub struct Seen {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Doing {
+enum LastSeen {
     #[default]
     Unknown,
     Running,
@@ -37,7 +37,7 @@ enum Doing {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Thread {
-    doing: Doing,
+    doing: LastSeen,
     cpu: u16,
     /// A `waking` came while it was running.
     pending: bool,
@@ -87,43 +87,43 @@ impl Examiner<'_> {
         let broken = match event.kind {
             Kind::In => {
                 *thread = Thread {
-                    doing: Doing::Running,
+                    doing: LastSeen::Running,
                     cpu: event.cpu,
                     ..Thread::default()
                 };
                 match was.doing {
-                    Doing::Unknown => false,
-                    Doing::Running => true,
-                    Doing::AtRest => !was.pending,
-                    Doing::Queued => was.placing && self.both_steps,
+                    LastSeen::Unknown => false,
+                    LastSeen::Running => true,
+                    LastSeen::AtRest => !was.pending,
+                    LastSeen::Queued => was.placing && self.both_steps,
                 }
             }
             Kind::Ready | Kind::AtRest | Kind::Gone => {
                 *thread = Thread {
                     doing: match event.kind {
-                        Kind::Ready => Doing::Queued,
-                        Kind::AtRest => Doing::AtRest,
-                        _ => Doing::Unknown,
+                        Kind::Ready => LastSeen::Queued,
+                        Kind::AtRest => LastSeen::AtRest,
+                        _ => LastSeen::Unknown,
                     },
                     pending: was.pending && event.kind == Kind::AtRest,
                     ..Thread::default()
                 };
-                let there = was.doing == Doing::Running && was.cpu == event.cpu;
-                was.doing != Doing::Unknown && !there
+                let there = was.doing == LastSeen::Running && was.cpu == event.cpu;
+                was.doing != LastSeen::Unknown && !there
             }
             Kind::Unborn | Kind::Lost => {
                 *thread = Thread::default();
                 false
             }
             Kind::Waking => match was.doing {
-                Doing::Running => {
+                LastSeen::Running => {
                     thread.pending = true;
                     false
                 }
-                Doing::Queued => was.woken,
-                Doing::Unknown | Doing::AtRest => {
+                LastSeen::Queued => was.woken,
+                LastSeen::Unknown | LastSeen::AtRest => {
                     *thread = Thread {
-                        doing: Doing::Queued,
+                        doing: LastSeen::Queued,
                         placing: true,
                         woken: true,
                         ..Thread::default()
@@ -135,12 +135,12 @@ impl Examiner<'_> {
                 thread.pending = false;
                 thread.placing = false;
                 match was.doing {
-                    Doing::Running => self.both_steps && !was.pending,
-                    Doing::Queued => false,
-                    Doing::Unknown | Doing::AtRest => {
-                        thread.doing = Doing::Queued;
+                    LastSeen::Running => self.both_steps && !was.pending,
+                    LastSeen::Queued => false,
+                    LastSeen::Unknown | LastSeen::AtRest => {
+                        thread.doing = LastSeen::Queued;
                         thread.woken = true;
-                        self.both_steps && was.doing == Doing::AtRest && !was.pending
+                        self.both_steps && was.doing == LastSeen::AtRest && !was.pending
                     }
                 }
             }

@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use arrow_array::builder::BooleanBuilder;
 use arrow_array::types::{Int8Type, Int64Type, UInt8Type, UInt32Type};
-use arrow_array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray, UInt8Array, UInt32Array};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch, UInt8Array, UInt32Array,
+};
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::super::load::op;
 use super::{Extractor, linux_priority};
-use crate::arrow_ffi::ArrowTable;
 use crate::columns::table;
 use crate::error::Result;
 
@@ -37,8 +38,8 @@ impl<T: ArrowPrimitiveType> Sparse<T> {
     }
 }
 
-/// The steps of all threads, those of one together, as Python takes them.
-pub fn steps_of(out: &Extractor) -> Result<ArrowTable> {
+/// The steps of all threads, those of one together.
+pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
     let n = out.threads.iter().map(|t| t.steps.len()).sum();
     let mut program = Vec::with_capacity(n);
     let mut ops = Vec::with_capacity(n);

@@ -15,11 +15,11 @@ use super::super::machine::{Cpu, Distance, Machine};
 use super::super::shared_queue::SharedQueue;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, choice, int, time};
 use super::{
-    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
-    kick_idle, least_loaded,
+    Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
+    Spec, SwitchOutReason, Wake, kick_idle, least_loaded,
 };
 
 pub const SPEC: Spec = Spec {
@@ -335,7 +335,7 @@ impl Policy for Bfs {
         self.first_slice[child as usize] = true;
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         if let Some(c) = self.idle_near(w, t) {
             return c;
         }
@@ -347,7 +347,7 @@ impl Policy for Bfs {
         }
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: How) {
+    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: EnqueueReason) {
         self.queue(w, t);
     }
 
@@ -357,7 +357,7 @@ impl Policy for Bfs {
 
     fn check_preempt(&mut self, w: &mut World, _: Cpu, t: Tid, wake: Wake) {
         if let Some(c) = self.victim(w, t, wake.cpu) {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -367,12 +367,12 @@ impl Policy for Bfs {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.charge(w, cpu, t);
         match left {
-            Left::SliceEnd | Left::Yielded | Left::Preempted => {
+            SwitchOutReason::SliceEnd | SwitchOutReason::Yielded | SwitchOutReason::Preempted => {
                 let ended = self.slice[t as usize] <= self.end_below;
-                if left != Left::Preempted || ended {
+                if left != SwitchOutReason::Preempted || ended {
                     self.first_slice[t as usize] = false;
                     self.refill(w, t);
                 }
@@ -380,12 +380,12 @@ impl Policy for Bfs {
                 kick_idle(w, t);
             }
             // A sleeper keeps what is left of its slice, and its deadline.
-            Left::Blocked | Left::Moved => {
+            SwitchOutReason::Blocked | SwitchOutReason::Moved => {
                 if self.slice[t as usize] <= 0 {
                     self.refill(w, t);
                 }
             }
-            Left::Exited => {
+            SwitchOutReason::Exited => {
                 if self.first_slice[t as usize]
                     && let Some(p) = w.parent(t)
                 {
@@ -401,7 +401,7 @@ impl Policy for Bfs {
         let Some(t) = w.cpu(cpu).curr else { return };
         self.charge(w, cpu, t);
         if self.slice[t as usize] <= self.end_below && w.thread(t).class != Class::Fifo {
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 
@@ -411,10 +411,10 @@ impl Policy for Bfs {
                 self.unqueue(t);
                 self.queue(w, t);
                 if let Some(c) = self.victim(w, t, w.thread(t).cpu) {
-                    w.resched(c, Why::Preempted);
+                    w.resched(c, RescheduleReason::Preempted);
                 }
             }
-            State::Running => w.resched(w.thread(t).cpu, Why::Preempted),
+            State::Running => w.resched(w.thread(t).cpu, RescheduleReason::Preempted),
             State::Unborn | State::Sleeping | State::Dead => {}
         }
     }

@@ -22,11 +22,12 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::freebsd_ast::Asked;
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch};
 use super::{
-    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
+    Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -313,7 +314,7 @@ impl Bsd4 {
         match self.threads[t as usize].queued_on {
             Some(c) if c != here => {
                 if idle(w, c) {
-                    w.resched(c, Why::Preempted);
+                    w.resched(c, RescheduleReason::Preempted);
                 } else {
                     self.ask(w, c, prio);
                 }
@@ -324,7 +325,7 @@ impl Bsd4 {
                     // All idle CPUs are called; the first that comes has it.
                     for c in w.machine.cpus() {
                         if c != here && idle(w, c) {
-                            w.resched(c, Why::Preempted);
+                            w.resched(c, RescheduleReason::Preempted);
                             called = true;
                         }
                     }
@@ -344,13 +345,13 @@ impl Bsd4 {
             return;
         }
         let Some(curr) = w.cpu(here).curr else {
-            w.resched(here, Why::Preempted);
+            w.resched(here, RescheduleReason::Preempted);
             return;
         };
         let old = self.prio_of(curr);
         if prio < old && old > MAX_TIMESHARE {
             self.asked[here as usize].preempt = true;
-            w.resched(here, Why::Preempted);
+            w.resched(here, RescheduleReason::Preempted);
         } else {
             self.ask(w, here, prio);
         }
@@ -360,7 +361,7 @@ impl Bsd4 {
     fn ask(&mut self, w: &mut World, c: Cpu, prio: i64) {
         if w.cpu(c).curr.is_some_and(|r| prio < self.prio_of(r)) {
             self.asked[c as usize].at_return = true;
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -478,14 +479,14 @@ impl Policy for Bsd4 {
         td.in_kernel = true;
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         if let Some(c) = self.own_queue(w, t, w.thread(t).last_cpu) {
             return c;
         }
         // The machine's queue has no CPU; shown is the one that will take the thread.
         let here = match place {
-            Place::Wake(wake) | Place::Fork(wake) => wake.cpu,
-            Place::Moved => w.thread(t).cpu,
+            SelectReason::Wake(wake) | SelectReason::Fork(wake) => wake.cpu,
+            SelectReason::Moved => w.thread(t).cpu,
         };
         if w.cpu(here).curr.is_none() {
             return here;
@@ -494,8 +495,8 @@ impl Policy for Bsd4 {
         idle.unwrap_or(here)
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        if how == How::Wakeup {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        if how == EnqueueReason::Wakeup {
             let slept = std::mem::take(&mut self.td(t).slept);
             if slept > 1 {
                 let mut e = self.threads[t as usize].estcpu;
@@ -551,33 +552,35 @@ impl Policy for Bsd4 {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         let asked = std::mem::take(&mut self.asked[cpu as usize]);
         let mut front = false;
         match left {
-            Left::Preempted | Left::SliceEnd if asked.preempt => front = !asked.slice_end,
-            Left::Preempted | Left::SliceEnd if asked.at_return => {
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd if asked.preempt => {
+                front = !asked.slice_end
+            }
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd if asked.at_return => {
                 let td = self.td(t);
                 td.prio = td.user_prio;
                 td.in_kernel = true;
             }
-            Left::Preempted | Left::SliceEnd => {
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd => {
                 self.kept = Some(t);
                 return;
             }
-            Left::Yielded => self.td(t).in_kernel = true,
-            Left::Exited => {
+            SwitchOutReason::Yielded => self.td(t).in_kernel = true,
+            SwitchOutReason::Exited => {
                 if let Some(p) = w.parent(t) {
                     let sum = self.threads[p as usize].estcpu + self.threads[t as usize].estcpu;
                     self.td(p).estcpu = self.limit(sum);
                     w.record(ESTCPU, p, self.threads[p as usize].estcpu as f64);
                 }
             }
-            Left::Blocked => {
+            SwitchOutReason::Blocked => {
                 self.td(t).slept = 0;
                 self.sleeps(w, t);
             }
-            Left::Moved => {}
+            SwitchOutReason::Moved => {}
         }
         if left.stays_queued() {
             // Its own CPU is where it last ran.
@@ -613,7 +616,7 @@ impl Policy for Bsd4 {
             let asked = &mut self.asked[cpu as usize];
             asked.slice_end = true;
             asked.at_return = true;
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 
@@ -663,7 +666,7 @@ impl Policy for Bsd4 {
             }
             State::Running if !w.allowed(t, cpu) => {
                 self.asked[cpu as usize].at_return = true;
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             _ => {}
         }

@@ -14,7 +14,7 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::cfs_place::Placing;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
@@ -22,8 +22,8 @@ use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
 use super::{
-    Clocks, How, LagRule, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec,
-    Wake,
+    Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
+    Settings, Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -458,11 +458,11 @@ struct Cfs {
 }
 
 impl Cfs {
-    fn place(&mut self, c: Cpu, t: Tid, how: How, forked: bool) {
+    fn place(&mut self, c: Cpu, t: Tid, how: EnqueueReason, forked: bool) {
         let rq = &self.q.rqs[c as usize];
         let (min, others) = (rq.min_vruntime, (i64::from(rq.nr), rq.load));
         let se = &mut self.q.se[t as usize];
-        se.vruntime = if how == How::New {
+        se.vruntime = if how == EnqueueReason::New {
             self.k
                 .place
                 .born(se.vruntime, min, forked, others, se.weight)
@@ -693,22 +693,22 @@ impl Policy for Cfs {
         se.home = home;
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
-        if let Place::Wake(wake) = place {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
+        if let SelectReason::Wake(wake) = place {
             self.note_waker(w, wake);
         }
         if w.thread(t).class.is_realtime() {
             return self.rt.select_cpu(w, t);
         }
         match place {
-            Place::Wake(wake) => self.wake_cpu(w, t, wake),
-            Place::Fork(wake) => self.fork_cpu(w, t, wake.cpu),
-            Place::Moved => super::idle_or_previous(w, t),
+            SelectReason::Wake(wake) => self.wake_cpu(w, t, wake),
+            SelectReason::Fork(wake) => self.fork_cpu(w, t, wake.cpu),
+            SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        if how == How::Wakeup {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        if how == EnqueueReason::Wakeup {
             self.balancer.woken(w, cpu);
         }
         self.q.update(w, cpu);
@@ -717,10 +717,10 @@ impl Policy for Cfs {
             self.q.se[t as usize].weight = weight_of(w, t);
             self.q.rebase(cpu, t);
             let parent = w.parent(t);
-            if how != How::Moved {
+            if how != EnqueueReason::Moved {
                 self.place(cpu, t, how, parent.is_some());
             }
-            if how == How::New
+            if how == EnqueueReason::New
                 && self.k.place.child_first
                 && let Some(p) = self.q.rqs[cpu as usize].curr
                 && parent == Some(p)
@@ -732,7 +732,7 @@ impl Policy for Cfs {
                 if pv < cv {
                     self.q.se[p as usize].vruntime = cv;
                     self.q.se[t as usize].vruntime = pv;
-                    w.resched(cpu, Why::Preempted);
+                    w.resched(cpu, RescheduleReason::Preempted);
                 }
             }
             w.record(VRUNTIME, t, self.q.se[t as usize].vruntime as f64);
@@ -748,7 +748,7 @@ impl Policy for Cfs {
         let Some(curr) = w.cpu(cpu).curr else { return };
         if self.q.se[t as usize].realtime {
             if self.rt.preempts(w, cpu, t) {
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             } else {
                 self.rt.push_away(w, t);
             }
@@ -770,14 +770,14 @@ impl Policy for Cfs {
             return;
         }
         if ours == Class::Idle {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
             return;
         }
         if self.k.wakeup_preempt && self.beats(cpu, curr, t) == 1 {
             if self.k.buddies == 1 && nr >= self.k.place.nr_latency {
                 self.q.rq(cpu).last = Some(curr);
             }
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -791,12 +791,12 @@ impl Policy for Cfs {
         self.pick_fair(w, cpu)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         if self.q.se[t as usize].realtime {
             self.q.rq(cpu).realtime -= 1;
             if left.stays_queued() {
                 self.q.rq(cpu).realtime += 1;
-                self.rt.push(w, cpu, t, left == Left::Preempted);
+                self.rt.push(w, cpu, t, left == SwitchOutReason::Preempted);
                 self.rt.push_away(w, t);
             }
             return;
@@ -877,7 +877,7 @@ impl Policy for Cfs {
                     self.q.account(cpu, t, 1);
                     self.q.rq(cpu).curr = Some(t);
                 }
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Unborn | State::Sleeping | State::Dead => {
                 self.q.se[t as usize].realtime = w.thread(t).class.is_realtime();
@@ -897,7 +897,7 @@ impl Cfs {
         let ran = se.ran - se.ran_at_pick;
         if ran > slice {
             self.clear_buddies(cpu);
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
             return;
         }
         if !self.k.early || ran < self.k.place.min_granularity {
@@ -907,7 +907,7 @@ impl Cfs {
         if let Some(f) = first
             && se.vruntime - self.q.se[f as usize].vruntime > slice
         {
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 
@@ -918,7 +918,7 @@ impl Cfs {
             && w.now() == w.thread(first).since
             && self.beats(cpu, curr, first) == 1
         {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
@@ -26,10 +26,10 @@ use super::linux_util::Utilisation;
 use super::linux_wake::{Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{
-    Clocks, How, LagRule, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec,
-    Wake,
+    Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
+    Settings, Spec, SwitchOutReason, Wake,
 };
-use crate::touch::touch;
+use crate::prefetch::near;
 
 pub const SPEC: Spec = Spec {
     family: "eevdf",
@@ -368,7 +368,7 @@ impl Rqs {
         if se.vruntime >= se.deadline {
             se.deadline = se.vruntime + virtual_ns(self.k.slice, se.weight);
             if !self.rqs[c as usize].tree.is_empty() {
-                w.resched(c, Why::SliceEnd);
+                w.resched(c, RescheduleReason::SliceEnd);
             }
         }
         self.raise_origin(c);
@@ -617,7 +617,7 @@ impl Policy for Eevdf {
         self.q.se[child as usize].weight = weight_of(w, child);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         if self.q.se[t as usize].delayed {
             let home = self.q.se[t as usize].home;
             if w.allowed(t, home) && !w.thread(t).class.is_realtime() {
@@ -630,13 +630,13 @@ impl Policy for Eevdf {
             return self.rt.select_cpu(w, t);
         }
         match place {
-            Place::Wake(wake) => {
+            SelectReason::Wake(wake) => {
                 let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
                 let weights = (self.q.se[t as usize].weight, wakers);
                 let utilisation = self.utilisation.as_mut();
                 self.placer.wake(w, &self.q, utilisation, weights, t, wake)
             }
-            Place::Fork(wake) => fork_cpu(
+            SelectReason::Fork(wake) => fork_cpu(
                 w,
                 &self.q,
                 &self.balancer.domains,
@@ -644,19 +644,19 @@ impl Policy for Eevdf {
                 t,
                 wake.cpu,
             ),
-            Place::Moved => super::idle_or_previous(w, t),
+            SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        if how == How::Wakeup {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        if how == EnqueueReason::Wakeup {
             self.balancer.woken(w, cpu);
         }
         if self.q.se[t as usize].delayed {
             self.reinstate(w, cpu, t);
             return;
         }
-        let born = how == How::New && w.parent(t).is_some();
+        let born = how == EnqueueReason::New && w.parent(t).is_some();
         self.join(w, cpu, t, born);
     }
 
@@ -668,7 +668,7 @@ impl Policy for Eevdf {
         let Some(curr) = w.cpu(cpu).curr else { return };
         if self.q.se[t as usize].realtime {
             if self.rt.preempts(w, cpu, t) {
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             } else {
                 self.rt.push_away(w, t);
             }
@@ -679,7 +679,7 @@ impl Policy for Eevdf {
             return;
         }
         if its != Class::Idle && ours == Class::Idle {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
             return;
         }
         if its == Class::Batch || its == Class::Idle {
@@ -687,7 +687,7 @@ impl Policy for Eevdf {
         }
         self.q.update(w, cpu);
         if self.q.best(cpu) == Some(t) {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -702,12 +702,12 @@ impl Policy for Eevdf {
         self.pick_fair(w, cpu)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         if self.q.se[t as usize].realtime {
             self.q.counts[cpu as usize].realtime -= 1;
             if left.stays_queued() {
                 self.q.counts[cpu as usize].realtime += 1;
-                self.rt.push(w, cpu, t, left == Left::Preempted);
+                self.rt.push(w, cpu, t, left == SwitchOutReason::Preempted);
                 self.rt.push_away(w, t);
             }
             return;
@@ -717,8 +717,8 @@ impl Policy for Eevdf {
             utilisation.runs(w.now(), cpu, false);
         }
         match left {
-            Left::Preempted | Left::SliceEnd | Left::Yielded => {
-                if left == Left::Yielded {
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd | SwitchOutReason::Yielded => {
+                if left == SwitchOutReason::Yielded {
                     let se = &mut self.q.se[t as usize];
                     se.deadline += virtual_ns(self.q.k.slice, se.weight);
                 }
@@ -727,7 +727,7 @@ impl Policy for Eevdf {
                 rq.prev = Some(t);
                 self.q.insert(cpu, t);
             }
-            Left::Blocked | Left::Moved | Left::Exited => {
+            SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
                 self.q.note_lag(cpu, t);
                 self.q.account(cpu, t, -1);
                 let eligible = {
@@ -737,13 +737,13 @@ impl Policy for Eevdf {
                 self.q.rq(cpu).curr = None;
                 let (delay, relative) = (self.q.k.delay, self.q.k.relative);
                 let se = &mut self.q.se[t as usize];
-                if left == Left::Blocked && delay && !eligible {
+                if left == SwitchOutReason::Blocked && delay && !eligible {
                     se.delayed = true;
                     se.home = cpu;
                     self.q.insert(cpu, t);
                 } else {
-                    se.rest =
-                        (left == Left::Moved && relative).then_some(se.deadline - se.vruntime);
+                    se.rest = (left == SwitchOutReason::Moved && relative)
+                        .then_some(se.deadline - se.vruntime);
                 }
                 self.q.raise_origin(cpu);
             }
@@ -769,8 +769,8 @@ impl Policy for Eevdf {
         self.balancer.tick(w, &mut self.q, cpu);
     }
 
-    fn expect(&self, t: Tid) {
-        touch((self.q.se[t as usize].home, self.q.nodes.key(t)));
+    fn prefetch(&self, t: Tid) {
+        near((self.q.se[t as usize].home, self.q.nodes.key(t)));
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {
@@ -811,7 +811,7 @@ impl Policy for Eevdf {
                     self.q.account(cpu, t, 1);
                     self.q.rq(cpu).curr = Some(t);
                 }
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Sleeping => {
                 if self.q.se[t as usize].delayed {

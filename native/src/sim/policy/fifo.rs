@@ -8,10 +8,10 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::shared_queue::SharedQueue;
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::{
-    How, Left, Place, Policy, Preset, PriorityScale, Role, Settings, Spec, Wake, idle_or_previous,
-    kick_idle,
+    EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Settings, Spec,
+    SwitchOutReason, Wake, idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -113,11 +113,11 @@ impl Policy for FifoPolicy {
         self.queue = SharedQueue::new(w, LEVELS);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: How) {
+    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: EnqueueReason) {
         self.queue.push_back(w, t, level_of(w, t));
     }
 
@@ -127,7 +127,7 @@ impl Policy for FifoPolicy {
 
     fn check_preempt(&mut self, w: &mut World, _: Cpu, t: Tid, _: Wake) {
         if let Some(c) = self.running.victim(w, t, level_of(w, t)) {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -137,20 +137,22 @@ impl Policy for FifoPolicy {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.running.set(cpu, None);
         match left {
-            Left::Yielded => self.queue.push_back(w, t, level_of(w, t)),
-            Left::Preempted | Left::SliceEnd => self.queue.push_front(w, t, level_of(w, t)),
-            Left::Blocked | Left::Exited | Left::Moved => {}
+            SwitchOutReason::Yielded => self.queue.push_back(w, t, level_of(w, t)),
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd => {
+                self.queue.push_front(w, t, level_of(w, t))
+            }
+            SwitchOutReason::Blocked | SwitchOutReason::Exited | SwitchOutReason::Moved => {}
         }
         if left.stays_queued() {
             kick_idle(w, t);
         }
     }
 
-    fn expect(&self, t: Tid) {
-        self.queue.expect(t);
+    fn prefetch(&self, t: Tid) {
+        self.queue.prefetch(t);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {
@@ -169,13 +171,13 @@ pub(super) fn requeue(w: &mut World, queue: &mut SharedQueue, running: &mut Runn
             queue.remove(t);
             queue.push_back(w, t, level);
             if let Some(c) = running.victim(w, t, level) {
-                w.resched(c, Why::Preempted);
+                w.resched(c, RescheduleReason::Preempted);
             }
         }
         State::Running => {
             running.set(cpu, Some(level));
             if queue.front(cpu).is_some_and(|(best, _)| best < level) {
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
         }
         State::Unborn | State::Sleeping | State::Dead => {}

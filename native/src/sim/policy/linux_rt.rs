@@ -8,7 +8,7 @@
 use super::super::machine::Cpu;
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
-use super::super::world::{Why, World};
+use super::super::world::{RescheduleReason, World};
 use super::Tunable;
 use super::tunables::{SPAN, time};
 
@@ -135,7 +135,7 @@ impl RtQueues {
         if let Some(c) = worst
             && running(w, c) > level
         {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -156,7 +156,7 @@ impl RtQueues {
         self.left[t as usize] = self.slice;
         let level = level_of(w, t) as usize;
         if !self.queues[c as usize].list(level).is_empty() {
-            w.resched(c, Why::SliceEnd);
+            w.resched(c, RescheduleReason::SliceEnd);
         }
     }
 }

@@ -26,7 +26,7 @@
 //!   its state is `Queued` and the counts (`nr_queued`, `is_idle`) include it.
 //! * `check_preempt(cpu, t, wake)`: follows `enqueue` unless `cpu` runs nothing
 //!   (then the engine makes `cpu` choose). If `t` should run now, call
-//!   `w.resched(some_cpu, Why::Preempted)`; it need not be `cpu`.
+//!   `w.resched(some_cpu, RescheduleReason::Preempted)`; it need not be `cpu`.
 //! * `put_prev(cpu, t, left)`: the running thread leaves `cpu`. `cpu.curr` still
 //!   names it. With `SliceEnd`, `Preempted` and `Yielded` you must queue it
 //!   again (on `cpu`); with `Blocked`, `Exited` and `Moved` you must not
@@ -41,7 +41,7 @@
 //!   An idle CPU is not asked again until something is queued on it or
 //!   `w.resched(cpu, ..)` is called.
 //! * `dequeue(cpu, t)`: take the queued `t` out; it must go elsewhere (its mask
-//!   changed). `select_cpu` and `enqueue(.., How::Moved)` follow.
+//!   changed). `select_cpu` and `enqueue(.., EnqueueReason::Moved)` follow.
 //! * `tick(cpu)`, `stat_tick(cpu)`: the clocks `hz` and `stathz` of `clocks()`,
 //!   for busy CPUs (idle ones too with `idle_ticks`), on a fixed grid: CPU `c`
 //!   ticks at `k / hz + c * skew`. A tick at the instant a burst ends finds the
@@ -58,7 +58,7 @@
 //!   takes its next step. Otherwise CPUs choose in the order in which they were asked.
 //! * `back_from_kernel(t)`: the running `t` has made a system call that forked, woke
 //!   somebody, or changed a priority or mask, and is about to go on.
-//! * `expect(t)`: `t` will wake before long. Nothing is to be changed: `touch` what
+//! * `prefetch(t)`: `t` will wake before long. Nothing is to be changed: `near` what
 //!   you keep of `t`, so that it is near by then. Worth it for records of many threads.
 //! * `prio(t)`: the number shown in the output. Default: Linux's (120 + nice,
 //!   99 - rt_prio).
@@ -113,7 +113,7 @@
 use super::error::Result;
 use super::machine::{Cpu, Machine};
 use super::workload::{Class, Tid};
-use super::world::{Why, World};
+use super::world::{RescheduleReason, World};
 
 mod bfs;
 mod bsd4;
@@ -156,7 +156,7 @@ pub use tunables::{Kind, Preset, Series, Settings, Tunable};
 
 /// How a thread left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum SwitchOutReason {
     SliceEnd,
     Preempted,
     Yielded,
@@ -166,10 +166,13 @@ pub enum Left {
     Moved,
 }
 
-impl Left {
+impl SwitchOutReason {
     /// Whether the policy has to queue the thread again.
     pub fn stays_queued(self) -> bool {
-        matches!(self, Left::SliceEnd | Left::Preempted | Left::Yielded)
+        matches!(
+            self,
+            SwitchOutReason::SliceEnd | SwitchOutReason::Preempted | SwitchOutReason::Yielded
+        )
     }
 }
 
@@ -185,7 +188,7 @@ pub struct Wake {
 
 /// What a CPU is being chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SelectReason {
     Wake(Wake),
     /// A new thread; `cpu` of the `Wake` is where its parent runs.
     Fork(Wake),
@@ -194,7 +197,7 @@ pub enum Place {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum EnqueueReason {
     Wakeup,
     New,
     Moved,
@@ -220,12 +223,12 @@ pub trait Policy: Send {
     }
     fn init(&mut self, _w: &mut World) {}
     fn on_fork(&mut self, _w: &mut World, _parent: Option<Tid>, _child: Tid) {}
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu;
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How);
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu;
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason);
     fn dequeue(&mut self, w: &mut World, cpu: Cpu, t: Tid);
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, wake: Wake);
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid>;
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left);
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason);
     fn on_idle(&mut self, _w: &mut World, _cpu: Cpu) -> Option<Tid> {
         None
     }
@@ -241,7 +244,7 @@ pub trait Policy: Send {
         false
     }
     fn back_from_kernel(&mut self, _w: &mut World, _t: Tid) {}
-    fn expect(&self, _t: Tid) {}
+    fn prefetch(&self, _t: Tid) {}
     fn prio(&self, w: &World, t: Tid) -> i16 {
         let th = w.thread(t);
         match th.class {
@@ -375,7 +378,7 @@ pub fn idle_or_previous(w: &World, t: Tid) -> Cpu {
 /// that it may use is asked to choose.
 pub fn kick_idle(w: &mut World, t: Tid) {
     if let Some(c) = w.idle_for(t) {
-        w.resched(c, Why::Preempted);
+        w.resched(c, RescheduleReason::Preempted);
     }
 }
 

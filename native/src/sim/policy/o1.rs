@@ -13,7 +13,7 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
-use super::super::world::{SleepKind, State, Why, World};
+use super::super::world::{RescheduleReason, SleepKind, State, World};
 use super::linux_domains::Balancer;
 use super::linux_prio::{
     BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
@@ -21,8 +21,8 @@ use super::linux_prio::{
 use super::o1_bonus::{Past, Sleeping};
 use super::tunables::{COUNT_OR_ZERO, SPAN, int, switch, time};
 use super::{
-    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
-    Settings, Spec, Wake,
+    Clocks, EnqueueReason, InteractivityRule, Policy, Preset, PriorityScale, Role, SelectReason,
+    Series, Settings, Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -304,9 +304,9 @@ impl Policy for O1 {
         self.renew(w, child);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         match place {
-            Place::Wake(wake) => {
+            SelectReason::Wake(wake) => {
                 self.task(t).woken = match (w.thread(t).sleep_kind, wake.waker) {
                     (SleepKind::Disk, _) => Woken::FromDisk,
                     (_, Some(_)) => Woken::ByThread,
@@ -315,19 +315,19 @@ impl Policy for O1 {
                 self.q.wake_cpu(w, t, wake)
             }
             // A fork stays; what was there from the start is spread.
-            Place::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
-            Place::Fork(_) => super::least_loaded(w, t),
-            Place::Moved => super::idle_or_previous(w, t),
+            SelectReason::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
+            SelectReason::Fork(_) => super::least_loaded(w, t),
+            SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
         match how {
-            How::Wakeup => {
+            EnqueueReason::Wakeup => {
                 let slept = w.thread(t).slept;
                 self.credit_sleep(w, t, slept);
             }
-            How::New => {
+            EnqueueReason::New => {
                 if self.child_first
                     && let Some(p) = w.cpu(cpu).curr
                     && w.parent(t) == Some(p)
@@ -336,10 +336,10 @@ impl Policy for O1 {
                 {
                     self.task(t).prio = self.threads[p as usize].prio;
                     self.rqs[cpu as usize].child = Some(t);
-                    w.resched(cpu, Why::Preempted);
+                    w.resched(cpu, RescheduleReason::Preempted);
                 }
             }
-            How::Moved => {}
+            EnqueueReason::Moved => {}
         }
         let prio = self.threads[t as usize].prio;
         self.q.push(cpu, t, prio, false, false);
@@ -354,7 +354,7 @@ impl Policy for O1 {
         // (the original trusted the waker's word even then).
         let wait = wake.sync && cpu == wake.cpu && realtime_level(w, t).is_none();
         if self.preempts(w, cpu, t) && !wait {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -381,14 +381,14 @@ impl Policy for O1 {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.q.set_running(cpu, false);
         self.charge_run(w, cpu, t);
         let prio = self.threads[t as usize].prio;
         let expires = std::mem::take(&mut self.rqs[cpu as usize].expires);
         let child = self.rqs[cpu as usize].child.take();
         match left {
-            Left::Preempted => {
+            SwitchOutReason::Preempted => {
                 self.q.push(cpu, t, prio, false, true);
                 if let Some(c) = child
                     && w.thread(c).state == State::Queued
@@ -398,15 +398,15 @@ impl Policy for O1 {
                     self.q.push(cpu, c, prio, false, true);
                 }
             }
-            Left::SliceEnd => self.q.push(cpu, t, prio, expires, false),
-            Left::Yielded => {
+            SwitchOutReason::SliceEnd => self.q.push(cpu, t, prio, expires, false),
+            SwitchOutReason::Yielded => {
                 let expired = realtime_level(w, t).is_none();
                 if expired {
                     self.expire(w, cpu, t);
                 }
                 self.q.push(cpu, t, prio, expired, false);
             }
-            Left::Exited => {
+            SwitchOutReason::Exited => {
                 if let Some(p) = w.parent(t) {
                     let full = self.full_slice(w, p);
                     let task = &self.threads[t as usize];
@@ -418,7 +418,7 @@ impl Policy for O1 {
                     self.rules.child_gone(&mut task.past, &past);
                 }
             }
-            Left::Blocked | Left::Moved => {}
+            SwitchOutReason::Blocked | SwitchOutReason::Moved => {}
         }
     }
 
@@ -437,7 +437,7 @@ impl Policy for O1 {
         if let (Some(t), Some(r)) = (self.q.front(cpu), w.cpu(cpu).curr)
             && self.q.level(t) < self.threads[r as usize].prio
         {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -451,10 +451,10 @@ impl Policy for O1 {
                 let prio = self.threads[t as usize].prio;
                 self.q.push(cpu, t, prio, expired, false);
                 if self.preempts(w, cpu, t) {
-                    w.resched(cpu, Why::Preempted);
+                    w.resched(cpu, RescheduleReason::Preempted);
                 }
             }
-            State::Running => w.resched(cpu, Why::Preempted),
+            State::Running => w.resched(cpu, RescheduleReason::Preempted),
             State::Unborn | State::Sleeping | State::Dead => {}
         }
     }
@@ -487,7 +487,7 @@ impl O1 {
                     self.expire(w, cpu, t);
                 }
             }
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
             return;
         }
         // Interactive threads of one priority take turns more often.
@@ -498,7 +498,7 @@ impl O1 {
                 .is_turn(&self.threads[t as usize].past, full, slice, self.ncpu)
         {
             self.renew(w, t);
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 }

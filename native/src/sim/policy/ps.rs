@@ -9,14 +9,14 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::fifo::{Running, level_of};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{virtual_ns, weight_of};
 use super::tunables::{SPAN, time};
 use super::{
-    How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
-    idle_or_previous, kick_idle,
+    EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings, Spec,
+    SwitchOutReason, Wake, idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -87,12 +87,12 @@ impl Policy for Ps {
         self.queue = KeyedQueue::new(w);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, how: How) {
-        if how != How::Moved {
+    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, how: EnqueueReason) {
+        if how != EnqueueReason::Moved {
             let served = &mut self.served[t as usize];
             *served = (*served).max(self.floor);
         }
@@ -105,7 +105,7 @@ impl Policy for Ps {
 
     fn check_preempt(&mut self, w: &mut World, _: Cpu, t: Tid, _: Wake) {
         if let Some(c) = self.running.victim(w, t, level_of(w, t)) {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -126,11 +126,11 @@ impl Policy for Ps {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.running.set(cpu, None);
         self.charge(w, cpu, t);
         if left.stays_queued() {
-            self.push(w, t, left == Left::Preempted);
+            self.push(w, t, left == SwitchOutReason::Preempted);
             kick_idle(w, t);
         }
     }
@@ -148,7 +148,7 @@ impl Policy for Ps {
                         || self.queue.key(o) <= self.served[t as usize]))
         });
         if rival {
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         } else {
             w.arm_timer(id, w.now() + self.quantum);
         }
@@ -160,7 +160,7 @@ impl Policy for Ps {
                 self.queue.remove(t);
                 self.push(w, t, false);
                 if let Some(c) = self.running.victim(w, t, level_of(w, t)) {
-                    w.resched(c, Why::Preempted);
+                    w.resched(c, RescheduleReason::Preempted);
                 }
             }
             State::Running => {
@@ -168,7 +168,7 @@ impl Policy for Ps {
                 self.charge(w, cpu, t);
                 self.weight[t as usize] = weight_of(w, t);
                 self.running.set(cpu, Some(level_of(w, t)));
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Unborn | State::Sleeping | State::Dead => {}
         }

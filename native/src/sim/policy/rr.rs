@@ -8,14 +8,14 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::shared_queue::SharedQueue;
 use super::super::workload::{Class, Tid};
-use super::super::world::{Why, World};
+use super::super::world::{RescheduleReason, World};
 use super::fifo::{LEVELS, Running, level_of, requeue};
 use super::tunables::{POSITIVE, time};
 use super::{
-    How, Left, Place, Policy, Preset, PriorityScale, Role, Settings, Spec, Wake, idle_or_previous,
-    kick_idle,
+    EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Settings, Spec,
+    SwitchOutReason, Wake, idle_or_previous, kick_idle,
 };
-use crate::touch::touch;
+use crate::prefetch::near;
 
 pub const SPEC: Spec = Spec {
     family: "rr",
@@ -64,11 +64,11 @@ impl Policy for RoundRobin {
         self.queue = SharedQueue::new(w, LEVELS);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: How) {
+    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: EnqueueReason) {
         self.queue.push_back(w, t, level_of(w, t));
     }
 
@@ -78,7 +78,7 @@ impl Policy for RoundRobin {
 
     fn check_preempt(&mut self, w: &mut World, _: Cpu, t: Tid, _: Wake) {
         if let Some(c) = self.running.victim(w, t, level_of(w, t)) {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -99,23 +99,25 @@ impl Policy for RoundRobin {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.running.set(cpu, None);
         let ran = w.take_run(cpu);
         let rest = &mut self.left[t as usize];
         *rest = (*rest - ran).max(0);
         let level = level_of(w, t);
         match left {
-            Left::Preempted if self.left[t as usize] > 0 || w.thread(t).class == Class::Fifo => {
+            SwitchOutReason::Preempted
+                if self.left[t as usize] > 0 || w.thread(t).class == Class::Fifo =>
+            {
                 self.queue.push_front(w, t, level);
             }
-            Left::Preempted | Left::SliceEnd | Left::Yielded => {
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd | SwitchOutReason::Yielded => {
                 self.left[t as usize] = 0;
                 self.queue.push_back(w, t, level);
             }
             // A sleeper comes back with a whole quantum.
-            Left::Blocked | Left::Exited => self.left[t as usize] = 0,
-            Left::Moved => {}
+            SwitchOutReason::Blocked | SwitchOutReason::Exited => self.left[t as usize] = 0,
+            SwitchOutReason::Moved => {}
         }
         if left.stays_queued() {
             kick_idle(w, t);
@@ -130,7 +132,7 @@ impl Policy for RoundRobin {
             .front(cpu)
             .is_some_and(|(l, _)| l <= level_of(w, t));
         if rival {
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         } else {
             // Alone: it keeps the CPU, with a whole quantum from here.
             w.take_run(cpu);
@@ -139,9 +141,9 @@ impl Policy for RoundRobin {
         }
     }
 
-    fn expect(&self, t: Tid) {
-        self.queue.expect(t);
-        touch(self.left[t as usize]);
+    fn prefetch(&self, t: Tid) {
+        self.queue.prefetch(t);
+        near(self.left[t as usize]);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {

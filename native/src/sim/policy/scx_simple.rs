@@ -10,13 +10,14 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Fifo, Links};
 use super::super::workload::Tid;
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::keyed_queue::KeyedQueue;
 use super::linux_fair::{idle_in_cache, weight_of};
 use super::linux_rt::RtQueues;
 use super::tunables::{CLOCK_HZ, SPAN, int, switch, time};
 use super::{
-    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
+    Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -150,7 +151,7 @@ impl Policy for ScxSimple {
         self.vtime[child as usize] = self.vtime_now;
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         if w.thread(t).class.is_realtime() {
             return self.rt.select_cpu(w, t);
         }
@@ -166,8 +167,8 @@ impl Policy for ScxSimple {
             .unwrap_or_else(|| super::idle_or_previous(w, t))
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        let direct = how != How::Moved && w.cpu(cpu).nr_running() == 1;
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        let direct = how != EnqueueReason::Moved && w.cpu(cpu).nr_running() == 1;
         self.push(w, cpu, t, direct, false);
     }
 
@@ -178,7 +179,7 @@ impl Policy for ScxSimple {
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
         if self.held[t as usize] == Held::Realtime {
             if self.rt.preempts(w, cpu, t) {
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             } else {
                 self.rt.push_away(w, t);
             }
@@ -200,16 +201,16 @@ impl Policy for ScxSimple {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         let realtime = w.thread(t).class.is_realtime();
         if !realtime {
             self.charge(w, cpu, t);
-            if left == Left::Yielded {
+            if left == SwitchOutReason::Yielded {
                 self.left[t as usize] = 0;
             }
         }
         if left.stays_queued() {
-            self.push(w, cpu, t, false, left == Left::Preempted);
+            self.push(w, cpu, t, false, left == SwitchOutReason::Preempted);
             if realtime {
                 self.rt.push_away(w, t);
             }
@@ -227,7 +228,7 @@ impl Policy for ScxSimple {
         }
         self.charge(w, cpu, t);
         if self.left[t as usize] <= 0 {
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 
@@ -244,7 +245,7 @@ impl Policy for ScxSimple {
                 };
                 self.check_preempt(w, cpu, t, wake);
             }
-            State::Running => w.resched(cpu, Why::Preempted),
+            State::Running => w.resched(cpu, RescheduleReason::Preempted),
             State::Unborn | State::Sleeping | State::Dead => {}
         }
     }

@@ -7,12 +7,12 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::fifo::{FAIR, Running, level_of};
 use super::keyed_queue::KeyedQueue;
 use super::{
-    How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
-    idle_or_previous, kick_idle,
+    EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings, Spec,
+    SwitchOutReason, Wake, idle_or_previous, kick_idle,
 };
 
 pub const SPEC: Spec = Spec {
@@ -85,11 +85,11 @@ impl Policy for Srtf {
         self.queue = KeyedQueue::new(w);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: How) {
+    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, _: EnqueueReason) {
         self.push(w, t, false);
     }
 
@@ -99,7 +99,7 @@ impl Policy for Srtf {
 
     fn check_preempt(&mut self, w: &mut World, _: Cpu, t: Tid, _: Wake) {
         if let Some(c) = self.victim(w, t) {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -109,10 +109,10 @@ impl Policy for Srtf {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.running.set(cpu, None);
         if left.stays_queued() {
-            self.push(w, t, left == Left::Preempted);
+            self.push(w, t, left == SwitchOutReason::Preempted);
             kick_idle(w, t);
         }
     }
@@ -123,13 +123,13 @@ impl Policy for Srtf {
                 self.queue.remove(t);
                 self.push(w, t, false);
                 if let Some(c) = self.victim(w, t) {
-                    w.resched(c, Why::Preempted);
+                    w.resched(c, RescheduleReason::Preempted);
                 }
             }
             State::Running => {
                 let cpu = w.thread(t).cpu;
                 self.running.set(cpu, Some(level_of(w, t)));
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Unborn | State::Sleeping | State::Dead => {}
         }

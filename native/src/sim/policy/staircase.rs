@@ -13,14 +13,15 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
-use super::super::world::{SleepKind, State, Why, World};
+use super::super::world::{RescheduleReason, SleepKind, State, World};
 use super::linux_domains::Balancer;
 use super::linux_prio::{
     BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
 use super::tunables::{SPAN, SPAN_OR_ZERO, choice, switch, time};
 use super::{
-    Clocks, How, Left, Place, Policy, Preset, PriorityScale, Role, Series, Settings, Spec, Wake,
+    Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
+    Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -279,17 +280,17 @@ impl Policy for Staircase {
         }
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         match place {
-            Place::Wake(wake) => self.q.wake_cpu(w, t, wake),
-            Place::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
-            Place::Fork(_) => super::least_loaded(w, t),
-            Place::Moved => super::idle_or_previous(w, t),
+            SelectReason::Wake(wake) => self.q.wake_cpu(w, t, wake),
+            SelectReason::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
+            SelectReason::Fork(_) => super::least_loaded(w, t),
+            SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        if how == How::Wakeup {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        if how == EnqueueReason::Wakeup {
             self.wake(w, cpu, t);
             self.renew(w, t);
         }
@@ -303,7 +304,7 @@ impl Policy for Staircase {
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
         if self.preempts(w, cpu, t) {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -317,7 +318,7 @@ impl Policy for Staircase {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.q.set_running(cpu, false);
         let ran = w.take_run(cpu);
         let task = self.task(t);
@@ -325,13 +326,13 @@ impl Policy for Staircase {
         task.ran += ran;
         let prio = task.prio;
         match left {
-            Left::Preempted => {
+            SwitchOutReason::Preempted => {
                 // Real-time threads keep their place.
                 let head = self.requeue_head || realtime_level(w, t).is_some();
                 self.q.push(cpu, t, prio, false, head);
             }
-            Left::SliceEnd => self.q.push(cpu, t, prio, false, false),
-            Left::Yielded => {
+            SwitchOutReason::SliceEnd => self.q.push(cpu, t, prio, false, false),
+            SwitchOutReason::Yielded => {
                 let level = if realtime_level(w, t).is_some() {
                     prio
                 } else {
@@ -340,7 +341,7 @@ impl Policy for Staircase {
                 };
                 self.q.push(cpu, t, level, false, false);
             }
-            Left::Blocked | Left::Moved | Left::Exited => {}
+            SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {}
         }
     }
 
@@ -371,7 +372,7 @@ impl Policy for Staircase {
             }
             if slice <= 0 || step <= 0 {
                 self.renew(w, t);
-                w.resched(cpu, Why::SliceEnd);
+                w.resched(cpu, RescheduleReason::SliceEnd);
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
@@ -380,7 +381,7 @@ impl Policy for Staircase {
             && self.q.level(t) < self.threads[r as usize].prio
             && self.preempts(w, cpu, t)
         {
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 
@@ -398,10 +399,10 @@ impl Policy for Staircase {
                 let prio = self.threads[t as usize].prio;
                 self.q.push(cpu, t, prio, false, false);
                 if self.preempts(w, cpu, t) {
-                    w.resched(cpu, Why::Preempted);
+                    w.resched(cpu, RescheduleReason::Preempted);
                 }
             }
-            State::Running => w.resched(cpu, Why::Preempted),
+            State::Running => w.resched(cpu, RescheduleReason::Preempted),
             State::Unborn | State::Sleeping | State::Dead => {}
         }
     }

@@ -22,13 +22,17 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::Links;
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::ule_place::{CACHE_LEVELS, Placer, Seen};
-use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, Place as Slot, Tdq};
+use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, QueuePosition as Slot, Tdq};
 use super::ule_score::{History, Scale};
-use super::ule_spec::{PRIORITY, QUEUE_INDEX, SCORE};
-use super::{Clocks, How, Left, Place, Policy, Settings, Wake};
-use crate::touch::touch;
+use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
+use crate::prefetch::near;
+
+/// Numbers of the series that `ule_spec` declares.
+const SCORE: u16 = 0;
+const PRIORITY: u16 = 1;
+const QUEUE_INDEX: u16 = 2;
 
 const IDLE_PRIO: i64 = 240;
 /// Groups of CPUs in which a thread that goes to sleep lets its CPU steal before the
@@ -88,7 +92,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         before: NOTHING,
         came: NOTHING,
         kept: None,
-        leaves: Left::Preempted,
+        leaves: SwitchOutReason::Preempted,
     }))
 }
 
@@ -142,7 +146,7 @@ pub(super) struct Ule {
     /// A thread that goes on after all, its CPU having been asked to choose.
     kept: Option<Tid>,
     /// How the last thread left its CPU: idle CPUs choose by it.
-    leaves: Left,
+    leaves: SwitchOutReason,
 }
 
 impl Ule {
@@ -240,7 +244,7 @@ impl Ule {
         self.cpus[c as usize].idling = false;
         let ticks = self.ticks(w);
         let td = &mut self.threads[t as usize];
-        if self.leaves != Left::Exited {
+        if self.leaves != SwitchOutReason::Exited {
             self.scale.age(&mut td.history, ticks, false);
         }
         if std::mem::take(&mut td.in_kernel) {
@@ -328,20 +332,20 @@ impl Policy for Ule {
         td.in_kernel = true;
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, place: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         let ticks = self.ticks(w);
         let here = match place {
-            Place::Wake(wake) | Place::Fork(wake) => {
+            SelectReason::Wake(wake) | SelectReason::Fork(wake) => {
                 if wake.waker.is_none() && self.cpus[wake.cpu as usize].curr.is_none() {
                     self.catch_up(w, wake.cpu);
                     // Whether it finds work or not, it has been woken.
-                    w.resched(wake.cpu, Why::Preempted);
+                    w.resched(wake.cpu, RescheduleReason::Preempted);
                 }
                 wake.cpu
             }
-            Place::Moved => w.here().unwrap_or(w.thread(t).cpu),
+            SelectReason::Moved => w.here().unwrap_or(w.thread(t).cpu),
         };
-        if let Place::Wake(_) = place {
+        if let SelectReason::Wake(_) = place {
             let slept_from = self.scale.ticks_at(w.now() - w.thread(t).slept);
             let td = &mut self.threads[t as usize];
             td.used = 0;
@@ -355,7 +359,7 @@ impl Policy for Ule {
         self.placer.pick(w, &self.seen, t, prio, (here, ran, false))
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: How) {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: EnqueueReason) {
         self.queue(w, cpu, t, Enter::Plain);
     }
 
@@ -378,26 +382,28 @@ impl Policy for Ule {
             return Some(t);
         }
         if self.cpus[cpu as usize].idling {
-            self.leaves = Left::Preempted;
+            self.leaves = SwitchOutReason::Preempted;
             self.catch_up(w, cpu);
         }
         self.take(w, cpu)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         self.leaves = left;
         let asked = std::mem::take(&mut self.cpus[cpu as usize].asked);
         let mut enter = Enter::Plain;
         match left {
-            Left::Preempted | Left::SliceEnd => match self.put_off(cpu, t, asked) {
-                Some(how) => enter = how,
-                None => {
-                    self.kept = Some(t);
-                    return;
+            SwitchOutReason::Preempted | SwitchOutReason::SliceEnd => {
+                match self.put_off(cpu, t, asked) {
+                    Some(how) => enter = how,
+                    None => {
+                        self.kept = Some(t);
+                        return;
+                    }
                 }
-            },
-            Left::Yielded => self.td(t).in_kernel = true,
-            Left::Blocked => {
+            }
+            SwitchOutReason::Yielded => self.td(t).in_kernel = true,
+            SwitchOutReason::Blocked => {
                 let batch = self.batch;
                 let boost = self.boost && Self::is_timeshare(w, t);
                 let td = self.td(t);
@@ -407,11 +413,11 @@ impl Policy for Ule {
                     td.prio = td.prio.min(batch);
                 }
             }
-            Left::Exited | Left::Moved => {}
+            SwitchOutReason::Exited | SwitchOutReason::Moved => {}
         }
         let ticks = self.ticks(w);
         self.cpus[cpu as usize].notified = false;
-        if left == Left::Exited {
+        if left == SwitchOutReason::Exited {
             self.penalize_parent(w, t);
         } else {
             self.scale
@@ -437,7 +443,7 @@ impl Policy for Ule {
             return None;
         }
         let worth = super::someone_waits(w);
-        let slept = self.modern && self.leaves == Left::Blocked;
+        let slept = self.modern && self.leaves == SwitchOutReason::Blocked;
         if slept && worth && self.steal(w, cpu, Some(TRYSTEAL_LIMIT)) {
             return self.take(w, cpu);
         }
@@ -454,7 +460,7 @@ impl Policy for Ule {
         q.looked = switches;
         if worth && self.steal(w, cpu, None) {
             self.cpus[cpu as usize].waits = false;
-            self.leaves = Left::Preempted;
+            self.leaves = SwitchOutReason::Preempted;
             return self.take(w, cpu);
         }
         None
@@ -464,8 +470,8 @@ impl Policy for Ule {
         self.tick_of(w, cpu);
     }
 
-    fn expect(&self, t: Tid) {
-        touch(self.threads[t as usize].prio);
+    fn prefetch(&self, t: Tid) {
+        near(self.threads[t as usize].prio);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {
@@ -507,7 +513,7 @@ impl Policy for Ule {
             let asked = &mut self.cpus[cpu as usize].asked;
             asked.at_return = true;
             asked.interrupt |= w.here() != Some(cpu);
-            w.resched(cpu, Why::Preempted);
+            w.resched(cpu, RescheduleReason::Preempted);
         }
     }
 

@@ -13,13 +13,13 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
-use super::super::world::{State, Why, World};
+use super::super::world::{RescheduleReason, State, World};
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, SPAN_OR_ZERO, int, switch, time};
 use super::ule_2003_score::{History, Scale};
 use super::ule_score::{INTERACT, SLP_RUN_FORK, SLP_RUN_MAX};
 use super::{
-    Clocks, How, InteractivityRule, Left, Place, Policy, Preset, PriorityScale, Role, Series,
-    Settings, Spec, Wake,
+    Clocks, EnqueueReason, InteractivityRule, Policy, Preset, PriorityScale, Role, SelectReason,
+    Series, Settings, Spec, SwitchOutReason, Wake,
 };
 
 pub const SPEC: Spec = Spec {
@@ -360,7 +360,7 @@ impl Ule2003 {
         if let Some(r) = w.cpu(c).curr
             && self.threads[t as usize].prio < self.threads[r as usize].prio
         {
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 }
@@ -387,7 +387,7 @@ impl Policy for Ule2003 {
         self.renew(w, child);
     }
 
-    fn select_cpu(&mut self, w: &mut World, t: Tid, _: Place) -> Cpu {
+    fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         let old = w.thread(t).cpu;
         if !w.allowed(t, old) {
             return super::idle_or_previous(w, t);
@@ -399,8 +399,8 @@ impl Policy for Ule2003 {
         old
     }
 
-    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: How) {
-        if how == How::Wakeup {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        if how == EnqueueReason::Wakeup {
             let from = w.thread(t).since - w.thread(t).slept;
             let slept = self.scale.ticks_at(w.now()) - self.scale.ticks_at(from);
             self.scale
@@ -408,7 +408,7 @@ impl Policy for Ule2003 {
             self.renew(w, t);
         }
         self.count(w, cpu, t, true);
-        if how == How::Wakeup {
+        if how == EnqueueReason::Wakeup {
             self.give_slice(w, cpu, t);
         }
         self.queue(w, cpu, t, self.is_interactive(t));
@@ -429,10 +429,10 @@ impl Policy for Ule2003 {
         Some(t)
     }
 
-    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: Left) {
+    fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         if !left.stays_queued() {
             self.count(w, cpu, t, false);
-            if left == Left::Exited
+            if left == SwitchOutReason::Exited
                 && let Some(p) = w.parent(t)
             {
                 let run = self.threads[t as usize].past.run;
@@ -440,7 +440,8 @@ impl Policy for Ule2003 {
             }
             return;
         }
-        let to_current = self.is_interactive(t) || (self.later && left == Left::Preempted);
+        let to_current =
+            self.is_interactive(t) || (self.later && left == SwitchOutReason::Preempted);
         self.queue(w, cpu, t, to_current);
     }
 
@@ -473,7 +474,7 @@ impl Policy for Ule2003 {
         }
         self.renew(w, t);
         self.give_slice(w, cpu, t);
-        w.resched(cpu, Why::SliceEnd);
+        w.resched(cpu, RescheduleReason::SliceEnd);
     }
 
     fn timer(&mut self, w: &mut World, _: u32) {
@@ -497,7 +498,7 @@ impl Policy for Ule2003 {
                 self.count(w, cpu, t, false);
                 self.count(w, cpu, t, true);
                 self.give_slice(w, cpu, t);
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Unborn | State::Sleeping | State::Dead => {}
         }

@@ -1,7 +1,7 @@
 //! How ULE's CPUs get work from each other: stealing and the balancer.
 use super::super::machine::{Cpu, CpuSet};
 use super::super::workload::Tid;
-use super::super::world::{Why, World};
+use super::super::world::{RescheduleReason, World};
 use super::ule::{Balance, Ule};
 use super::ule_queue::Enter;
 
@@ -87,7 +87,7 @@ impl Ule {
                     let asked = &mut self.cpus[high as usize].asked;
                     asked.pick_cpu = true;
                     asked.at_return = true;
-                    w.resched(high, Why::Preempted);
+                    w.resched(high, RescheduleReason::Preempted);
                 }
                 return;
             }

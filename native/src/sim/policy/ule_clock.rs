@@ -4,7 +4,7 @@
 //! balancer, which lives on the first CPU's clock, with it.
 use super::super::machine::Cpu;
 use super::super::workload::Class;
-use super::super::world::{Why, World};
+use super::super::world::{RescheduleReason, World};
 use super::ule::{Balance, Ule};
 
 impl Ule {
@@ -70,7 +70,7 @@ impl Ule {
         self.clock(w, cpu, n);
         let Some(t) = w.cpu(cpu).curr else {
             if self.polls {
-                w.resched(cpu, Why::Preempted);
+                w.resched(cpu, RescheduleReason::Preempted);
             }
             return;
         };
@@ -92,7 +92,7 @@ impl Ule {
             let asked = &mut self.cpus[cpu as usize].asked;
             asked.at_return = true;
             asked.slice_end = true;
-            w.resched(cpu, Why::SliceEnd);
+            w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! preempted in the kernel (by real time, or by another CPU's interrupt) at the head.
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
-use super::super::world::{Why, World};
+use super::super::world::{RescheduleReason, World};
 use super::freebsd_ast::Asked;
 use super::ule::Ule;
 use super::ule_queue::{Enter, MAX_TIMESHARE};
@@ -56,7 +56,7 @@ impl Ule {
             let asked = &mut self.cpus[c as usize].asked;
             asked.at_return = true;
             asked.preempt |= preempt;
-            w.resched(c, Why::Preempted);
+            w.resched(c, RescheduleReason::Preempted);
         }
     }
 
@@ -80,7 +80,7 @@ impl Ule {
     /// Another CPU's interrupt makes `c` look whether a better thread waits there.
     pub(super) fn interrupt(&mut self, w: &mut World, c: Cpu) {
         self.cpus[c as usize].asked.interrupt = true;
-        w.resched(c, Why::Preempted);
+        w.resched(c, RescheduleReason::Preempted);
     }
 
     /// Whether the running `t` is switched out now that `c` was asked to choose, and

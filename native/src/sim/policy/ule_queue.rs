@@ -35,12 +35,12 @@ pub(super) enum Enter {
 
 /// A thread's place, once it is queued.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     row: Row,
     level: u16,
 }
 
-impl Place {
+impl QueuePosition {
     pub(super) fn level(self) -> u16 {
         self.level
     }
@@ -97,7 +97,7 @@ impl Tdq {
         prio: i64,
         batch: i64,
         enter: Enter,
-    ) -> Place {
+    ) -> QueuePosition {
         let n = LISTS as i64;
         let (row, level) = if prio < batch {
             (Row::Realtime, (prio / RQ_PPQ) as usize)
@@ -118,13 +118,13 @@ impl Tdq {
         } else {
             list.push_back(links, level, t);
         }
-        Place {
+        QueuePosition {
             row,
             level: level as u16,
         }
     }
 
-    pub(super) fn remove(&mut self, links: &mut Links, t: Tid, at: Place) {
+    pub(super) fn remove(&mut self, links: &mut Links, t: Tid, at: QueuePosition) {
         let level = usize::from(at.level);
         self.row(at.row).remove(links, level, t);
         if at.row == Row::Calendar

@@ -166,8 +166,3 @@ pub const SPEC: Spec = Spec {
     lag: None,
     make,
 };
-
-/// Their numbers.
-pub(super) const SCORE: u16 = 0;
-pub(super) const PRIORITY: u16 = 1;
-pub(super) const QUEUE_INDEX: u16 = 2;

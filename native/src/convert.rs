@@ -1,0 +1,135 @@
+//! A trace's file into tables: decoded and reconstructed, in as many passes as it takes.
+
+use std::path::Path;
+
+use crate::decode::{self, Options};
+use crate::error::{Error, Result};
+use crate::hooks::Progress;
+use crate::pipeline::Pipeline;
+use crate::realign::Realign;
+use crate::reconstruct::clocks::{self, Examiner, Offset};
+use crate::store::Store;
+use crate::summary::TraceJson;
+
+/// Runs the whole pass into a new store; returns that and the text of trace.json
+/// without the row counts, which only the store knows.
+///
+/// Where the source lost events and does not say when, the trace is read again with every
+/// place where they may be missing. Where the threads' events come in an order that cannot be,
+/// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended.
+///
+/// `only`: names of the tables to build, all if none are named.
+pub fn convert<S: Store>(
+    path: &Path,
+    options: &Options,
+    only: Option<&[String]>,
+    mut store: impl FnMut() -> Result<S>,
+    progress: &mut Progress<'_>,
+) -> Result<(S, TraceJson)> {
+    type Places = [(Option<u16>, u64)];
+    let mut pass = |offsets: &[Offset], anywhere: &Places, progress: &mut Progress<'_>| {
+        let mut store = store()?;
+        let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
+        let info = source.info().clone();
+        let mut pipeline = Pipeline::new(&info, &mut store, progress);
+        if let Some(names) = only {
+            pipeline = pipeline.only(names);
+        }
+        pipeline = pipeline.with_clocks(clocks::known(offsets, info.ncpu));
+        let end = match clocks::ahead(offsets, info.ncpu) {
+            None => source.run(&mut pipeline)?,
+            Some(ahead) => {
+                let mut realign = Realign::new(pipeline, ahead);
+                let end = source.run(&mut realign)?;
+                pipeline = realign.finish()?;
+                end
+            }
+        };
+        pipeline.last_names(&end.last_names);
+        let summary = pipeline.finish(&info)?;
+        let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
+        let inferred = summary.reconstruction.is_some();
+        let broken = summary.reconstruction.map_or(0, |one| one.out_of_order());
+        let anywhere = if inferred { end.anywhere } else { Vec::new() };
+        Ok::<_, Error>((store, json, broken, anywhere))
+    };
+    let (mut store, mut json, broken, anywhere) = pass(&[], &[], progress)?;
+    // A pipe is read once.
+    if !(path.is_file() || path.is_dir()) {
+        return Ok((store, json));
+    }
+    if !anywhere.is_empty() {
+        drop(store);
+        (store, json, ..) = pass(&[], &anywhere, progress)?;
+    }
+    if broken < clocks::SUSPICIOUS {
+        return Ok((store, json));
+    }
+    let offsets = offsets(path, options, progress)?;
+    if offsets.is_empty() {
+        return Ok((store, json));
+    }
+    drop(store);
+    let (store, json, ..) = pass(&offsets, &anywhere, progress)?;
+    Ok((store, json))
+}
+
+/// How the clocks of a trace's CPUs differ.
+fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Result<Vec<Offset>> {
+    let (_, mut source) = decode::open(path, options)?;
+    let info = source.info().clone();
+    if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
+        return Ok(Vec::new());
+    }
+    let both_steps = info.has_waking && info.has_enqueued;
+    let mut examiner = Examiner::new(info.ncpu, both_steps, progress);
+    source.run(&mut examiner)?;
+    Ok(examiner.offsets())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn a_capture_becomes_tables_without_python() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+        let mut calls = 0;
+        let (store, json) = convert(
+            &fixtures.join("linux-ftrace-mixed.capture"),
+            &Options::default(),
+            None,
+            || Ok(MemoryStore::default()),
+            &mut |_, _| {
+                calls += 1;
+                Ok(())
+            },
+        )
+        .expect("a whole capture");
+        let rows = |name| -> usize {
+            store.tables[name]
+                .iter()
+                .map(|batch| batch.num_rows())
+                .sum()
+        };
+        assert_eq!(rows("waits"), 15_315);
+        assert!(rows("states") > rows("switches"));
+        assert!(calls > 0);
+        let text = json.text(&Default::default());
+        assert!(text.contains("\"has_waking\": true"), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_the_caller_ends_the_pass_and_comes_back_as_it_is() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+        let ended = convert(
+            &fixtures.join("linux-ftrace-mixed.capture"),
+            &Options::default(),
+            None,
+            || Ok(MemoryStore::default()),
+            &mut |_, _| Err(Error::Caller("enough".into())),
+        );
+        assert!(matches!(ended, Err(Error::Caller(error)) if error.to_string() == "enough"));
+    }
+}

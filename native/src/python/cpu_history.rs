@@ -1,0 +1,169 @@
+//! The class that holds one reading of `states`, and answers from it: what is asked and told
+//! stands here, how in the file of each question.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+
+use super::arrow::ArrowTable;
+use super::episode_interference::GivenEpisode;
+use super::idle::Allowed;
+use super::sharing::Sharing;
+use super::tables::source_of;
+use super::weights::{GivenWeights, weights_of};
+use super::{episode_interference, idle, interference, queues, sharing};
+use crate::sweep::history::History;
+
+/// Who ran on each CPU and who waited for it: `states`, read once, for any number of
+/// sweeps.
+///
+/// `states` has the columns ts, dur, utid, state (codes) and cpu in
+/// the order of the table, and prio if `weights` is given.
+#[pyclass(frozen, module = "schedscope._native")]
+pub struct CpuHistory(History);
+
+#[pymethods]
+impl CpuHistory {
+    #[new]
+    #[pyo3(signature = (states, window, idle, weights=None))]
+    fn new(
+        py: Python<'_>,
+        states: &Bound<'_, PyAny>,
+        window: (i64, i64),
+        idle: u32,
+        weights: Option<GivenWeights<'_>>,
+    ) -> PyResult<Self> {
+        let weights = weights.map(weights_of).transpose()?;
+        let states = source_of(states, "states")?;
+        let history = py.detach(|| History::read(&states, window, idle, weights))?;
+        Ok(Self(history))
+    }
+
+    /// CPUs on which anybody ran or waited.
+    #[getter]
+    fn cpus(&self) -> Vec<u16> {
+        self.0.changes.cpus.clone()
+    }
+
+    /// One more than the highest utid.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.0.changes.threads
+    }
+
+    /// Threads' time runnable on a queue, and on no known one, ns.
+    #[getter]
+    fn waiting(&self) -> (i64, i64) {
+        (self.0.changes.placed, self.0.changes.unplaced)
+    }
+
+    /// For how long how many threads wanted each CPU, or the machine.
+    fn levels(&self, py: Python<'_>, numbers: Vec<u16>, machine: bool) -> PyResult<ArrowTable> {
+        queues::levels(&self.0, py, numbers, machine)
+    }
+
+    /// The same over buckets of `step` ns of the window: sums of time, and the most.
+    fn parts(
+        &self,
+        py: Python<'_>,
+        numbers: Vec<u16>,
+        machine: bool,
+        step: i64,
+    ) -> PyResult<ArrowTable> {
+        queues::parts(&self.0, py, numbers, machine, step)
+    }
+
+    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
+    fn idle(
+        &self,
+        py: Python<'_>,
+        allowed: Allowed,
+    ) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
+        idle::idle(&self.0, py, allowed)
+    }
+
+    /// Stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
+    /// with the most wasted; who waited in them, with the cause of the wait in `waits` (utid,
+    /// ts_ready, cause) and whether a CPU was to be had when it began; and which CPUs were spare.
+    #[pyo3(signature = (allowed, least, top, waits))]
+    fn episodes(
+        &self,
+        py: Python<'_>,
+        allowed: Allowed,
+        least: i64,
+        top: Option<usize>,
+        waits: &Bound<'_, PyAny>,
+    ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
+        idle::episodes(&self.0, py, allowed, least, top, waits)
+    }
+
+    /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
+    /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
+    /// A row per victim, and a row per victim and group with the time by each cause.
+    fn interference(
+        &self,
+        py: Python<'_>,
+        asked: &Bound<'_, PyAny>,
+        group: Vec<u32>,
+        ngroups: u32,
+        numbers: Vec<u16>,
+        waits: &Bound<'_, PyAny>,
+    ) -> PyResult<(ArrowTable, ArrowTable)> {
+        interference::interference(&self.0, py, asked, group, ngroups, numbers, waits)
+    }
+
+    /// Where the time of some `episodes` (utid, begin, end, and the CPUs that the thread may run
+    /// on) went: how long each thread waited on which queue, who ran there meanwhile, how long
+    /// other CPUs idled that it may run on; and of each the priority at which it waited last.
+    /// The priority decides below `strict_to`.
+    fn episode_interference(
+        &self,
+        py: Python<'_>,
+        strict_to: i16,
+        episodes: Vec<GivenEpisode>,
+    ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable, Vec<Option<i16>>)> {
+        episode_interference::episode_interference(&self.0, py, strict_to, episodes)
+    }
+
+    /// Service due to each thread and received, by class (and CPU).
+    fn due(&self, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
+        sharing::due(&self.0, py, sharing)
+    }
+
+    /// Windows in which the service of the `chosen` threads (by utid) fell short of what was due by
+    /// `bound` ns and more.
+    fn shortfalls(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        bound: f64,
+    ) -> PyResult<ArrowTable> {
+        sharing::shortfalls(&self.0, py, sharing, chosen, bound)
+    }
+
+    /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
+    /// every of its turns or at the `instants`, in order of time; and how many threads that
+    /// is of: of more than `most` accounts there are none.
+    #[pyo3(signature = (sharing, chosen, instants=None, most=usize::MAX))]
+    fn lag(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        chosen: Vec<bool>,
+        instants: Option<Vec<i64>>,
+        most: usize,
+    ) -> PyResult<(usize, ArrowTable)> {
+        sharing::lag(&self.0, py, sharing, chosen, instants, most)
+    }
+
+    /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
+    fn due_in(
+        &self,
+        py: Python<'_>,
+        sharing: Sharing,
+        stretches: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<f64>> {
+        sharing::due_in(&self.0, py, sharing, stretches)
+    }
+}

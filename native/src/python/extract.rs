@@ -1,0 +1,80 @@
+//! A workload out of a trace.
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::arrow::ArrowTable;
+use super::tables::{Frames, rows_in};
+use crate::error::Result;
+use crate::reconstruct::facts::{self, Facts, TableIn};
+use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, steps_of};
+
+/// A workload's steps and threads out of a trace's fact tables.
+///
+/// `facts`: switches, wakeups and, where recorded, yields. Answers (steps,
+/// threads by column, report): steps in order of `program`, which is the
+/// thread's row.
+#[pyfunction]
+#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop))]
+#[allow(clippy::too_many_arguments)]
+pub fn extract<'py>(
+    py: Python<'py>,
+    facts: Frames<'py>,
+    ncpu: u32,
+    window: (i64, i64),
+    absolute: bool,
+    extend_cut: bool,
+    linux_priorities: bool,
+    has_waking: bool,
+    drop: Vec<u32>,
+) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let read = |name| rows_in(&facts, name);
+    let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
+    let (out, steps) = py.detach(|| -> Result<_> {
+        let facts = Facts {
+            switches: facts::switches(TableIn::new("switches", &switches))?,
+            wakeups: facts::wakeups(TableIn::new("wakeups", &wakeups))?,
+            yields: facts::yields(TableIn::new("yields", &yields))?,
+            ..Facts::default()
+        };
+        facts.check_order()?;
+        facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
+        let rules = Rules {
+            absolute,
+            extend_cut,
+            linux_priorities,
+        };
+        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, window.1);
+        let steps = steps_of(&out)?;
+        Ok((out, steps))
+    })?;
+    let threads = PyDict::new(py);
+    let column = |f: &dyn Fn(&ThreadOut) -> Option<i64>| -> Vec<Option<i64>> {
+        out.threads.iter().map(f).collect()
+    };
+    threads.set_item("utid", column(&|t| Some(i64::from(t.utid))))?;
+    threads.set_item(
+        "start",
+        column(&|t| match t.enters {
+            Enters::At(at) => Some(at),
+            Enters::Asleep => Some(0),
+            Enters::Forked => None,
+        }),
+    )?;
+    threads.set_item(
+        "asleep",
+        column(&|t| Some(i64::from(t.enters == Enters::Asleep))),
+    )?;
+    threads.set_item("cpu", column(&|t| t.first_cpu.map(i64::from)))?;
+    threads.set_item("prio", column(&|t| t.first_prio.map(i64::from)))?;
+    let only = |t: &ThreadOut| {
+        let all: u32 = t.ran_on.iter().map(|w| w.count_ones()).sum();
+        let at = t.ran_on.iter().position(|w| *w != 0)?;
+        (all == 1).then(|| at as i64 * 64 + i64::from(t.ran_on[at].trailing_zeros()))
+    };
+    threads.set_item("only_cpu", column(&only))?;
+    let report = PyDict::new(py);
+    for (name, value) in out.report.entries() {
+        report.set_item(name, value)?;
+    }
+    Ok((steps.into(), threads, report))
+}

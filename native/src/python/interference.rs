@@ -1,0 +1,90 @@
+//! Who ran while threads waited.
+
+use arrow_array::Array;
+use arrow_array::types::{UInt16Type, UInt32Type};
+use pyo3::prelude::*;
+use rustc_hash::FxHashSet;
+
+use super::arrow::{ArrowTable, read_stream};
+use super::tables::{counts, ints, source_of, table};
+use crate::columns::{column, full};
+use crate::error::Result;
+use crate::model::event::Cause;
+use crate::sweep::cpu_index::CpuIndex;
+use crate::sweep::history::History;
+use crate::sweep::interference;
+use crate::sweep::wait_cursor::WaitCursor;
+
+pub fn interference(
+    read: &History,
+    py: Python<'_>,
+    asked: &Bound<'_, PyAny>,
+    group: Vec<u32>,
+    ngroups: u32,
+    numbers: Vec<u16>,
+    waits: &Bound<'_, PyAny>,
+) -> PyResult<(ArrowTable, ArrowTable)> {
+    let (asked, waits) = (read_stream(asked)?.1, source_of(waits, "waits")?);
+    let mut victim: Vec<Option<u32>> = vec![None; read.changes.threads];
+    let by_cpu = asked
+        .iter()
+        .any(|batch| batch.column_by_name("cpu").is_some());
+    let mut only = by_cpu.then(FxHashSet::default);
+    for batch in &asked {
+        let (utid, victims) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt32Type>(batch, "victim")?,
+        );
+        let cpu = if by_cpu {
+            Some(column::<UInt16Type>(batch, "cpu")?)
+        } else {
+            None
+        };
+        for i in 0..batch.num_rows() {
+            if let Some(slot) = victim.get_mut(utid[i] as usize) {
+                *slot = Some(victims[i]);
+            }
+            if let (Some(only), Some(cpu)) = (&mut only, cpu) {
+                only.insert((utid[i], cpu.is_valid(i).then(|| cpu.value(i))));
+            }
+        }
+    }
+    let lanes = CpuIndex::new([numbers, read.changes.cpus.clone()].concat());
+    let found = py.detach(|| -> Result<_> {
+        let ledger = WaitCursor::read(waits.batches(), read.begin, |utid| {
+            victim.get(utid as usize).copied().flatten().is_some()
+        })?;
+        let mut question = interference::InterferenceQuery {
+            victim,
+            only,
+            group,
+            ngroups,
+            lanes,
+            ledger,
+        };
+        interference::interference(&read.changes, &mut question)
+    })?;
+    let totals = table(vec![
+        ("victim", counts(found.iter().map(|of| of.victim))),
+        ("wait", ints(found.iter().map(|of| of.total.wait))),
+        ("n_waits", counts(found.iter().map(|of| of.total.n))),
+    ])?;
+    let blamed: Vec<_> = found
+        .iter()
+        .flat_map(|of| {
+            of.blamed
+                .iter()
+                .map(|(group, blamed)| (of.victim, *group, blamed))
+        })
+        .collect();
+    let mut columns = vec![
+        ("victim", counts(blamed.iter().map(|(victim, ..)| *victim))),
+        ("group", counts(blamed.iter().map(|(_, group, _)| *group))),
+        ("n", counts(blamed.iter().map(|(.., blamed)| blamed.n))),
+    ];
+    for (cause, name) in Cause::TEXTS.iter().enumerate() {
+        let time = blamed.iter().map(|(.., blamed)| blamed.time[cause]);
+        columns.push((name, ints(time)));
+    }
+    Ok((totals, table(columns)?))
+}

@@ -1,0 +1,127 @@
+//! Which formats there are, and a trace's tables out of a file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+use super::arrow::ArrowTable;
+use crate::convert as engine;
+use crate::decode::{self, Options};
+use crate::error::Result;
+use crate::model::tables::schemas;
+use crate::store::{MemoryStore, ParquetStore};
+
+/// The name of the format of `path`, told by its content.
+#[pyfunction]
+pub fn recognise(path: PathBuf) -> PyResult<&'static str> {
+    Ok(decode::recognise(&path)?)
+}
+
+/// Every format that can be opened, in the order of recognition: name, about, options.
+#[pyfunction]
+pub fn formats() -> Vec<FormatRow> {
+    decode::FORMATS
+        .iter()
+        .map(|format| (format.name, format.about, format.options.to_vec()))
+        .collect()
+}
+
+/// Name, what wrote such a file, and the options with a sentence each.
+type FormatRow = (
+    &'static str,
+    &'static str,
+    Vec<(&'static str, &'static str)>,
+);
+
+/// Every table of the trace model, empty, by name: the native twin of
+/// `schedscope.parsers.schema`.
+#[pyfunction]
+pub fn empty_tables() -> BTreeMap<&'static str, ArrowTable> {
+    schemas()
+        .into_iter()
+        .map(|(name, schema)| (name, ArrowTable::new(schema, Vec::new())))
+        .collect()
+}
+
+/// Calls `callback(done, total)` now and then, and lets Ctrl-C through.
+pub fn reporter<T>(callback: Option<Py<PyAny>>) -> impl FnMut(T, u64) -> Result<()>
+where
+    T: for<'py> IntoPyObject<'py>,
+{
+    move |done, total| {
+        Python::attach(|py| {
+            py.check_signals()?;
+            if let Some(callback) = &callback {
+                callback.call1(py, (done, total))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Decodes and reconstructs `path` into one Parquet file per table in the
+/// existing folder `out_dir`, streaming; returns the text of trace.json.
+#[pyfunction]
+#[pyo3(signature = (path, out_dir, options=None, progress=None))]
+pub fn convert(
+    py: Python<'_>,
+    path: PathBuf,
+    out_dir: PathBuf,
+    options: Option<BTreeMap<String, String>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let options = Options(options.unwrap_or_default());
+    let mut progress = reporter(progress);
+    py.detach(|| {
+        let fresh = || ParquetStore::new(&out_dir);
+        let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
+        let rows = store.finish()?;
+        Ok(json.text(&rows))
+    })
+}
+
+/// The same in memory: (tables by name, text of trace.json). `only`: names of
+/// the tables to build; the others are left out.
+#[pyfunction]
+#[pyo3(name = "decode", signature = (path, options=None, progress=None, only=None))]
+pub fn decode_path(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Option<BTreeMap<String, String>>,
+    progress: Option<Py<PyAny>>,
+    only: Option<Vec<String>>,
+) -> PyResult<(BTreeMap<&'static str, ArrowTable>, String)> {
+    let options = Options(options.unwrap_or_default());
+    let mut progress = reporter(progress);
+    let (store, json) = py.detach(|| {
+        let fresh = || Ok(MemoryStore::default());
+        engine::convert(&path, &options, only.as_deref(), fresh, &mut progress)
+    })?;
+    let mut tables = in_memory(store);
+    if let Some(names) = &only {
+        tables.retain(|&name, _| names.iter().any(|wanted| wanted == name));
+    }
+    let rows = tables
+        .iter()
+        .map(|(&name, (rows, _))| (name, *rows))
+        .collect();
+    Ok((
+        tables
+            .into_iter()
+            .map(|(name, (_, table))| (name, table))
+            .collect(),
+        json.text(&rows),
+    ))
+}
+
+pub fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)> {
+    schemas()
+        .into_iter()
+        .map(|(name, schema)| {
+            let batches = store.tables.remove(name).unwrap_or_default();
+            let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+            (name, (rows, ArrowTable::new(schema, batches)))
+        })
+        .collect()
+}

@@ -1,0 +1,129 @@
+//! How long threads ran.
+
+use std::sync::Arc;
+
+use arrow_array::types::{Int64Type, UInt16Type, UInt32Type};
+use arrow_array::{ArrayRef, Int64Array, UInt8Array};
+use pyo3::prelude::*;
+use rustc_hash::FxHashSet;
+
+use super::arrow::ArrowTable;
+use super::tables::{counts, cpus, each_batch, ints, source_of, table};
+use crate::columns::full;
+use crate::error::{Error, Result};
+use crate::sweep::lengths;
+
+/// Options of `run_lengths`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Grouping {
+    group: Vec<Option<u32>>,
+    beyond: Option<u32>,
+    by_cpu: bool,
+    by_end: bool,
+    sure: i64,
+    shares: Vec<(u64, u64)>,
+}
+
+/// How long threads ran, by group (and CPU, and end): `states` has ts, dur, utid, state, cpu
+/// and end; `ins` the switch-ins (ts, cpu, utid) up to `sure`, after which each run has one.
+#[pyfunction]
+pub fn run_lengths(
+    py: Python<'_>,
+    states: &Bound<'_, PyAny>,
+    ins: &Bound<'_, PyAny>,
+    window: (i64, i64),
+    idle: u32,
+    grouping: Grouping,
+) -> PyResult<ArrowTable> {
+    let switches = source_of(ins, "switches")?
+        .batches()
+        .collect::<Result<Vec<_>>>()?;
+    let Grouping {
+        group,
+        beyond,
+        by_cpu,
+        by_end,
+        sure,
+        shares,
+    } = grouping;
+    if shares
+        .iter()
+        .any(|(part, whole)| *part == 0 || part > whole)
+    {
+        return Err(Error::internal("a quantile outside of (0, 1]").into());
+    }
+    let mut ins = FxHashSet::default();
+    for batch in &switches {
+        let (ts, cpu) = (
+            full::<Int64Type>(batch, "ts")?,
+            full::<UInt16Type>(batch, "cpu")?,
+        );
+        let utid = full::<UInt32Type>(batch, "utid")?;
+        ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
+    }
+    let question = lengths::RunLengthQuery {
+        window,
+        idle,
+        group,
+        beyond,
+        by_cpu,
+        by_end,
+        ins,
+        sure,
+    };
+    let mut lengths = lengths::Lengths::new(question);
+    each_batch(states, |batch| lengths.read(&batch))?;
+    let mut found = lengths.found;
+    let of_groups: Vec<_> = py.detach(|| {
+        found
+            .iter_mut()
+            .map(|(_, runs)| runs.quantiles(&shares))
+            .collect()
+    });
+    let runs = || found.iter().map(|(_, runs)| runs);
+    let mut columns = vec![
+        (
+            "group",
+            counts(found.iter().map(|((group, _, _), _)| *group)),
+        ),
+        ("cpu", cpus(found.iter().map(|((_, cpu, _), _)| *cpu))),
+        (
+            "end",
+            Arc::new(
+                found
+                    .iter()
+                    .map(|((_, _, end), _)| *end)
+                    .collect::<UInt8Array>(),
+            ) as ArrayRef,
+        ),
+        ("n", ints(runs().map(|runs| runs.n() as i64))),
+        (
+            "n_censored",
+            ints(runs().map(|runs| runs.n_censored as i64)),
+        ),
+        ("total", ints(runs().map(lengths::Runs::total))),
+        (
+            "total_censored",
+            ints(runs().map(|runs| runs.total_censored)),
+        ),
+        (
+            "max",
+            Arc::new(
+                of_groups
+                    .iter()
+                    .map(|of_group| of_group.as_ref().map(|(max, _)| *max))
+                    .collect::<Int64Array>(),
+            ),
+        ),
+    ];
+    let names: Vec<String> = (0..shares.len()).map(|share| format!("q{share}")).collect();
+    for (share, name) in names.iter().enumerate() {
+        let values: Int64Array = of_groups
+            .iter()
+            .map(|of_group| of_group.as_ref().map(|(_, values)| values[share]))
+            .collect();
+        columns.push((name, Arc::new(values)));
+    }
+    Ok(table(columns)?)
+}

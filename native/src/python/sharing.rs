@@ -1,0 +1,141 @@
+//! What was due to threads, and what they got.
+
+use std::sync::Arc;
+
+use arrow_array::BooleanArray;
+use arrow_array::types::{Int64Type, UInt32Type};
+use pyo3::prelude::*;
+
+use super::arrow::{ArrowTable, read_stream};
+use super::tables::{counts, cpus, floats, ints, table};
+use crate::columns::full;
+use crate::error::Result;
+use crate::states::NOWHERE;
+use crate::sweep::history::History;
+use crate::sweep::{due, lag};
+
+/// How threads share: options of `CpuHistory.due`, `lag` and `due_in`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Sharing {
+    machine: bool,
+    capacity: Option<i64>,
+    by_cpu: bool,
+}
+
+pub fn due(read: &History, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
+    let question = question(read, sharing)?;
+    let sums = py.detach(|| due::due(&read.changes, &question))?;
+    Ok(table(vec![
+        ("utid", counts(sums.iter().map(|sum| sum.utid))),
+        ("class", counts(sums.iter().map(|sum| sum.class as u32))),
+        (
+            "cpu",
+            cpus(
+                sums.iter()
+                    .map(|sum| (sum.cpu != NOWHERE).then_some(sum.cpu)),
+            ),
+        ),
+        ("running", ints(sums.iter().map(|sum| sum.running))),
+        ("waiting", ints(sums.iter().map(|sum| sum.waiting))),
+        ("unplaced", ints(sums.iter().map(|sum| sum.unplaced))),
+        ("due", floats(sums.iter().map(|sum| sum.due))),
+        ("served", ints(sums.iter().map(|sum| sum.served))),
+        (
+            "competed",
+            Arc::new(
+                sums.iter()
+                    .map(|sum| Some(sum.competed))
+                    .collect::<BooleanArray>(),
+            ),
+        ),
+        ("heaviest", ints(sums.iter().map(|sum| sum.heaviest))),
+        ("lightest", ints(sums.iter().map(|sum| sum.lightest))),
+        (
+            "equal",
+            Arc::new(
+                sums.iter()
+                    .map(|sum| Some(sum.equal))
+                    .collect::<BooleanArray>(),
+            ),
+        ),
+    ])?)
+}
+
+pub fn shortfalls(
+    read: &History,
+    py: Python<'_>,
+    sharing: Sharing,
+    chosen: Vec<bool>,
+    bound: f64,
+) -> PyResult<ArrowTable> {
+    let (question, begin) = (question(read, sharing)?, read.begin);
+    let found = py.detach(|| lag::shortfalls(&read.changes, &question, &chosen, bound))?;
+    Ok(table(vec![
+        ("utid", counts(found.iter().map(|row| row.utid))),
+        ("ts", ints(found.iter().map(|row| row.begin + begin))),
+        ("dur", ints(found.iter().map(|row| row.end - row.begin))),
+        ("due", floats(found.iter().map(|row| row.due))),
+        ("received", ints(found.iter().map(|row| row.received))),
+        ("wait", ints(found.iter().map(|row| row.waited))),
+    ])?)
+}
+
+pub fn lag(
+    read: &History,
+    py: Python<'_>,
+    sharing: Sharing,
+    chosen: Vec<bool>,
+    instants: Option<Vec<i64>>,
+    most: usize,
+) -> PyResult<(usize, ArrowTable)> {
+    let (question, changes, begin) = (question(read, sharing)?, &read.changes, read.begin);
+    let (threads, of) = py.detach(|| match instants {
+        None => lag::turns(changes, &question, &chosen).map(|of| (of.len(), of)),
+        Some(mut at) => {
+            at.iter_mut().for_each(|at| *at = at.saturating_sub(begin));
+            lag::sampled(changes, &question, &chosen, &at, most)
+        }
+    })?;
+    let points = || {
+        (0..)
+            .zip(&of)
+            .flat_map(|(utid, of)| of.iter().map(move |p| (utid, p)))
+    };
+    let accounts = table(vec![
+        ("utid", counts(points().map(|(utid, _)| utid))),
+        ("ts", ints(points().map(|(_, point)| point.t + begin))),
+        ("due", floats(points().map(|(_, point)| point.due))),
+        ("received", ints(points().map(|(_, point)| point.received))),
+    ])?;
+    Ok((threads, accounts))
+}
+
+pub fn due_in(
+    read: &History,
+    py: Python<'_>,
+    sharing: Sharing,
+    stretches: &Bound<'_, PyAny>,
+) -> PyResult<Vec<f64>> {
+    let (question, mut asked) = (question(read, sharing)?, Vec::new());
+    for batch in read_stream(stretches)?.1 {
+        let utid = full::<UInt32Type>(&batch, "utid")?;
+        let ts = full::<Int64Type>(&batch, "ts")?;
+        let until = full::<Int64Type>(&batch, "until")?;
+        let within = |t: i64| t.saturating_sub(read.begin);
+        asked.extend((0..utid.len()).map(|i| (utid[i], within(ts[i]), within(until[i]))));
+    }
+    Ok(py.detach(|| lag::due_in(&read.changes, &question, &asked))?)
+}
+
+fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
+    let weights = read.weights()?;
+    let classes = weights.class.iter().max().copied().unwrap_or(0);
+    Ok(due::SharingQuery {
+        table: weights.table,
+        classes: usize::from(classes.max(weights.fair).max(weights.realtime)) + 1,
+        machine: sharing.machine,
+        capacity: sharing.capacity,
+        by_cpu: sharing.by_cpu,
+    })
+}

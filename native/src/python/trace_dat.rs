@@ -1,0 +1,123 @@
+//! Fact tables, or made-up events, as a trace.dat.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+
+use super::tables::{Frames, rows_in};
+use crate::decode::tracedat::compression::Kind;
+use crate::encode::synthetic::Machine;
+use crate::encode::tables::Tables;
+use crate::encode::tracedat::{LeftOut, Settings, Writer};
+use crate::error::{Error, Result};
+use crate::reconstruct::facts::{self, Facts, TableIn};
+
+/// Settings by name, as texts: `version`, `compression` (none, zlib, zstd),
+/// `endian` (little, big), `long_bits`, `page_bytes`, `buffer`, `clock`, `uname`,
+/// `absolute_every`, `discard_every`, `long_records`.
+fn settings(texts: &BTreeMap<String, String>) -> Result<Settings> {
+    let mut settings = Settings::default();
+    for (name, text) in texts {
+        let wrong = |expected: &str| Error::usage(format!("{name} is {text:?}"), expected, "");
+        let number = || text.parse::<u32>().map_err(|_| wrong("a whole number"));
+        match name.as_str() {
+            "version" => settings.version = number()?,
+            "compression" => {
+                settings.compression =
+                    Kind::from_name(text).ok_or_else(|| wrong("none, zlib or zstd"))?;
+            }
+            "endian" => {
+                settings.big_endian = match text.as_str() {
+                    "little" => false,
+                    "big" => true,
+                    _ => return Err(wrong("little or big")),
+                }
+            }
+            "long_bits" => settings.long_bytes = number()? as usize / 8,
+            "page_bytes" => settings.page_bytes = number()? as usize,
+            "buffer" => settings.buffer.clone_from(text),
+            "clock" => settings.clock.clone_from(text),
+            "uname" => settings.uname.clone_from(text),
+            "absolute_every" => settings.absolute_every = number()?,
+            "discard_every" => settings.discard_every = number()?,
+            "long_records" => settings.long_records = number()? != 0,
+            _ => {
+                return Err(Error::usage(
+                    format!("no setting {name:?}"),
+                    "a known one",
+                    "",
+                ));
+            }
+        }
+    }
+    if settings.version == 6 && !texts.contains_key("compression") {
+        settings.compression = Kind::None;
+    }
+    Ok(settings)
+}
+
+/// Writes fact tables as a trace.dat; returns how many facts of which kind a
+/// trace.dat has no event for.
+///
+/// `tables`: switches, wakeups, migrations, yields, losses, threads, renames,
+/// priorities, each an object with `__arrow_c_stream__`; absent ones are empty.
+#[pyfunction]
+#[pyo3(signature = (tables, path, ncpu, options=None))]
+pub fn write_trace_dat(
+    py: Python<'_>,
+    tables: Frames<'_>,
+    path: PathBuf,
+    ncpu: u16,
+    options: Option<BTreeMap<String, String>>,
+) -> PyResult<LeftOut> {
+    let settings = settings(&options.unwrap_or_default())?;
+    let mut read = HashMap::new();
+    for name in tables.keys() {
+        read.insert(name.as_str(), rows_in(&tables, name)?);
+    }
+    let left_out = py.detach(|| {
+        let none: Vec<RecordBatch> = Vec::new();
+        let table = |name: &'static str| TableIn::new(name, read.get(name).unwrap_or(&none));
+        let facts = Facts {
+            switches: facts::switches(table("switches"))?,
+            wakeups: facts::wakeups(table("wakeups"))?,
+            migrations: facts::migrations(table("migrations"))?,
+            yields: facts::yields(table("yields"))?,
+            losses: facts::losses(table("losses"))?,
+        };
+        let tables = Tables::new(
+            facts,
+            ncpu,
+            &table("threads"),
+            &table("renames"),
+            &table("priorities"),
+        )?;
+        let mut writer = Writer::new(&path, ncpu, settings)?;
+        tables.play(&mut writer)?;
+        writer.finish()
+    })?;
+    Ok(left_out)
+}
+
+/// Writes a trace.dat of made-up scheduling with at least `events` events.
+#[pyfunction]
+#[pyo3(signature = (path, events, ncpu=4, threads=200, seed=1, options=None))]
+pub fn synthesize_trace_dat(
+    py: Python<'_>,
+    path: PathBuf,
+    events: u64,
+    ncpu: u16,
+    threads: u32,
+    seed: u64,
+    options: Option<BTreeMap<String, String>>,
+) -> PyResult<()> {
+    let settings = settings(&options.unwrap_or_default())?;
+    py.detach(|| {
+        let mut writer = Writer::new(&path, ncpu, settings)?;
+        Machine::new(ncpu, threads, seed).run(events, &mut writer)?;
+        writer.finish().map(|_| ())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Tables that analyses read: in memory, or on disk.
+
+use arrow_array::RecordBatch;
+
+use super::range::{Bounds, Ranges};
+use super::scan::Scan;
+use crate::error::Result;
+
+/// A table: on disk, or in memory and called so.
+pub enum Source<'a> {
+    Stored(&'a Scan),
+    Held(&'a str, Vec<RecordBatch>),
+}
+
+impl Source<'_> {
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Stored(scan) => scan.rows(),
+            Self::Held(_, batches) => batches.iter().map(RecordBatch::num_rows).sum(),
+        }
+    }
+
+    /// All rows, in order; their numbers are in range, or it ends with an error that says which
+    /// is not.
+    pub fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
+        let mut ranges = match self {
+            Self::Stored(scan) => scan.ranges(),
+            Self::Held(name, _) => Ranges::new(format!("table {name}"), Bounds::default()),
+        };
+        Box::new(self.unchecked().map(move |batch| {
+            let batch = batch?;
+            ranges.check(&batch)?;
+            Ok(batch)
+        }))
+    }
+
+    /// The same for somebody who checks them.
+    pub fn unchecked(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
+        match self {
+            Self::Stored(scan) => Box::new(scan.batches()),
+            Self::Held(_, batches) => Box::new(batches.iter().cloned().map(Ok)),
+        }
+    }
+}
