@@ -48,6 +48,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "definitions": lambda t: ss.definitions(t),
         "as_defined": lambda t: ss.as_defined(t, "perf").waits.collect(),
         "findings": lambda t: ss.findings(t),
+        "events": lambda t: ss.events(t),
         "fairness": lambda t: ss.fairness(t),
         "fairness comm": lambda t: ss.fairness(t, by="comm"),
         "jain_index": lambda t: ss.jain_index(t),

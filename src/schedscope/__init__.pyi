@@ -12,6 +12,7 @@ from schedscope.analysis.cpu_returns import cpu_returns as cpu_returns
 from schedscope.analysis.critical_path import critical_path as critical_path
 from schedscope.analysis.definitions import as_defined as as_defined, definitions as definitions
 from schedscope.analysis.efficiency import efficiency as efficiency
+from schedscope.analysis.events import events as events
 from schedscope.analysis.fairness import fairness as fairness, jain_index as jain_index
 from schedscope.analysis.findings.findings import findings as findings
 from schedscope.analysis.interactivity import (

@@ -28,6 +28,7 @@ QUESTIONS = [
     "slowdown",
     "preemption-loss",
     "run-lengths",
+    "events",
     "fairness",
     "work-conservation",
     "work-conservation --episodes",
@@ -136,6 +137,7 @@ def test_each_format_parses_and_says_the_same(
     "question",
     [
         "interference --victims 1",
+        "events",
         "fairness",
         "work-conservation --by thread",
         "starvation --threshold 5ms --by thread",

@@ -21,7 +21,7 @@ PLAIN = [
     "affinity IN", "interference IN", "check IN", "convert FILE -o OUT.sched",
     "critical-path IN --tid TID",
     "definitions IN", "doctor", "efficiency IN", "export IN --to perfetto -o OUT.pftrace",
-    "fairness IN", "fidelity IN --policy rr", "work-conservation IN", "info IN",
+    "events IN", "fairness IN", "fidelity IN --policy rr", "work-conservation IN", "info IN",
     "interactivity IN", "virtual-lag IN", "run-lengths IN", "slowdown IN", "preemption-loss IN",
     "latency IN", "migrations IN", "ministat NUMBERS", "off-cpu IN", "queue-depth IN",
     "simulate hogs:2,time=5ms", "starvation IN", "timeline IN -o OUT.html", "wakers IN",

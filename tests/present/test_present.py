@@ -81,6 +81,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
         "residency": ("", lambda: ss.residency(trace)),
         "run_lengths": ("run_lengths", lambda: ss.run_lengths(trace)),
+        "events": ("", lambda: ss.events(trace)),
         "latency": ("latency", lambda: ss.latency(trace, every="1s")),
         "latency_histogram": ("latency_histogram", lambda: ss.latency_histogram(trace)),
         "runs_outside_affinity": ("", lambda: ss.runs_outside_affinity(trace)),

@@ -32,7 +32,7 @@ ROOM_KB = 1_500_000
 # What each command is asked about a trace, and what it says of a part of one.
 ASKED = [
     "affinity", "affinity --returns", "interference", "check", "critical-path --utid 5",
-    "definitions", "efficiency", "slowdown", "preemption-loss", "run-lengths", "fairness",
+    "definitions", "efficiency", "slowdown", "preemption-loss", "run-lengths", "events", "fairness",
     "work-conservation", "work-conservation --episodes", "info", "interactivity",
     "virtual-lag --series",
     "latency", "latency --by tid --kaplan-meier", "latency --definition perf",

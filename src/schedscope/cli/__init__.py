@@ -57,7 +57,7 @@ GROUPS = {
     "know the recording": ("info", "check"),
     "who waited, and why?": (
         *("latency", "starvation", "interference", "wakers", "critical-path"),
-        *("off-cpu", "queue-depth", "preemption-loss"),
+        *("off-cpu", "queue-depth", "preemption-loss", "events"),
     ),
     "how well was the machine used?": (
         *("work-conservation", "efficiency", "run-lengths", "slowdown", "fairness"),

@@ -120,6 +120,7 @@ max             |                   | time  | largest
 max_censored    | max unfinished    | time  | longest so far of those that are unfinished
 longest         |                   | time  | longest one
 wait            |                   | time  | time waited for a CPU
+off             | off CPU           | time  | time since the thread last ran
 wait_mean       | mean wait         | time  | mean wait
 wait_p50        | wait p50          | time  | median wait
 wait_p99        | wait p99          | time  | 99th percentile of the waits

@@ -1,0 +1,111 @@
+"""Who ran when, one run after the other, with the wait ahead of it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+@needs("switches")
+def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
+    """One row per run of a thread, from switch-in to switch-out, in order of time.
+
+    What `perf sched timehist` lists, by switch-in instead of switch-out. `where` selects runs by
+    columns of `threads`, `utid`, or `cpu`.
+
+    * `ts`, `cpu`, `comm`, `tid`, `utid`: when and where which thread came onto a CPU;
+    * `off`: how long it had not run (timehist's "wait time", sleep included); null for its first
+      run, and where it was lost from sight meanwhile;
+    * `wait`: how much of that it waited for a CPU ("sch delay"), of a wait that was measured;
+      `cause`: of the wait; `waker`, `waker_tid`: who ended its sleep, if a thread did;
+    * `running`: how long it ran ("run time"); `end`: what ended the run: `switched`, `preempted`,
+      `exited`, and `lost` or `window` where it was only last seen then;
+    * `state`: in which it left the CPU; null if that was not recorded. All times in ns.
+
+    Idle threads are left out, and a run that was lost from sight as it began. Raises `UsageError` for an unknown column.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 10, 30], "dur": [10, 20, 5], "utid": [1, 1, 1], "cpu": [0, None, 0],
+    ...     "state": ["running", "sleeping", "running"], "end": ["switched", "woken", "window"]})
+    >>> threads = pl.DataFrame({"utid": [0, 1], "comm": ["idle/0", "web"], "tid": [0, 7]})
+    >>> trace = Trace.from_tables({"states": states, "threads": threads},
+    ...     {"ncpu": 1, "window": [0, 35]})
+    >>> events(trace).select("ts", "comm", "off", "running", "end").rows()
+    [(0, 'web', None, 10, 'switched'), (30, 'web', 20, 5, 'window')]
+    """
+    check_where(where, ("utid", "cpu"))
+    used = where.meta.root_names() if where is not None else []
+    threads = trace.threads.select(
+        "comm",
+        "tid",
+        *dict.fromkeys(n for n in used if n in THREAD_COLUMNS and n not in ("comm", "tid")),
+        utid=pl.col("utid").cast(pl.UInt32),
+    )
+    states = trace.states.select(
+        "ts", "dur", "cpu", "state", "end", utid=pl.col("utid").cast(pl.UInt32)
+    ).filter(pl.col("utid") >= trace.ncpu)
+    doubtful = pl.col("state").is_in(["running", "unknown"]) & (
+        (pl.col("end") == "lost") | (pl.col("state") == "unknown")
+    )
+    # A time in which a thread was out of sight lies between two runs: it starts a new count.
+    runs = (
+        states.filter(pl.col("state").is_in(["running", "unknown"]))
+        .sort("utid", "ts", maintain_order=True)
+        .with_columns(
+            out=(pl.col("ts") + pl.col("dur")).shift(1).over("utid"),
+            known=~doubtful.shift(1).over("utid").fill_null(True),
+        )
+        .filter(pl.col("state") == "running")
+        .join(threads, on="utid", how="left")
+    )
+    if where is not None:
+        runs = runs.filter(where)
+    wakers = threads.select(
+        waker_utid=pl.col("utid"), waker=pl.col("comm"), waker_tid=pl.col("tid")
+    )
+    waits = trace.waits.filter(pl.col("censored") == "none").select(
+        "wait",
+        "cause",
+        ts="ts_run",
+        utid=pl.col("utid").cast(pl.UInt32),
+        waker_utid=pl.col("waker_utid").cast(pl.UInt32),
+    )
+    left = trace.switches.select(
+        out_ts="ts", utid=pl.col("prev_utid").cast(pl.UInt32), left="prev_state"
+    )
+    return (
+        runs.with_columns(out_ts=pl.col("ts") + pl.col("dur"))
+        .join(waits, on=["utid", "ts"], how="left")
+        .join(wakers, on="waker_utid", how="left")
+        .join(left, on=["utid", "out_ts"], how="left")
+        .select(
+            "ts",
+            "cpu",
+            "comm",
+            "tid",
+            "utid",
+            pl.when("known").then(pl.col("ts") - pl.col("out")).alias("off"),
+            "wait",
+            "cause",
+            "waker",
+            "waker_tid",
+            "end",
+            running=pl.col("dur"),
+            state="left",
+        )
+        .sort("ts", "cpu", "utid")
+        .collect()
+        .select(
+            *("ts", "cpu", "comm", "tid", "utid", "off", "wait", "cause", "waker", "waker_tid"),
+            *("running", "end", "state"),
+        )
+    )
