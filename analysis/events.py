@@ -30,7 +30,8 @@ def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
       `exited`, and `lost` or `window` where it was only last seen then;
     * `state`: in which it left the CPU; null if that was not recorded. All times in ns.
 
-    Idle threads are left out, and a run that was lost from sight as it began. Raises `UsageError` for an unknown column.
+    Idle threads are left out, and a run that was lost from sight as it began. Raises `UsageError`
+    for an unknown column.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
