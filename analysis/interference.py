@@ -33,7 +33,7 @@ def interference(
     victims: int | None = None,
     together: bool = False,
 ) -> pl.DataFrame:
-    """One row per victim and antagonist: who ran on the CPU on whose queue the victim waited.
+    """One row per victim and thread that ran on the CPU on whose queue the victim waited.
 
     A victim's time in state runnable is divided by what the CPU of its queue did at every
     instant. A thread that moved to another queue waits for that CPU from then on. So the `time`

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("thread", "comm", "process"),
         default="thread",
-        help="victims and antagonists by thread, name or process (default: thread)",
+        help="threads, or all of a name or process together (default: thread)",
     )
     parser.add_argument(
         "--victims",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--together", action="store_true", help="all selected threads as one victim"
     )
-    _options.add_top(parser, 10, what="the N antagonists that ran longest, for each victim")
+    _options.add_top(parser, 10, what="the N that ran longest, for each victim")
     _options.add_selection(parser, what="victims")
     _options.add_format(parser)
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     from schedscope.analysis.interference import interference
 
-    _options.check_top(args, "antagonists")
+    _options.check_top(args)
     if args.together and args.victims is not None:
         raise UsageError("--together with --victims", "one of them", "leave one out")
     trace = _options.open_input(args)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> Answer:
     shown = frame[:top]
     if keys and top:
         shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
-    foot = more(len(frame) - len(shown), "antagonist", " who ran less")
+    foot = more(len(frame) - len(shown), "more row", " of less time")
     if not len(frame):
         foot.append("no waits for this selection")
     if "no_queue" in shown["kind"]:
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Victim and antagonist as one text each; the victim only where it changes."""
+    """Who waited and who ran, as one text each; the former only where it changes."""
     import polars as pl
 
     words = {

@@ -19,7 +19,7 @@ _REST = {
 def interference(
     frame: pl.DataFrame, *, victims: int = 8, top: int = 6, ax: Axes | None = None
 ) -> Axes:
-    """Draw what `schedscope.interference` returned: a bar per antagonist, by victim.
+    """Draw what `schedscope.interference` returned: a bar for each that ran, by victim.
 
     The `victims` that waited longest, and in each the `top` that ran longest, what idled and what
     is not known, and the rest as one bar; the bars of a victim add up to its wait.
