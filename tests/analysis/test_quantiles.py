@@ -71,4 +71,4 @@ def test_nobody_else_computes_quantiles() -> None:
             if node.func.attr in ("quantile", "percentile", "nanquantile", "nanpercentile"):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     # The scale of an axis is nobody's answer.
-    assert [place for place in found if not place.startswith("plot/comparison.py")] == []
+    assert [place for place in found if not place.startswith("plot/compare.py")] == []

@@ -24,7 +24,10 @@ from lab.boots import Cell, Run, earlier  # noqa: E402
 from lab.judges import judge  # noqa: E402
 
 KEPT = sorted((ROOT / "fixtures/lab").glob("*.tar.xz"))
-COMMANDS = ["check", "latency", "migrations", "queue", "idle", "off-cpu", "wakers", "info"]
+COMMANDS = [
+    *("check", "latency", "migrations", "queue-depth", "work-conservation", "off-cpu", "wakers"),
+    *("events", "info"),
+]
 
 
 @pytest.fixture

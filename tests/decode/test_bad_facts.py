@@ -9,7 +9,7 @@ import pytest
 from worlds import facts
 
 from schedscope import _native
-from schedscope.errors import UsageError
+from schedscope.errors import FormatError, UsageError
 
 SWITCH = {"ts": 5, "cpu": 0, "prev_utid": 2, "prev_state": "sleeping", "next_utid": 3}
 
@@ -18,11 +18,11 @@ SWITCH = {"ts": 5, "cpu": 0, "prev_utid": 2, "prev_state": "sleeping", "next_uti
     ("table", "rows", "complaint"),
     [
         ("switches", [SWITCH | {"cpu": 2}], "cpu of table switches holds 2 in row 0"),
-        ("switches", [SWITCH | {"next_utid": 4_000_000_000}], "next_utid .* holds 4000000000"),
+        ("switches", [SWITCH | {"next_utid": 4_000_000_000}], "next_utid holds 4000000000"),
         ("switches", [SWITCH | {"prev_utid": 1}], "prev_utid holds 1 on CPU 0 in row 0"),
         ("switches", [SWITCH, SWITCH | {"ts": 4}], "row 1 of table switches has ts 4 after 5"),
-        ("switches", [SWITCH | {"ts": 2**62 + 1}], "times from"),
-        ("wakeups", [{"ts": 1, "cpu": 0, "utid": 2**31, "kind": "new"}], "utid of table wakeups"),
+        ("switches", [SWITCH | {"ts": 2**62 + 1}], "times no farther"),
+        ("wakeups", [{"ts": 1, "cpu": 0, "utid": 2**31, "kind": "new"}], "wakeups, column utid"),
         (
             "losses",
             [{"ts_begin": 9, "ts_end": 8, "reason": "overrun"}],
@@ -34,7 +34,7 @@ def test_facts_that_no_trace_can_hold_are_refused(
     table: str, rows: list[dict[str, Any]], complaint: str
 ) -> None:
     """By a sentence that names table, column and row; not by a wrong answer or a panic."""
-    with pytest.raises(UsageError, match=complaint):
+    with pytest.raises((UsageError, FormatError), match=complaint):
         _native.reconstruct(facts({table: rows}), 2)
 
 

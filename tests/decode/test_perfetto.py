@@ -160,6 +160,24 @@ def test_states_follow_the_kernels_release(tmp_path: Path) -> None:
         assert switches(decode(path))["prev_state"].to_list() == [state]
 
 
+def test_the_process_tree_tells_parents_and_command_lines(tmp_path: Path) -> None:
+    """Of threads that its processes have; a name alone is no command line."""
+    nginx = field(1, 11) + field(2, 1) + field(3, "/usr/sbin/nginx") + field(3, "-g")
+    kernel = field(1, 22) + field(2, 2) + field(3, "kworker/0") + field(8, 1) + field(9, 1)
+    worker = field(1, 12) + field(2, "worker") + field(3, 11)
+    tree = field(1, field(2, field(1, nginx) + field(1, kernel) + field(2, worker)))
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(RELEASE + tree + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 1, B)))
+    trace = decode(path)
+    columns = ["tid", "pid", "ppid", "process_name", "cmdline"]
+    rows = trace.threads.filter(pl.col("tid").is_in([11, 12, 22])).select(columns).collect()
+    assert rows.sort("tid").rows() == [
+        (11, 11, 1, "a", "/usr/sbin/nginx -g"),
+        (12, 11, 1, "a", "/usr/sbin/nginx -g"),
+        (22, 22, 2, "b", None),
+    ]
+
+
 def test_zstd_packets_hold_what_deflate_packets_hold() -> None:
     """The same packets compressed either way are the same trace, to the last row."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

@@ -128,7 +128,7 @@ def test_a_window_without_time_is_refused(
         ledger(WAITS).between(since, until)
 
 
-@pytest.mark.parametrize("command", ["latency", "check", "queue", "info", "definitions"])
+@pytest.mark.parametrize("command", ["latency", "check", "queue-depth", "info", "definitions"])
 def test_commands_take_a_window(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, BUNDLED, "--since", "0.5s", "--until", "0.6s"]) == 0
     assert "100 ms" in capsys.readouterr().out

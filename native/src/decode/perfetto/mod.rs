@@ -129,6 +129,7 @@ impl Perfetto {
                 counts_cpus: scan.cpus_said > 0,
                 cpus: cpus(&scan, ncpu),
                 threads: scan.threads.clone(),
+                processes: scan.processes.clone(),
                 linux_priorities: true,
                 about: about(&scan),
                 ..SourceInfo::default()

@@ -8,9 +8,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::clocks::Clocks;
 use super::input::{Next, Packets, Span};
-use super::wire::{Fields, Value};
+use super::wire::Fields;
 use crate::error::Result;
-use crate::model::event::{Comm, KnownThread};
+use crate::model::event::{Comm, KnownProcess, KnownThread};
 
 /// A CPU number beyond this is damage, not a machine.
 const CPU_MAX: u64 = 1 << 14;
@@ -51,6 +51,7 @@ pub struct Scan {
     pub bundles: Vec<Vec<Span>>,
     pub bytes: u64,
     pub threads: Vec<KnownThread>,
+    pub processes: Vec<KnownProcess>,
     /// Told after the first events: these may be new threads.
     pub memberships: Vec<Membership>,
     pub clocks: Clocks,
@@ -182,7 +183,7 @@ impl Scan {
         let mut found = Vec::new();
         for (number, value) in Fields::new(tree) {
             match number {
-                1 => found.extend(process(value.bytes())),
+                1 => found.extend(self.process(value.bytes(), early)),
                 2 => found.extend(thread(value.bytes())),
                 3 => ts = value.number(),
                 _ => {}
@@ -199,6 +200,39 @@ impl Scan {
                 });
             }
         }
+    }
+
+    /// ProcessTree.Process: keeps what it says of the process; its main thread has its number.
+    fn process(&mut self, bytes: &[u8], early: bool) -> Option<KnownThread> {
+        let mut known = KnownThread::default();
+        let (mut command, mut is_comm) = (Vec::new(), false);
+        for (number, value) in Fields::new(bytes) {
+            match number {
+                1 => known.tid = u32::try_from(value.number()).ok()?,
+                2 => known.ppid = u32::try_from(value.number()).ok(),
+                3 => command.push(value.bytes()),
+                8 => known.kernel = Some(value.number() != 0),
+                9 => is_comm = value.number() != 0,
+                _ => {}
+            }
+        }
+        known.pid = Some(known.tid);
+        if let Some(first) = command.first() {
+            known.comm = main_comm(first, is_comm);
+        }
+        if known.tid == 0 {
+            return None;
+        }
+        let line = String::from_utf8_lossy(&command.join(&b' ')).into_owned();
+        self.processes.push(KnownProcess {
+            pid: known.tid,
+            ppid: known.ppid,
+            cmdline: (!is_comm && !line.is_empty()).then(|| line.into()),
+            // Of a process that appears while it is recorded only that is known.
+            at_end: !early,
+            ..KnownProcess::default()
+        });
+        Some(known)
     }
 
     fn ftrace_stats(&mut self, stats: &[u8]) {
@@ -275,27 +309,6 @@ impl Scan {
             })
             .collect();
     }
-}
-
-/// ProcessTree.Process: the main thread has the process's own number.
-fn process(bytes: &[u8]) -> Option<KnownThread> {
-    let mut known = KnownThread::default();
-    let (mut command, mut is_comm) = (None::<Value<'_>>, false);
-    for (number, value) in Fields::new(bytes) {
-        match number {
-            1 => known.tid = u32::try_from(value.number()).ok()?,
-            2 => known.ppid = u32::try_from(value.number()).ok(),
-            3 if command.is_none() => command = Some(value),
-            8 => known.kernel = Some(value.number() != 0),
-            9 => is_comm = value.number() != 0,
-            _ => {}
-        }
-    }
-    known.pid = Some(known.tid);
-    if let Some(command) = command {
-        known.comm = main_comm(command.bytes(), is_comm);
-    }
-    (known.tid != 0).then_some(known)
 }
 
 /// The name the kernel would show: the program's base name, cut to 15 bytes.
