@@ -312,7 +312,7 @@ class FindingRules:
                 f" Jain's index of the {several(jain['n'], 'thread')} of class"
                 f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
             )
-        text += " Traces do not record groups (cgroups, autogroup), which may be the reason."
+        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
         yield Finding("fairness", round(worst["lag"]), text, "fairness", level="note")
 
     # ---- moving ----

@@ -45,7 +45,7 @@ QUESTIONS = [
     "starvation",
     "wakers",
 ]
-WHOLE = ["check", "info"]
+WHOLE = ["check", "findings", "info"]
 # A question that no CPU has; each says so.
 NO_CPU = {
     "slowdown": "a process is not on a single CPU",

@@ -33,6 +33,7 @@ ROOM_KB = 1_500_000
 ASKED = [
     "affinity", "affinity --returns", "interference", "check", "critical-path --utid 5",
     "definitions", "efficiency", "slowdown", "preemption-loss", "run-lengths", "events", "fairness",
+    "findings",
     "work-conservation", "work-conservation --episodes", "info", "interactivity",
     "virtual-lag --series",
     "latency", "latency --by tid --kaplan-meier", "latency --definition perf",

@@ -54,7 +54,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 # The list of commands, in the order of a session. Commands not named here are listed last.
 GROUPS = {
     "record": ("doctor", "capture", "collectors"),
-    "know the recording": ("info", "check"),
+    "know the recording": ("info", "check", "findings"),
     "who waited, and why?": (
         *("latency", "starvation", "interference", "wakers", "critical-path"),
         *("off-cpu", "queue-depth", "preemption-loss", "events"),

@@ -1,0 +1,75 @@
+"""What is wrong with this trace, the worst first?
+
+Starvation, avoidable idle time, threads that may use one CPU only, unfair shares,
+quotas, migrations that did not help, and what is missing from the trace: each with
+its cost in thread or CPU time, and the command that shows its table. `schedscope
+report` shows the same on a page, with figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from schedscope import units
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+
+NAME = "findings"
+HELP = "what is wrong, the worst first, and what shows it"
+EXAMPLE = """\
+  schedscope findings web.capture
+  schedscope findings web.capture --threshold 20ms --format json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope findings`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "--threshold",
+        default="100ms",
+        metavar="TIME",
+        help="a wait this long begins to be starvation (default: 100ms)",
+    )
+    parser.add_argument("--top", type=int, metavar="N", help="only the first N")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """A few lines for each finding."""
+    from schedscope.analysis.findings.findings import findings
+
+    _options.check_top(args, "findings")
+    trace = _options.open_input(args)
+    frame = findings(trace, threshold=args.threshold)
+    shown = frame.head(args.top) if args.top else frame
+    lines = [""]
+    for number, row in enumerate(shown.iter_rows(named=True), 1):
+        lines += _lines(number, row, args.input)
+    if not len(frame):
+        lines.append("nothing that costs 0.1 % of the machine's time")
+    return Answer(
+        shown,
+        [],
+        about={**headline.about(trace), "rows_in_all": len(frame)},
+        head=headline.headline(trace),
+        notes=[*lines, *more(len(frame) - len(shown), "finding")],
+    )
+
+
+def _lines(number: int, row: dict[str, Any], source: str) -> list[str]:
+    import shlex
+    import textwrap
+
+    cost = f"{units.duration(row['cost'])}, {units.percent(row['cost_frac'])} of the machine's time"
+    command, *options = row["command"].split(" ", 1)
+    call = " ".join(["schedscope", command, shlex.quote(source), *options])
+    text = textwrap.wrap(row["text"], 76, break_on_hyphens=False)
+    return [
+        f"{number}. {row['topic']} ({row['level']}): {cost}",
+        *(f"   {line}" for line in text),
+        f"   {call}",
+        "",
+    ]
