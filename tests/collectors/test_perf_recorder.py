@@ -49,7 +49,9 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.iterdir()) == [
         "capture.json",
         "cpus.tsv",
+        "groups.tsv",
         "perf.data",
+        "processes.tsv",
         "threads.tsv",
     ]
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)

@@ -95,7 +95,7 @@ def test_threads_that_nobody_picks_are_not_a_finished_run() -> None:
         def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
             return self.queue.popleft() if self.queue and self.queue[0] != 1 else None
 
-    words = r'at 5000000 ns .* leaves 2 threads queued: 1 \("hog-1"\); 2 \("hog-2"\)'
+    words = r'at 5000000 ns .* still has 2 threads queued: 1 \("hog-1"\); 2 \("hog-2"\)'
     for until in (None, "1s"):
         with pytest.raises(UsageError, match=words):
             simulate(hogs(3, time="5ms"), policy=Forgetful(), cpus=1, until=until)
