@@ -29,7 +29,8 @@ def main(target: Path) -> None:
         raise SystemExit(f"no docstring: {', '.join(silent)}")
     warnings.simplefilter("error")
     pdoc.render.configure(docformat="markdown", show_source=False, search=False)
-    pdoc.pdoc("schedscope", r"!schedscope\.", "schedscope.workload", output_directory=target)
+    names = ("schedscope.plot", "schedscope.workload")
+    pdoc.pdoc("schedscope", r"!schedscope\.", *names, output_directory=target)
     page = target / "schedscope.html"
     text = page.read_text()
     missing = [
