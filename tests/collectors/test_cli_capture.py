@@ -37,7 +37,14 @@ def test_it_records_summarises_and_hands_on_the_exit_code(tmp_path: Path) -> Non
     assert (tmp_path / "x.capture" / "capture.json").is_file()
     assert (tmp_path / "x.sched" / "trace.json").is_file()
     assert done.stdout.startswith("x.capture · Linux")
-    assert "waits" in done.stdout
+    alone, rest = done.stdout.split("'sleep 0.2; exit 7' alone is above; the whole host:")
+    assert "waits" in alone
+    rows = alone.splitlines()
+    start = next(number for number, line in enumerate(rows) if line.startswith("comm "))
+    names = {line.split()[0] for line in rows[start + 1 :] if line and not line.startswith("(")}
+    # The shell that became COMMAND ran `true` before.
+    assert names <= {"sh", "sleep", "true", "unfinished:"}
+    assert "comm " in rest
 
 
 def test_without_summary_nothing_is_converted(tmp_path: Path) -> None:

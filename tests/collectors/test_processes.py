@@ -13,6 +13,7 @@ import pytest
 from collector_runs import ROOT
 
 import schedscope as ss
+from schedscope import cli
 
 CAPTURE = ROOT / "collectors" / "capture"
 # A child that changes neither name nor group, and one that calls exec; the second outlives both.
@@ -96,7 +97,9 @@ def group() -> Iterator[Path]:
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_a_quota_is_named_with_the_kernels_own_figure(tmp_path: Path, group: Path) -> None:
+def test_a_quota_is_named_with_the_kernels_own_figure(
+    tmp_path: Path, group: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A loop in a group that may use 20 of 100 ms: the kernel's count, not a bystander."""
 
     def counter(name: str) -> int:
@@ -132,5 +135,7 @@ def test_a_quota_is_named_with_the_kernels_own_figure(tmp_path: Path, group: Pat
     found = ss.findings(trace).filter(topic="quota").row(0, named=True)
     assert "20.0 ms per 100 ms" in found["text"]
     assert found["cost"] == row["throttled"]
+    assert cli.main(["info", str(target)]) == 0
+    assert f"held back by a CPU quota: {row['cgroup']} " in capsys.readouterr().out
     loop = trace.threads.filter(ss.of_processes(trace, cgroup=row["cgroup"])).collect()
     assert loop.height >= 1

@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
     parser.add_argument(
-        "--anonymous-host", action="store_true", help="do not record the names of host and user"
+        "--anonymous-host",
+        action="store_true",
+        help="do not record the names of host and user, nor command lines",
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
@@ -126,6 +128,11 @@ def _run(args: argparse.Namespace) -> int:
     # Nobody is left to read a summary where the terminal is gone.
     if there or args.no_summary or hung_up or not Path(output).is_dir():
         return code
+    if args.command and args.format == "table":
+        if not (summary := _summarise(output, args, "--workload")):
+            print(f"\n{shlex.join(args.command)} alone is above; the whole host:\n", flush=True)
+        else:
+            return code or summary
     summary = _summarise(output, args)
     return code or summary
 
@@ -178,9 +185,9 @@ def _record(words: list[str]) -> tuple[int, bool]:
     return (child.returncode if child.returncode >= 0 else 128 - child.returncode), hung_up
 
 
-def _summarise(output: str, args: argparse.Namespace) -> int:
+def _summarise(output: str, args: argparse.Namespace, *more: str) -> int:
     """Under sudo as the one who called: what is converted lies where that user can write."""
-    words = [output, "--top", str(args.top), "--format", args.format]
+    words = [output, "--top", str(args.top), "--format", args.format, *more]
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() != 0 or not uid.isdigit() or not gid.isdigit() or uid == "0":
         return _summarise_here(output, words)
@@ -217,5 +224,6 @@ def _summarise_here(output: str, words: list[str]) -> int:
         _output.complain(f"{output} is complete; to analyse it here, install {error.name}")
         return 0
     except SchedscopeError as error:
-        _output.complain(f"{output} is written, but: {error}")
+        if "--workload" not in words:  # else the table of the whole host says what is wrong
+            _output.complain(f"{output} is written, but: {error}")
         return 1

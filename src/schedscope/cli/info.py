@@ -83,10 +83,25 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
             "scheduler",
             _join(trace.metadata("scheduler", "name"), _hz(info.get("hz")), info.get("preempt")),
         ),
+        ("control groups", _groups(info.get("groups") or [])),
         ("tables", ", ".join(f"{name} {n:,}" for name, n in (info.get("rows") or {}).items() if n)),
         ("folder", str(trace.path or "")),
         ("written by", _join(info.get("generator"), f"schema {info.get('schema_version')}")),
     ]
+
+
+def _groups(groups: list[dict[str, Any]]) -> str:
+    """How many, and which of them their CPU quota held back."""
+    if not groups:
+        return ""
+    held = sorted((group for group in groups if group.get("throttled")), key=_throttled)
+    names = [f"{units.printable(one['cgroup'])} {units.duration(_throttled(one))}" for one in held]
+    said = f"; held back by a CPU quota: {', '.join(reversed(names))}" if names else ""
+    return f"{len(groups):,}{said}"
+
+
+def _throttled(group: dict[str, Any]) -> int:
+    return int(group["throttled"])
 
 
 def _command(words: object) -> str:
