@@ -2,12 +2,17 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 
 # Rows of processes.tsv, each with $1 in column `seen`.  Command lines are cut after 4000 bytes and
-# at their first newline; `created` is in ticks since boot.
+# at their first newline; `created` is in ticks since boot.  To read a command line the kernel
+# waits for a process that is changing its memory map: one that is stuck must not hold us up.
 host_processes() {
+    host_limit=
+    ! have timeout || host_limit='timeout -s KILL 10'
     {
         printf '%s\n' /proc/[0-9]*/stat | sed 'p; s/stat$/cgroup/' | host_heads 40
         [ -n "$anonymous" ] ||
-            printf '%s\n' /proc/[0-9]*/cmdline | host_heads 1 | tr '\000' ' '
+            # shellcheck disable=SC2086
+            printf '%s\n' /proc/[0-9]*/cmdline | $host_limit xargs head -n 1 /dev/null 2>/dev/null |
+                tr '\000' ' '
     } | awk -v seen="$1" '
         # Not gsub for backslashes: awks disagree on what they mean in its replacement.
         function escaped(text,    n, part, i, out) {
