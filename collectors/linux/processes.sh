@@ -9,8 +9,8 @@ host_processes() {
     ! have timeout || host_limit='timeout -s KILL 10'
     {
         printf '%s\n' /proc/[0-9]*/stat | sed 'p; s/stat$/cgroup/' | host_heads 40
+        # shellcheck disable=SC2086
         [ -n "$anonymous" ] ||
-            # shellcheck disable=SC2086
             printf '%s\n' /proc/[0-9]*/cmdline | $host_limit xargs head -n 1 /dev/null 2>/dev/null |
                 tr '\000' ' '
     } | awk -v seen="$1" '

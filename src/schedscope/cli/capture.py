@@ -130,7 +130,7 @@ def _run(args: argparse.Namespace) -> int:
         return code
     if args.command and args.format == "table":
         if not (summary := _summarise(output, args, "--workload")):
-            print(f"\n{shlex.join(args.command)} alone is above; the whole host:\n", flush=True)
+            _output.say("", f"{shlex.join(args.command)} alone is above; the whole host:", "")
         else:
             return code or summary
     summary = _summarise(output, args)
