@@ -197,11 +197,14 @@ watch_over() {
 # Looks again when, at the pace of late, half of what is left may be used up.
 watch_limits() {
     trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
-    watch_turns=1 watch_turn=0 watch_last='' watch_left='' watch_posted=0
+    watch_turns=1 watch_turn=0 watch_last='' watch_left='' watch_posted=0 watch_second=0
     exec 6<&- 7<&- 8<&-
     while :; do
         sleep 1 &
         wait "$!"
+        # A signal just before a shell's `wait` goes unnoticed until the next one.
+        watch_second=$((watch_second + 1))
+        [ $((watch_second % 5)) != 0 ] || [ ! -s capture.json ] || watch_tell USR1
         if [ "$watch_posted" -gt 0 ]; then
             # A capture that does not react (stopped, hung): its tracer is ended without it.
             watch_posted=$((watch_posted + 1))

@@ -30,12 +30,13 @@ def default_cache() -> Path:
 
 
 def one(cache: Path, cell: Cell, kernel: Kernel, *, again: bool, timeout: float) -> Run:
-    """The cell's run: an earlier one if it still counts, or a new one."""
+    """The cell's run: an earlier one if it still counts, or a new one; if that hangs, another."""
     run = None if again else earlier(cache, cell)
     if run is not None:
         return run
     try:
-        return boot(cache, cell, kernel, timeout=timeout)
+        run = boot(cache, cell, kernel, timeout=timeout)
+        return boot(cache, cell, kernel, timeout=timeout) if run.hung else run
     except Absent as error:
         return Run(cell.name, cache / "runs" / cell.name, failed=str(error))
 

@@ -46,6 +46,8 @@ class Run:
     wall: float = 0.0
     cpu: float = 0.0
     failed: str = ""
+    hung: bool = False
+    """The machine did not end: emulated CPUs sometimes lose their timer and wait for ever."""
 
     @property
     def capture(self) -> Path:
@@ -84,7 +86,7 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
                 stderr=subprocess.STDOUT, timeout=timeout, check=True,
             )  # fmt: skip
     except subprocess.TimeoutExpired:
-        run.failed = f"no end within {timeout:.0f} s: {_last(console)}"
+        run.failed, run.hung = f"no end within {timeout:.0f} s: {_last(console)}", True
     except subprocess.CalledProcessError as error:
         run.failed = f"QEMU ended with {error.returncode}: {_last(folder / 'qemu.log')}"
     run.wall, run.cpu = time.monotonic() - begin, _children() - used

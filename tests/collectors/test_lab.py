@@ -107,6 +107,16 @@ def test_what_is_absent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         packages.mirror()
 
 
+def test_a_machine_that_hangs_is_booted_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boots = [Run("a", tmp_path, failed="no end within 1 s", hung=True), Run("a", tmp_path)]
+    monkeypatch.setattr(lab, "boot", lambda *_, **__: boots.pop(0))
+    kernel = guests.Kernel("6.1", "amd64", "bookworm", ("x",))
+    run = lab.one(tmp_path, Cell("a", "b", "hogs 1 0"), kernel, again=True, timeout=1)
+    assert (run.failed, boots) == ("", [])
+
+
 def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
     path = tmp_path / "lab.md"
     path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
@@ -127,7 +137,7 @@ def test_kernels_booted_here_and_now_are_read_rightly() -> None:
     kernels, cells = lab.matrix()
     for cell in (cell for cell in cells if cell.ci):
         kernel = kernels[cell.kernel]
-        run = lab.one(lab.default_cache(), cell, kernel, again=True, timeout=600)
+        run = lab.one(lab.default_cache(), cell, kernel, again=True, timeout=240)
         assert not run.failed, f"{cell.name}: {run.failed}"
         verdict = judge(run.folder)
         assert verdict.events > 500, verdict
