@@ -155,6 +155,9 @@ rawtp:sched::sched_process_exit
 rawtp:sched::sched_process_exit
 /$4 != 0 && ((thr_t)arg0)->pid == $4/
 {
+	/* Nothing is recorded from here on; END comes when dtrace gets to it. */
+	ended = timestamp;
+	ended_wall = walltimestamp;
 	exit(0);
 }
 
@@ -166,5 +169,6 @@ END
 	printa("#count\tM\t%@d\n", @m);
 	printa("#count\tC\t%@d\n", @c);
 	printa("#count\tX\t%@d\n", @x);
-	printf("#end\t%d\t%d\n", timestamp, walltimestamp);
+	printf("#end\t%d\t%d\n", ended != 0 ? ended : timestamp,
+	    ended != 0 ? ended_wall : walltimestamp);
 }
