@@ -10,6 +10,7 @@ from schedscope.analysis._base.by import WORDS, check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
 from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.victims import victims as victims_of
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE
 
@@ -90,7 +91,8 @@ def interference(
     if victims is not None and victims < 1:
         raise UsageError(f"victims={victims}", "a number of victims, 1 or more")
     threads = _threads(trace, by)
-    asked = _asked(trace, threads, where, together)
+    victim = pl.lit(0) if together else pl.col("group")
+    asked = victims_of(trace, threads.with_columns(victim.cast(pl.UInt32).alias("victim")), where)
     totals, found = _charged(trace, asked, threads)
     if victims is not None:
         totals = totals.head(victims)
@@ -107,31 +109,6 @@ def _threads(trace: Trace, by: By) -> pl.DataFrame:
         group=(pl.struct(key).rank("dense") - 1).cast(pl.UInt32),
     )
     return threads.collect()
-
-
-def _asked(
-    trace: Trace, threads: pl.DataFrame, where: pl.Expr | None, together: bool
-) -> pl.DataFrame:
-    """Each selected thread and the number of its victim; with `cpu`, on whose queue it counts."""
-    victim = pl.lit(0) if together else pl.col("group")
-    mine = threads.lazy().filter(pl.col("utid") >= trace.ncpu)
-    columns = ["utid", victim.cast(pl.UInt32).alias("victim")]
-    if where is not None:
-        if "cpu" in where.meta.root_names():
-            # No known queue is null.
-            cpus = pl.LazyFrame(
-                {"cpu": [*range(_most_cpus(trace)), None]}, schema={"cpu": pl.UInt16}
-            )
-            mine = mine.join(cpus, how="cross")
-            columns.append("cpu")
-        mine = mine.filter(where)
-    return mine.select(columns).collect()
-
-
-def _most_cpus(trace: Trace) -> int:
-    """One more than the highest number of a CPU."""
-    seen = trace.states.select(pl.col("cpu").max()).collect().item()
-    return max(trace.ncpu, -1 if seen is None else int(seen), *recorded_cpus(trace)) + 1
 
 
 def _charged(

@@ -35,6 +35,8 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
     asked: dict[str, Callable[[ss.Trace], Any]] = {
         "affinity": lambda t: ss.affinity(t),
         "affinity tid": lambda t: ss.affinity(t, "tid"),
+        "wait_breakdown": lambda t: ss.wait_breakdown(t),
+        "wait_breakdown wait": lambda t: ss.wait_breakdown(t, by="wait"),
         "interference": lambda t: ss.interference(t),
         "interference comm": lambda t: ss.interference(t, by="comm"),
         "check": lambda t: ss.check(t),

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
+from archives import unpack
 from tools import tool
 
 import schedscope as ss
@@ -78,7 +79,7 @@ def opened(paths: dict[str, Path], cache: Path) -> dict[str, ss.Trace]:
 def unpacked(archive: Path, folder: Path) -> dict[str, Path]:
     """The traces of a recording that was packed."""
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        unpack(packed, folder)
     return {name: folder / trace for name, trace in TRACES.items()}
 
 

@@ -61,6 +61,7 @@ from schedscope.analysis.virtual_lag import (
     virtual_lag_sentences as virtual_lag_sentences,
     virtual_lag_series as virtual_lag_series,
 )
+from schedscope.analysis.wait_breakdown import wait_breakdown as wait_breakdown
 from schedscope.analysis.wait_distribution import wait_distribution as wait_distribution
 from schedscope.analysis.wakers import wakers as wakers
 from schedscope.analysis.weights import weight_notes as weight_notes, weights as weights

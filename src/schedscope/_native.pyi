@@ -187,6 +187,13 @@ class CpuHistory:
         numbers: list[int],
         waits: _ArrowStream,
     ) -> tuple[ArrowTable, ArrowTable]: ...
+    def wait_breakdown(
+        self,
+        asked: _ArrowStream,
+        nvictims: int,
+        obstacles: Mapping[str, object],
+        longest: int,
+    ) -> tuple[ArrowTable, ArrowTable]: ...
     def episode_interference(
         self, strict_to: int, episodes: list[tuple[int, int, int, list[int]]]
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable, list[int | None]]: ...

@@ -23,6 +23,7 @@ QUESTIONS = [
     "affinity --outside",
     "affinity --residency cpu",
     "affinity --returns",
+    "wait-breakdown",
     "interference",
     "efficiency",
     "slowdown",

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from archives import unpack
 
 from schedscope import cli
 
@@ -33,7 +34,7 @@ COMMANDS = [
 @pytest.fixture
 def unpacked(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     return tmp_path
 
 

@@ -24,7 +24,9 @@ def _version(perf: tuple[str, ...]) -> float:
 def test_a_fresh_recording_equals_perfs_own_latency(tmp_path: Path) -> None:
     """Record half a second of this host; every thread's line is the same, in one of three tries.
 
-    Seen once, beside a busy test run, and not understood: a wait that only perf counted.
+    Where switches are missing, perf says "context switch bugs", and its mean of a thread may be too
+    high: its own rule, followed by hand over the events that `perf script` prints, gives ours. Then
+    the means are left out; number of waits, longest wait and its time are still the same.
 
     perf before 7.0 ignores sched_waking in `sched latency`, so its verdict is no measure.
     """
@@ -41,6 +43,8 @@ def test_a_fresh_recording_equals_perfs_own_latency(tmp_path: Path) -> None:
         latency = [*perf, "sched", "latency", "-p", "-i", str(data)]
         text = subprocess.run(latency, capture_output=True, text=True, check=True).stdout
         ours, perfs = our_rows(decode(data)), latency_rows(text)
+        if "context switch bugs" in text:
+            ours, perfs = ([row[:2] + row[3:] for row in rows] for rows in (ours, perfs))
         if ours == perfs:
             break
     assert ours == perfs

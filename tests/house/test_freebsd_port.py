@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from archives import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = ROOT / "packaging" / "freebsd"
@@ -56,7 +57,7 @@ def lock() -> list[tuple[str, str, str]]:
 def test_the_archive_has_what_a_build_needs(archive: Path, tmp_path: Path) -> None:
     """Both crate and Python sources, and the recorders with all that they read."""
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+        unpack(tar, tmp_path)
     (top,) = tmp_path.iterdir()
     for file in ("LICENSE", "pyproject.toml", "native/Cargo.lock", "native/src/lib.rs"):
         assert (top / file).is_file(), file
@@ -97,7 +98,7 @@ def test_the_checksums_are_those_of_archive_and_lock(port: Path, archive: Path) 
 def test_the_port_installs_a_recorder_that_runs(port: Path, archive: Path, tmp_path: Path) -> None:
     """`post-install`, with the archive as work directory."""
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+        unpack(tar, tmp_path)
     (work,) = tmp_path.iterdir()
     framework = tmp_path / "framework"
     framework.mkdir()

@@ -42,6 +42,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
     return {
         "affinity": ("cpu_returns", lambda: ss.affinity(trace)),
+        "wait_breakdown": ("wait_breakdown", lambda: ss.wait_breakdown(trace)),
         "interference": ("interference", lambda: ss.interference(trace)),
         "check": ("", lambda: ss.check(trace)),
         "compare": ("compare", lambda: ss.compare([trace], [trace])),

@@ -10,8 +10,9 @@ use super::episode_interference::GivenEpisode;
 use super::idle::Allowed;
 use super::sharing::Sharing;
 use super::tables::source_of;
+use super::wait_breakdown::Obstacles;
 use super::weights::{GivenWeights, weights_of};
-use super::{episode_interference, idle, interference, queues, sharing};
+use super::{episode_interference, idle, interference, queues, sharing, wait_breakdown};
 use crate::sweep::history::History;
 
 /// Who ran on each CPU and who waited for it: `states`, read once, for any number of
@@ -110,6 +111,19 @@ impl CpuHistory {
         waits: &Bound<'_, PyAny>,
     ) -> PyResult<(ArrowTable, ArrowTable)> {
         interference::interference(&self.0, py, asked, group, ngroups, numbers, waits)
+    }
+
+    /// What the waits of the threads in `asked` (utid, victim; and cpu, if only some queues count)
+    /// consisted of: a row per victim below `nvictims`, and a row for each of the `longest` waits.
+    fn wait_breakdown(
+        &self,
+        py: Python<'_>,
+        asked: &Bound<'_, PyAny>,
+        nvictims: usize,
+        obstacles: Obstacles<'_>,
+        longest: usize,
+    ) -> PyResult<(ArrowTable, ArrowTable)> {
+        wait_breakdown::wait_breakdown(&self.0, py, asked, nvictims, &obstacles, longest)
     }
 
     /// Where the time of some `episodes` (utid, begin, end, and the CPUs that the thread may run

@@ -28,6 +28,7 @@ mod simulate;
 mod tables;
 mod trace_dat;
 mod virtual_lag;
+mod wait_breakdown;
 mod weights;
 mod world;
 

@@ -56,7 +56,8 @@ GROUPS = {
     "record": ("doctor", "capture", "collectors"),
     "know the recording": ("info", "check", "findings"),
     "who waited, and why?": (
-        *("latency", "starvation", "interference", "wakers", "critical-path"),
+        *("latency", "starvation", "wait-breakdown", "interference", "wakers"),
+        "critical-path",
         *("off-cpu", "queue-depth", "preemption-loss", "events"),
     ),
     "how well was the machine used?": (

@@ -71,6 +71,7 @@ weight          |                   | count | weight in sharing; 1024 is nice 0
 basis           | weights from      | text  | where the weights come from
 threads         |                   | count | threads in the row
 scheduler       |                   | text  | whose rule it is
+evidence        |                   | text  | how it is known that a control group was throttled
 """
 
 PLACES = """
@@ -171,7 +172,12 @@ culprit_time    | culprit's time    | time  | CPU time of the culprit
 others          |                   | time  | CPU time of all other threads
 idle_allowed    | idle elsewhere    | time  | idle time of other CPUs that the thread may use
 idle_cpu_time   | longest idle      | time  | how long the CPU that idled longest did so
+behind_better   | behind better prio | time | time waited behind a thread of better priority
+behind_same     | behind same prio | time  | time waited behind a thread of the same priority
 behind_worse    | behind worse prio | time  | time waited behind a thread of worse priority
+interrupted     |                   | time  | time waited while the CPU handled interrupts
+cpu_idle        | CPU idle          | time  | time waited while the CPU idled, free to run it
+throttled       |                   | time  | time waited while the group's CPU quota was used up
 worse | worse prio | time | CPU time at a worse priority than that of the waiting thread
 inversion | | time | time waited behind a worse priority where priority decides
 cost            |                   | time  | thread or CPU time that it concerns
@@ -367,6 +373,7 @@ QUESTIONS = {
     "definitions": "n | waits | count | waits as the tool counts them",
     "survival": "n | waits | count | waits",
     "interference": "n | in waits | count | waits in which it ran",
+    "wait_breakdown": "n | waits | count | waits of the threads in the row",
     "off_cpu": "n | times off CPU | count | times that a thread left the CPU to sleep or block",
     "wakers": "n | wakeups | count | wakeups and forks that started a wait",
     "starvation": "n | episodes | count | episodes of starvation",

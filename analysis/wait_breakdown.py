@@ -1,0 +1,132 @@
+"""What did waits consist of?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.by import By, check_where, keys_of
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis._base.victims import victims
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+BEHIND = ("behind_better", "behind_same", "behind_worse")
+PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
+"""The parts of a wait; they sum up to it."""
+
+
+@needs("switches")
+def wait_breakdown(
+    trace: Trace, *, by: By = "thread", where: pl.Expr | None = None, top: int = 100
+) -> pl.DataFrame:
+    """One row per group of threads: the time that they waited for CPUs, and what it went to.
+
+    Every instant in state runnable belongs to one part, by what the CPU on whose queue the thread
+    was did then. The parts sum up to `wait`, exactly (ns each):
+
+    * `behind_better`, `behind_same`, `behind_worse`: another thread ran there, whose priority was
+      better than that of the waiting thread, the same, or worse;
+    * `interrupted`: the CPU handled interrupts or softirqs; null if none were recorded;
+    * `throttled`: the quota of the thread's control group was used up on that CPU; null if nothing
+      is known of quotas. `evidence` says how it is known: "recorded", as the kernel throttled
+      the group; "idle CPU": the CPU idled for more than 1 ms beside a runnable thread
+      of a group that the kernel counted as throttled, without an event that tells when. Then
+      what other threads ran meanwhile is not told from ordinary waiting, and `throttled` is the
+      least that it can have been;
+    * `cpu_idle`: the CPU idled and could have run it: it was waking up, or an event is missing;
+    * `unknown`: the trace does not tell what the CPU did, on which queue the thread was, or at
+      which priority.
+
+    Priorities are those of the moment, where the source has them; SCHED_IDLE is worse than all.
+    In a class that shares CPU time by weight a "worse" priority is a smaller weight: such
+    a thread gets its share all the same.
+
+    * the columns of `by`: of `threads`, or `thread`, `process`, `all`; the longest `wait` first;
+    * `n`: waits (of a thread that changed queues while it was selected by `cpu`: parts of waits).
+
+    `by="wait"`: a row for each of the `top` longest waits instead, with `ts` (its begin), `comm`,
+    `tid`, `utid` and `cpu` (the queue where it ended). `where` selects threads by columns of
+    `threads`, and queues by `cpu`.
+
+    Definition: docs/definitions/wait-breakdown.md. Raises `UsageError` for an unknown column, or
+    `top` below 1.
+
+    >>> from schedscope import Trace
+    >>> states = pl.DataFrame({
+    ...     "ts": [0, 10, 40, 20],
+    ...     "dur": [40, 50, 20, 40],
+    ...     "utid": [1, 2, 0, 3],
+    ...     "state": ["running", "runnable", "running", "sleeping"],
+    ...     "cpu": [0, 0, 0, None], "prio": [110, 120, None, None],
+    ... })
+    >>> threads = pl.DataFrame({"utid": [0, 1, 2, 3], "comm": ["idle", "hog", "web", "db"],
+    ...     "prio": None, "sched_class": ["idle", "fair", "fair", "fair"]})
+    >>> about = {"ncpu": 1, "window": [0, 60], "os": "Linux"}
+    >>> trace = Trace.from_tables({"states": states, "threads": threads}, about)
+    >>> wait_breakdown(trace, by="comm").select("comm", "wait", "behind_better", "cpu_idle").rows()
+    [('web', 50, 30, 20)]
+    """
+    per_wait = by == "wait"
+    if top < 1:
+        raise UsageError(f"top={top}", "a number of waits, 1 or more")
+    keys = ["utid"] if per_wait else keys_of(by, ("utid", *THREAD_COLUMNS))
+    check_where(where, ("utid", "cpu"))
+    threads = _threads(trace, keys, where)
+    held = throttling(trace)
+    obstacles = {
+        "tables": {"interrupts": _interrupts(trace), "throttles": held.stretches},
+        "group": held.group,
+        "held": held.held,
+        "dispatch": held.dispatch,
+    }
+    asked = victims(trace, threads, where)
+    sums, longest = occupancy(trace, weights=Levels(trace)).wait_breakdown(
+        asked, threads.height, obstacles, top if per_wait else 0
+    )
+    if per_wait:
+        names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
+        found = pl.DataFrame(longest).join(names, on="utid", how="left", maintain_order="left")
+        columns = ["ts", "comm", "tid", "utid", "cpu", "wait"]
+    else:
+        distinct = threads.unique("victim", maintain_order=True).select("victim", *keys)
+        found = pl.DataFrame(sums).join(distinct, on="victim", how="left", maintain_order="left")
+        found = found.sort("wait", *keys, descending=[True, *[False] * len(keys)])
+        columns = [*keys, "n", "wait"]
+    has_irqs = trace.irqs.head(1).collect().height > 0
+    return found.select(
+        *columns,
+        *BEHIND,
+        _if(has_irqs, "interrupted"),
+        _if(held.evidence is not None, "throttled"),
+        "cpu_idle",
+        "unknown",
+        evidence=pl.when(pl.col("throttled") > 0).then(pl.lit(held.evidence, pl.String)),
+    )
+
+
+def _if(known: bool, part: str) -> pl.Expr:
+    return pl.col(part) if known else pl.lit(None, pl.Int64).alias(part)
+
+
+def _threads(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
+    """Every thread, the columns that are asked about, and the number of its group."""
+    used = where.meta.root_names() if where is not None else ()
+    columns = dict.fromkeys(["utid", *keys, *(name for name in used if name != "cpu")])
+    group = (pl.struct(keys).rank("dense") - 1) if keys else pl.lit(0)
+    return (
+        trace.threads.select(*columns)
+        .with_columns(pl.col("utid").cast(pl.UInt32), victim=group.cast(pl.UInt32))
+        .collect()
+    )
+
+
+def _interrupts(trace: Trace) -> pl.DataFrame:
+    return trace.irqs.select("ts", "dur", pl.col("cpu").cast(pl.UInt16)).collect()

@@ -1,0 +1,73 @@
+"""What did waits for a CPU consist of?
+
+The time that threads waited, divided by what the CPU on whose queue they were did
+meanwhile: it ran others of better, the same or worse priority, handled interrupts,
+could not run the thread as its group's CPU quota was used up, or idled. The parts
+add up to the wait exactly. With `--by wait`, the longest waits one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
+
+NAME = "wait-breakdown"
+HELP = "what the waits for a CPU consisted of"
+EXAMPLE = """\
+  schedscope wait-breakdown web.capture --by comm
+  schedscope wait-breakdown web.capture --cgroup '/system.slice/web*' --by cgroup
+  schedscope wait-breakdown web.capture --by wait --top 20 --comm nginx
+"""
+GROUPS = (
+    *("thread", "process", "all", "wait"),
+    *("comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder"),
+    *("process_name", "cgroup", "cmdline"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope wait-breakdown`."""
+    _options.add_input(parser)
+    _options.add_by(parser, GROUPS, "thread")
+    _options.add_top(parser, 20, what="the N rows that waited longest")
+    _options.add_selection(parser)
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """A row per group of threads, or per wait."""
+    from schedscope.analysis.wait_breakdown import wait_breakdown
+
+    _options.check_top(args)
+    per_wait = args.by == "wait"
+    by = "wait" if per_wait else _options.groups(args.by, GROUPS)
+    trace = _options.open_input(args)
+    where = _options.where(args, trace)
+    # Of single waits there is no end: programs get 1,000 if they do not say.
+    most = args.top or (20 if args.format == "table" else 1000)
+    frame = wait_breakdown(trace, by=by, where=where, top=most)
+    shown = frame.head(_options.top(args, 20) or len(frame))
+    notes = more(len(frame) - len(shown), "more row", " that waited less")
+    if not len(frame):
+        notes.append("no waits for this selection")
+    if "idle CPU" in frame["evidence"]:
+        notes.append(
+            "throttled: by CPUs that idled beside runnable threads of a group that the kernel"
+            " counted as throttled; it is the least, for no event tells when"
+        )
+    # A part that nothing was ever in says nothing.
+    parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
+    seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
+    keys = frame.columns[: frame.columns.index("wait")]
+    keys = [key for key in keys if not (per_wait and key == "utid")]
+    return Answer(
+        shown,
+        choose(frame, [*keys, "wait", *seen], question="wait_breakdown", narrow="utid pid n"),
+        about={**headline.about(trace), "rows_in_all": frame.height},
+        head=[*headline.headline(trace), ""],
+        notes=notes,
+    )
