@@ -10,7 +10,7 @@ from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.victims import victims
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
@@ -91,24 +91,27 @@ def wait_breakdown(
     sums, longest = occupancy(trace, weights=Levels(trace)).wait_breakdown(
         asked, threads.height, obstacles, top if per_wait else 0
     )
+    evidence = _evidence(threads, held)
     if per_wait:
         names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
         found = pl.DataFrame(longest).join(names, on="utid", how="left", maintain_order="left")
+        found = found.join(threads.select("utid", "victim"), on="utid", maintain_order="left")
         columns = ["ts", "comm", "tid", "utid", "cpu", "wait"]
     else:
         distinct = threads.unique("victim", maintain_order=True).select("victim", *keys)
         found = pl.DataFrame(sums).join(distinct, on="victim", how="left", maintain_order="left")
         found = found.sort("wait", *keys, descending=[True, *[False] * len(keys)])
         columns = [*keys, "n", "wait"]
+    found = found.join(evidence, on="victim", how="left", maintain_order="left")
     has_irqs = trace.irqs.head(1).collect().height > 0
     return found.select(
         *columns,
         *BEHIND,
         _if(has_irqs, "interrupted"),
-        _if(held.evidence is not None, "throttled"),
+        _if(held.known, "throttled"),
         "cpu_idle",
         "unknown",
-        evidence=pl.when(pl.col("throttled") > 0).then(pl.lit(held.evidence, pl.String)),
+        evidence=pl.when(pl.col("throttled") > 0).then("evidence"),
     )
 
 
@@ -125,6 +128,16 @@ def _threads(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFra
         trace.threads.select(*columns)
         .with_columns(pl.col("utid").cast(pl.UInt32), victim=group.cast(pl.UInt32))
         .collect()
+    )
+
+
+def _evidence(threads: pl.DataFrame, held: Throttling) -> pl.DataFrame:
+    """How it is known of each group of threads that they were throttled, if they were."""
+    told = pl.Series("evidence", [held.evidence(utid) for utid in threads["utid"]], pl.String)
+    return (
+        threads.with_columns(told)
+        .group_by("victim")
+        .agg(pl.col("evidence").drop_nulls().unique().sort().str.join(" and "))
     )
 
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -244,6 +244,16 @@ _IRQS = Table(
     ),
 )
 
+_QUOTA_REFILLS = Table(
+    "quota_refills",
+    "One moment at which a control group's CPU quota was made whole again.",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which the period timer fired."),
+        _always("timer", pl.UInt32(), "Number of the timer; each group with a quota has one."),
+    ),
+)
+
 _LOSSES = Table(
     "losses",
     "One stretch of time in which events may be missing.",
@@ -361,6 +371,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _PRIORITIES,
             _QUEUE_LOAD,
             _IRQS,
+            _QUOTA_REFILLS,
             _LOSSES,
             _CPUS,
             _STATES,

@@ -1,9 +1,16 @@
-"""Which threads' control groups had used up their CPU quota, when, and how is that known?"""
+"""Which threads' control groups had used up their CPU quota, when, and how is that known?
+
+Linux tells how often a quota held a group back (`cpu.stat`), and with the ftrace recorder when the
+period timers fire that make quotas whole (`quota_refills`). When a group is throttled follows from
+the time that its threads ran: kernel/sched/fair.c hands out a period's quota to CPUs in slices
+(`sched_cfs_bandwidth_slice_us`), and a CPU whose slice is used up when none is left runs nobody of
+the group until the next refill.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -13,44 +20,168 @@ if TYPE_CHECKING:
 _DISPATCH = 1_000_000
 """A CPU that idles beside a runnable thread for longer (ns) could not run it: waking up from idle
 takes some 100 us at most."""
+_SLICE = 5_000_000
+"""Default of `sched_cfs_bandwidth_slice_us`, in ns."""
+_PERIOD_OFF = 0.02
+"""A timer is of a group if its period is the group's, within this part."""
+
+ACCOUNTING = "quota accounting"
+IDLE_CPU = "idle CPU"
+
+_STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "group": pl.UInt32})
 
 
 @dataclass(frozen=True)
 class Throttling:
     """What is known, with lists by utid as native code wants them."""
 
+    known: bool
+    """The kernel's counters are there: where nothing is said, nobody was throttled."""
     stretches: pl.DataFrame
-    """`ts`, `dur`, `cpu`, `group`: when which group was throttled on which CPU."""
+    """`ts`, `dur`, `cpu`, `group`: when which threads could not run on which CPU."""
     group: list[int | None]
-    """The number of each thread's group in `stretches`."""
+    """The number of each thread in `stretches`; threads of one control group share it."""
     held: list[bool]
-    """Threads whose group the kernel counted as throttled; no event tells when."""
-    evidence: str | None
-    """"recorded" or "idle CPU"; None where nothing is known of quotas."""
+    """Threads of a group that was throttled, with nothing that tells when."""
     dispatch: int = _DISPATCH
+
+    def evidence(self, utid: int) -> str | None:
+        """How it is known that the thread was throttled, if it was."""
+        if self.group[utid] is not None:
+            return ACCOUNTING
+        return IDLE_CPU if self.held[utid] else None
 
 
 def throttling(trace: Trace) -> Throttling:
-    """Of each thread whether its group, or one above it, was throttled."""
-    threads = trace.threads.select("utid", "cgroup").collect()
+    """Of each thread whether its group, or one above it, was throttled, and when."""
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
     size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
-    empty = pl.DataFrame(
-        schema={"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "group": pl.UInt32}
-    )
-    groups = trace.info.get("groups")
-    if groups is None:
-        return Throttling(empty, [None] * size, [False] * size, None)
-    throttled = [str(group["cgroup"]) for group in groups if group.get("n_throttled")]
+    group: list[int | None] = [None] * size
     held = [False] * size
-    for utid, path in threads.iter_rows():
-        held[utid] = path is not None and any(_within(path, one) for one in throttled)
-    return Throttling(empty, [None] * size, held, "idle CPU")
+    groups = trace.info.get("groups")
+    throttled = [one for one in groups or [] if one.get("n_throttled")]
+    paths = threads.drop_nulls()["cgroup"].unique().sort().to_list()
+    found = [_STRETCHES.to_frame()]
+    timers = _timers(trace) if throttled else {}
+    for one in throttled:
+        inside = [path for path in paths if within(path, str(one["cgroup"]))]
+        members = threads.filter(pl.col("cgroup").is_in(inside))
+        stretches = _stretches(trace, one, members, timers)
+        for utid, path in members.iter_rows():
+            if stretches is None:
+                held[utid] = True
+            else:
+                group[utid] = paths.index(path)
+        if stretches is not None:
+            found += [
+                stretches.with_columns(group=pl.lit(paths.index(path), pl.UInt32))
+                for path in inside
+            ]
+    return Throttling(groups is not None, pl.concat(found).sort("ts"), group, held)
 
 
-def _within(path: str, group: str) -> bool:
+def within(path: str, group: str) -> bool:
     """Whether a control group is another one or lies in it.
 
-    >>> _within("/a/b", "/a"), _within("/ab", "/a"), _within("/a", "/")
+    >>> within("/a/b", "/a"), within("/ab", "/a"), within("/a", "/")
     (True, False, True)
     """
     return path == group or path.startswith(group.rstrip("/") + "/")
+
+
+def _timers(trace: Trace) -> dict[int, pl.Series]:
+    """When each period timer fired."""
+    refills = trace.quota_refills.select("ts", "timer").collect()
+    return {
+        int(timer): rows["ts"].sort()  # type: ignore[call-overload]
+        for (timer,), rows in refills.group_by("timer", maintain_order=True)
+        if len(rows) > 1
+    }
+
+
+def _stretches(
+    trace: Trace, group: dict[str, Any], members: pl.DataFrame, timers: dict[int, pl.Series]
+) -> pl.DataFrame | None:
+    """When which CPU ran nobody of the group as its quota was used up; None if no timer tells."""
+    quota, period = group.get("quota"), group.get("period")
+    if not quota or not period:
+        return None
+    states = (
+        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+        .select("ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32))
+        .join(members.select("utid").lazy(), on="utid", how="semi")
+        .collect()
+    )
+    best: tuple[float, pl.DataFrame] | None = None
+    for fired in timers.values():
+        typical = fired.diff().median()
+        if abs(float(typical or 0) - period) > _PERIOD_OFF * period:  # type: ignore[arg-type]
+            continue
+        periods = _periods(trace, states, fired, group)
+        # The timer of another group fires at other moments: less is explained by it.
+        explained = _explained(states, periods)
+        if best is None or explained > best[0]:
+            best = explained, periods
+    return best[1] if best else None
+
+
+def _periods(
+    trace: Trace, states: pl.DataFrame, fired: pl.Series, group: dict[str, Any]
+) -> pl.DataFrame:
+    """Stretches from the last run of the group on a CPU to the refill, of throttled periods.
+
+    A period is one if the group used its quota up but for what CPUs may keep of their slices, and
+    no more are than the kernel counted: those in which the group used most.
+    """
+    _, end = trace.window
+    edges = pl.DataFrame({"ts": fired, "refill": fired.shift(-1).fill_null(end)})
+    edges = edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
+    running = states.filter(pl.col("state") == "running").with_columns(
+        until=pl.col("ts") + pl.col("dur")
+    )
+    # A run over a refill counts in both periods.
+    runs = running.sort("until").join_where(
+        edges.rename({"ts": "since"}),
+        pl.col("ts") < pl.col("refill"),
+        pl.col("until") > pl.col("since"),
+    )
+    runs = runs.with_columns(
+        ran=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since")
+    )
+    slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
+        "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
+    )
+    slack = trace.ncpu * (int(slice_us) * 1000 if slice_us else _SLICE)
+    used = (
+        runs.group_by("period")
+        .agg(used=pl.col("ran").sum(), last=pl.col("until").max())
+        .filter(pl.col("used") >= max(group["quota"] - slack, group["quota"] // 2))
+        .sort("used", descending=True)
+        .head(group["n_throttled"])
+        .join(edges, on="period")
+    )
+    cpus = pl.DataFrame({"cpu": states["cpu"].unique().drop_nulls()})
+    here = runs.group_by("period", "cpu").agg(last_here=pl.col("until").max())
+    return (
+        used.join(cpus, how="cross")
+        .join(here, on=["period", "cpu"], how="left")
+        .with_columns(ts=pl.coalesce("last_here", "last"))
+        .with_columns(dur=pl.col("refill") - pl.col("ts"))
+        .filter(pl.col("dur") > 0)
+        .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
+    )
+
+
+def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> float:
+    """How much of the group's waiting lies in the stretches, ns."""
+    waits = states.filter(pl.col("state") == "runnable").select(
+        "cpu", begin="ts", end=pl.col("ts") + pl.col("dur")
+    )
+    both = waits.join_where(
+        stretches.rename({"cpu": "at"}),
+        pl.col("cpu") == pl.col("at"),
+        pl.col("begin") < pl.col("ts") + pl.col("dur"),
+        pl.col("end") > pl.col("ts"),
+    )
+    until = pl.min_horizontal(pl.col("end"), pl.col("ts") + pl.col("dur"))
+    return float(both.select((until - pl.max_horizontal("begin", "ts")).sum()).item() or 0)

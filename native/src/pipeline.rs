@@ -4,12 +4,14 @@
 //! reconstruction, and leave in batches. Memory is bounded by the batch size
 //! and the number of threads.
 
+use rustc_hash::FxHashMap;
+
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
-    QueueLoads, Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield,
+    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield,
     Yields,
 };
 use crate::model::threads::Identity;
@@ -41,6 +43,9 @@ pub struct Pipeline<'a, S: Store> {
     priorities: Priorities,
     queue_load: QueueLoads,
     irqs: Irqs,
+    quota_refills: QuotaRefills,
+    /// The number of each timer of a quota.
+    timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
     only: Option<&'a [String]>,
     store: &'a mut S,
@@ -97,6 +102,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
             priorities: Priorities::default(),
             queue_load: QueueLoads::default(),
             irqs: Irqs::default(),
+            quota_refills: QuotaRefills::default(),
+            timers: FxHashMap::default(),
             only: None,
             store,
             progress,
@@ -116,6 +123,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
+        keep!(quota_refills: QuotaRefills);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -193,6 +201,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.priorities, Priorities);
         emit_batch!(self.queue_load, QueueLoads);
         emit_batch!(self.irqs, Irqs);
+        emit_batch!(self.quota_refills, QuotaRefills);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
@@ -450,6 +459,13 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     dur,
                 });
                 flush!(self.irqs, Irqs);
+            }
+            Event::QuotaRefill { ts, cpu, timer } => {
+                self.at(ts);
+                let next = self.timers.len() as u32;
+                let timer = *self.timers.entry(timer).or_insert(next);
+                self.quota_refills.push(QuotaRefill { ts, cpu, timer });
+                flush!(self.quota_refills, QuotaRefills);
             }
             Event::Loss {
                 cpu,

@@ -251,6 +251,11 @@ class Trace:
         return self._table("irqs")
 
     @property
+    def quota_refills(self) -> pl.LazyFrame:
+        """One row per moment at which a control group's CPU quota was made whole again."""
+        return self._table("quota_refills")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self._table("losses")

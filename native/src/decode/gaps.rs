@@ -122,6 +122,7 @@ impl EventSink for Finder {
             | Event::Wakeup { cpu, .. }
             | Event::Migrate { cpu, .. }
             | Event::Sleep { cpu, .. }
+            | Event::QuotaRefill { cpu, .. }
             | Event::Irq { cpu, .. } => self.seen(cpu, ts),
             Event::Loss { cpu, ts_end, .. } => {
                 let told = match cpu {

@@ -364,6 +364,13 @@ pub enum Event {
         id: u32,
         dur: i64,
     },
+    /// The period timer of a control group's CPU quota fired: the quota is whole again.
+    QuotaRefill {
+        ts: i64,
+        cpu: u16,
+        /// Tells timers, one for each group with a quota, apart.
+        timer: u64,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -391,6 +398,7 @@ impl Event {
             | Self::Yield { ts, .. }
             | Self::Priority { ts, .. }
             | Self::QueueLoad { ts, .. }
+            | Self::QuotaRefill { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }

@@ -25,7 +25,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -518,6 +518,12 @@ table!(Irqs, Irq, "irqs" {
     dur: I64,
 });
 
+table!(QuotaRefills, QuotaRefill, "quota_refills" {
+    ts: I64,
+    cpu: U16,
+    timer: U32,
+});
+
 table!(Losses, Loss, "losses" {
     cpu: U16Opt,
     ts_begin: I64,
@@ -572,7 +578,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills Losses Cpus States Waits)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "switch",
     "wakeup",
     "migrate",
@@ -32,6 +32,7 @@ const KINDS: [&str; 14] = [
     "irq",
     "loss",
     "sleep",
+    "quota_refill",
     "out_of_order",
 ];
 
@@ -52,6 +53,7 @@ impl EventSink for Counter {
             Event::Irq { .. } => 10,
             Event::Loss { .. } => 11,
             Event::Sleep { .. } => 12,
+            Event::QuotaRefill { .. } => 13,
         };
         let ts = match *event {
             // Sent when they end.

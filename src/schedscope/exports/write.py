@@ -26,6 +26,7 @@ _ELSEWHERE = {
     "priorities": ("change of priority", "changes of priority", {"trace.dat"}),
     "sleeps": ("reason for sleeping", "reasons for sleeping", set[str]()),
     "queue_load": ("queue length", "queue lengths", set[str]()),
+    "quota_refills": ("refill of a CPU quota", "refills of CPU quotas", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

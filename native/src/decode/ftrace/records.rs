@@ -78,6 +78,9 @@ pub enum Action {
         kind: IrqKind,
         id: Int,
     },
+    QuotaRefill {
+        timer: Int,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -127,6 +130,8 @@ impl Plan {
             "task" => matches!(name, "task_newtask" | "task_rename"),
             "irq" => name.starts_with("irq_handler_") || name.starts_with("softirq_"),
             "syscalls" => name == "sys_enter_sched_yield",
+            // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
+            "quota" => true,
             _ => false,
         }
     }
@@ -296,6 +301,9 @@ fn action(
         ("irq", "softirq_exit") => Action::IrqExit {
             kind: IrqKind::Soft,
             id: layout.int("vec")?,
+        },
+        ("quota", "hrtimer_expire_entry") => Action::QuotaRefill {
+            timer: layout.int("hrtimer")?,
         },
         _ => Action::Ignore,
     };
@@ -567,6 +575,11 @@ impl Mapper {
                 let id = id.tid::<BIG, false>(data);
                 return self.cpu(cpu).interrupts.leave(kind, id, ts, cpu);
             }
+            Action::QuotaRefill { timer } => Event::QuotaRefill {
+                ts,
+                cpu,
+                timer: timer.read::<BIG>(data) as u64,
+            },
             Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
                 return None;
             }

@@ -329,6 +329,7 @@ impl Encoder {
             Event::Sleep { .. } => Destination::Nowhere("reasons for sleeping"),
             // Entered before events that are written already.
             Event::Irq { .. } => Destination::Nowhere("interrupts"),
+            Event::QuotaRefill { .. } => Destination::Nowhere("refills of CPU quotas"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }
