@@ -43,6 +43,8 @@ class Throttling:
     """The number of each thread in `stretches`; threads of one control group share it."""
     held: list[bool]
     """Threads of a group that was throttled, with nothing that tells when."""
+    quota_of: dict[int, str]
+    """The control group whose quota held a thread back."""
     dispatch: int = _DISPATCH
 
     def evidence(self, utid: int) -> str | None:
@@ -58,6 +60,7 @@ def throttling(trace: Trace) -> Throttling:
     size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
     group: list[int | None] = [None] * size
     held = [False] * size
+    quota_of: dict[int, str] = {}
     groups = trace.info.get("groups")
     throttled = [one for one in groups or [] if one.get("n_throttled")]
     paths = threads.drop_nulls()["cgroup"].unique().sort().to_list()
@@ -66,18 +69,71 @@ def throttling(trace: Trace) -> Throttling:
     for one in throttled:
         inside = [path for path in paths if within(path, str(one["cgroup"]))]
         members = threads.filter(pl.col("cgroup").is_in(inside))
-        stretches = _stretches(trace, one, members, timers)
+        of_group = _stretches(trace, one, members, timers)
         for utid, path in members.iter_rows():
-            if stretches is None:
+            quota_of[utid] = str(one["cgroup"])
+            if of_group is None:
                 held[utid] = True
             else:
                 group[utid] = paths.index(path)
-        if stretches is not None:
+        if of_group is not None:
             found += [
-                stretches.with_columns(group=pl.lit(paths.index(path), pl.UInt32))
-                for path in inside
+                of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)) for path in inside
             ]
-    return Throttling(groups is not None, pl.concat(found).sort("ts"), group, held)
+    stretches = pl.concat(found).sort("ts")
+    return Throttling(groups is not None, stretches, group, held, quota_of)
+
+
+def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Series:
+    """How much of each wait (`utid`, `ts`, `dur`; `idle` of its CPU) was throttled, ns.
+
+    Null where nothing is known of quotas. The longest stretch of idling is not told there: an idle
+    CPU counts from `dispatch` on, in all.
+    """
+    if not held.known:
+        return pl.Series("throttled", [None] * len(waits), pl.Int64)
+    group = pl.Series("group", [held.group[utid] for utid in waits["utid"]], pl.UInt32)
+    idles = pl.Series("held", [held.held[utid] for utid in waits["utid"]], pl.Boolean)
+    numbered = waits.select("utid", "ts", "dur", "idle").with_row_index("row")
+    numbered = numbered.with_columns(group, idles)
+    inferred = pl.when(pl.col("held") & (pl.col("idle") > held.dispatch)).then("idle").otherwise(0)
+    accounted = numbered.filter(pl.col("group").is_not_null())
+    if accounted.is_empty():
+        return numbered.select(inferred.cast(pl.Int64).alias("throttled")).to_series()
+    states = trace.states.filter(pl.col("state") == "runnable").select(
+        "cpu", "ts", "dur", utid=pl.col("utid").cast(pl.UInt32)
+    )
+    queued = (
+        states.join(accounted.lazy().select("utid").unique(), on="utid", how="semi")
+        .collect()
+        .join_where(
+            accounted.select(
+                "row", "group", who="utid", since="ts", until=pl.col("ts") + pl.col("dur")
+            ),
+            pl.col("utid") == pl.col("who"),
+            pl.col("ts") < pl.col("until"),
+            pl.col("ts") + pl.col("dur") > pl.col("since"),
+        )
+        .select(
+            "row",
+            "cpu",
+            "group",
+            begin=pl.max_horizontal("ts", "since"),
+            end=pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until"),
+        )
+    )
+    both = queued.join_where(
+        held.stretches.select(at="cpu", of="group", since="ts", until=pl.col("ts") + pl.col("dur")),
+        pl.col("cpu") == pl.col("at"),
+        pl.col("group") == pl.col("of"),
+        pl.col("begin") < pl.col("until"),
+        pl.col("end") > pl.col("since"),
+    )
+    sums = both.group_by("row").agg(
+        throttled=(pl.min_horizontal("end", "until") - pl.max_horizontal("begin", "since")).sum()
+    )
+    joined = numbered.join(sums, on="row", how="left", maintain_order="left")
+    return joined.select(pl.col("throttled").fill_null(inferred).cast(pl.Int64)).to_series()
 
 
 def within(path: str, group: str) -> bool:
@@ -93,7 +149,7 @@ def _timers(trace: Trace) -> dict[int, pl.Series]:
     """When each period timer fired."""
     refills = trace.quota_refills.select("ts", "timer").collect()
     return {
-        int(timer): rows["ts"].sort()  # type: ignore[call-overload]
+        int(timer): rows["ts"].sort()
         for (timer,), rows in refills.group_by("timer", maintain_order=True)
         if len(rows) > 1
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, jain_of
@@ -18,6 +19,7 @@ from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_o
 from schedscope.analysis.migration.migrations import migration_summary, ping_pong
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
+from schedscope.analysis.wait_breakdown import wait_breakdown
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
@@ -184,6 +186,13 @@ class FindingRules:
             total -= int(rows["wait"].sum()) - int(sure["wait"].sum())
             threads = sure["utid"].n_unique()
             rows = sure
+        throttled = rows.filter(pl.col("throttled") >= 0.5 * pl.col("wait"))
+        if throttled.height:
+            # Those are of the finding about the quota.
+            n -= throttled.height
+            total -= int(throttled["wait"].sum())
+            rows = rows.join(throttled, on="episode", how="anti", maintain_order="left")
+            threads -= len(set(throttled["utid"]) - set(rows["utid"]))
         if rows.is_empty():
             return
         first = rows.row(0, named=True)
@@ -296,6 +305,8 @@ class FindingRules:
         """Only where weights are known: elsewhere nothing is due by them."""
         frame = once(fairness, self.trace)
         known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
+        # What is due by weight is due below the quota.
+        known = known.filter(~pl.col("utid").is_in(list(self.throttling.quota_of)))
         if known.is_empty():
             return
         worst = known.sort("lag", descending=True).row(0, named=True)
@@ -328,8 +339,26 @@ class FindingRules:
         )
         yield Finding("migration", row["queued"], text, "migrations")
 
+    def _throttled_waits(self, group: dict[str, Any]) -> str:
+        """How much of its threads' waiting that was."""
+        own = [utid for utid, quota in self.throttling.quota_of.items() if quota == group["cgroup"]]
+        found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
+        waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
+        if not seen:
+            return " This trace does not show when it was; the waits of these threads include it."
+        least = "at least " if self.throttling.held[own[0]] else ""
+        return (
+            f" Of the {duration(waited)} that they waited for a CPU, {least}{duration(seen)}"
+            " was that, whoever ran meanwhile."
+        )
+
+    @cached_property
+    def throttling(self) -> Throttling:
+        """Who was held back by a quota."""
+        return throttling(self.trace)
+
     def _throttled(self) -> Iterator[Finding]:
-        """What the kernel counted of quotas; scheduler events do not show when it was."""
+        """What the kernel counted of quotas, and the waits that they explain."""
         held = [group for group in self.trace.info.get("groups") or [] if group.get("throttled")]
         for group in sorted(held, key=lambda group: -group["throttled"]):
             name = printable(group["cgroup"])
@@ -341,11 +370,10 @@ class FindingRules:
                 often = f" in {count(group['n_throttled'])} of {periods}"
             text = (
                 f"The CPU quota{limit} of control group {name} held its threads back for"
-                f" {duration(group['throttled'])}{often}. That is counted by the kernel; this trace"
-                " does not show when it was, and the waits of these threads include it."
-                " Raise cpu.max, or run fewer threads at a time."
+                f" {duration(group['throttled'])}{often}, as the kernel counted."
+                f"{self._throttled_waits(group)} Raise cpu.max, or run fewer threads at a time."
             )
-            command = f"latency --cgroup '{name}' --by comm"
+            command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
             yield Finding("quota", group["throttled"], text, command)
 
     def _bounced(self) -> Iterator[Finding]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from schedscope.units import duration, printable
 
-if TYPE_CHECKING:
-    from schedscope.trace import Trace
-
 # Parts of a wait below this are in the columns, not in the sentence.
 _WORTH = 0.01
+# From this part on a quota is what it waited for.
+_MOSTLY = 0.5
 
 
-def starvation_sentences(trace: Trace, episodes: pl.DataFrame, culprits: pl.DataFrame) -> list[str]:
-    """A sentence for each row of `episodes`, which has the columns of `starvation`."""
+def starvation_sentences(
+    episodes: pl.DataFrame, culprits: pl.DataFrame, quota_of: dict[int, str]
+) -> list[str]:
+    """A sentence for each row of `episodes`, which has the columns of `starvation`.
+
+    `quota_of` has the control group whose quota held a thread (utid) back.
+    """
     threads = culprits.filter(pl.col("kind") == "thread")
     second = (
         threads.group_by("episode", "comm")
@@ -27,12 +31,12 @@ def starvation_sentences(trace: Trace, episodes: pl.DataFrame, culprits: pl.Data
     )
     seconds = {episode: (comm, time) for episode, comm, time in second.iter_rows()}
     return [
-        _story(row, seconds.get(row["episode"], (None, None)))
+        _story(row, seconds.get(row["episode"], (None, None)), quota_of.get(row["utid"]))
         for row in episodes.iter_rows(named=True)
     ]
 
 
-def _story(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
+def _story(row: dict[str, Any], second: tuple[str | None, int | None], quota: str | None) -> str:
     who = (
         printable(row["comm"]) or f"thread {row['tid'] if row['tid'] is not None else row['utid']}"
     )
@@ -46,7 +50,19 @@ def _story(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
         )
     else:
         verb = f"waited {'at least ' if open_end else ''}{waited}"
-    return f"{who}{prio} {verb}{_queue(row)}{_behind(row, second)}{_elsewhere(row)}"
+    throttled = row["throttled"] or 0
+    if throttled >= _MOSTLY * (row["wait"] or 1):
+        # Whoever ran meanwhile was not in the way.
+        return f"{who}{prio} {verb}{_queue(row)}, {_throttled(row, quota)}"
+    rest = f"{_behind(row, second)}{_elsewhere(row)}"
+    if throttled >= _WORTH * (row["wait"] or 1):
+        rest += f", {_throttled(row, quota)}"
+    return f"{who}{prio} {verb}{_queue(row)}{rest}"
+
+
+def _throttled(row: dict[str, Any], quota: str | None) -> str:
+    how_much = "all" if row["throttled"] == row["wait"] else duration(row["throttled"])
+    return f"{how_much} of it throttled by the CPU quota of {printable(quota or '?')}"
 
 
 def _queue(row: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
+from schedscope.analysis._base.throttling import throttled_in, throttling
 from schedscope.analysis._base.waits import waits
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.starvation.episode_interference import Account, account
@@ -68,6 +69,8 @@ def starvation(
       of them, `culprit_time` (ns), `culprit_frac` of the wait; `others`: time of all other threads;
     * `idle`: time in which that CPU idled; `unknown`: the trace does not tell. `culprit_time`,
       `others`, `idle` and `unknown` sum up to `wait`;
+    * `throttled`: the part of `wait` in which the CPU quota of its control group was used up,
+      whoever ran meanwhile; null if nothing is known of quotas;
     * `idle_allowed`: CPU time that other CPUs idled that it may run on, `idle_cpu` and
       `idle_cpu_time`: the one that idled longest; `affinity`: where it may run (null: not known,
       all are taken);
@@ -363,7 +366,9 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits
         prio=pl.coalesce("prio", "own"),
         culprit_frac=pl.col("culprit_time") / pl.when(pl.col("wait") > 0).then(pl.col("wait")),
     )
-    sentences = starvation_sentences(trace, frame, culprits)
+    held = throttling(trace)
+    frame = frame.with_columns(throttled_in(trace, held, frame))
+    sentences = starvation_sentences(frame, culprits, held.quota_of)
     frame = frame.with_columns(story=pl.Series(sentences, dtype=pl.String))
     return frame.select(
         "episode",
@@ -387,6 +392,7 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits
         "others",
         "idle",
         "unknown",
+        "throttled",
         "idle_allowed",
         "idle_cpu",
         "idle_cpu_time",

@@ -18,6 +18,10 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
+ftrace_extras='irq yield'
+ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
+ftrace_yield=syscalls/sys_enter_sched_yield
+
 ftrace_find() {
     # Not `for ftrace_root`: yash keeps a loop's variable to the function.
     for ftrace_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
@@ -70,6 +74,14 @@ ftrace_prepare() {
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
+    for ftrace_extra in $recorder_extras; do
+        eval "ftrace_event=\$ftrace_$ftrace_extra"
+        if [ ! -d "$ftrace_root/events/${ftrace_event%% *}" ]; then
+            fail_text="this kernel has no event ${ftrace_event%% *}, which --with $ftrace_extra records"
+            return 1
+        fi
+        ftrace_events="$ftrace_events $ftrace_event"
+    done
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
     guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb'
     guard_start linux/ftrace-reader.sh -- || return 1

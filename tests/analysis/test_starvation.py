@@ -75,6 +75,7 @@ def test_an_episode_and_all_about_it(trace: ss.Trace) -> None:
         "affinity": "0-1",
         "behind_worse": 30 * MS,
         "inversion": 0,
+        "throttled": None,
         "due": None,
         "received": None,
     }

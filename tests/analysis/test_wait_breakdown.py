@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 
 import schedscope as ss
+from schedscope.analysis.findings.rules import FindingRules
 from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import conform
 
 MS = 1_000_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -144,3 +146,102 @@ def test_what_cannot_be_asked() -> None:
     for options in ({"by": "nonsense"}, {"top": 0}, {"where": pl.col("nonsense") == 1}):
         with pytest.raises(UsageError):
             ss.wait_breakdown(world(), **options)  # type: ignore[arg-type]
+
+
+def throttled_world() -> ss.Trace:
+    """Two CPUs, a quota of 20 ms per 100 ms, refilled at 0, 100 and 200 ms; ms below.
+
+    `web` runs on CPU 0 at 0-20 and, for it queues behind `hog`, at 110-130; `hog` has the CPU else.
+    In the third period it sleeps from 205 on: the quota is not used up.
+    """
+    rows = []
+
+    def add(begin: int, end: int, utid: int, state: str, cpu: int | None = 0) -> None:
+        rows.append((begin * MS, (end - begin) * MS, utid, state, cpu, 120 if cpu == 0 else None))
+
+    for begin, end in ((0, 20), (110, 130), (200, 205)):
+        add(begin, end, 2, "running")
+    add(20, 110, 2, "runnable")
+    add(130, 200, 2, "runnable")
+    add(205, 300, 2, "sleeping", None)
+    for begin, end in ((20, 110), (130, 200), (205, 300)):
+        add(begin, end, 3, "running")
+    for begin, end in ((0, 20), (110, 130), (200, 205)):
+        add(begin, end, 3, "runnable")
+    rows.sort(key=lambda row: row[0] + row[1])
+    states = pl.DataFrame(rows, schema=["ts", "dur", "utid", "state", "cpu", "prio"], orient="row")
+    threads = pl.DataFrame(
+        {
+            "utid": range(4),
+            "comm": ["idle/0", "idle/1", "web", "hog"],
+            "tid": range(4),
+            "pid": range(4),
+            "prio": [None, None, 120, 120],
+            "kernel": [False] * 4,
+            "recorder": [False] * 4,
+            "affinity": [None] * 4,
+            "sched_class": ["idle", "idle", "fair", "fair"],
+            "cgroup": [None, None, "/web/one", "/"],
+        },
+        schema_overrides={"affinity": pl.String},
+    )
+    waits = pl.DataFrame(
+        {
+            "utid": [2, 2], "cause": ["preempt", "preempt"], "ts_ready": [20 * MS, 130 * MS],
+            "ts_run": [110 * MS, 200 * MS], "wait": [90 * MS, 70 * MS], "cpu": [0, 0],
+            "queue_cpu": [0, 0], "prio": [120, 120], "censored": ["none", "none"],
+        },
+    )  # fmt: skip
+    refills = pl.DataFrame(
+        {"ts": [0, 100 * MS, 200 * MS], "cpu": [0, 1, 0], "timer": [0, 0, 0]},
+        schema_overrides={"cpu": pl.UInt16, "timer": pl.UInt32},
+    )
+    group = {"cgroup": "/web", "quota": 20 * MS, "period": 100 * MS, "n_periods": 3}
+    groups = [group | {"n_throttled": 2, "throttled": 150 * MS}]
+    tables = {
+        "states": states,
+        "threads": threads,
+        "waits": conform("waits", waits),
+        "quota_refills": refills,
+    }
+    about: dict[str, Any] = {"ncpu": 2, "window": [0, 300 * MS], "os": "Linux", "groups": groups}
+    return ss.Trace.from_tables(tables, about)
+
+
+def test_a_group_that_used_its_quota_up_is_throttled_until_the_refill() -> None:
+    """Behind `hog` it waited only from the refill on, whoever ran before."""
+    frame = ss.wait_breakdown(throttled_world(), by="comm")
+    found = parts(frame)
+    assert (found["throttled"], found["behind_same"]) == (80 + 70, 10)
+    assert frame.filter(comm="web")["evidence"].to_list() == ["quota accounting"]
+    assert parts(frame, "hog")["behind_same"] == 45
+
+
+def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
+    """The one in which the group used less than its quota is none, nor any beyond the count."""
+    trace = throttled_world()
+    trace.info["groups"][0]["n_throttled"] = 1
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] in (80, 70)
+    trace.info["groups"][0]["n_throttled"] = 9
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
+
+
+def test_the_timer_of_another_period_is_not_the_groups() -> None:
+    trace = throttled_world()
+    trace.info["groups"][0]["period"] = 50 * MS
+    found = parts(ss.wait_breakdown(trace, by="comm"))
+    assert (found["throttled"], found["behind_same"]) == (0, 160)
+
+
+def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
+    trace = throttled_world()
+    frame = ss.starvation(trace, threshold="50ms")
+    assert frame["throttled"].to_list() == [80 * MS, 70 * MS]
+    assert frame["story"].to_list() == [
+        "web (prio 120) waited 90.0 ms on CPU 0, 80.0 ms of it throttled by the CPU quota of /web",
+        "web (prio 120) waited 70.0 ms on CPU 0, all of it throttled by the CPU quota of /web",
+    ]
+    texts = {one.topic: one.text for one in FindingRules(trace, "50ms")}
+    assert "starvation" not in texts
+    assert "fairness" not in texts
+    assert "Of the 160 ms that they waited for a CPU, 150 ms was that" in texts["quota"]

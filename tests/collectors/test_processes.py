@@ -139,3 +139,11 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
     assert f"held back by a CPU quota: {row['cgroup']} " in capsys.readouterr().out
     loop = trace.threads.filter(ss.of_processes(trace, cgroup=row["cgroup"])).collect()
     assert loop.height >= 1
+    # Of its waiting, what lies in throttled periods; the kernel may hide switches (unknown).
+    mine = pl.col("utid").is_in(loop["utid"].to_list())
+    [part] = ss.wait_breakdown(trace, by="all", where=mine).to_dicts()
+    unknown = trace.states.filter(mine, pl.col("state") == "unknown").collect()["dur"].sum()
+    if trace.quota_refills.collect().height:
+        assert part["evidence"] == "quota accounting"
+        assert part["throttled"] + unknown >= 0.8 * held
+    assert part["throttled"] <= 1.05 * held
