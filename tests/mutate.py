@@ -150,20 +150,20 @@ def odd_values(rng: random.Random, frame: pl.DataFrame) -> tuple[pl.DataFrame, s
     if kind == "column":
         change = rng.choice(["drop", "text", "float", "narrow", "list", "null", "rename", "extra"])
         column = pl.col(name)
+        number = column.to_physical() if isinstance(dtype, pl.Enum) else column
         match change:
             case "drop":
                 return frame.drop(name), f"without {name}"
             case "text":
                 return frame.with_columns(column.cast(pl.String)), f"{name} as text"
             case "float":
-                number = column.to_physical() if isinstance(dtype, pl.Enum) else column
                 return (
                     frame.with_columns(number.cast(pl.Float64, strict=False)),
                     f"{name} as float",
                 )
             case "narrow":
                 return (
-                    frame.with_columns(column.cast(pl.Int8, strict=False)),
+                    frame.with_columns(number.cast(pl.Int8, strict=False)),
                     f"{name} as 8 bits",
                 )
             case "list":

@@ -11,8 +11,8 @@ use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
-    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, Table, Waits, Wakeup, Wakeups, Yield,
-    Yields,
+    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, Table, Waits,
+    Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from collector_runs import ROOT
+from collector_runs import ROOT, eventually
 
 import schedscope as ss
 from schedscope import cli
@@ -106,44 +106,44 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
         lines = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(lines[name])
 
-    words = [
-        "sh", "-c",
-        'echo $$ >"$1/cgroup.procs"; exec timeout 1.5 sh -c "while :; do :; done"',
-        "sh", str(group),
-    ]  # fmt: skip
-    # Who is in the group at the start and the end, so that it is listed both times.
-    done = subprocess.Popen(["sh", "-c", 'echo $$ >"$1/cgroup.procs"; exec sleep 4', "sh", group])
+    def throttled() -> int:
+        old = "throttled_time" in (group / "cpu.stat").read_text()
+        return counter("throttled_time") if old else 1000 * counter("throttled_usec")
+
+    script = 'echo $$ >"$1/cgroup.procs"; while :; do :; done'
+    loop = subprocess.Popen(["sh", "-c", script, "sh", str(group)])
+    target = tmp_path / "x.capture"
     try:
-        target = tmp_path / "x.capture"
-        ran = subprocess.run(
-            ["sh", str(CAPTURE), "-q", "-o", str(target), "--", *words],
-            capture_output=True, text=True, timeout=120,
+        eventually(lambda: throttled() > 0, 30)
+        before = throttled()
+        subprocess.run(
+            ["sh", str(CAPTURE), "-q", "-d", "1.5", "-o", str(target)],
+            capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
-        assert ran.returncode == 124, ran.stderr
-        # The loop has ended, so the counters stand still.
-        name = "throttled_time" if "throttled_time" in (group / "cpu.stat").read_text() else ""
-        held = counter(name) if name else 1000 * counter("throttled_usec")
+        held = throttled() - before
     finally:
-        done.kill()
-        done.wait()
+        loop.kill()
+        loop.wait()
     trace = ss.open(target)
     path = "/" + group.name
     [row] = [row for row in trace.info["groups"] if row["cgroup"].endswith(path)]
     assert (row["quota"], row["period"]) == (20_000_000, 100_000_000)
-    assert row["throttled"] == pytest.approx(held, rel=0.01)
-    assert row["throttled"] > 100_000_000
+    assert 100_000_000 < row["throttled"] <= held
     found = ss.findings(trace).filter(topic="quota").row(0, named=True)
     assert "20.0 ms per 100 ms" in found["text"]
     assert found["cost"] == row["throttled"]
     assert cli.main(["info", str(target)]) == 0
     assert f"held back by a CPU quota: {row['cgroup']} " in capsys.readouterr().out
-    loop = trace.threads.filter(ss.of_processes(trace, cgroup=row["cgroup"])).collect()
-    assert loop.height >= 1
+    mine = trace.threads.filter(ss.of_processes(trace, cgroup=row["cgroup"])).collect()
+    assert mine["pid"].to_list() == [loop.pid]
     # Of its waiting, what lies in throttled periods; the kernel may hide switches (unknown).
-    mine = pl.col("utid").is_in(loop["utid"].to_list())
-    [part] = ss.wait_breakdown(trace, by="all", where=mine).to_dicts()
-    unknown = trace.states.filter(mine, pl.col("state") == "unknown").collect()["dur"].sum()
+    own = pl.col("utid") == mine["utid"].item()
+    [part] = ss.wait_breakdown(trace, by="all", where=own).to_dicts()
+    unknown = trace.states.filter(own, pl.col("state") == "unknown").collect()["dur"].sum()
     if trace.quota_refills.collect().height:
         assert part["evidence"] == "quota accounting"
-        assert part["throttled"] + unknown >= 0.8 * held
-    assert part["throttled"] <= 1.05 * held
+        # The kernel's figure is of some more periods: it is read before and after.
+        periods = trace.duration / row["period"]
+        share = row["throttled"] * periods / row["n_periods"]
+        assert part["throttled"] + unknown >= 0.75 * share
+    assert part["throttled"] <= 1.1 * row["throttled"]
