@@ -67,7 +67,7 @@ def change(
         workload = _pinned(workload, pin, shape.ncpu)
         words += [f"{who} on CPUs {where}" for who, where in pin.items()]
     if cpus is not None:
-        workload = _fitted(workload, way, shape.ncpu)
+        workload = fitted(workload, way, shape.ncpu)
     if slice is not None:
         settings.update(_slice(name, slice))
         words.append(f"a slice of {duration(nanoseconds(slice))}")
@@ -156,7 +156,7 @@ def _cpus(text: str) -> list[int]:
     return sorted(topology.cpu_list(text))
 
 
-def _fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
+def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
     """Masks for `ncpu` CPUs: those that are there, and of a CPU's kernel threads all.
 
     A host without a CPU has no kernel threads of it; what they did others would do.
@@ -181,7 +181,7 @@ def _fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             raise UsageError(
                 f"{name} may run on CPUs {mask} alone",
                 f"one of the {ncpu} CPUs asked for",
-                f"pin it elsewhere: --pin {name}=0",
+                f"`whatif --pin {name}=0` pins it elsewhere",
             )
         masks.append(",".join(map(str, left)) or None)
     return replace(

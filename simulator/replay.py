@@ -128,7 +128,7 @@ def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str
     if hz is not None and "hz" in tunables:
         found["hz"] = hz
     text = recorded.get(_BASE_SLICE, "")
-    if row["family"] == "eevdf" and "base_slice" in tunables and str(text).isdigit() and int(text):
+    if "base_slice" in tunables and str(text).isdigit() and int(text):
         # The kernel says it as scaled for its CPUs; with others it would be scaled for those.
         found["base_slice"] = f"{int(text) // (1 + (min(trace.ncpu, 8)).bit_length() - 1)}ns"
     return found

@@ -15,6 +15,7 @@ from schedscope import cache, units
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
+from schedscope.simulator.change import fitted
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.replay import replay, resolve
 from schedscope.simulator.workload import Workload, engine_tables
@@ -94,6 +95,9 @@ def simulate(
             policy = resolve(policy or way.policy)
             set = way.settings(policy, set)
         costs = way.costs if costs is None else costs
+        asked = cpus if machine is None else machine
+        if asked is not None:
+            workload = fitted(workload, way, _machine(asked).ncpu)
         end = units.offset(way.until) if end is None else end
     if end is None and (steps := workload.steps_executed) > max_events:
         raise UsageError(

@@ -175,3 +175,14 @@ def test_bystanders_do_not_cut_the_slices_of_real_time_threads() -> None:
     # Round robin shows: one of the same priority took the CPU from it.
     assert load.threads.filter(pl.col("name") != "others/0")["class"].to_list() == ["rr", "rr"]
     assert load.threads.filter(name="others/0")["rt_prio"].to_list() == [1]
+
+
+def test_a_real_host_fits_on_fewer_cpus(capsys: pytest.CaptureFixture[str]) -> None:
+    """What kernel threads of a CPU did others do; a thread that may run only there is named."""
+    path = str(FIXTURES / "linux-ftrace-starved.capture")
+    assert main(["simulate", path, "--cpus", "1", "--policy", "rr,fifo"]) == 0
+    capsys.readouterr()
+    assert simulate(ss.open(path), cpus=1).ncpu == 1
+    pinned = str(FIXTURES / "linux-slice-default-1.capture")
+    assert main(["simulate", pinned, "--cpus", "1"]) == 2
+    assert "hog-1 may run on CPUs 1 alone" in capsys.readouterr().err

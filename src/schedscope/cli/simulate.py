@@ -247,14 +247,22 @@ def _arguments(args: argparse.Namespace, source: Workload | Replay) -> dict[str,
     return options
 
 
-def _parts(source: Workload | Replay) -> tuple[Workload, list[dict[str, Any]]]:
+def _parts(
+    args: argparse.Namespace, source: Workload | Replay
+) -> tuple[Workload, list[dict[str, Any]]]:
     """The workload, and the rows of the trace as it was recorded."""
+    from schedscope.simulator.change import fitted
+    from schedscope.simulator.machine import machine
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.summary import rows_of
 
     if not isinstance(source, Replay):
         return source, []
-    return source.workload, rows_of(RECORDED, source.trace, by_class=True)
+    workload = source.workload
+    asked = args.machine if args.cpus is None else args.cpus
+    if asked is not None:
+        workload = fitted(workload, source, machine(asked).ncpu)
+    return workload, rows_of(RECORDED, source.trace, by_class=True)
 
 
 RECORDED = "as recorded"
@@ -267,7 +275,7 @@ def _one(args: argparse.Namespace, source: Workload | Replay, name: str) -> Answ
     from schedscope.simulator.run import simulate
     from schedscope.simulator.summary import SCHEMA, rows_of
 
-    workload, recorded = _parts(source)
+    workload, recorded = _parts(args, source)
     given: dict[str, Any] = _settings(args.set, "--set")
     with Progress(f"simulating {name}") as progress:
         trace = simulate(
@@ -307,7 +315,7 @@ def _several(args: argparse.Namespace, source: Workload | Replay, names: list[st
             "--set, --record or --output with several policies", "one policy", "name one"
         )
     kept: dict[str, Any] = {}
-    workload, rows = _parts(source)
+    workload, rows = _parts(args, source)
     for name in names:
         with Progress(f"simulating {name}") as progress:
             trace = simulate(

@@ -21,7 +21,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "whatif"
-HELP = "what if nice, CPUs, pinning, slice or scheduler were another?"
+HELP = "another nice value, CPU count, mask, slice or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name
