@@ -47,6 +47,7 @@ SCHEMA = pl.Schema(
     {
         "configuration": pl.Enum(CONFIGURATIONS),
         "threads": pl.Int64(),
+        "alive": pl.Int64(),
         "cpu_time": pl.Int64(),
         "cpu_time_low": pl.Int64(),
         "cpu_time_high": pl.Int64(),
@@ -100,7 +101,8 @@ def whatif(
     times as long as the recording lasted; of another the figures are those of a window as long as
     the recording. Columns:
 
-    * the service; `configuration`: recorded, replayed or changed; `threads`;
+    * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
+      were `alive` at once;
     * `cpu_time`: CPU time;
     * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
       waiting for one, the mean and the 99th percentile of the waits;
@@ -111,7 +113,8 @@ def whatif(
     * `replay_error`: the larger of these two factors: replayed over recorded, or its
       inverse; quantities below 0.1 % of the machine's time count as that;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
-      `refused`: then the figures of `changed` are null.
+      `refused`: then the figures of `changed` are null. The same if by such a factor more threads
+      are alive at once than ever in the recording: whatever limited them is not in the trace.
 
     Figures of replays are medians. Services are in order of waiting and CPU time, the largest
     first. `whatif_notes` says what the recording does not tell.
@@ -195,7 +198,7 @@ def answer(
         factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
         factors["wait_p99"] = factors["waiting"]
         off = max(factors.values())
-        verdict = "good" if off <= BOUND else "doubtful" if off <= REFUSED else "refused"
+        verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
         head = {by: service, "threads": n_threads}
         rows.append({**head, "configuration": "recorded", **own})
         rows.append(
@@ -226,6 +229,15 @@ def answer(
         )
     )
     return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
+
+
+def _verdict(factor: float) -> str:
+    return "good" if factor <= BOUND else "doubtful" if factor <= REFUSED else "refused"
+
+
+def _crowd(recorded: int, changed: int) -> float:
+    """How many times as many threads were alive at once; a few more say nothing."""
+    return changed / max(1, recorded) if changed > recorded + 2 else 1
 
 
 def change_of_nothing(way: Replay) -> Changed:
@@ -281,7 +293,7 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
 
 
 _NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("cpu_time", "n_waits", "waiting"), 0),
+    **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
     **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
 }
 
@@ -323,6 +335,20 @@ def _figures(
         .group_by("service")
         .agg(pl.col("wait").drop_nulls().sort())
     )
+    lives = trace.threads.join(named, on="utid").select(
+        "service", start=pl.col("start_ts").fill_null(begin), end=pl.col("exit_ts").fill_null(end)
+    )
+    alive = (
+        pl.concat(
+            [
+                lives.select("service", at="start", more=pl.lit(1)),
+                lives.select("service", at="end", more=pl.lit(-1)),
+            ]
+        )
+        .sort("at", "more")
+        .group_by("service")
+        .agg(alive=pl.col("more").cum_sum().max())
+    )
     ends = (
         trace.threads.join(named, on="utid")
         .group_by("service")
@@ -333,7 +359,7 @@ def _figures(
         )
     )
     found: dict[str, dict[str, Any]] = {}
-    frames = pl.collect_all([states, waits, ends])
+    frames = pl.collect_all([states, waits, ends, alive])
     for frame in frames:
         for row in frame.iter_rows(named=True):
             one = found.setdefault(row.pop("service"), dict(_NOTHING))
@@ -379,20 +405,28 @@ def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
     notes = []
     for verdict, bound in (("refused", REFUSED), ("doubtful", BOUND)):
         rows = last.filter(pl.col("verdict") == verdict)
-        if rows.height:
-            named = [
-                f"{s} ({off:.2g}x)"
-                for s, off in rows.select(by, "replay_error").head(4).iter_rows()
-            ]
-            rest = f" and {rows.height - 4} more" if rows.height > 4 else ""
+        off = rows.filter(pl.col("replay_error") > bound)
+        more = rows.filter(pl.col("replay_error") <= bound)
+        if off.height:
+            named = [f"{s} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
             notes.append(
                 f"{verdict}, because the replay of the recorded configuration is off by more than"
-                f" {bound:g}x: {', '.join(named)}{rest}"
+                f" {bound:g}x: {_some(named)}"
+            )
+        if more.height:
+            notes.append(
+                f"{verdict}, because more threads are alive at once than ever in the recording,"
+                f" which does not show what limited them: {_some(more[by].to_list())}"
             )
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
         return [f"the replay of the recorded configuration is off by at most {most:.2f}x"]
     return [*notes, *(f"not in the recording: {text}" for text in unrecorded(trace))]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:4])}{rest}"
 
 
 def unrecorded(trace: Trace) -> list[str]:

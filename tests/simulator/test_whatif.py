@@ -97,6 +97,23 @@ def test_a_replay_that_is_far_off_is_no_answer() -> None:
     assert "short-*" in notes[0]
 
 
+def test_a_limit_that_the_trace_does_not_show_is_no_answer() -> None:
+    """A parent that waits for each child, each of which ended before it asked: nothing tells."""
+    b = Builder()
+    parent = b.thread("parent")
+    for _ in range(12):
+        child = b.thread("child", start=None)
+        child.run("3ms").signal(parent)
+        parent.fork(child).run("4ms").wait_for(child)
+    real = simulate(b.workload(), policy="fifo", cpus=2)
+    frame = ss.whatif(real, cpus=1)
+    then = one(frame, "child", "changed")
+    assert one(frame, "child", "recorded")["alive"] == 1
+    assert (then["alive"], then["replay_error"], then["verdict"]) == (None, 1, "refused")
+    assert one(frame, "parent", "changed")["verdict"] == "good"
+    assert "more threads are alive at once" in ss.whatif_notes(real, frame)[0]
+
+
 def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(FIXTURES / "linux-slice-default-1.capture")
     words = ["whatif", path, "--set-nice", "hog-1=10", "--replays", "2"]
@@ -110,7 +127,7 @@ def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture
     assert main(words) == 0
     assert "hog-1" in capsys.readouterr().out
     assert main([*words, "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("comm,configuration,threads,cpu_time")
+    assert capsys.readouterr().out.startswith("comm,configuration,threads,alive,")
 
 
 def test_others_are_replayed_as_they_came_closer_to_the_recording() -> None:

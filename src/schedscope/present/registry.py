@@ -463,6 +463,7 @@ QUESTIONS = {
         n_excluded_b | excluded | count | excluded of the other setting
     """,
     "whatif": """
+        alive         |          | count | most threads of the service alive at once
         cpu_time      | CPU time | time | CPU time
         cpu_time_low  | least CPU time | time | its lowest value over the replays
         cpu_time_high | most CPU time  | time | its highest value over the replays
