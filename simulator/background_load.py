@@ -2,9 +2,17 @@
 
 What ran beside a workload preempted it and kept CPUs busy. To replay the
 workload alone would give it CPUs that it never had; to replay everybody would
-need what a trace does not tell, the weights of groups. So each CPU gets one
-thread, `others/N`, of the highest real-time priority and bound there, which
-runs exactly when left-out threads ran on that CPU in the trace.
+need what a trace does not tell, the weights of groups. So each CPU gets a
+thread `others/N`, bound there, which runs exactly when left-out threads ran on
+that CPU in the trace. It goes before every thread of the workload's fair class,
+and after all of its real-time threads but those of priority 1: a thread of the
+fair class never took the CPU from those. Left-out threads that were real-time
+ones themselves get a thread of their own, of their priority.
+
+That is how it was if what is left out had the stronger claim, as a session of more weight has. If
+it had not, the workload waits for what in reality waited for it. To `compete`, the fair ones'
+threads are of the fair class, nice 0 and not bound: each begins to want its CPU when left-out
+threads ran, takes its time when the policy gives it, and moves as others do.
 """
 
 from __future__ import annotations
@@ -20,54 +28,66 @@ NAME = "others"
 
 
 def background_load(
-    trace: Trace, left_out: Sequence[int], first_program: int
+    trace: Trace,
+    left_out: Sequence[int],
+    first_program: int,
+    *,
+    linux: bool = True,
+    compete: bool = False,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Threads and steps that occupy each CPU while one of the utids `left_out` ran on it.
 
-    Their programs are numbered from `first_program`.
+    Their programs are numbered from `first_program`. `linux`: priorities are Linux's, and tell
+    real-time threads; else all are taken as of the fair class. `compete`: these are of no higher
+    rank than the workload's.
     """
     begin, end = trace.window
     busy = [u for u in left_out if u >= trace.ncpu]
-    switches = trace.switches.select("ts", "cpu", "prev_utid", "next_utid").collect()
+    switches = trace.switches.select(
+        "ts", "cpu", "prev_utid", "prev_prio", "next_utid", "next_prio"
+    ).collect()
     # Before a CPU's first switch the thread that it takes off ran there.
     first = switches.group_by("cpu", maintain_order=True).first()
-    held = pl.concat(
-        [
-            first.select("cpu", ts=pl.lit(begin, pl.Int64), utid="prev_utid"),
-            switches.select("cpu", "ts", utid="next_utid"),
-        ]
-    ).with_columns(theirs=pl.col("utid").is_in(pl.Series(busy, dtype=pl.UInt32).implode()))
+    prio = pl.col("prio").cast(pl.Int64)
+    level = (99 - prio).clip(1, 99) if linux else pl.lit(1)
+    held = (
+        pl.concat(
+            [
+                first.select("cpu", ts=pl.lit(begin, pl.Int64), utid="prev_utid", prio="prev_prio"),
+                switches.select("cpu", "ts", utid="next_utid", prio="next_prio"),
+            ]
+        )
+        .with_columns(theirs=pl.col("utid").is_in(pl.Series(busy, dtype=pl.UInt32).implode()))
+        .with_columns(level=pl.when("theirs").then(level.fill_null(1)).otherwise(0))
+    )
     spans = (
         held.sort("cpu", "ts", maintain_order=True)
-        .filter((pl.col("theirs") != pl.col("theirs").shift().over("cpu")).fill_null(True))
+        .filter((pl.col("level") != pl.col("level").shift().over("cpu")).fill_null(True))
         .with_columns(until=pl.col("ts").shift(-1).over("cpu").fill_null(end))
         .filter(pl.col("theirs") & (pl.col("until") > pl.col("ts")))
-        .select("cpu", at=pl.col("ts") - begin, ns=pl.col("until") - pl.col("ts"))
+        .select("cpu", "level", at=pl.col("ts") - begin, ns=pl.col("until") - pl.col("ts"))
     )
-    cpus = spans["cpu"].unique().sort().to_list()
+    takers = spans.select("cpu", "level").unique().sort("cpu", "level")
+    takers = takers.with_row_index("program", offset=first_program)
     threads = pl.DataFrame(
         [
             {
                 **dict.fromkeys(THREADS),
                 "name": f"{NAME}/{cpu}",
-                "class": "fifo",
+                "class": "fair" if compete and level == 1 else "fifo",
                 "nice": 0,
-                "rt_prio": 99,
-                "cpus": str(cpu),
+                "rt_prio": 0 if compete and level == 1 else level,
+                "cpus": None if compete and level == 1 else str(cpu),
                 "start": 0,
                 "asleep": True,
                 "cpu": cpu,
-                "program": first_program + i,
+                "program": program,
             }
-            for i, cpu in enumerate(cpus)
+            for program, cpu, level in takers.iter_rows()
         ],
         schema=THREADS,
     )
-    numbered = spans.with_columns(
-        program=pl.col("cpu").replace_strict(
-            {cpu: first_program + i for i, cpu in enumerate(cpus)}, return_dtype=pl.UInt32
-        )
-    )
+    numbered = spans.join(takers, on=["cpu", "level"], how="left", maintain_order="left")
     parts = [
         numbered.select("program", "at", op=pl.lit("wait_until"), ns="at"),
         numbered.select("program", "at", op=pl.lit("run"), ns="ns"),

@@ -9,14 +9,15 @@ The rules, each counted in the extraction report:
   as it had used then, and in the wakee a `wait_for` that very signal
   (`wakes_by_threads`): under another policy the wakee waits until the waker
   gets that far.
-* Two threads that wake each other both ways converse: there the sender of a
-  signal waits until its reader waits for it (`meetings`). A sender preempted by
-  the thread it just woke finds the answer there when it goes on, and the trace
-  shows neither its need for it nor a wake; without this rule it would run ahead
-  of its answers under any policy that does not preempt it.
-* A thread that several wake, none of them in conversation with it, waits for
-  whoever comes (`waits_for_anyone`): which child ends first, which writer writes,
-  is the scheduler's doing. It waits as often as it was woken.
+* Two threads that wake each other both ways, and hardly anybody else (at most 1
+  wake in 20 is by a third), converse: there the sender of a signal waits until
+  its reader waits for it (`meetings`). A sender preempted by the thread it just
+  woke finds the answer there when it goes on, and the trace shows neither its
+  need for it nor a wake; without this rule it would run ahead of its answers under
+  any policy that does not preempt it. Where more take part any of them may answer.
+* Another thread that several wake waits for whoever comes (`waits_for_anyone`):
+  which child ends first, which writer writes, is the scheduler's doing. It waits
+  as often as it was woken.
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is
   part of the `signal`, and what a sleep costs is part of the `wait_for`: used
   only if somebody is woken, and does sleep (`wake_time`, `sleep_time`). A sleep
@@ -24,6 +25,10 @@ The rules, each counted in the extraction report:
   twice, but no more than the shortest bursts took in all (`sleep_cost`).
 * A wake from an idle CPU or an interrupt is a `sleep` of the length seen
   (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
+* Sleeps of a thread that wakes at a steady distance, however long it ran or
+  waited, are a periodic timer's: a `wait_until` (`periodic_threads`,
+  `periodic_waits`). At least 8 sleeps must show it: nine in ten distances within
+  1/20 of whole periods, and twice as steady as the sleeps' lengths.
 * A wake whose waker cannot have been running there counts as external
   (`wakes_unknown_waker`). So does a switch-in of a sleeper whose wake is not in
   the trace (`wakes_missing`): it slept until it ran.
@@ -42,6 +47,8 @@ The rules, each counted in the extraction report:
   was simulated under a policy which computes priorities from nice and use (4BSD,
   ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
   began with, and changes of them are not seen.
+* A real-time thread from which another of its priority took the CPU is of SCHED_RR
+  (`round_robin`), every other one of SCHED_FIFO.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
@@ -68,7 +75,7 @@ from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
 CUT = ("park", "extend")
-OTHERS = ("drop", "occupy")
+OTHERS = ("drop", "occupy", "compete")
 
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
@@ -102,11 +109,24 @@ def extract(
 
     With `where`, an expression over the columns of `threads`, only those threads
     are taken; a wake by another one counts as external. `others`: what becomes
-    of the rest, "drop" (nothing), or "occupy": they take the CPU times that they
-    took (`schedscope.simulator.background_load`).
+    of the rest, "drop" (nothing), or they take the CPU times that they took: "occupy" before all
+    fair threads, "compete" as one thread per CPU among them
+    (`schedscope.simulator.background_load`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """
+    return extract_with_utids(trace, external=external, cut=cut, where=where, others=others)[0]
+
+
+def extract_with_utids(
+    trace: Trace,
+    *,
+    external: str = "relative",
+    cut: str = "park",
+    where: pl.Expr | None = None,
+    others: str = "drop",
+) -> tuple[Workload, pl.Series]:
+    """The workload, and the utid in `trace` of each of its threads; null for background load."""
     from schedscope import _native
 
     if external not in EXTERNAL:
@@ -141,7 +161,9 @@ def extract(
     found = pl.DataFrame(columns)
     alone = found.filter(pl.col("only_cpu").is_not_null())
     waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
-    threads = _threads(found, known, trace.ncpu, linux, waited)
+    turns = _taking_turns(switches, trace.ncpu) if linux else []
+    report["round_robin"] = len(turns)
+    threads = _threads(found, known, trace.ncpu, linux, waited, turns)
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
@@ -150,14 +172,18 @@ def extract(
     report["kernel_classes_guessed"] = not linux and begun_with is None
     steps = _steps(pl.DataFrame(made))
     threads = threads.select(THREADS.names()).cast(THREADS)
-    if others == "occupy" and drop:
-        more = background_load(trace, drop, threads.height)
+    utids = found["utid"].cast(pl.UInt32)
+    if others != "drop" and drop:
+        more = background_load(
+            trace, drop, threads.height, linux=linux, compete=others == "compete"
+        )
         threads, steps = pl.concat([threads, more[0]]), pl.concat([steps, more[1]])
+        utids = utids.extend_constant(None, more[0].height)
     report["steps"] = steps.height
     clock = measured_clock(trace, switches)
     report["clock_hz"] = None if clock is None else clock.hz
     report["tick_phase"] = 0 if clock is None else clock.phase
-    return Workload(
+    workload = Workload(
         threads,
         steps,
         replace(machine_of(trace), tick_phase=report["tick_phase"]),
@@ -171,6 +197,7 @@ def extract(
             "extraction": report,
         },
     )
+    return workload, utids
 
 
 def report(workload: Workload) -> dict[str, Any]:
@@ -193,6 +220,18 @@ def _steps(made: pl.DataFrame) -> pl.DataFrame:
     ).select(STEPS.names())
 
 
+def _taking_turns(switches: pl.DataFrame, ncpu: int) -> list[int]:
+    """Real-time threads from which one of the same priority took the CPU: not of SCHED_FIFO."""
+    turn = switches.filter(
+        (pl.col("prev_state") == "runnable")
+        & (pl.col("prev_utid") >= ncpu)
+        & (pl.col("prev_prio") < 99)
+        & (pl.col("prev_prio") == pl.col("next_prio"))
+        & pl.col("preempted").fill_null(True)
+    )
+    return [int(utid) for utid in turn["prev_utid"].unique().sort()]
+
+
 def _with_priorities(
     threads: pl.DataFrame, utids: pl.Series, begun_with: Mapping[str, Sequence[Any]]
 ) -> pl.DataFrame:
@@ -205,11 +244,16 @@ def _with_priorities(
 
 
 def _threads(
-    found: pl.DataFrame, known: pl.DataFrame, ncpu: int, linux: bool, waited: dict[int, int]
+    found: pl.DataFrame,
+    known: pl.DataFrame,
+    ncpu: int,
+    linux: bool,
+    waited: dict[int, int],
+    turns: list[int],
 ) -> pl.DataFrame:
     """The workload's threads, with a column `bound`, and one for those bound by `name`.
 
-    `waited`: the CPUs of those known to be bound to one.
+    `waited`: the CPUs of those known to be bound to one; `turns`: the utids of SCHED_RR.
     """
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
@@ -248,7 +292,13 @@ def _threads(
         name=pl.col("comm").fill_null(""),
         tid=pl.col("tid").cast(pl.Int64),
         pid=pl.col("pid").cast(pl.Int64),
-        **{"class": pl.when(realtime).then(pl.lit("fifo")).otherwise(fair_class)},
+        **{
+            "class": pl.when(realtime & pl.col("utid").is_in(turns))
+            .then(pl.lit("rr"))
+            .when(realtime)
+            .then(pl.lit("fifo"))
+            .otherwise(fair_class)
+        },
         nice=(
             pl.when(realtime)
             .then(0)

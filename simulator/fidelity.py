@@ -1,8 +1,8 @@
 """How far to believe a simulation: a real trace against its replay.
 
 The workload is extracted from a real trace and replayed on the same machine for
-the same time. Each row of the result compares one replay, or a second capture
-of the same workload, with the real trace:
+the same time (`schedscope.simulator.replay`). Each row of the result compares one
+replay, or a second capture of the same workload, with the real trace:
 
 * `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
   how much went to somebody else (of a second capture: over names of threads);
@@ -34,9 +34,9 @@ import polars as pl
 from schedscope.analysis._base.policies import declaration, names
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
-from schedscope.simulator.extract import extract
 from schedscope.simulator.machine import Costs
-from schedscope.simulator.run import DEFAULT_POLICY, Progress, simulate
+from schedscope.simulator.replay import replay, resolve
+from schedscope.simulator.run import Progress, simulate
 from schedscope.trace import Trace
 
 SCHEMA = pl.Schema(
@@ -78,43 +78,41 @@ def fidelity(
     """One row per policy, and one for `again`, a second capture of the same workload.
 
     The first row, `against = "real"`, has the real trace's own figures. Without
-    `policies`: every `eevdf-*`, then the baselines, which know nothing of threads. `set`
-    gives tunables by policy. `costs` of None are those measured in the trace (`measured_costs`).
+    `policies`: the model of the recorded scheduler, all other releases of it, then the baselines,
+    which know nothing of threads. `set` gives tunables by policy. `costs` of None are those
+    measured in the trace.
     With `comm` only threads of these names are replayed and compared: for a host
     on which others ran, too; `others` as in `extract`: by default they take the
     CPU time that they took. `cut` as in `extract`: by default a thread that
-    wants a CPU when the window ends goes on wanting one. A tunable `hz` has the
-    rate of the real trace's clock, where that shows. Columns: the module's docstring.
+    wants a CPU when the window ends goes on wanting one. Tunables that the recording tells
+    (`hz`, `base_slice`) have its values. Columns: the module's docstring.
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
-    from schedscope.simulator.policy import tunables
-
+    way = replay(
+        trace,
+        where=None if comm is None else pl.col("comm").is_in(list(comm)),
+        others=others,
+        external=external,
+        cut=cut,
+        costs=costs,
+    )
     if policies is None:
-        family = declaration(DEFAULT_POLICY)["family"]
+        family = declaration(way.policy)["family"]
         policies = [
+            way.policy,
             *names(lambda row: row["family"] == family),
             *names(lambda row: row["role"] == "baseline"),
         ]
-    policies = list(dict.fromkeys(policies))
-    for name in set or {}:
+    policies = list(dict.fromkeys(resolve(name) for name in policies))
+    given = {resolve(name): values for name, values in (set or {}).items()}
+    for name in given:
         if name not in policies:
             raise UsageError(
                 f"a tunable of {name}, which is not replayed",
                 f"one of {', '.join(policies)}",
                 "also name it among the policies",
             )
-    for name in policies:
-        tunables(name)  # An unknown one is told before the first is replayed.
-    workload = extract(
-        trace,
-        external=external,
-        cut=cut,
-        where=None if comm is None else pl.col("comm").is_in(list(comm)),
-        others=others,
-    )
-    hz = workload.info["extraction"]["clock_hz"]
-    spent = measured_costs(trace) if costs is None else costs
     real = _Figures(trace, comm)
     rows = [{"against": "real", **real.absolute()}]
     apart = 0
@@ -123,64 +121,18 @@ def fidelity(
         apart = second["shift"] or 0
         rows.append({"against": "again", **second})
     for name in policies:
-        given = dict((set or {}).get(name) or {})
-        if hz is not None and "hz" in tunables(name)["name"].to_list():
-            given.setdefault("hz", hz)
-        replay = simulate(
-            workload,
+        simulated = simulate(
+            way.workload,
             policy=name,
-            set=given,
-            costs=spent,
+            set=way.settings(name, given.get(name)),
+            costs=way.costs,
             seed=seed,
-            # The last rows of a trace stand at its very end, which a limit excludes.
-            until=f"{trace.duration + 1}ns",
+            until=way.until,
             progress=progress,
         )
-        figures = _Figures(replay, comm).against(real, matched=True, apart=apart)
+        figures = _Figures(simulated, comm).against(real, matched=True, apart=apart)
         rows.append({"against": name, **figures})
     return pl.DataFrame(rows, schema=SCHEMA)
-
-
-AT_ONCE = 100_000
-"""A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
-
-
-def measured_costs(trace: Trace) -> Costs:
-    """How long it took from a wake until the thread ran, where nothing stood in its way.
-
-    `idle_exit`: the median wait of wakes that found the CPU they ran on idle;
-    `preempt`: of those that preempted the CPU on which they were raised; `ipi`:
-    how much longer it took on another one. Running times of a trace contain the
-    kernel's share of a switch, so that none is charged again.
-    """
-    onto = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
-        ts_run="ts",
-        utid="next_utid",
-        idle=pl.col("prev_utid") < trace.ncpu,
-        preempts=pl.col("prev_state") == "runnable",
-    )
-    waits = (
-        trace.waits.filter(
-            (pl.col("cause") == "wake")
-            & (pl.col("censored") == "none")
-            & pl.col("ts_enqueued").is_not_null()
-        )
-        .join(onto, on=["ts_run", "utid"])
-        .select("wait", "idle", "preempts", here=pl.col("waker_cpu") == pl.col("cpu"))
-        .collect()
-    )
-    at_once = pl.col("preempts") & ~pl.col("idle") & (pl.col("wait") < AT_ONCE)
-
-    def median(which: pl.Expr) -> int:
-        found = waits.filter(which)["wait"].median()
-        return round(found) if isinstance(found, float) else 0
-
-    preempt = median(at_once & pl.col("here"))
-    return Costs(
-        idle_exit=median(pl.col("idle")),
-        preempt=preempt,
-        ipi=max(0, median(at_once & ~pl.col("here")) - preempt),
-    )
 
 
 class _Figures:

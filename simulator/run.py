@@ -15,8 +15,9 @@ from schedscope import cache, units
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
-from schedscope.simulator.extract import extract
+from schedscope.simulator.change import fitted
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
+from schedscope.simulator.replay import replay, resolve
 from schedscope.simulator.workload import Workload, engine_tables
 from schedscope.trace import TABLES, Trace
 
@@ -30,6 +31,7 @@ MAX_EVENTS_IN_MEMORY = 50_000_000
 """The same of one whose trace stays in memory: it takes some 80 bytes an event."""
 
 DEFAULT_POLICY = "eevdf-6.12"
+"""Of a workload that was not extracted from a trace."""
 
 _POLICY_SERIES = "policy_series.parquet"
 
@@ -37,7 +39,7 @@ _POLICY_SERIES = "policy_series.parquet"
 def simulate(
     source: Workload | Trace,
     *,
-    policy: str | _policy.Policy = DEFAULT_POLICY,
+    policy: str | _policy.Policy | None = None,
     cpus: int | None = None,
     machine: Machine | str | None = None,
     set: Mapping[str, Any] | None = None,
@@ -52,9 +54,12 @@ def simulate(
 ) -> Trace:
     """Run `source` under `policy` and answer the run as a trace.
 
-    `source` is a workload, or a trace from which one is extracted. `policy` is
-    a name of `policies()` or an object of a class derived from `Policy`; `set`
-    gives values to its tunables. `cpus` is how many equal CPUs there are,
+    `source` is a workload, or a trace, which is replayed as `schedscope.simulator.replay`
+    says: on its own machine, at the costs measured in it, for as long as it lasted, with the
+    clock and slice of its kernel, unless something else is given. `policy` is a name of
+    `policies()` (of a family with several: its newest) or an object of a class derived from
+    `Policy`; None is the model of the scheduler that a trace was recorded under, else `eevdf`.
+    `set` gives values to its tunables. `cpus` is how many equal CPUs there are,
     `machine` a shape ("2x8x2"); without both it is the trace's own machine, else 1 CPU. `costs` are
     those of `Costs`. The same input and `seed` give the same trace, byte for
     byte. `until` ends the run at that simulated time. With `record` the
@@ -78,7 +83,22 @@ def simulate(
     end = None if until is None else units.offset(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')
-    workload = source if isinstance(source, Workload) else extract(source)
+    if isinstance(source, Workload):
+        workload = source
+        policy = (
+            resolve(policy or DEFAULT_POLICY) if not isinstance(policy, _policy.Policy) else policy
+        )
+    else:
+        way = replay(source)
+        workload = way.workload
+        if not isinstance(policy, _policy.Policy):
+            policy = resolve(policy or way.policy)
+            set = way.settings(policy, set)
+        costs = way.costs if costs is None else costs
+        asked = cpus if machine is None else machine
+        if asked is not None:
+            workload = fitted(workload, way, _machine(asked).ncpu)
+        end = units.offset(way.until) if end is None else end
     if end is None and (steps := workload.steps_executed) > max_events:
         raise UsageError(
             f"a workload of {steps:,} steps",
@@ -141,7 +161,7 @@ def _check(source: object, policy: object, seed: object, max_events: object) -> 
         raise UsageError(
             f"the class {policy.__name__}", "an instance of it", "write its name with ()"
         )
-    if not isinstance(policy, (str, _policy.Policy)):
+    if policy is not None and not isinstance(policy, (str, _policy.Policy)):
         raise UsageError(
             f"policy {policy!r:.80}", "a name of ss.policies(), or an instance of a Policy class"
         )

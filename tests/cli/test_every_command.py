@@ -224,6 +224,7 @@ def test_no_command_is_left_out() -> None:
     others = {
         "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
         "export", "fidelity", "ministat", "report", "simulate", "timeline", "validate",
+        "whatif",
     }  # fmt: skip
     asked = {question.split()[0] for question in [*QUESTIONS, *WHOLE]}
     assert asked | others == set(cli.commands())

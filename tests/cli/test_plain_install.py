@@ -26,6 +26,7 @@ PLAIN = [
     "interactivity IN", "virtual-lag IN", "run-lengths IN", "slowdown IN", "preemption-loss IN",
     "latency IN", "migrations IN", "ministat NUMBERS", "off-cpu IN", "queue-depth IN",
     "simulate hogs:2,time=5ms", "starvation IN", "timeline IN -o OUT.html", "wakers IN",
+    "whatif IN --policy rr",
 ]  # fmt: skip
 
 

@@ -145,5 +145,5 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
         # The kernel's figure is of some more periods: it is read before and after.
         periods = trace.duration / row["period"]
         share = row["throttled"] * periods / row["n_periods"]
-        assert part["throttled"] + unknown >= 0.75 * share
+        assert part["throttled"] + unknown >= 0.6 * share
     assert part["throttled"] <= 1.1 * row["throttled"]

@@ -53,6 +53,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "definitions": ("definitions", lambda: ss.definitions(trace)),
         "findings": ("", lambda: ss.findings(trace)),
         "fairness": ("fairness", lambda: ss.fairness(trace)),
+        "whatif": ("whatif", lambda: ss.whatif(trace, policy="fifo", replays=1)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
         "formats": ("formats", ss.formats),
         "idle_episodes": ("", lambda: ss.idle_episodes(trace)),

@@ -11,9 +11,10 @@ import pytest
 from schedscope import open as open_trace
 from schedscope.cli import main
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.fidelity import fidelity, kendall, measured_costs, wasserstein
+from schedscope.simulator.fidelity import fidelity, kendall, wasserstein
 from schedscope.simulator.generators import hogs, make, periodic
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.replay import measured_costs
 from schedscope.simulator.run import simulate
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -82,7 +83,7 @@ def test_the_commands(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
     assert "trace:" in capsys.readouterr().out
     assert main(["simulate", out, "--policy", "fifo,rr", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["policy"] for row in rows] == ["fifo", "rr"]
+    assert [row["policy"] for row in rows] == ["as recorded", "fifo", "rr"]
     figure = tmp_path / "p.svg"
     assert main(["simulate", out, "--policy", "fifo,rr", "--figure", str(figure)]) == 0
     assert figure.stat().st_size > 1000

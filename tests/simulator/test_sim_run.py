@@ -165,7 +165,7 @@ def test_a_signal_never_sent_names_who_waits() -> None:
         (spinners(2), {}, "time limit"),
         (Workload(hogs(1).threads.clear(), hogs(1).steps), {}, "without threads"),
         (hogs(1), {"machine": "0"}, "machine"),
-        (hogs(1), {"policy": "cfs"}, "no policy is called"),
+        (hogs(1), {"policy": "cfs-9"}, "no policy is called"),
         (hogs(1), {"set": {"slize": 3}}, "no tunable"),
         (hogs(1), {"set": {"quantum": "soon"}}, "quantum"),
         (hogs(1), {"costs": {"smt_speed": 3}}, "smt_speed = 3"),

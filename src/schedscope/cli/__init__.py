@@ -67,7 +67,7 @@ GROUPS = {
     "where did threads run?": ("migrations", "affinity"),
     "everything on one page": ("report", "timeline"),
     "compare": ("compare", "ministat", "definitions"),
-    "simulate": ("simulate", "fidelity"),
+    "simulate": ("whatif", "simulate", "fidelity"),
     "exchange tables and traces": ("convert", "export", "validate"),
 }
 

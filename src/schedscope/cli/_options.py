@@ -149,6 +149,14 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
+def where_comm(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
+    """The threads of `--comm NAME` alone, for commands without the other selections."""
+    if not args.comm:
+        return None
+    others = dict.fromkeys(("pid", "tid", *_OF_PROCESSES))
+    return where_threads(argparse.Namespace(comm=args.comm, **others), trace)
+
+
 def where_ran(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     """The selected threads; with `--cpu` those that ever ran there: a score has no CPU."""
     import polars as pl

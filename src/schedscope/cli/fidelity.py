@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser, "trace")
     parser.add_argument("--again", metavar="TRACE", help="a second capture of the same workload")
     parser.add_argument(
-        "--policy", metavar="NAME,...", help="policies (default: every eevdf-*, fifo and rr)"
+        "--policy",
+        metavar="NAME,...",
+        help="policies (default: the model of the recorded scheduler, its releases, fifo, rr)",
     )
     parser.add_argument(
         "--set",
@@ -52,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--others",
-        choices=("occupy", "drop"),
-        help="with --comm, the other threads: keep the CPU time they took (occupy, the default),"
-        " or leave them out (drop)",
+        choices=("occupy", "compete", "drop"),
+        help="with --comm, the other threads: take the CPU time they took, before all fair threads"
+        " (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
     parser.add_argument("--seed", type=int, default=1)
@@ -63,8 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per replay."""
-    from schedscope.simulator.fidelity import fidelity, measured_costs
+    from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.machine import Costs
+    from schedscope.simulator.replay import measured_costs
 
     trace = _options.open_input(args, "trace")
     again = _options.open_input(args, "again") if args.again else None

@@ -3,7 +3,9 @@
 INPUT is a trace (from which the workload is extracted), a .workload folder, an
 rt-app .json file, or a generator such as `hogs:17,time=500ms`. The result
 is a trace: keep it with -o OUT.sched and use every other command on it. With
-`--policy all`, or several policies, one table compares them.
+`--policy all`, or several policies, one table compares them. A trace is replayed
+as `fidelity` and `whatif` do it, for as long as it lasted, and stands in the first
+row as it was recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
+    from schedscope.simulator.replay import Replay
     from schedscope.simulator.workload import Workload
 
 NAME = "simulate"
@@ -45,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="a policy, several, or `all` (default: eevdf-6.12)",
+        help="a policy, several, or `all`; a family stands for its newest (default: of a trace the"
+        " model of its own scheduler, else eevdf-6.12)",
     )
     machine = parser.add_mutually_exclusive_group()
     machine.add_argument("--cpus", type=int, metavar="N", help="simulate N equal CPUs")
@@ -67,11 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa,"
-        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); all free by default",
+        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); by default those measured"
+        " in a trace, else all free",
     )
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument(
-        "--stop-at", metavar="TIME", help="end the simulation at this time, as in 10s"
+        "--stop-at",
+        metavar="TIME",
+        help="end the simulation at this time, as in 10s (default: a trace's own length)",
+    )
+    parser.add_argument(
+        "--to-end",
+        action="store_true",
+        help="run what was extracted from a trace to its end, however long that takes",
     )
     parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
     parser.add_argument(
@@ -118,19 +130,21 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
             "a place for what the policy records",
             "-o OUT.sched keeps it, --figure draws it",
         )
-    workload = load(args)
-    _save(args, workload)
-    if args.policy is None and (args.save_workload or args.save_rtapp) and args.output is None:
-        return 0
-    names = _policies(args.policy)
+    source = load(args)
+    if args.save_workload or args.save_rtapp:
+        _save(args, source)
+        if args.policy is None and args.output is None:
+            return 0
+    names = _policies(args.policy, source)
     if len(names) == 1:
-        return _one(args, workload, names[0])
-    return _several(args, workload, names)
+        return _one(args, source, names[0])
+    return _several(args, source, names)
 
 
-def load(args: argparse.Namespace) -> Workload:
-    """The workload that INPUT names."""
+def load(args: argparse.Namespace) -> Workload | Replay:
+    """The workload that INPUT names; of a trace, how it is replayed."""
     from schedscope.simulator.generators import GENERATORS, generate
+    from schedscope.simulator.replay import replay
     from schedscope.simulator.rtapp import from_rtapp
     from schedscope.simulator.workload import is_workload, read_workload
 
@@ -144,10 +158,12 @@ def load(args: argparse.Namespace) -> Workload:
     if path.suffix == ".json" and path.is_file():
         _refuse_options_of_traces(args, "an rt-app file")
         return from_rtapp(_text_of(path))
-    from schedscope.simulator.extract import extract
-
+    if args.to_end and args.stop_at:
+        raise UsageError(f"--to-end with --stop-at {args.stop_at}", "one of them")
     trace = _options.open_input(args)
-    return extract(trace, external=args.external)
+    # What is kept for other simulators, or runs to its end, has no burst made longer.
+    whole = args.to_end or args.save_workload or args.save_rtapp
+    return replay(trace, external=args.external, cut="park" if whole else "extend")
 
 
 def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
@@ -157,6 +173,7 @@ def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
         "--until": args.until,
         "--external": args.external == "absolute",
         "--option": args.option,
+        "--to-end": args.to_end,
     }
     for option, value in given.items():
         if value:
@@ -175,19 +192,26 @@ def _text_of(path: Path) -> str:
         raise FormatError(f"{path} is not UTF-8 at byte {error.start}", "rt-app's JSON") from error
 
 
-def _policies(text: str | None) -> list[str]:
+def _policies(text: str | None, source: Workload | Replay) -> list[str]:
     from schedscope.simulator.policy import policies
+    from schedscope.simulator.replay import Replay, resolve
     from schedscope.simulator.run import DEFAULT_POLICY
 
-    known = policies()["name"].to_list()
+    if text is None:
+        return [source.policy if isinstance(source, Replay) else DEFAULT_POLICY]
+    known = [str(name) for name in policies()["name"]]
     if text == "all":
-        return [str(name) for name in known]
-    names = [name.strip() for name in (DEFAULT_POLICY if text is None else text).split(",")]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--policy {name or repr(name)}", f"one of {', '.join(known)}, or all")
+        return known
+    found = []
+    for name in [name.strip() for name in text.split(",")]:
+        try:
+            found.append(resolve(name))
+        except UsageError as error:
+            raise UsageError(
+                f"--policy {name or repr(name)}", f"{error.expected}, or all"
+            ) from None
     # A policy named twice would be the same row twice.
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(found))
 
 
 def _settings(pairs: list[str], option: str) -> dict[str, str]:
@@ -200,15 +224,21 @@ def _settings(pairs: list[str], option: str) -> dict[str, str]:
     return found
 
 
-def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+def _arguments(args: argparse.Namespace, source: Workload | Replay) -> dict[str, Any]:
     from schedscope.simulator.machine import Costs
+    from schedscope.simulator.replay import Replay
 
+    costs = Costs.of(_settings(args.cost, "--cost")) if args.cost else None
+    until = args.stop_at
+    if isinstance(source, Replay):
+        costs = source.costs if costs is None else costs
+        until = source.until if until is None and not args.to_end else until
     options: dict[str, Any] = {
         "cpus": args.cpus,
         "machine": args.machine,
         "seed": args.seed,
-        "until": args.stop_at,
-        "costs": Costs.of(_settings(args.cost, "--cost")) if args.cost else None,
+        "until": until,
+        "costs": costs,
     }
     if args.max_events is not None:
         if not 1 <= args.max_events < 2**63:
@@ -217,60 +247,90 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _one(args: argparse.Namespace, workload: Workload, name: str) -> Answer:
+def _parts(
+    args: argparse.Namespace, source: Workload | Replay
+) -> tuple[Workload, list[dict[str, Any]]]:
+    """The workload, and the rows of the trace as it was recorded."""
+    from schedscope.simulator.change import fitted
+    from schedscope.simulator.machine import machine
+    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.summary import rows_of
+
+    if not isinstance(source, Replay):
+        return source, []
+    workload = source.workload
+    asked = args.machine if args.cpus is None else args.cpus
+    if asked is not None:
+        workload = fitted(workload, source, machine(asked).ncpu)
+    return workload, rows_of(RECORDED, source.trace, by_class=True)
+
+
+RECORDED = "as recorded"
+
+
+def _one(args: argparse.Namespace, source: Workload | Replay, name: str) -> Answer:
     import polars as pl
 
+    from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import simulate
     from schedscope.simulator.summary import SCHEMA, rows_of
 
+    workload, recorded = _parts(args, source)
+    given: dict[str, Any] = _settings(args.set, "--set")
     with Progress(f"simulating {name}") as progress:
         trace = simulate(
             workload,
             policy=name,
-            set=_settings(args.set, "--set"),
+            set=source.settings(name, given) if isinstance(source, Replay) else given,
             record=args.record,
             output=args.output,
             force=args.force,
             progress=_share(progress, args),
-            **_arguments(args),
+            **_arguments(args, source),
         )
-    frame = pl.DataFrame(rows_of(name, trace, by_class=True), schema=SCHEMA)
+    rows = [*recorded, *rows_of(name, trace, by_class=True)]
+    frame = pl.DataFrame(rows, schema=SCHEMA)
     if args.figure:
         _figure(args.figure, {name: trace}, internals=args.record)
-    foot = [f"warning: {text}" for text in trace.info.get("warnings") or []]
+    foot = [
+        f"warning: {text}"
+        for text in trace.info.get("warnings") or []
+        # A replay lasts as long as its recording, and then some threads wait for others.
+        if not recorded or args.stop_at or args.to_end
+    ]
     if args.output:
         foot.append(f"trace: {args.output}")
     return _answer(workload, frame, foot)
 
 
-def _several(args: argparse.Namespace, workload: Workload, names: list[str]) -> Answer:
+def _several(args: argparse.Namespace, source: Workload | Replay, names: list[str]) -> Answer:
     import polars as pl
 
-    from schedscope.simulator.summary import simulate_all
+    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.run import simulate
+    from schedscope.simulator.summary import SCHEMA, rows_of
 
     if args.set or args.output or args.record:
         raise UsageError(
             "--set, --record or --output with several policies", "one policy", "name one"
         )
     kept: dict[str, Any] = {}
-    frames = []
+    workload, rows = _parts(args, source)
     for name in names:
         with Progress(f"simulating {name}") as progress:
-            frames.append(
-                simulate_all(
-                    workload,
-                    policies=[name],
-                    keep=kept,
-                    by_class=True,
-                    progress=_share(progress, args),
-                    **_arguments(args),
-                )
+            trace = simulate(
+                workload,
+                policy=name,
+                set=source.settings(name) if isinstance(source, Replay) else None,
+                progress=_share(progress, args),
+                **_arguments(args, source),
             )
-        if not args.figure:
-            kept.clear()  # Each trace may be large.
+        rows += rows_of(name, trace, by_class=True)
+        if args.figure:  # Else each trace, which may be large, is let go.
+            kept[name] = trace
     if args.figure:
         _figure(args.figure, kept)
-    return _answer(workload, pl.concat(frames), [])
+    return _answer(workload, pl.DataFrame(rows, schema=SCHEMA), [])
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
@@ -321,6 +381,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("meetings", "signal", "held for the reader"),
             n("waits_for_anyone", "wait", "for any waker"),
             n("wakes_external", "sleep", "ended by external wakeups"),
+            n("periodic_threads", "thread", "with a periodic timer"),
             n("yields", "yield"),
             n("forks", "fork"),
             n("exits", "exit"),
@@ -389,11 +450,13 @@ def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> No
         partial.unlink(missing_ok=True)
 
 
-def _save(args: argparse.Namespace, workload: Workload) -> None:
+def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
     import json
 
+    from schedscope.simulator.replay import Replay
     from schedscope.simulator.rtapp import to_rtapp
 
+    workload = source.workload if isinstance(source, Replay) else source
     if args.save_workload:
         workload.save(args.save_workload, force=args.force)
     if args.save_rtapp:

@@ -300,6 +300,7 @@ score_max       | max score         | right  | highest score
 """
 
 WORDS = """
+configuration   |                   | text  | recorded, replayed as it was, or replayed changed
 cause           |                   | text  | why
 kind            |                   | text  | which kind of row
 state           |                   | text  | state of the thread
@@ -467,6 +468,18 @@ QUESTIONS = {
         n_censored_b | unfinished | count | unfinished of the other setting
         n_excluded_a | excluded | count | excluded of the first setting
         n_excluded_b | excluded | count | excluded of the other setting
+    """,
+    "whatif": """
+        alive         |          | count | most threads of the service alive at once
+        cpu_time      | CPU time | time | CPU time
+        cpu_time_low  | least CPU time | time | its lowest value over the replays
+        cpu_time_high | most CPU time  | time | its highest value over the replays
+        waiting_low   | least waiting  | time | lowest time waited for a CPU over the replays
+        waiting_high  | most waiting   | time | highest time waited for a CPU over the replays
+        wait_p99_low  | lowest p99     | time | its lowest value over the replays
+        wait_p99_high | highest p99    | time | its highest value over the replays
+        replay_error | replay off by | fixed | factor by which the replay of the recording is off
+        verdict       |          | text | good, doubtful or refused, by replay_error
     """,
     "simulate": "ended | | text | why the simulation ended",
     "capacity": "total | | count | of how much",

@@ -6,42 +6,72 @@ use super::{Extractor, NOBODY};
 /// so many) of the wakes of the other.
 const CONVERSATION: u64 = 20;
 
+/// A thread has a partner if at most this fraction (1 in so many) of its wakes by
+/// threads are by others.
+const OTHERS: u64 = 20;
+
 impl Extractor {
-    fn converse(&self, a: u32, b: u32) -> bool {
-        let sent = |from, to| self.sent.get(&(from, to)).copied().unwrap_or(0);
-        let (there, back) = (sent(a, b), sent(b, a));
-        there.min(back) * CONVERSATION >= there.max(back)
+    /// For each thread the one that nearly alone wakes it and that it nearly alone
+    /// wakes, both ways about as often; `NOBODY` if there is none.
+    fn partners(&self) -> Vec<u32> {
+        let n = self.threads.len();
+        let mut wakes = vec![0u64; n];
+        let mut most = vec![(0u64, NOBODY); n];
+        for ((from, to), count) in &self.sent {
+            wakes[*to as usize] += count;
+            let best = &mut most[*to as usize];
+            // Of two that wake it as often none is its partner: any rule will do.
+            *best = (*best).max((*count, *from));
+        }
+        let waker = |t: usize| {
+            let (count, from) = most[t];
+            if (wakes[t] - count) * OTHERS <= wakes[t] {
+                from
+            } else {
+                NOBODY
+            }
+        };
+        (0..n)
+            .map(|a| {
+                let b = waker(a);
+                if b == NOBODY || waker(b as usize) != a as u32 {
+                    return NOBODY;
+                }
+                let (there, back) = (most[a].0, most[b as usize].0);
+                if there.min(back) * CONVERSATION >= there.max(back) {
+                    b
+                } else {
+                    NOBODY
+                }
+            })
+            .collect()
     }
 
-    /// Signals keep `meet` only within conversations: pairs that wake each other
-    /// both ways. There the sender goes on to need an answer; when it was
+    /// Signals keep `meet` only between two threads that converse with each other
+    /// and nobody else. There the sender goes on to need an answer; when it was
     /// preempted by its own wakee it found the answer ready, and the trace has no
     /// sleep and no wake to tell. Under a policy that does not preempt it, it
-    /// would otherwise run ahead of answers that it has not got.
-    pub(super) fn keep_conversations(&mut self) {
-        for w in 0..self.threads.len() {
-            let mut steps = std::mem::take(&mut self.threads[w].steps);
-            for step in steps.iter_mut().filter(|s| s.meet) {
-                step.meet = self.converse(w as u32, step.thread);
+    /// would otherwise run ahead of answers that it has not got. Where more than
+    /// two take part, a message may be answered by any of them, and a sender that
+    /// waited for one of them would wait for nothing.
+    ///
+    /// A thread without a partner that several wake waits for whoever comes: which
+    /// child ends first, or which writer writes, is the scheduler's doing. It waits
+    /// as often as it is woken, so that the order of the trace still is one in which
+    /// every wait ends.
+    pub(super) fn settle_whom_waits_are_for(&mut self) {
+        let partners = self.partners();
+        let mut wakers = vec![0u32; self.threads.len()];
+        for (_, to) in self.sent.keys() {
+            wakers[*to as usize] += 1;
+        }
+        for (w, th) in self.threads.iter_mut().enumerate() {
+            let partner = partners[w];
+            for step in th.steps.iter_mut().filter(|s| s.meet) {
+                step.meet = partner == step.thread;
                 self.report.meetings += u64::from(step.meet);
             }
-            self.threads[w].steps = steps;
-        }
-    }
-
-    /// A thread that several wake, none of them in conversation with it, waits
-    /// for whoever comes: which child ends first, or which writer writes, is the
-    /// scheduler's doing. It waits as often as it is woken, so that the order of
-    /// the trace still is one in which every wait ends.
-    pub(super) fn wait_for_whoever_comes(&mut self) {
-        let mut wakers = vec![(0u32, false); self.threads.len()];
-        for (from, to) in self.sent.keys() {
-            let (n, converses) = &mut wakers[*to as usize];
-            *n += 1;
-            *converses |= self.converse(*from, *to);
-        }
-        for (th, (n, converses)) in self.threads.iter_mut().zip(wakers) {
-            if n < 2 || converses {
+            if wakers[w] < 2 || partner != NOBODY {
                 continue;
             }
             for step in th.steps.iter_mut().filter(|s| s.op == op::WAIT_FOR) {

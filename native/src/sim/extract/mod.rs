@@ -10,6 +10,7 @@ mod charges;
 mod conversations;
 mod report;
 mod table;
+mod timers;
 
 use std::collections::HashMap;
 
@@ -86,6 +87,8 @@ pub struct ThreadOut {
     woken: bool,
     /// Since when it runs after a sleep; `None` after a preemption.
     awake: Option<i64>,
+    /// Sleeps that something outside ended.
+    outside: Vec<timers::OutsideSleep>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -184,8 +187,8 @@ impl Extractor {
         }
         self.finish(end);
         self.charge_sleeps();
-        self.keep_conversations();
-        self.wait_for_whoever_comes();
+        self.settle_whom_waits_are_for();
+        self.find_timers();
         self
     }
 
@@ -230,6 +233,7 @@ impl Extractor {
                 raising: None,
                 woken: false,
                 awake: None,
+                outside: Vec::new(),
             });
         }
         self.index[at]
@@ -460,6 +464,13 @@ impl Extractor {
                     None => {
                         self.report.wakes_external += 1;
                         external(th, since, row.ts, disk, absolute, begin);
+                        if !disk {
+                            th.outside.push(timers::OutsideSleep {
+                                step: th.steps.len() as u32 - 1,
+                                since,
+                                woken: row.ts,
+                            });
+                        }
                     }
                 }
                 th.now = Now::Runnable;

@@ -10,6 +10,9 @@ pub struct Report {
     pub meetings: u64,
     pub waits_for_anyone: u64,
     pub wakes_external: u64,
+    /// Threads with a periodic timer, and the sleeps that it ended.
+    pub periodic_threads: u64,
+    pub periodic_waits: u64,
     pub wakes_unknown_waker: u64,
     pub wakes_before_sleep: u64,
     pub wakes_spurious: u64,
@@ -41,6 +44,8 @@ impl Report {
             ("meetings", n(self.meetings)),
             ("waits_for_anyone", n(self.waits_for_anyone)),
             ("wakes_external", n(self.wakes_external)),
+            ("periodic_threads", n(self.periodic_threads)),
+            ("periodic_waits", n(self.periodic_waits)),
             ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
             ("wakes_before_sleep", n(self.wakes_before_sleep)),
             ("wakes_spurious", n(self.wakes_spurious)),

@@ -1,0 +1,206 @@
+"""What one would change: nice values, CPUs, pinning, the slice, the policy; applied to a replay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base import topology
+from schedscope.errors import UsageError
+from schedscope.simulator.machine import Machine, machine as _machine
+from schedscope.simulator.policy import tunables
+from schedscope.simulator.replay import Replay, resolve
+from schedscope.simulator.workload import Workload
+from schedscope.units import duration, nanoseconds
+
+SLICES = ("base_slice", "quantum", "rr_interval", "slice")
+"""What policies call the longest time that a thread runs while others of its kind wait."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The configuration asked for, ready to run; `words` says what it changes."""
+
+    workload: Workload
+    machine: Machine
+    policy: str
+    set: dict[str, Any]
+    words: list[str]
+
+
+def change(
+    way: Replay,
+    *,
+    policy: str | None = None,
+    cpus: int | None = None,
+    set_nice: Mapping[str, int] | None = None,
+    pin: Mapping[str, str] | None = None,
+    slice: str | int | None = None,
+    set: Mapping[str, Any] | None = None,
+) -> Changed:
+    """`way` with these changes; names of threads may have `*` and `?`.
+
+    Raises `UsageError` if nothing is asked for, for a thread or a CPU that is not there, for two
+    answers to one question, and for what the policy cannot do.
+    """
+    words: list[str] = []
+    name = way.policy if policy is None else resolve(policy)
+    settings = way.settings(name)
+    if policy is not None:
+        words.append(f"policy {name}")
+    shape = way.workload.machine or _machine(way.trace.ncpu)
+    if cpus is not None:
+        if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= 4096:
+            raise UsageError(f"cpus={cpus!r}", "a number of CPUs from 1 to 4096")
+        phase = shape.tick_phase
+        shape = replace(_machine(cpus), tick_phase=phase)
+        words.append(f"{cpus} CPU{'s' if cpus > 1 else ''}")
+    workload = way.workload
+    if set_nice:
+        workload = _reniced(workload, set_nice)
+        words += [f"{who} at nice {nice}" for who, nice in set_nice.items()]
+    if pin:
+        workload = _pinned(workload, pin, shape.ncpu)
+        words += [f"{who} on CPUs {where}" for who, where in pin.items()]
+    if cpus is not None:
+        workload = fitted(workload, way, shape.ncpu)
+    if slice is not None:
+        settings.update(_slice(name, slice))
+        words.append(f"a slice of {duration(nanoseconds(slice))}")
+    for key, value in (set or {}).items():
+        settings[key] = value
+        words.append(f"{key}={value}")
+    if not words:
+        raise UsageError(
+            "no change", "something to change", "as in --set-nice NAME=N, --cpus N or --policy NAME"
+        )
+    return Changed(workload, shape, name, settings, words)
+
+
+def _matching(workload: Workload, pattern: str) -> pl.Series:
+    """Which threads have this name, or thread id."""
+    names = workload.threads["name"]
+    text = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    found = names.str.contains(f"^(?:{text})$")
+    if not found.any() and pattern.isdigit():
+        found = (workload.threads["tid"] == int(pattern)).fill_null(False)
+    if not found.any():
+        from difflib import get_close_matches
+
+        close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`latency --by comm` lists names"
+        raise UsageError(f"no thread {pattern!r}", "the name of a thread of the trace", hint)
+    return found
+
+
+def _each_once(
+    workload: Workload, asked: Mapping[str, Any], what: str
+) -> list[tuple[str, Any, pl.Series]]:
+    """The threads of each name; raises `UsageError` if two of different values name one thread."""
+    found: list[tuple[str, Any, pl.Series]] = []
+    for who, value in asked.items():
+        mine = _matching(workload, str(who))
+        for other, its, theirs in found:
+            if its != value and (mine & theirs).any():
+                twice = workload.threads.filter(mine & theirs)["name"][0]
+                raise UsageError(
+                    f"{twice} is given {what} {its} by {other!r} and {value} by {who!r}",
+                    "one of them",
+                )
+        found.append((str(who), value, mine))
+    return found
+
+
+def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
+    threads, steps = workload.threads, workload.steps
+    for who, nice, mine in _each_once(workload, asked, "nice"):
+        if isinstance(nice, bool) or not isinstance(nice, int) or not -20 <= nice <= 19:
+            raise UsageError(f"nice {nice!r} of {who}", "a whole number from -20 to 19")
+        fair = mine & threads["class"].cast(pl.String).is_in(["fair", "batch"])
+        if not fair.any():
+            raise UsageError(f"nice of {who}", "a thread of the fair class", "it has none")
+        threads = threads.with_columns(
+            nice=pl.when(fair).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
+        )
+        # What was set for them during the recording would undo it.
+        programs = threads.filter(fair)["program"].implode()
+        own = pl.col("program").is_in(programs) & (pl.col("op") == "set_priority")
+        own &= pl.col("class").cast(pl.String).is_in(["fair", "batch"]) & pl.col("thread").is_null()
+        steps = steps.with_columns(
+            nice=pl.when(own).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
+        )
+    return replace(workload, threads=threads, steps=steps)
+
+
+def _pinned(workload: Workload, asked: Mapping[str, str], ncpu: int) -> Workload:
+    threads = workload.threads
+    for who, where, mine in _each_once(workload, asked, "CPUs"):
+        cpus = _cpus(str(where))
+        if not cpus or max(cpus) >= ncpu:
+            raise UsageError(
+                f"CPUs {where!r} of {who}", f"CPUs from 0 to {ncpu - 1}", "as in 0-1,3"
+            )
+        threads = threads.with_columns(
+            cpus=pl.when(mine).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
+        )
+    return replace(workload, threads=threads)
+
+
+def _cpus(text: str) -> list[int]:
+    if not re.fullmatch(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", text):
+        return []
+    return sorted(topology.cpu_list(text))
+
+
+def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
+    """Masks for `ncpu` CPUs: those that are there, and of a CPU's kernel threads all.
+
+    A host without a CPU has no kernel threads of it; what they did others would do.
+    """
+    known = way.trace.threads.select("utid", kernel=pl.col("kernel").fill_null(False)).collect()
+    kernel = dict(known.iter_rows())
+    masks: list[str | None] = []
+    for utid, name, mask in zip(
+        way.utids, workload.threads["name"], workload.threads["cpus"], strict=True
+    ):
+        if mask is None:
+            masks.append(None)
+            continue
+        left = [cpu for cpu in _cpus(mask) if cpu < ncpu]
+        if not left and utid is None:
+            raise UsageError(
+                f"{ncpu} CPUs with only some threads replayed",
+                "all threads",
+                "the others ran on CPUs that would not be there; leave out --comm",
+            )
+        if not left and not kernel.get(utid, False):
+            raise UsageError(
+                f"{name} may run on CPUs {mask} alone",
+                f"one of the {ncpu} CPUs asked for",
+                f"`whatif --pin {name}=0` pins it elsewhere",
+            )
+        masks.append(",".join(map(str, left)) or None)
+    return replace(
+        workload, threads=workload.threads.with_columns(cpus=pl.Series(masks, dtype=pl.String))
+    )
+
+
+def _slice(policy: str, value: str | int) -> dict[str, Any]:
+    ns = nanoseconds(value)
+    if ns <= 0:
+        raise UsageError(f"a slice of {value}", "a time above 0")
+    known = tunables(policy)["name"].to_list()
+    for name in SLICES:
+        if name in known:
+            # What is asked for is what a thread gets, whatever the number of CPUs.
+            whole = {"scaling": "off"} if "scaling" in known else {}
+            return {name: f"{ns}ns", **whole}
+    raise UsageError(
+        f"a slice of {value} for {policy}",
+        "a policy with one slice",
+        "`schedscope simulate --policies` lists what it has instead, for --set NAME=VALUE",
+    )

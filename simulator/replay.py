@@ -1,0 +1,188 @@
+"""How a trace is replayed: one extraction, one set of costs, one cut and one end for every use.
+
+`simulate`, `fidelity` and `whatif` all replay through here, so that they say the same of the same
+trace. The workload is all that `extract` finds, a thread that wants a CPU when the recording ends
+goes on wanting one, wakes and preemptions take the time that they took (`measured_costs`), and the
+replay lasts as long as the recording. The clock rate and the slice of the recorded kernel are the
+policy's where it has such a tunable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.policies import declaration, declared, names
+from schedscope.errors import UsageError
+from schedscope.simulator.extract import extract_with_utids
+from schedscope.simulator.machine import Costs
+from schedscope.simulator.workload import Workload
+from schedscope.trace import Trace
+
+AT_ONCE = 100_000
+"""A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
+
+_BASE_SLICE = "/sys/kernel/debug/sched/base_slice_ns"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay of `trace` runs, and how; `policy` is the model of its own scheduler.
+
+    `utids`: which thread of `trace` each thread of `workload` is; null for background load.
+    """
+
+    trace: Trace
+    workload: Workload
+    utids: pl.Series
+    costs: Costs
+    until: str
+    policy: str
+
+    def settings(self, policy: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The tunables of `policy` that the recording tells, and over them those `given`."""
+        return {**recorded_settings(self.trace, self.workload, policy), **dict(given or {})}
+
+
+def replay(
+    trace: Trace,
+    *,
+    where: pl.Expr | None = None,
+    others: str = "occupy",
+    external: str = "relative",
+    cut: str = "extend",
+    costs: Costs | Mapping[str, Any] | None = None,
+) -> Replay:
+    """How `trace` is replayed; the options are those of `extract`.
+
+    `costs` of None are those measured in the trace.
+    """
+    workload, utids = extract_with_utids(
+        trace, external=external, cut=cut, where=where, others=others
+    )
+    return Replay(
+        trace,
+        workload,
+        utids,
+        measured_costs(trace) if costs is None else Costs.of(costs),
+        # The last rows of a trace stand at its very end, which a limit excludes.
+        f"{trace.duration + 1}ns",
+        recorded_policy(trace),
+    )
+
+
+def resolve(policy: str) -> str:
+    """The policy that a name stands for: itself, or of a family its newest preset.
+
+    >>> resolve("rr"), resolve("ule")
+    ('rr', 'ule-14')
+    """
+    if policy in declared():
+        return policy
+    presets = names(lambda row: row["family"] == policy)
+    if not presets:
+        families = {row["family"] for row in declared().values()} - set(declared())
+        raise UsageError(
+            f"no policy is called {policy!r}",
+            f"one of {', '.join([*declared(), *sorted(families)])}",
+        )
+    return max(presets, key=version_of) if any(version_of(name) for name in presets) else presets[0]
+
+
+def recorded_policy(trace: Trace) -> str:
+    """The policy that models the scheduler `trace` was recorded under, by its release.
+
+    Of the presets of that scheduler the newest that is not newer than the recorded kernel; of a
+    simulated trace its own. Where the trace names no scheduler its kernel's release does, and
+    without one it is taken as the newest Linux.
+    """
+    name = str(trace.metadata("scheduler", "name") or "").lower().replace("_", "-")
+    if name in declared():
+        return name
+    release = _numbers(str(trace.info.get("release") or ""))
+    families = {row["family"] for row in declared().values()}
+    family = name.split("-")[0]
+    if family not in families:
+        family = "cfs" if (2, 6, 23) <= release < (6, 6) else "eevdf"
+    presets = names(lambda row: row["family"] == family)
+    known = [one for one in presets if version_of(one)]
+    if not known:
+        return presets[0]
+    older = [one for one in known if version_of(one) <= release] if release else known
+    return max(older, key=version_of) if older else min(known, key=version_of)
+
+
+def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str, Any]:
+    """The tunables of `policy` that the recording tells: the clock's rate, the slice."""
+    row = declaration(policy)
+    tunables = {one["name"] for one in row["tunables"]}
+    recorded = trace.metadata("scheduler", "tunables") or {}
+    if trace.metadata("scheduler", "name") == policy:  # a simulated trace: it says all of them
+        return {name: value for name, value in recorded.items() if name in tunables}
+    found: dict[str, Any] = {}
+    hz = (workload.info.get("extraction") or {}).get("clock_hz")
+    if hz is not None and "hz" in tunables:
+        found["hz"] = hz
+    text = recorded.get(_BASE_SLICE, "")
+    if "base_slice" in tunables and str(text).isdigit() and int(text):
+        # The kernel says it as scaled for its CPUs; with others it would be scaled for those.
+        found["base_slice"] = f"{int(text) // (1 + (min(trace.ncpu, 8)).bit_length() - 1)}ns"
+    return found
+
+
+def measured_costs(trace: Trace) -> Costs:
+    """How long it took from a wake until the thread ran, where nothing stood in its way.
+
+    `idle_exit`: the median wait of wakes that found the CPU they ran on idle;
+    `preempt`: of those that preempted the CPU on which they were raised; `ipi`:
+    how much longer it took on another one. Running times of a trace contain the
+    kernel's share of a switch, so that none is charged again.
+    """
+    onto = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
+        ts_run="ts",
+        utid="next_utid",
+        idle=pl.col("prev_utid") < trace.ncpu,
+        preempts=pl.col("prev_state") == "runnable",
+    )
+    waits = (
+        trace.waits.filter(
+            (pl.col("cause") == "wake")
+            & (pl.col("censored") == "none")
+            & pl.col("ts_enqueued").is_not_null()
+        )
+        .join(onto, on=["ts_run", "utid"])
+        .select("wait", "idle", "preempts", here=pl.col("waker_cpu") == pl.col("cpu"))
+        .collect()
+    )
+    at_once = pl.col("preempts") & ~pl.col("idle") & (pl.col("wait") < AT_ONCE)
+
+    def median(which: pl.Expr) -> int:
+        found = waits.filter(which)["wait"].median()
+        return round(found) if isinstance(found, float) else 0
+
+    preempt = median(at_once & pl.col("here"))
+    return Costs(
+        idle_exit=median(pl.col("idle")),
+        preempt=preempt,
+        ipi=max(0, median(at_once & ~pl.col("here")) - preempt),
+    )
+
+
+def version_of(policy: str) -> tuple[int, ...]:
+    """The kernel release that a preset's name ends in; empty for a name without a dotted one.
+
+    >>> version_of("eevdf-6.12"), version_of("ule-14")
+    ((6, 12), ())
+    """
+    _, _, text = policy.partition("-")
+    found = re.match(r"\d+(\.\d+)+", text)
+    return _numbers(found[0]) if found else ()
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", release)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -1,0 +1,471 @@
+"""What if one thing were configured otherwise: recorded, replayed as it was, and replayed changed.
+
+The trace is replayed twice (`schedscope.simulator.replay`): as it was configured, which must come
+out as it was recorded, and with the change. How far the first is from the recording is what the
+second can be believed, for each service by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.comparison.matching import name_pattern
+from schedscope.errors import UsageError
+from schedscope.simulator.change import Changed, change
+from schedscope.simulator.replay import Replay, recorded_policy, replay, version_of
+from schedscope.simulator.run import Progress, simulate
+from schedscope.trace import Trace
+from schedscope.units import duration, percent, several
+
+BY = ("comm", "name", "process_name", "cgroup")
+"""What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
+
+BOUND = 1.25
+"""The answer is doubtful if the replay of the recorded configuration is off by a larger factor."""
+
+REFUSED = 2.0
+"""One that is off by a larger factor refuses it: replays say nothing of that service."""
+
+LITTLE = 0.001
+"""CPU time, or waiting, below this share of the machine's time counts as this share."""
+
+LONGER = 4
+"""What ended in the recording is given so many times the recording's length to end in a replay."""
+
+REPLAYS = 5
+
+CONFIGURATIONS = ("recorded", "replayed", "changed")
+VERDICTS = ("good", "doubtful", "refused")
+
+SCHEMA = pl.Schema(
+    {
+        "configuration": pl.Enum(CONFIGURATIONS),
+        "threads": pl.Int64(),
+        "alive": pl.Int64(),
+        "cpu_time": pl.Int64(),
+        "cpu_time_low": pl.Int64(),
+        "cpu_time_high": pl.Int64(),
+        "n_waits": pl.Int64(),
+        "waiting": pl.Int64(),
+        "waiting_low": pl.Int64(),
+        "waiting_high": pl.Int64(),
+        "wait_mean": pl.Int64(),
+        "wait_p99": pl.Int64(),
+        "wait_p99_low": pl.Int64(),
+        "wait_p99_high": pl.Int64(),
+        "completion": pl.Int64(),
+        "replay_error": pl.Float64(),
+        "verdict": pl.Enum(VERDICTS),
+    }
+)
+
+_RANGES = ("cpu_time", "waiting", "wait_p99")
+
+
+def whatif(
+    trace: Trace,
+    *,
+    policy: str | None = None,
+    cpus: int | None = None,
+    set_nice: Mapping[str, int] | None = None,
+    pin: Mapping[str, str] | None = None,
+    slice: str | int | None = None,
+    set: Mapping[str, Any] | None = None,
+    by: str = "comm",
+    comm: Sequence[str] | None = None,
+    others: str | None = None,
+    replays: int = REPLAYS,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Three rows per service: as recorded, replayed as it was, and replayed with the change.
+
+    The change: another `policy` (of a family its newest preset), another number of `cpus`, other
+    nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
+    number is a thread id), other masks (`pin={"web": "0-1"}`), another `slice`, other tunables
+    (`set`). With `comm` only threads of these names are replayed; the others take the CPU time
+    that they took; `others`: "occupy" before all fair threads, "compete" as one of them, None
+    whichever comes closer to the recording when the recorded configuration is replayed. `by`: what
+    a service is, one of comm, name (worker-12 is worker-*), process_name and cgroup.
+
+    Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
+    that fall at evenly spaced instants of their period, the first as in the recording.
+
+    A service of which all threads ended in the recording is followed to its end, for up to four
+    times as long as the recording lasted; of another the figures are those of a window as long as
+    the recording. Columns:
+
+    * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
+      were `alive` at once;
+    * `cpu_time`: CPU time;
+    * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
+      waiting for one, the mean and the 99th percentile of the waits;
+    * `completion`: when the service's last thread ended; null if not all did;
+    * `*_low`, `*_high`: the extremes over the replays, for `changed` wider by the factor by which
+      the replay of the recorded configuration is off, in CPU time for `cpu_time`, in waiting for
+      the others;
+    * `replay_error`: the larger of these two factors: replayed over recorded, or its
+      inverse; quantities below 0.1 % of the machine's time count as that;
+    * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
+      `refused`: then the figures of `changed` are null. The same if by such a factor more threads
+      are alive at once than ever in the recording: whatever limited them is not in the trace.
+
+    Figures of replays are medians. Services are in order of waiting and CPU time, the largest
+    first. `whatif_notes` says what the recording does not tell.
+
+    Raises `UsageError` for a change of nothing, or of a thread or CPU that is not there.
+    """
+    way = nearest_way(trace, None if comm is None else pl.col("comm").is_in(list(comm)), others)
+    wanted = change(way, policy=policy, cpus=cpus, set_nice=set_nice, pin=pin, slice=slice, set=set)
+    return answer(way, wanted, by=by, replays=replays, seed=seed, progress=progress)
+
+
+def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) -> Replay:
+    """How `trace` is replayed, with those that are left out as `others` says.
+
+    Of None the one whose replay of the recorded configuration is closer to the recording: by the
+    sum over services of the difference in waiting, and in CPU time.
+    """
+    if where is None:
+        if others is not None:
+            raise UsageError(f"others={others!r}", "some threads left out", "name some with comm")
+        return replay(trace)
+    if others is not None:
+        return replay(trace, where=where, others=others)
+    ways = [replay(trace, where=where, others=name) for name in ("occupy", "compete")]
+    return min(ways, key=_distance)
+
+
+def _distance(way: Replay) -> float:
+    services = _services(way, "comm")
+    recorded = _figures(way.trace, services.drop_nulls("utid").select("utid", "service"))
+    (run,) = _runs(way, change_of_nothing(way), 1, 1, None)
+    rows = services.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
+    whole = [name for name, row in recorded.items() if row["completion"] is not None]
+    replayed = _figures(run, rows, whole, way.trace.duration)
+    apart = 0.0
+    for name, own in recorded.items():
+        then = replayed.get(name, _NOTHING)
+        apart += sum(abs(own[key] - then[key]) for key in ("waiting", "cpu_time"))
+    return apart
+
+
+def answer(
+    way: Replay,
+    wanted: Changed,
+    *,
+    by: str = "comm",
+    replays: int = REPLAYS,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """`whatif` of a change that has been checked already."""
+    if by not in BY:
+        raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
+    if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
+        raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
+    services = _services(way, by)
+    mine = services.filter(pl.col("utid").is_not_null())
+    recorded = _figures(way.trace, mine.select("utid", "service"))
+    whole = [name for name, row in recorded.items() if row["completion"] is not None]
+    same = change_of_nothing(way)
+    found = {
+        name: [
+            _figures(
+                run,
+                services.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
+                whole,
+                way.trace.duration,
+            )
+            for run in _runs(way, config, replays, seed, progress)
+        ]
+        for name, config in (("replayed", same), ("changed", wanted))
+    }
+    floor = LITTLE * way.trace.duration * way.trace.ncpu
+    sizes = services.filter(pl.col("service").is_not_null()).group_by("service").len()
+    rows = []
+    for service, n_threads in sizes.iter_rows():
+        own = recorded.get(service, _NOTHING)
+        replayed = [run.get(service, _NOTHING) for run in found["replayed"]]
+        changed = [run.get(service, _NOTHING) for run in found["changed"]]
+        middle, then = _middle(replayed), _middle(changed)
+        factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
+        factors["wait_p99"] = factors["waiting"]
+        off = max(factors.values())
+        verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
+        head = {by: service, "threads": n_threads}
+        rows.append({**head, "configuration": "recorded", **own})
+        rows.append(
+            {
+                **head,
+                "configuration": "replayed",
+                **middle,
+                **_extremes(replayed, {}),
+                "replay_error": off,
+            }
+        )
+        last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
+        if verdict != "refused":
+            last |= {**then, **_extremes(changed, factors)}
+        rows.append(last)
+    weight = {
+        service: (
+            recorded.get(service, _NOTHING)["waiting"],
+            recorded.get(service, _NOTHING)["cpu_time"],
+        )
+        for service in sizes["service"]
+    }
+    rows.sort(
+        key=lambda row: (
+            tuple(-(x or 0) for x in weight[row[by]]),
+            row[by],
+            CONFIGURATIONS.index(row["configuration"]),
+        )
+    )
+    return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
+
+
+def _verdict(factor: float) -> str:
+    return "good" if factor <= BOUND else "doubtful" if factor <= REFUSED else "refused"
+
+
+def _crowd(recorded: int, changed: int) -> float:
+    """How many times as many threads were alive at once; a few more say nothing."""
+    return changed / max(1, recorded) if changed > recorded + 2 else 1
+
+
+def change_of_nothing(way: Replay) -> Changed:
+    """The configuration that was recorded."""
+    shape = way.workload.machine
+    assert shape is not None  # a workload from a trace has one
+    return Changed(way.workload, shape, way.policy, way.settings(way.policy), [])
+
+
+def _runs(
+    way: Replay, config: Changed, replays: int, seed: int, progress: Progress | None
+) -> list[Trace]:
+    hz = int(config.set.get("hz") or (way.workload.info["extraction"]["clock_hz"] or 250))
+    period = 1_000_000_000 // max(1, hz)
+    found = []
+    for i in range(replays):
+        phase = (config.machine.tick_phase + i * period // replays) % period
+        shape = replace(config.machine, tick_phase=phase)
+        found.append(
+            simulate(
+                config.workload,
+                policy=config.policy,
+                machine=shape,
+                set=config.set,
+                costs=way.costs,
+                seed=seed + i,
+                until=f"{LONGER * way.trace.duration}ns",
+                progress=progress,
+            )
+        )
+    return found
+
+
+def _services(way: Replay, by: str) -> pl.DataFrame:
+    """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
+    column = "comm" if by == "name" else by
+    known = way.trace.threads.select("utid", service=column).collect()
+    if by == "name":
+        known = known.with_columns(
+            pl.col("service").map_elements(name_pattern, return_dtype=pl.String)
+        )
+    if known["service"].is_null().all():
+        raise UsageError(
+            f"{way.trace.name} does not say the {by} of any thread",
+            "a trace that does",
+            "group by comm, or record with `schedscope capture`",
+        )
+    rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
+    unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
+    return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
+        service=pl.coalesce("service", unnamed)
+    )
+
+
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
+    **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
+}
+
+
+def _figures(
+    trace: Trace,
+    services: pl.DataFrame,
+    whole: Sequence[str] = (),
+    window: int | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The figures of each service; of those not `whole` only within the first `window` ns."""
+    begin, end = trace.window
+    end = end if window is None else min(end, begin + window)
+    named = (
+        services.filter(pl.col("service").is_not_null())
+        .with_columns(
+            limit=pl.when(pl.col("service").is_in(list(whole)))
+            .then(trace.window[1])
+            .otherwise(end)
+            .cast(pl.Int64)
+        )
+        .lazy()
+    )
+    dur = pl.min_horizontal("dur", pl.col("limit") - pl.col("ts")).clip(0)
+    states = (
+        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+        .join(named, on="utid")
+        .with_columns(dur=dur)
+        .group_by("service")
+        .agg(
+            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
+            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
+        )
+    )
+    waits = (
+        trace.waits.filter(pl.col("censored") == "none")
+        .join(named, on="utid")
+        .filter(pl.col("ts_run") <= pl.col("limit"))
+        .group_by("service")
+        .agg(pl.col("wait").drop_nulls().sort())
+    )
+    lives = trace.threads.join(named, on="utid").select(
+        "service", start=pl.col("start_ts").fill_null(begin), end=pl.col("exit_ts").fill_null(end)
+    )
+    alive = (
+        pl.concat(
+            [
+                lives.select("service", at="start", more=pl.lit(1)),
+                lives.select("service", at="end", more=pl.lit(-1)),
+            ]
+        )
+        .sort("at", "more")
+        .group_by("service")
+        .agg(alive=pl.col("more").cum_sum().max())
+    )
+    ends = (
+        trace.threads.join(named, on="utid")
+        .group_by("service")
+        .agg(
+            completion=pl.when(pl.col("exit_ts").is_not_null().all()).then(
+                pl.col("exit_ts").max() - begin
+            )
+        )
+    )
+    found: dict[str, dict[str, Any]] = {}
+    frames = pl.collect_all([states, waits, ends, alive])
+    for frame in frames:
+        for row in frame.iter_rows(named=True):
+            one = found.setdefault(row.pop("service"), dict(_NOTHING))
+            if "wait" in row:
+                values = row["wait"]
+                row = {
+                    "n_waits": len(values),
+                    "wait_mean": round(sum(values) / len(values)) if values else None,
+                    "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
+                }
+            one.update(row)
+    return found
+
+
+def _middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each figure, null where half of the runs have none."""
+    found: dict[str, Any] = {}
+    for key in _NOTHING:
+        values = sorted(run[key] for run in runs if run[key] is not None)
+        found[key] = values[len(values) // 2] if 2 * len(values) > len(runs) else None
+    return found
+
+
+def _extremes(runs: list[dict[str, Any]], factors: Mapping[str, float]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in _RANGES:
+        factor = factors.get(key, 1)
+        values = [run[key] for run in runs if run[key] is not None]
+        found[f"{key}_low"] = math.floor(min(values) / factor) if values else None
+        found[f"{key}_high"] = math.ceil(max(values) * factor) if values else None
+    return found
+
+
+def _off(real: float, replayed: float | None, floor: float) -> float:
+    a, b = max(real, floor), max(replayed or 0, floor)
+    return max(a / b, b / a)
+
+
+def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
+    """Sentences: which services the answer is refused for, and what the recording does not tell."""
+    by = frame.columns[0]
+    last = frame.filter(pl.col("configuration") == "changed")
+    notes = []
+    for verdict, bound in (("refused", REFUSED), ("doubtful", BOUND)):
+        rows = last.filter(pl.col("verdict") == verdict)
+        off = rows.filter(pl.col("replay_error") > bound)
+        more = rows.filter(pl.col("replay_error") <= bound)
+        if off.height:
+            named = [f"{s} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
+            notes.append(
+                f"{verdict}, because the replay of the recorded configuration is off by more than"
+                f" {bound:g}x: {_some(named)}"
+            )
+        if more.height:
+            notes.append(
+                f"{verdict}, because more threads are alive at once than ever in the recording,"
+                f" which does not show what limited them: {_some(more[by].to_list())}"
+            )
+    if not notes:
+        most = max(last["replay_error"].to_list(), default=1.0)
+        return [f"the replay of the recorded configuration is off by at most {most:.2f}x"]
+    return [*notes, *(f"not in the recording: {text}" for text in unrecorded(trace))]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:4])}{rest}"
+
+
+def unrecorded(trace: Trace) -> list[str]:
+    """What the recorded scheduler knew, or did, and a replay of this trace does not."""
+    found = []
+    simulated = trace.metadata("source", "format") == "simulation"
+    linux = trace.info.get("os") == "Linux" and not simulated
+    tunables = trace.metadata("scheduler", "tunables") or {}
+    if linux and tunables.get("/proc/sys/kernel/sched_autogroup_enabled") == "1":
+        found.append(
+            "sessions (autogroup was on: CPU time is shared among sessions before threads)"
+        )
+    elif linux:
+        found.append("weights of control groups (CPU time is shared among them before threads)")
+    held = [one for one in trace.info.get("groups") or [] if one.get("throttled")]
+    if held:
+        time = sum(int(one["throttled"]) for one in held)
+        found.append(
+            f"when CPU quotas held threads back ({duration(time)} in {several(len(held), 'group')})"
+        )
+    lost = trace.losses.filter(pl.col("reason").is_in(["overrun", "chain_break", "exit_hole"]))
+    n = lost.select(pl.len()).collect().item()
+    if n:
+        found.append(f"events ({several(n, 'hole')} in the trace)")
+    report = replay(trace).workload.info["extraction"]
+    anyone = report["waits_for_anyone"] / max(
+        1, report["wakes_by_threads"] + report["wakes_external"]
+    )
+    if anyone > 0.1:
+        found.append(
+            f"messages that found their reader awake ({percent(anyone)} of the wakeups are of"
+            " threads that several others wake)"
+        )
+    unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
+    if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
+        found.append(f"who raised {several(unknown, 'wakeup')}")
+    own = version_of(recorded_policy(trace))
+    release = version_of(f"-{trace.info.get('release') or ''}")
+    if linux and own and release[:2] > own[:2]:
+        near = recorded_policy(trace)
+        found.append(f"a model of its kernel ({trace.info['release']}): the nearest is {near}")
+    return found

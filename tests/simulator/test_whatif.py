@@ -1,0 +1,192 @@
+"""What-if: the change does what a person can work out, and a bad replay is no answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.cli import main
+from schedscope.errors import UsageError
+from schedscope.simulator.builder import Builder
+from schedscope.simulator.run import simulate
+from schedscope.simulator.whatif import BOUND, REFUSED
+from schedscope.trace import Trace
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def hogs() -> Trace:
+    """Three threads of 20 ms on one CPU, round robin at 5 ms: 60 ms in all."""
+    return simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1, set={"quantum": "5ms"})
+
+
+def one(frame: pl.DataFrame, service: str, configuration: str) -> dict[str, int]:
+    return frame.filter(pl.col(frame.columns[0]) == service, configuration=configuration).row(
+        0, named=True
+    )
+
+
+def test_with_a_cpu_each_nobody_waits(hogs: Trace) -> None:
+    frame = ss.whatif(hogs, cpus=3, by="name")
+    (service,) = frame["name"].unique()
+    was, again, then = (one(frame, service, c) for c in ("recorded", "replayed", "changed"))
+    assert was["waiting"] == again["waiting"] == 105 * MS  # 40 + 35 + 30
+    assert (was["completion"], then["completion"]) == (60 * MS, 20 * MS)
+    assert (then["waiting"], then["waiting_low"], then["waiting_high"]) == (0, 0, 0)
+    assert {row["cpu_time"] for row in (was, again, then)} == {60 * MS}
+    assert (then["replay_error"], then["verdict"]) == (1, "good")
+    assert ss.whatif_notes(hogs, frame) == [
+        "the replay of the recorded configuration is off by at most 1.00x"
+    ]
+
+
+def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:
+    frame = ss.whatif(hogs, slice="20ms", by="name")
+    (service,) = frame["name"].unique()
+    was, then = (one(frame, service, c) for c in ("recorded", "changed"))
+    assert was["n_waits"] == 12
+    assert (then["n_waits"], then["waiting"]) == (3, 60 * MS)  # 0, 20 and 40 ms
+
+
+def test_a_batch_job_at_nice_19_leaves_the_cpu_to_the_other() -> None:
+    b = Builder()
+    b.thread("web").run("100ms")
+    b.thread("batch").run("100ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    frame = ss.whatif(real, set_nice={"bat*": 19})
+    before, after = (one(frame, "web", c) for c in ("recorded", "changed"))
+    assert before["completion"] > 190 * MS
+    # 1024 of 1039 parts of the CPU.
+    assert after["completion"] == pytest.approx(100 * MS * 1039 / 1024, rel=0.05)
+    assert one(frame, "batch", "changed")["completion"] == pytest.approx(200 * MS, rel=0.01)
+
+
+def test_pinned_threads_share_what_they_may_use() -> None:
+    real = simulate(ss.workload.hogs(2, time="30ms"), policy="rr", cpus=2)
+    frame = ss.whatif(real, pin={"*": "1"}, by="name")
+    (service,) = frame["name"].unique()
+    assert one(frame, service, "recorded")["waiting"] == 0
+    assert one(frame, service, "changed")["completion"] == 60 * MS
+
+
+def test_a_replay_that_is_far_off_is_no_answer() -> None:
+    """A trace that calls its scheduler by a name under which it comes out quite differently."""
+    b = Builder()
+    b.thread("long").run("90ms")
+    for n in range(3):
+        b.thread(f"short-{n}", start="1ms").run("3ms")
+    real = simulate(b.workload(), policy="fifo", cpus=1)
+    tables = {
+        n: getattr(real, n).collect() for n in ("switches", "wakeups", "threads", "waits", "states")
+    }
+    about = {"ncpu": 1, "window": list(real.window), "scheduler": {"name": "srtf"}}
+    wrong = Trace.from_tables(tables, about)
+    frame = ss.whatif(wrong, policy="rr", by="name")
+    row = one(frame, "short-*", "changed")
+    assert row["verdict"] == "refused"
+    assert row["replay_error"] > REFUSED > BOUND
+    assert row["waiting"] is row["cpu_time"] is row["wait_p99"] is None
+    notes = ss.whatif_notes(wrong, frame)
+    assert notes[0].startswith("refused, because the replay of the recorded configuration is off")
+    assert "short-*" in notes[0]
+
+
+def test_a_limit_that_the_trace_does_not_show_is_no_answer() -> None:
+    """A parent that waits for each child, each of which ended before it asked: nothing tells."""
+    b = Builder()
+    parent = b.thread("parent")
+    for _ in range(12):
+        child = b.thread("child", start=None)
+        child.run("3ms").signal(parent)
+        parent.fork(child).run("4ms").wait_for(child)
+    real = simulate(b.workload(), policy="fifo", cpus=2)
+    frame = ss.whatif(real, cpus=1)
+    then = one(frame, "child", "changed")
+    assert one(frame, "child", "recorded")["alive"] == 1
+    assert (then["alive"], then["replay_error"], then["verdict"]) == (None, 1, "refused")
+    assert one(frame, "parent", "changed")["verdict"] == "good"
+    assert "more threads are alive at once" in ss.whatif_notes(real, frame)[0]
+
+
+def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(FIXTURES / "linux-slice-default-1.capture")
+    words = ["whatif", path, "--set-nice", "hog-1=10", "--replays", "2"]
+    assert main([*words, "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["change"] == ["hog-1 at nice 10"]
+    assert any("autogroup" in note for note in answer["notes"])
+    rows = {(r["comm"], r["configuration"]): r for r in answer["rows"]}
+    assert rows["hog-1", "changed"]["wait_p99"] > 2 * rows["hog-1", "replayed"]["wait_p99"]
+    assert rows["hog-2", "changed"]["waiting"] < 0.5 * rows["hog-2", "replayed"]["waiting"]
+    assert main(words) == 0
+    assert "hog-1" in capsys.readouterr().out
+    assert main([*words, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("comm,configuration,threads,alive,")
+
+
+def test_others_are_replayed_as_they_came_closer_to_the_recording() -> None:
+    """Beside a left-out hog of the same nice: to compete is right, to occupy makes it wait."""
+    b = Builder()
+    for name in ("mine", "other"):
+        b.thread(name).run("200ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    frames = {
+        others: ss.whatif(real, comm=["mine"], set_nice={"mine": -5}, others=others)
+        for others in ("occupy", "compete", None)
+    }
+    after = {k: one(f, "mine", "changed")["completion"] for k, f in frames.items()}
+    assert after["occupy"] == one(frames["occupy"], "mine", "recorded")["completion"]
+    assert after["compete"] < 0.9 * after["occupy"]
+
+
+def test_kernel_threads_of_a_cpu_go_with_it() -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
+    frame = ss.whatif(trace, cpus=1, replays=1)
+    assert frame.height > 30
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "no change"),
+        ("--set-nice nobody=3", "no thread 'nobody'"),
+        ("--set-nice hog-1=30", "from -20 to 19"),
+        ("--set-nice hog-1=x", "a whole number"),
+        ("--set-nice hog-1", "NAME=VALUE"),
+        ("--set-nice hog-1=1 --set-nice hog*=2", "nice 1 by 'hog-1' and 2 by 'hog*'"),
+        ("--pin hog-1=7", "CPUs from 0 to 1"),
+        ("--pin hog-1=a", "as in 0-1,3"),
+        ("--pin hog-1=0 --pin hog-?=1", "one of them"),
+        ("--cpus 0", "from 1 to 4096"),
+        ("--slice 0", "above 0"),
+        ("--slice 1ms --policy fifo", "a policy with one slice"),
+        ("--policy nope", "no policy is called 'nope'"),
+        ("--set nope=1", "tunable"),
+        ("--replays 0 --cpus 4", "from 1 to 100"),
+        ("--by cgroup --cpus 4", "cgroup"),
+        ("--comm hog-1 --pin hog-1=0 --cpus 1", "leave out --comm"),
+        ("--comm nobody --cpus 1", "--comm nobody"),
+        ("--others compete --cpus 4", "--comm as well"),
+        ("--top 0 --cpus 4", "1 or more"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(FIXTURES / "linux-slice-default-1.capture")
+    assert main(["whatif", path, *words.split()]) == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1)
+    assert said in found.err
+
+
+def test_python_refuses_the_same(hogs: Trace) -> None:
+    for wrong in ({}, {"cpus": True}, {"set_nice": {"*": 1.5}}, {"cpus": 2, "by": "colour"}):
+        with pytest.raises(UsageError):
+            ss.whatif(hogs, **wrong)  # type: ignore[arg-type]
