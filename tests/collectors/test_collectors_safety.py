@@ -185,6 +185,12 @@ def test_a_full_disk_ends_tools_and_is_said(
         assert content["window"]["end"] <= max(stamps) + 1_000_000
     else:
         assert content["window"]["end"] is None
+        assert (
+            schedscope.open(small_disk / "x.capture", cache=tmp_path / "c")
+            .switches.collect()
+            .height
+            > 1000
+        )
 
 
 # ------------------------------------------------------------------ root led astray
