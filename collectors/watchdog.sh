@@ -194,7 +194,7 @@ watch_over() {
     return 1
 }
 
-# Looks again when, at the pace of late, half of what is left may be used up.
+# Looks again when, at the pace of late or in a burst, half of what is left may be used up.
 watch_limits() {
     trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
     watch_turns=1 watch_turn=0 watch_last='' watch_left='' watch_posted=0 watch_second=0
@@ -225,7 +225,11 @@ watch_limits() {
         [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$((${watch_left:-0} + 1))
         watch_turns=$((${watch_left:-0} * watch_turn / 2 / (watch_used_up + 1)))
         [ "$watch_turns" -ge 1 ] || watch_turns=1
-        [ "$watch_turns" -le 10 ] || watch_turns=10
+        # A burst may be of 128 MiB/s, however slow it went before.
+        watch_burst=$((${watch_left:-0} / 262144))
+        [ "$watch_burst" -ge 1 ] || watch_burst=1
+        [ "$watch_burst" -le 10 ] || watch_burst=10
+        [ "$watch_turns" -le "$watch_burst" ] || watch_turns=$watch_burst
         watch_last=$watch_left
         watch_turn=0
     done

@@ -235,8 +235,12 @@ class Oracle:
             self.out_of_sight(self.cpu(thread.cpu), thread.cpu)
         elif thread.state != "unknown":
             self.counters["unseen_switch_ins"] += 1
-            self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
-            self.become(thread, "unknown", thread.cpu)
+            self.lose_sight(thread)
+
+    def lose_sight(self, thread: Thread) -> None:
+        """What it did since its last event is not known any more."""
+        self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
+        self.become(thread, "unknown", thread.cpu)
 
     def settle(self, thread: Thread, t: int, stayed_on: int | None = None) -> None:
         """Rule Doubt: from the first instant at which it may have run unseen, it is unknown."""
@@ -400,12 +404,18 @@ class Oracle:
         return None
 
     def waking(self, thread: Thread, t: int, facts: Row) -> None:
+        was, target = thread.cpu, facts["queue_cpu"]
+        if self.has_waking and self.moves_recorded and None not in (was, target) and was != target:
+            self.found(thread)  # rule Woken elsewhere
         if thread.state == "running":
             self.drop_pending(thread)
             thread.pending = facts | {"ts_waking": t}
-        elif thread.state == "runnable" and (thread.wait["may_be_woken"] or not self.has_waking):
+        elif thread.state == "runnable" and not self.has_waking:
             self.counters["spurious_wakeups"] += 1
-            thread.wait["may_be_woken"] = False
+        elif thread.state == "runnable" and thread.wait["may_be_woken"]:  # rule Woken again
+            self.lose_sight(thread)
+            self.close(thread, t, "woken")
+            self.open_wait(thread, "wake", t, begun_before=True, **facts)
         else:
             if thread.state == "runnable":  # rule Woken again
                 self.found(thread)

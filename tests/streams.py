@@ -40,6 +40,8 @@ class _Play:
     resting: list[int] = field(default_factory=list)
     # Woken, decided but not yet on a queue: (waker, target).
     placing: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # Where each is or last was: what a `waking` names.
+    home: dict[int, int] = field(default_factory=dict)
     born: int = 0
     lossy: dict[int, tuple[int, bool, int]] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class _Play:
             next_prio=None if following < self.ncpu else 100 + following,
         )
         self.running.pop(prev, None)
+        self.home |= {prev: cpu, following: cpu}
         if following >= self.ncpu:
             self.queued.pop(following)
             self.running[following] = cpu
@@ -87,7 +90,7 @@ class _Play:
         who = self.thread()
         if a % 2:
             self.wakeup("new", cpu, who, b % self.ncpu)
-            self.queued[who] = b % self.ncpu
+            self.queued[who] = self.home[who] = b % self.ncpu
         else:
             self.resting.append(who)
 
@@ -96,7 +99,7 @@ class _Play:
             self.leave(cpu, a, b)
             return
         who = self.resting.pop(a % len(self.resting))
-        self.wakeup("waking", cpu, who, b % self.ncpu)
+        self.wakeup("waking", cpu, who, self.home.setdefault(who, b % self.ncpu))
         self.placing[who] = (cpu, b % self.ncpu)
         if b % 3:
             self.now += b % 2 + self.step
@@ -111,7 +114,7 @@ class _Play:
         # The scheduler may change its mind between the two steps.
         target = target if b % 4 else cpu
         self.wakeup("enqueued", waker if b % 2 else target, who, target)
-        self.queued[who] = target
+        self.queued[who] = self.home[who] = target
 
     def next_on(self, cpu: int, a: int) -> int:
         here = [who for who, where in self.queued.items() if where == cpu]
@@ -146,7 +149,7 @@ class _Play:
             self.leave(cpu, a, b)
             return
         waker = a % self.ncpu
-        self.wakeup("waking", waker, who, b % self.ncpu)
+        self.wakeup("waking", waker, who, cpu)
         self.now += b % 3 + self.step
         self.switch(cpu, AT_REST[b % 4], False, self.next_on(cpu, a))
         self.placing[who] = (waker, b % self.ncpu)
@@ -155,9 +158,9 @@ class _Play:
         """A wake of a thread that runs: one that waits is awake, and no kernel wakes it."""
         if self.running:
             who = list(self.running)[a % len(self.running)]
-            self.wakeup("waking", cpu, who, b % self.ncpu)
+            self.wakeup("waking", cpu, who, self.running[who])
             self.now += b % 2 + self.step
-            self.wakeup("enqueued", cpu, who, b % self.ncpu)
+            self.wakeup("enqueued", cpu, who, self.running[who])
 
     def migrate(self, cpu: int, a: int, b: int) -> None:
         movable = [*self.queued, *self.resting]
@@ -165,6 +168,7 @@ class _Play:
             who, target = movable[a % len(movable)], b % self.ncpu
             source = self.queued.get(who)
             self.tell("migrations", cpu, utid=who, from_cpu=source, to_cpu=target)
+            self.home[who] = target
             if who in self.queued:
                 self.queued[who] = target
 

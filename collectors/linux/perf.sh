@@ -62,8 +62,12 @@ perf_prepare() {
     for perf_event in sched/sched_switch sched/sched_waking sched/sched_wakeup \
         sched/sched_wakeup_new sched/sched_migrate_task sched/sched_process_exec \
         sched/sched_process_exit sched/sched_pi_setprio task/task_newtask; do
-        [ ! -d "$perf_root/events/$perf_event" ] ||
-            perf_list="$perf_list${perf_list:+,}${perf_event%%/*}:${perf_event#*/}"
+        [ -d "$perf_root/events/$perf_event" ] || continue
+        perf_list="$perf_list${perf_list:+,}${perf_event%%/*}:${perf_event#*/}"
+        # perf stores them last: a perf.data that a full disk cut off can be read all the same.
+        fail_text="cannot write to $output.partial"
+        mkdir -p "events/$perf_event" || return 1
+        cat "$perf_root/events/$perf_event/format" >"events/$perf_event/format" || return 1
     done
     fail_text="cannot make a pipe in $output.partial"
     mkfifo "$scratch/control" || return 1

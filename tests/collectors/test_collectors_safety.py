@@ -118,6 +118,18 @@ def test_a_size_limit_ends_a_complete_recording(recorder: str, tmp_path: Path) -
     assert run.leftovers() == []
 
 
+def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
+    """Looked at every ten seconds where little was written, it would go on for eight."""
+    load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
+    words = ["-t", "ftrace", "-b", "512", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
+    run = Run(*words, cwd=tmp_path)
+    run.until("waiting for the command")
+    ended = time.time()
+    run.process.terminate()
+    run.wait()
+    assert ended - int((tmp_path / "began").read_text()) < 6
+
+
 def test_a_size_limit_holds_while_capture_is_stopped(tmp_path: Path) -> None:
     """Ctrl-Z, say: the watchdog ends the tracing by itself, and the window ends there."""
     words = ["-t", "ftrace", "-b", "512", "--max-size", "1M", "-o", "x", "--"]
@@ -173,6 +185,12 @@ def test_a_full_disk_ends_tools_and_is_said(
         assert content["window"]["end"] <= max(stamps) + 1_000_000
     else:
         assert content["window"]["end"] is None
+        assert (
+            schedscope.open(small_disk / "x.capture", cache=tmp_path / "c")
+            .switches.collect()
+            .height
+            > 1000
+        )
 
 
 # ------------------------------------------------------------------ root led astray

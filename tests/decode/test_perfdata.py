@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from contextlib import suppress
@@ -291,3 +292,40 @@ def test_no_expanded_file_stays_behind(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     decode(FIXTURES / "perf-zstd.data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_perf_could_not_finish_is_read_with_the_formats_beside_it(
+    tmp_path: Path,
+) -> None:
+    """On a full disk perf neither enters the size of its records nor stores the formats."""
+    whole = (FIXTURES / "perf-sched.data").read_bytes()
+    begin, size = struct.unpack_from("<QQ", whole, 40)
+    cut = bytearray(whole[: begin + size - 3000])
+    struct.pack_into("<Q", cut, 48, 0)
+    struct.pack_into("<QQQQ", cut, 72, 0, 0, 0, 0)
+    capture = tmp_path / "x.capture"
+    capture.mkdir()
+    (capture / "perf.data").write_bytes(cut)
+    whole_trace = decode(FIXTURES / "perf-sched.data")
+    about = json.loads((FIXTURES / "linux-slice-default-4.capture/capture.json").read_text())
+    first = int(whole_trace.switches.collect()["ts"][0])
+    about["recorder"]["name"] = "perf"
+    about |= {"complete": False, "lost": [], "window": {"begin": first, "end": None}}
+    (capture / "capture.json").write_text(json.dumps(about))
+    with pytest.raises(FormatError, match="could finish the file"):
+        ss.open(capture)
+    for text in re.findall(rb"name: \w+\nID: \d+\nformat:.*?print fmt:[^\n]*\n", whole, re.DOTALL):
+        name = re.match(rb"name: (\w+)", text)
+        assert name
+        folder = capture / "events" / "sched" / name[1].decode()
+        folder.mkdir(parents=True)
+        (folder / "format").write_bytes(text)
+    trace = ss.open(capture)
+    assert any("before it could finish the file" in text for text in trace.info["warnings"])
+    all_of_them = whole_trace.switches.collect()
+    assert trace.switches.collect().height > 0.5 * all_of_them.height
+    # Where a CPU's records end nobody knows what came after.
+    assert "early_end" in trace.losses.collect()["reason"]
+    for (cpu,), got in trace.switches.collect().group_by("cpu"):
+        true = all_of_them.filter(cpu=cpu)["ts"].to_list()
+        assert got["ts"].to_list() == true[: got.height]

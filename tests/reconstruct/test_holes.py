@@ -238,22 +238,47 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
     )
 
 
-def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_once(engine: Engine) -> None:
-    """R+ hides the state that it had set; the first waking may mean that, a second cannot."""
+def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine: Engine) -> None:
+    """R+ hides the state that it had set, so a waking tells nothing of what it did before."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A R+ -> B
         20 cpu0: waking A on 0 by B
         90 cpu0: B S -> A
         """
-    assert (
-        answer(engine, facts, "A")[-1] == "A preempt ready=10 enqueued=10 run=90 cpu 0/0/0: 0+80=80"
+    assert answer(engine, facts, "A")[-2:] == lines(
+        """
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=0 right
+        A wake run=90 by B@0 cpu 0/0/0: -+-=- left
+        """
     )
+    # A second one is the first of a later sleep.
     twice = facts.replace("90 cpu0", "40 cpu0: waking A on 0 by B\n90 cpu0")
     assert (
         answer(engine, twice, "A")[-1]
         == "A wake waking=40 ready=40 run=90 by B@0 cpu 0/0/0: -+-=50"
     )
+
+
+def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) -> None:
+    """A slept on CPU 0, and its waking says that it is on CPU 1: it came there and ran."""
+    moved = """
+         0 cpu1: migrate D 0 -> 1
+        """
+    facts = """
+         1 cpu0: idle -> A
+        10 cpu0: A S -> B
+        50 cpu0: waking A on 1 by B
+        51 cpu0: enqueued A on 1 by B
+        60 cpu1: C S -> A
+        """
+    assert answer(engine, moved + facts, "A") != answer(engine, facts, "A")
+    assert "A sleeping 10..50" not in "\n".join(answer(engine, moved + facts, "A"))
+    # Where no migration is recorded, nobody knows where a thread is.
+    at_home = facts.replace("waking A on 1", "waking A on 0")
+    assert [one for one in answer(engine, facts, "A") if "sleeping" in one] == [
+        one for one in answer(engine, at_home, "A") if "sleeping" in one
+    ]
 
 
 def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:

@@ -16,7 +16,5 @@ pub fn recognise(path: &Path, _head: &[u8]) -> bool {
 pub fn open(path: &Path, _options: &Options) -> Result<Box<dyn Source>> {
     let folder = CaptureFolder::open(path)?;
     let info = folder.info()?;
-    Ok(Box::new(
-        PerfData::open(&path.join("perf.data"))?.within_capture(info),
-    ))
+    Ok(Box::new(PerfData::in_folder(path)?.within_capture(info)))
 }

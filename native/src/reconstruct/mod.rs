@@ -478,6 +478,12 @@ impl Reconstructor {
             }
             _ => self.counters.unseen_switch_ins += 1,
         }
+        self.lose_sight(utid);
+    }
+
+    /// What the thread, on no CPU, did since its last event is not known any more.
+    fn lose_sight(&mut self, utid: u32) {
+        let thread = &mut self.threads[utid as usize];
         let (wait, last_event) = (thread.wait.take(), thread.last_event);
         thread.forget();
         if let Some(wait) = wait {
@@ -657,8 +663,10 @@ impl Reconstructor {
             self.holes.ran(utid, target);
         }
         self.settle(utid, t, stayed_on);
-        if row.kind == WakeKind::Waking {
-            self.woken_again(utid);
+        let mut awake_before = false;
+        if row.kind == WakeKind::Waking && self.expects_waking {
+            self.woken_elsewhere(utid, row.target_cpu);
+            awake_before = self.woken_again(utid);
         }
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
@@ -711,14 +719,14 @@ impl Reconstructor {
                     } else {
                         Cause::Wake
                     },
-                    ts_waking: waking.then_some(t),
+                    ts_waking: (waking && !awake_before).then_some(t),
                     ts_ready: t,
                     ts_enqueued: (!waking).then_some(t),
                     waker: row.waker_utid,
                     waker_cpu: Some(row.cpu),
                     prev_cpu: thread.last_cpu,
                     queue_cpu: row.target_cpu,
-                    begun_before: self.expects_waking && kind == WakeKind::Enqueued,
+                    begun_before: awake_before || self.expects_waking && kind == WakeKind::Enqueued,
                     may_be_woken: false,
                 };
                 self.counters.spurious_wakeups += u64::from(spurious);
@@ -744,17 +752,30 @@ impl Reconstructor {
         }
     }
 
-    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
-    /// every `waking` raises none for it; so it ran, unseen, and slept again.
-    fn woken_again(&mut self, utid: u32) {
-        let thread = &mut self.threads[utid as usize];
-        match &mut thread.wait {
-            Some(wait) if wait.may_be_woken => wait.may_be_woken = false,
-            Some(_) if self.expects_waking && thread.state == State::Runnable => {
-                self.unseat(utid);
-            }
-            _ => {}
+    /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
+    /// where it was, it ran there, unseen.
+    fn woken_elsewhere(&mut self, utid: u32, target: Option<u16>) {
+        let was = self.threads[utid as usize].cpu;
+        let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
+        if elsewhere && self.holes.moves_recorded() {
+            self.unseat(utid);
         }
+    }
+
+    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
+    /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
+    /// it may have been on its way to sleep instead, and awake ever since.
+    fn woken_again(&mut self, utid: u32) -> bool {
+        let Some(wait) = &self.threads[utid as usize].wait else {
+            return false;
+        };
+        let may_be_woken = wait.may_be_woken;
+        if may_be_woken {
+            self.lose_sight(utid);
+        } else {
+            self.unseat(utid);
+        }
+        may_be_woken
     }
 
     /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one

@@ -1,7 +1,11 @@
 //! The features of a perf.data file: host, clock, topology, event formats.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
 use super::bytes::{Bytes, damaged, text};
 use crate::error::Result;
+use crate::regular_file::open_regular;
 
 pub const TRACING_DATA: u32 = 1;
 const HOSTNAME: u32 = 3;
@@ -38,6 +42,35 @@ pub struct FormatText {
     pub text: String,
 }
 
+impl FormatText {
+    /// Those that a capture keeps in `events/SYSTEM/EVENT/format`.
+    pub fn in_folder(events: &Path) -> Vec<Self> {
+        let inside = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            paths.sort();
+            paths
+        };
+        let mut formats = Vec::new();
+        for system in inside(events) {
+            let name = system.file_name().unwrap_or_default();
+            for event in inside(&system) {
+                let Ok(file) = open_regular(&event.join("format")) else {
+                    continue;
+                };
+                let mut text = String::new();
+                if file.take(LONGEST_FORMAT).read_to_string(&mut text).is_ok() {
+                    formats.push(Self {
+                        system: name.to_string_lossy().into_owned(),
+                        text,
+                    });
+                }
+            }
+        }
+        formats
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Features {
     pub formats: Vec<FormatText>,
@@ -63,6 +96,8 @@ pub struct Features {
 
 /// The kernel's names of events and their systems are far shorter.
 const LONGEST_NAME: usize = 256;
+/// So are its descriptions of them.
+const LONGEST_FORMAT: u64 = 1 << 20;
 
 impl Features {
     pub fn wanted(bit: u32) -> bool {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::bytes::{Bytes, damaged, u32_at, u64_at};
-use super::features::Features;
+use super::features::{Features, FormatText};
 use crate::error::{Error, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PERFILE2");
@@ -83,6 +83,8 @@ pub struct Header {
     pub data: (u64, u64),
     /// Written to a pipe: attributes and features come as records.
     pub pipe: bool,
+    /// perf record did not get to finishing the file.
+    pub unfinished: bool,
 }
 
 /// Is this the beginning of a perf.data file?
@@ -91,7 +93,8 @@ pub fn is_perf_data(head: &[u8]) -> bool {
 }
 
 impl Header {
-    pub fn read(file: &File, len: u64) -> Result<Self> {
+    /// `formats`: those of the events, as far as they are stored beside the file.
+    pub fn read(file: &File, len: u64, formats: Vec<FormatText>) -> Result<Self> {
         let mut head = [0; 104];
         let have = usize::try_from(len.min(104)).unwrap_or(104);
         read_at(file, &mut head[..have], 0)?;
@@ -119,6 +122,7 @@ impl Header {
                 features: Features::default(),
                 data: (16, len),
                 pipe: true,
+                unfinished: false,
             });
         }
         if have < 104 || size < 104 {
@@ -128,6 +132,20 @@ impl Header {
         }
         let word = |at: usize| u64_at(&head, at).unwrap_or(0);
         let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
+        if data.1 == 0 && !formats.is_empty() {
+            // The attributes are written at the beginning, and records follow to the end.
+            let features = Features {
+                formats,
+                ..Features::default()
+            };
+            return Ok(Self {
+                attrs: read_attrs(file, attrs, attr_size, len)?,
+                features,
+                data: (data.0.min(len), len),
+                pipe: false,
+                unfinished: true,
+            });
+        }
         if data.1 == 0 {
             return Err(Error::format(
                 "its header says 0 bytes of records: perf record was killed, or its disk was full, before it could finish the file",
@@ -158,6 +176,7 @@ impl Header {
             features,
             data: (data.0, end),
             pipe: false,
+            unfinished: false,
         })
     }
 }

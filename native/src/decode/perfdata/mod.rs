@@ -30,6 +30,7 @@ use crate::model::event::{
 };
 use crate::regular_file::open_regular;
 use bytes::{u32_at, u64_at};
+use features::FormatText;
 use header::Header;
 pub use header::is_perf_data;
 use records::{COMM, EXIT, FORK, MISC_COMM_EXEC, Record, SAMPLE};
@@ -50,15 +51,26 @@ pub struct PerfData {
 impl PerfData {
     /// Opens and scans the file.
     pub fn open(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        Self::scanned(path, &name).map_err(|error| error.within(&name))
+        Self::described(path, Vec::new())
     }
 
-    fn scanned(path: &Path, name: &str) -> Result<Self> {
+    /// The file of a capture folder. If perf did not get to storing the formats of the events
+    /// in it, those that the capture stored are taken.
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let formats = FormatText::in_folder(&folder.join("events"));
+        Self::described(&folder.join("perf.data"), formats)
+    }
+
+    fn described(path: &Path, formats: Vec<FormatText>) -> Result<Self> {
+        let name = path.display().to_string();
+        Self::scanned(path, &name, formats).map_err(|error| error.within(&name))
+    }
+
+    fn scanned(path: &Path, name: &str, formats: Vec<FormatText>) -> Result<Self> {
         let opening = |error| Error::io(format!("open {name}"), &error);
         let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
-        let header = Header::read(&file, len)?;
+        let header = Header::read(&file, len, formats)?;
         let (mut attrs, mut features) = (header.attrs, header.features);
         let mut warnings = Vec::new();
         // Scanning takes a tenth of the time of what follows: no progress, but
@@ -107,7 +119,13 @@ impl PerfData {
                 scan.filtered
             ));
         }
-        if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
+        if header.unfinished {
+            warnings.push(
+                "perf record was killed, or its disk was full, before it could finish the file: \
+                 what it had not written is missing"
+                    .into(),
+            );
+        } else if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
                  and what the CPUs did in between is not known"
@@ -125,7 +143,7 @@ impl PerfData {
             threads: scan.threads.clone(),
             processes: Vec::new(),
             // A file that stops inside a record is of a perf that was killed, or of a full disk.
-            unfinished: cut.or(scan.truncated_at).is_some(),
+            unfinished: header.unfinished || cut.or(scan.truncated_at).is_some(),
             window: (None, None),
             has_waking: scan.session.records(|a| {
                 matches!(
