@@ -11,14 +11,16 @@
 //! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
 //! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
 //! and bandwidth, the deadline class and its server, core scheduling, PELT loads.
-//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`.
+//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
+//! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
+//! that CPU a moment ago (task_hot).
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
+use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
@@ -169,7 +171,7 @@ pub const SPEC: Spec = Spec {
 const VRUNTIME: u16 = 0;
 const DEADLINE: u16 = 1;
 const LAG: u16 = 2;
-const IMBALANCE_PCT: i64 = 117;
+const IMBALANCE_PCT: i64 = Knobs::BY_GROUPS.imbalance_pct;
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
@@ -180,7 +182,6 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     };
     let hz = s.int("hz");
     let knobs = Knobs {
-        style: Style::Groups,
         on: s.is_on("balance"),
         newidle: Newidle {
             on: s.is_on("balance_newidle"),
@@ -190,15 +191,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             by_success: s.is_on("newidle_by_success"),
             migration_cost: s.ns("migration_cost"),
         },
-        busy_factor: 16,
-        imbalance_pct: IMBALANCE_PCT,
-        nice_tries: 1,
-        keeps_busy_interval: false,
-        busy_idx: 0,
-        idle_idx: 0,
-        most: 32,
-        by_least: false,
-        within_node: false,
+        ..Knobs::BY_GROUPS
     };
     let k = Features {
         slice: s.ns("base_slice") * f,
@@ -220,6 +213,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             counts: vec![Counts::default(); ncpu],
             se: vec![Se::default(); nthreads],
             nodes: Nodes::new(nthreads),
+            touches: 0,
         },
         rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
         utilisation: s
@@ -261,6 +255,8 @@ struct Se {
     /// Asleep, but still in the tree of `home`.
     delayed: bool,
     home: Cpu,
+    /// When it was last queued or picked, in the order of such moments; wraps around.
+    touched: u32,
     realtime: bool,
 }
 
@@ -291,9 +287,33 @@ struct Rqs {
     counts: Vec<Counts>,
     se: Vec<Se>,
     nodes: Nodes,
+    touches: u32,
 }
 
 impl Rqs {
+    fn touch(&mut self, t: Tid) {
+        self.touches = self.touches.wrapping_add(1);
+        self.se[t as usize].touched = self.touches;
+    }
+
+    /// Of the threads that may move from `from` to `to`, the one that was queued or picked
+    /// longest ago.
+    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
+        let mut found: Option<(u32, Tid)> = None;
+        self.rqs[from as usize].tree.visit(&self.nodes, |t| {
+            let (se, th) = (&self.se[t as usize], w.thread(t));
+            let hot = th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
+            let fits = want.load == i64::MAX || se.weight >> want.halved <= want.load;
+            let age = self.touches.wrapping_sub(se.touched);
+            let oldest = found.is_none_or(|(a, _)| age > a);
+            if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
+                found = Some((age, t));
+            }
+            true
+        });
+        found.map(|(_, t)| t)
+    }
+
     fn rq(&mut self, c: Cpu) -> &mut Rq {
         &mut self.rqs[c as usize]
     }
@@ -469,18 +489,9 @@ impl Queues for Rqs {
         let mut load = want.load;
         let mut moved = 0;
         while load > 0 && moved < want.tasks {
-            let mut found = None;
-            self.rqs[from as usize].tree.visit(&self.nodes, |t| {
-                let hot = w.now() - w.thread(t).last_ran < self.k.migration_cost
-                    && w.thread(t).last_cpu.is_some();
-                let se = &self.se[t as usize];
-                let fits = want.load == i64::MAX || se.weight / 2 <= load;
-                if !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
-                    found = Some(t);
-                }
-                found.is_none()
-            });
-            let Some(t) = found else { break };
+            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+                break;
+            };
             self.update(w, from);
             self.update(w, to);
             self.remove(from, t);
@@ -488,6 +499,7 @@ impl Queues for Rqs {
             self.insert(to, t);
             self.account(to, t, 1);
             self.se[t as usize].home = to;
+            self.touch(t);
             w.migrate(t, to);
             if want.load != i64::MAX {
                 load -= self.se[t as usize].weight;
@@ -533,6 +545,7 @@ impl Eevdf {
             self.q.finish_delayed(t);
         };
         self.q.take_out(c, t);
+        self.q.touch(t);
         let again = self.q.rqs[c as usize].prev == Some(t);
         let se = &mut self.q.se[t as usize];
         if !again {
@@ -572,6 +585,7 @@ impl Eevdf {
         self.q.place(c, t, new);
         self.q.insert(c, t);
         self.q.account(c, t, 1);
+        self.q.touch(t);
         self.q.se[t as usize].home = c;
         if w.recording() {
             self.q.show(w, c, t);
