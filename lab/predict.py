@@ -64,22 +64,20 @@ def plan() -> Plan:
     )
 
 
-def captures(run: Run, cache: Path) -> list[ss.Trace]:
+def captures(run: Run) -> list[ss.Trace]:
     """The recordings of a run, in the order of their seeds."""
     found = sorted(run.folder.glob("*.capture"), key=lambda path: int(path.stem))
-    return [ss.open(path, cache=cache / "decoded") for path in found]
+    return [ss.open(path, cache=run.folder / "cache") for path in found]
 
 
-def compared(
-    plan: Plan, runs: dict[tuple[str, int, str], Run], cache: Path
-) -> Iterator[pl.DataFrame]:
+def compared(plan: Plan, runs: dict[tuple[str, int, str], Run]) -> Iterator[pl.DataFrame]:
     """The rows of each case, number of CPUs and workload of which both sides were recorded."""
     for source, target in plan.cases:
         for cpus, work in sorted({(cpus, work) for _, cpus, work in runs}):
             sides = runs.get((source, cpus, work)), runs.get((target, cpus, work))
             if sides[0] is None or sides[1] is None:
                 continue
-            before, after = (captures(run, cache) for run in sides if run)
+            before, after = (captures(run) for run in sides if run)
             rows = compare(before, after, plan.policies[target], same=source == target)
             print(f"{source} -> {target}, {cpus} CPUs, {work}: replayed", flush=True)
             key = {"source": source, "target": target, "cpus": cpus, "work": work}
@@ -121,7 +119,7 @@ def main() -> int:
             print(f"[{n}/{len(wanted)}] {done.cell}: {said}", flush=True)
             if not done.failed:
                 runs[what] = done
-    parts = list(compared(asked, runs, arguments.cache))
+    parts = list(compared(asked, runs))
     if not parts:
         print("nothing was recorded of which both sides are there", file=sys.stderr)
         return 1
