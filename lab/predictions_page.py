@@ -73,8 +73,9 @@ def _goals(rows: pl.DataFrame) -> Iterator[str]:
         waits = ours.filter(pl.col("figure").is_in(["total", "p90", "p99"]))
         goal = GOALS[int(str(cpus))]
         good = waits.filter(pl.col("factor") <= goal).height
+        machine = units.several(int(str(cpus)), "CPU")
         yield (
-            f"* {source} to {target}, {cpus} CPUs: {good} of {waits.height} figures of waiting "
+            f"* {source} to {target}, {machine}: {good} of {waits.height} figures of waiting "
             f"within {goal:.2f}, {_inside(waits)} within the range of the real repeats; "
             f"of all figures {_inside(ours)} of {ours.height}."
         )

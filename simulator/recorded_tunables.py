@@ -31,6 +31,7 @@ _FEATURES = {
     "DELAY_ZERO": "delay_zero",
     "SIS_UTIL": "sis_util",
     "NI_RANDOM": "newidle_by_success",
+    "HRTICK": "hrtick",
     "GENTLE_FAIR_SLEEPERS": "gentle_fair_sleepers",
     "START_DEBIT": "start_debit",
     "BASE_SLICE": "least_slice",

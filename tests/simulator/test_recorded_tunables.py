@@ -47,6 +47,7 @@ def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
         "place_lag": "on",
         "delay_zero": "off",
         "wakeup_preemption": "on",
+        "hrtick": "off",
         "newidle_by_success": "on",
         "hz": 250,
     }

@@ -7,10 +7,12 @@
 //! done or it is no longer eligible. Lag survives sleep; from 6.12 a thread that
 //! sleeps with negative lag stays in the queue until it has worked it off.
 //!
-//! Slices end at ticks, as HRTICK is off by default. All threads have the same
+//! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a
+//! timer ends them at the virtual deadline (hrtick_start_fair). All threads have the same
 //! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
 //! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
-//! and bandwidth, the deadline class and its server, core scheduling, PELT loads.
+//! and bandwidth, the deadline class and its server, core scheduling, PELT loads, of
+//! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
 //! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
 //! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
 //! that CPU a moment ago (task_hot).
@@ -21,7 +23,7 @@ use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
-use super::linux_fair::{log2_factor, virtual_ns, weight_of};
+use super::linux_fair::{NICE_0, log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_util::Utilisation;
@@ -36,7 +38,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17 and 6.18 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads, HRTICK.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads.",
     tunables: &[
         time(
             "base_slice",
@@ -76,6 +78,11 @@ pub const SPEC: Spec = Spec {
             "such a sleeper never leaves with positive lag (6.12)",
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
+        switch(
+            "hrtick",
+            "off",
+            "a timer ends a request at its deadline, not the next tick (7.2)",
+        ),
         switch(
             "sis_util",
             "on",
@@ -126,6 +133,15 @@ pub const SPEC: Spec = Spec {
             values: &[("newidle_raises_cost", "off"), ("newidle_by_success", "on")],
         },
         Preset {
+            name: "eevdf-7.2",
+            doc: "Linux 7.2: a timer ends requests",
+            values: &[
+                ("hrtick", "on"),
+                ("newidle_raises_cost", "off"),
+                ("newidle_by_success", "on"),
+            ],
+        },
+        Preset {
             name: "eevdf-6.12",
             doc: "Linux 6.12: delayed dequeue, relative deadlines",
             values: &[("base_slice", "750us"), ("newidle_raises_cost", "off")],
@@ -168,6 +184,9 @@ pub const SPEC: Spec = Spec {
     make,
 };
 
+/// The kernel's timer of a request is never set shorter.
+const SHORTEST_HRTICK: i64 = 10_000;
+
 const VRUNTIME: u16 = 0;
 const DEADLINE: u16 = 1;
 const LAG: u16 = 2;
@@ -202,6 +221,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         delay: s.is_on("delay_dequeue"),
         zero: s.is_on("delay_zero"),
         preempt: s.is_on("wakeup_preemption"),
+        hrtick: s.is_on("hrtick"),
         migration_cost: s.ns("migration_cost"),
         jiffy: 1_000_000_000 / hz,
         hz: hz as u32,
@@ -234,6 +254,7 @@ struct Features {
     delay: bool,
     zero: bool,
     preempt: bool,
+    hrtick: bool,
     migration_cost: i64,
     jiffy: i64,
     hz: u32,
@@ -397,6 +418,19 @@ impl Rqs {
         }
     }
 
+    /// Set the timer of `c` to the end of its thread's request, if anybody waits.
+    fn arm(&self, w: &mut World, c: Cpu, shortest: i64) {
+        let rq = &self.rqs[c as usize];
+        let Some(t) = rq.curr.filter(|_| self.k.hrtick && !rq.tree.is_empty()) else {
+            return;
+        };
+        let se = &self.se[t as usize];
+        let left = se.deadline - se.vruntime;
+        // Rounded up, so that the deadline is reached then.
+        let ns = (left * se.weight + NICE_0 - 1) / NICE_0;
+        w.arm_timer(u32::from(c), w.now() + ns.max(shortest));
+    }
+
     fn show(&self, w: &mut World, c: Cpu, t: Tid) {
         let se = &self.se[t as usize];
         w.record(VRUNTIME, t, se.vruntime as f64);
@@ -500,6 +534,7 @@ impl Queues for Rqs {
             self.account(to, t, 1);
             self.se[t as usize].home = to;
             self.touch(t);
+            self.arm(w, to, SHORTEST_HRTICK);
             w.migrate(t, to);
             if want.load != i64::MAX {
                 load -= self.se[t as usize].weight;
@@ -558,6 +593,7 @@ impl Eevdf {
             utilisation.runs(w.now(), c, true);
         }
         w.take_run(c);
+        self.q.arm(w, c, SHORTEST_HRTICK);
         Some(t)
     }
 
@@ -587,6 +623,7 @@ impl Eevdf {
         self.q.account(c, t, 1);
         self.q.touch(t);
         self.q.se[t as usize].home = c;
+        self.q.arm(w, c, SHORTEST_HRTICK);
         if w.recording() {
             self.q.show(w, c, t);
         }
@@ -727,6 +764,9 @@ impl Policy for Eevdf {
             return;
         }
         self.q.update(w, cpu);
+        if self.q.k.hrtick {
+            w.disarm_timer(u32::from(cpu));
+        }
         if let Some(utilisation) = &mut self.utilisation {
             utilisation.runs(w.now(), cpu, false);
         }
@@ -781,6 +821,15 @@ impl Policy for Eevdf {
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
+    }
+
+    fn timer(&mut self, w: &mut World, id: u32) {
+        let cpu = id as Cpu;
+        self.q.update(w, cpu);
+        // A tick in between has rounded a nanosecond away.
+        if !w.needs_resched(cpu) {
+            self.q.arm(w, cpu, 1);
+        }
     }
 
     fn prefetch(&self, t: Tid) {
