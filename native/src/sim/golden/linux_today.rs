@@ -144,6 +144,32 @@ fn eevdf_lag_stays_within_a_request_and_a_tick() {
 }
 
 #[test]
+fn eevdf_a_cpu_that_idles_pulls_who_was_queued_longest_ago() {
+    // z, of nice -20, keeps the others off CPU 1 until it ends at 3. There x has waited
+    // since 0, y (nice -5, with an earlier deadline) since 1.
+    // cpu0  a 0-..          cpu1  z 0-3  x 3-..
+    let set = [
+        ("base_slice", "10ms"),
+        ("hz", "100"),
+        ("wakeup_preemption", "off"),
+        ("newidle_by_success", "off"),
+    ];
+    for policy in ALL {
+        let mut b = Build::new(2);
+        b.add("a", &[run(20)]);
+        b.add("z", &[run(3)]).nice = -20;
+        b.add("x", &[run(20)]);
+        let y = b.add("y", &[run(20)]);
+        (y.nice, y.start) = (-5, Some(MS));
+        let machine = Machine::flat(2).unwrap();
+        let ran = simulate(&b.load, machine, policy, &set, Some(5 * MS)).unwrap();
+        assert_eq!(ran.drawn(), ["cpu1 z 0..3"], "{policy}: the others run on");
+        let next = ran.timeline.rows.iter().find(|row| row.contains("migrate"));
+        assert_eq!(next.unwrap(), "3000000 migrate 2 0->1", "{policy}");
+    }
+}
+
+#[test]
 fn scx_simple_runs_slices_of_20_ms_by_virtual_time() {
     // cpu0  a 0-20  b 20-40  a 40-60
     let ran = on_one_cpu(&hogs(&[0, 0], 40), "scx-simple", &[], 1000);
