@@ -35,6 +35,9 @@ class Cell:
     options: str = ""
     ci: bool = False
     note: str = ""
+    repeats: int = 0
+    """Record the workload so often, each time with another seed, into 1.capture, 2.capture and so
+    on, without the kernel's own text: for the prediction bench."""
 
 
 @dataclass
@@ -65,10 +68,14 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
     folder.mkdir(parents=True)
     called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
+    settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
+    script = "repeats.sh" if cell.repeats else "job.sh"
     job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
     if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
         job += machines.TURNS
-    packed = guests.initrd(cache, kernel, job + (guests.HERE / "guest/job.sh").read_text(), folder)
+    packed = guests.initrd(
+        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder
+    )
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:
         file.truncate(_DISK)

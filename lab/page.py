@@ -1,4 +1,4 @@
-"""The table of docs/lab.md."""
+"""The table of docs/lab.md: the last run of each cell."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ BEGIN, END = "<!-- table: python -m lab --write docs/lab.md -->", "<!-- end of t
 
 _HEAD = (
     "| cell | kernel | CPUs | workload | events | differing | queue time less run_delay "
-    "| worst thread | switch-ins, migrations, switches off | check |"
+    "| worst thread | switch-ins, migrations, switches off | check | run on |"
 )
 
 
 def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> None:
-    """Put the results between the two marks of the page at `path`."""
+    """Put the results between the two marks of the page at `path`; other cells keep their rows."""
     text = path.read_text()
     before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    rows = [_row(cell, run, verdict) for cell, run, verdict in results]
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    lines = [BEGIN, "", f"Run on {today}.", "", _HEAD, "|" + "---|" * 10, *rows, "", END]
+    table, after = rest.split(END)
+    rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
+    rows.pop(_HEAD.split(" | ")[0], None)
+    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {_date(run)} |" for cell, run, v in results}
+    lines = [BEGIN, "", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values(), "", END]
     path.write_text(before + "\n".join(lines) + after)
 
 
@@ -39,6 +40,18 @@ def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
         f"{head} {verdict.events:,} | {verdict.differing} | {verdict.queue_error:+.2%} "
         f"| {verdict.worst:.2%} | {counts} | {verdict.data} |"
     )
+
+
+def _date(run: Run) -> str:
+    """When it ran; today, if nothing is left of it."""
+    about = run.folder / "run.json"
+    zone = datetime.UTC
+    when = (
+        datetime.datetime.fromtimestamp(about.stat().st_mtime, zone)
+        if about.exists()
+        else datetime.datetime.now(zone)
+    )
+    return when.date().isoformat()
 
 
 def _release(run: Run) -> str:

@@ -14,7 +14,8 @@
  *     work FILE forks AT_ONCE TOTAL WORK_US
  *
  * Work is a number of loop iterations (LOOPS for a microsecond), not a time, so that a machine
- * whose time is counted in instructions does the same in every run.
+ * whose time is counted in instructions does the same in every run. SEED=N in the environment
+ * makes a repeat: other random numbers, begun at another moment between two ticks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -30,7 +31,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOPS = 80, FEW = 64 };
+enum { LOOPS = 80, FEW = 64, STEP_US = 1370, TICK_US = 4000 };
+
+static uint64_t seed;
 
 static int truth = -1;
 
@@ -160,7 +163,7 @@ static void sleepers(char **given) {
         }
     for (int i = 0; i < n; i++)
         if (!start("sleeper", i, 0)) {
-            uint64_t state = 77 + i;
+            uint64_t state = 77 + i + (seed << 32);
             struct timespec next;
             nap((long)(chance(&state) % (uint64_t)period));
             clock_gettime(CLOCK_MONOTONIC, &next);
@@ -210,7 +213,7 @@ static void server(char **given) {
         return;
     }
     pthread_t threads[FEW];
-    uint64_t state = 991;
+    uint64_t state = 991 + (seed << 32);
     for (int i = 0; i < n; i++)
         pthread_create(&threads[i], NULL, worker, (void *)(intptr_t)i);
     for (int i = 0; i < requests; i++) {
@@ -264,7 +267,7 @@ static void pipes(char **given) {
 static void forks(char **given) {
     int most = atoi(given[0]), total = atoi(given[1]), running = 0;
     double us = atof(given[2]);
-    uint64_t state = 31;
+    uint64_t state = 31 + (seed << 32);
     for (int n = 0; n < total || running; n++) {
         if (n < total && !start("job", n, 0)) {
             if (!start("part", n, 0)) {
@@ -293,6 +296,8 @@ int main(int count, char **given) {
     };
     if (count < 3 || (truth = open(given[1], O_WRONLY | O_CREAT | O_APPEND, 0644)) < 0)
         return 64;
+    seed = getenv("SEED") ? strtoul(getenv("SEED"), NULL, 10) : 0;
+    burn((double)(seed * STEP_US % TICK_US));
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(given[2], kinds[i].name) && count == 3 + kinds[i].arguments) {
             kinds[i].run(given + 3);

@@ -120,7 +120,8 @@ def test_a_machine_that_hangs_is_booted_once_more(
 
 def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
     path = tmp_path / "lab.md"
-    path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    kept = "| y | 6.1 | 1 | hogs 1 0 | 5 | 0 | +0% | 0% | 0, 0, 0 of 1 | sound | 2026-01-02 |"
+    path.write_text(f"before\n{page.BEGIN}\nold\n| x | 5.10 |\n{kept}\n{page.END}\nafter\n")
     cell = Cell("x", "amd64-6.1", "hogs 1 0")
     page.write(path, [(cell, Run("x", tmp_path, failed="no end within 1 s"), None)])
     text = path.read_text()
@@ -128,6 +129,10 @@ def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| x |  | 2 | hogs 1 0 | failed: no end within 1 s |" in text
+    assert kept in text
+    assert "5.10" not in text, "the last run counts"
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {12}
 
 
 @pytest.mark.needs(

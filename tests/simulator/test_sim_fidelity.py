@@ -168,7 +168,10 @@ def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
 def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
     cut: tuple[str | None, str | None],
 ) -> None:
-    """How far the replay is from real, and which policy makes threads wait, stay as they were."""
+    """How far the replay is from real, and which policy makes threads wait, stay as they were.
+
+    The longest waits of one replay hang on which threads met on a CPU: they may move by a fifth.
+    """
     trace = open_trace(FIXTURES / "linux-ftrace-placement.capture")
 
     def at(text: str | None) -> str | None:
@@ -181,8 +184,9 @@ def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
         {row["against"]: row for row in fidelity(t, comm=comm, policies=names).to_dicts()}
         for t in (trace, part)
     )
-    for figure in ("waits_ratio", "wait_p99_ratio", "depth_ratio"):
-        assert cut_off["eevdf-6.17"][figure] == pytest.approx(whole["eevdf-6.17"][figure], rel=0.1)
+    for figure, within in {"waits_ratio": 0.1, "wait_p99_ratio": 0.2, "depth_ratio": 0.1}.items():
+        expected = pytest.approx(whole["eevdf-6.17"][figure], rel=within)
+        assert cut_off["eevdf-6.17"][figure] == expected
     for figure in ("wait_distance", "depth_ratio", "waits_ratio"):
         orders = [sorted(names, key=lambda n: rows[n][figure]) for rows in (whole, cut_off)]
         assert orders[0] == orders[1]

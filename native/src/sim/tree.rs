@@ -246,6 +246,17 @@ impl Tree {
         }
     }
 
+    /// The thread after the first.
+    pub fn second(&self, nodes: &Nodes) -> Option<Tid> {
+        let first = self.first();
+        let mut found = None;
+        self.visit(nodes, |t| {
+            found = (Some(t) != first).then_some(t);
+            found.is_none()
+        });
+        found
+    }
+
     /// The threads in order of key, for the rare walks (balancing).
     pub fn visit(&self, nodes: &Nodes, mut each: impl FnMut(Tid) -> bool) {
         fn go(nodes: &Nodes, at: u32, each: &mut impl FnMut(Tid) -> bool) -> bool {
@@ -293,6 +304,7 @@ mod tests {
             assert_eq!(seen, list.iter().map(|x| x.3).collect::<Vec<_>>());
             assert_eq!(tree.len(), list.len());
             assert_eq!(tree.first(), list.first().map(|x| x.3));
+            assert_eq!(tree.second(&nodes), list.get(1).map(|x| x.3));
             assert_eq!(tree.least_value(&nodes), list.iter().map(|x| x.2).min());
             let bound = rng.between(0, 30);
             let want = list.iter().find(|x| x.2 <= bound).map(|x| x.3);

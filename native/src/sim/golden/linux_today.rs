@@ -1,7 +1,13 @@
 //! EEVDF and sched_ext's example.
 use super::*;
 
-const ALL: [&str; 4] = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17", "eevdf-6.18"];
+const ALL: [&str; 5] = [
+    "eevdf-6.6",
+    "eevdf-6.12",
+    "eevdf-6.17",
+    "eevdf-6.18",
+    "eevdf-7.2",
+];
 
 /// Requests of 3 ms, ticks of 1 ms.
 const ROUND: [(&str, &str); 2] = [("base_slice", "3ms"), ("hz", "1000")];
@@ -24,6 +30,46 @@ fn eevdf_requests_end_at_ticks() {
     let set = [("base_slice", "3ms"), ("hz", "250")];
     let ran = on_one_cpu(&hogs(&[0, 0], 8), "eevdf-6.17", &set, 1000);
     assert_eq!(first(&ran, 2), ["cpu0 a 0..4", "cpu0 b 4..8"]);
+}
+
+#[test]
+fn eevdf_of_7_2_ends_requests_at_their_deadlines() {
+    // 3 ms; a tick every second. b is nice 5: 335 of 1024, so that its 3 ms of running are
+    // 9.17 of virtual time, which is its deadline.
+    // At 3: a has 3, the average is 3 * 1024 / 1359 = 2.26: b runs, to 6.
+    // At 6: a has 3, b 9.17, the average is 4.52: a, to 9 and a deadline of 6.
+    // At 9: a has 6, the average is 6.78: still eligible, deadlines 9 and 18.3: a, to 12.
+    // At 12: a has 9, the average is 9.04: a again, to 15; then 12 and 11.3: b.
+    let set = [("base_slice", "3ms"), ("hz", "1")];
+    let ran = on_one_cpu(&hogs(&[0, 5], 20), "eevdf-7.2", &set, 1000);
+    let want = [
+        "cpu0 a 0..3",
+        "cpu0 b 3..6",
+        "cpu0 a 6..15",
+        "cpu0 b 15..18",
+    ];
+    assert_eq!(first(&ran, 4), want);
+}
+
+#[test]
+fn eevdf_of_7_2_sets_its_timer_when_somebody_comes() {
+    // h runs alone from 0, its requests ending at 4 (seen by the tick), and 4 + 3. s comes
+    // at 5, eligible as it was never charged, and with the deadline 4 + 3 / 2 or later: the
+    // timer is set to h's deadline at 7, and not earlier.
+    let set = [
+        ("base_slice", "3ms"),
+        ("hz", "250"),
+        ("wakeup_preemption", "off"),
+    ];
+    let mut b = Build::new(1);
+    b.add("h", &[run(30)]);
+    b.add("s", &[run(1)]).start = Some(5 * MS);
+    let at = |policy: &str| {
+        let ran = on_one_cpu(&b, policy, &set, 1000);
+        first(&ran, 2)[1].clone()
+    };
+    assert_eq!(at("eevdf-7.2"), "cpu0 s 7..8");
+    assert_eq!(at("eevdf-6.18"), "cpu0 s 8..9");
 }
 
 #[test]
@@ -94,6 +140,32 @@ fn eevdf_lag_stays_within_a_request_and_a_tick() {
                 "{policy}: thread {t} reached a lag of {worst} ms"
             );
         }
+    }
+}
+
+#[test]
+fn eevdf_a_cpu_that_idles_pulls_who_was_queued_longest_ago() {
+    // z, of nice -20, keeps the others off CPU 1 until it ends at 3. There x has waited
+    // since 0, y (nice -5, with an earlier deadline) since 1.
+    // cpu0  a 0-..          cpu1  z 0-3  x 3-..
+    let set = [
+        ("base_slice", "10ms"),
+        ("hz", "100"),
+        ("wakeup_preemption", "off"),
+        ("newidle_by_success", "off"),
+    ];
+    for policy in ALL {
+        let mut b = Build::new(2);
+        b.add("a", &[run(20)]);
+        b.add("z", &[run(3)]).nice = -20;
+        b.add("x", &[run(20)]);
+        let y = b.add("y", &[run(20)]);
+        (y.nice, y.start) = (-5, Some(MS));
+        let machine = Machine::flat(2).unwrap();
+        let ran = simulate(&b.load, machine, policy, &set, Some(5 * MS)).unwrap();
+        assert_eq!(ran.drawn(), ["cpu1 z 0..3"], "{policy}: the others run on");
+        let next = ran.timeline.rows.iter().find(|row| row.contains("migrate"));
+        assert_eq!(next.unwrap(), "3000000 migrate 2 0->1", "{policy}");
     }
 }
 

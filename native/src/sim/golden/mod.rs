@@ -3,11 +3,12 @@
 //! Each test draws what must happen as a comment and compares it with the run,
 //! switch by switch. Numbers are chosen round: clocks of 100 or 1000 Hz.
 mod bsd;
+mod linux_cfs;
 mod linux_old;
 mod linux_today;
 mod references;
 
-use super::machine::Machine;
+use super::machine::{CpuSet, Machine};
 use super::testing::{Build, MS, Ran, simulate};
 use super::workload::{Class, Step};
 

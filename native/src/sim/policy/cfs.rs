@@ -1,25 +1,47 @@
-//! CFS, the Completely Fair Scheduler, as of Linux 2.6.31 and 2.6.32.
+//! CFS, the Completely Fair Scheduler, as of Linux 2.6.31, 2.6.32, 5.10 and 6.1.
 //!
 //! Models sched_fair.c of 2.6.32.y and of the 20 ms-latency era before it
-//! (2.6.30/31). Per CPU a tree by virtual run time; the leftmost runs. A slice is
-//! the thread's share of a period that all runnable threads fit in; it is checked
-//! at ticks. A waking thread preempts when it is behind by more than the wakeup
-//! granularity; a sleeper comes back with a bounded credit.
+//! (2.6.30/31), and kernel/sched/fair.c of the 5.10 and 6.1 stable series. Per CPU
+//! a tree by virtual run time; the leftmost runs. A slice is the thread's share of
+//! a period that all runnable threads fit in; it is checked at ticks. A waking
+//! thread preempts when it is behind by more than the wakeup granularity; a sleeper
+//! comes back with a bounded credit.
+//!
+//! Where 5.10 and 6.1 differ from 2.6.32, by function of fair.c:
+//!
+//! * wakeup_gran: no ADAPTIVE_GRAN, the granularity is that of the wakee's weight.
+//! * check_preempt_wakeup: who preempts becomes `next`, and whom it preempts `last`
+//!   where at least sched_nr_latency threads are runnable. pick_next_entity prefers
+//!   next to last; set_next_entity forgets only the buddy that it picks.
+//! * yield_task_fair: who yields is `skip`, passed over if that is not too unfair.
+//! * task_fork_fair: a new thread gets its place in the queue of its parent's CPU and
+//!   takes it along to another, as one that is moved does.
+//! * sched_slice: no slice is shorter than the least granularity (BASE_SLICE, 5.13).
+//! * select_task_rq_fair: `linux_wake`; 6.1 looks for idle CPUs as far as `linux_util`
+//!   says (SIS_UTIL, 6.0), 5.10 on these machines everywhere (SIS_PROP: four at least).
+//! * load_balance: `linux_domains` by groups (5.5). detach_tasks takes the thread that
+//!   was picked or queued longest ago (the list is kept so since 4.14), and task_hot
+//!   lets go of one that has not run since it moved, and of buddies if the CPU idles.
+//! * newidle_balance: `linux_newidle`; by the rate of success (NI_RANDOM) in late
+//!   releases of the 6.1 series, 6.1.192 among them.
 //!
 //! Left out: group scheduling, HRTICK, bandwidth limits, real-time throttling,
-//! power saving, the cost of balancing. Real-time threads: `linux_rt`. Load
-//! balancing and CPU choice: `linux_domains`, with the loads that lag behind as
-//! 2.6's did.
+//! power saving, the cost of balancing; of 5.10 and 6.1 besides: PELT loads, that a
+//! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
+//! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
+//! `linux_domains`, with the loads that lag behind as 2.6's did.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::cfs_place::Placing;
-use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
+use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::linux_util::Utilisation;
+use super::linux_wake::{self, Placer};
 use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
 use super::{
     Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
@@ -29,7 +51,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c with real-time class and load balancer. Left out: groups, HRTICK, throttling, power saving.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: groups, HRTICK, throttling, power saving, PELT loads.",
     tunables: &[
         time(
             "sched_latency",
@@ -83,9 +105,24 @@ pub const SPEC: Spec = Spec {
         ),
         choice(
             "buddies",
-            &["off", "last", "next_last"],
+            &["off", "last", "next_last", "preempting"],
             "last",
-            "whom pick prefers: the preempted (last), also the wakee (next)",
+            "whom pick prefers: the preempted (last), also the wakee (next), or first who preempted and then the preempted (5.10, 6.1)",
+        ),
+        switch(
+            "yield_skips",
+            "off",
+            "who yields is passed over once, unless that is too unfair (5.10, 6.1)",
+        ),
+        switch(
+            "least_slice",
+            "off",
+            "no slice is shorter than the least (6.1)",
+        ),
+        switch(
+            "place_at_fork",
+            "off",
+            "a new thread gets its place in its parent's queue (5.10, 6.1)",
         ),
         switch(
             "early_slice_check",
@@ -94,9 +131,25 @@ pub const SPEC: Spec = Spec {
         ),
         choice(
             "wake_cpu",
-            &["wake_idle", "idle_sibling", "longest_idle"],
+            &["wake_idle", "idle_sibling", "longest_idle", "scan"],
             "idle_sibling",
-            "after wake_affine: idle hardware thread only (2.6.31), any idle CPU of the cache, or the one of the machine that idles longest (the repair in Wasted Cores)",
+            "after wake_affine: idle hardware thread only (2.6.31), any idle CPU of the cache, the one of the machine that idles longest (the repair in Wasted Cores), or the old one, the one before, an idle core, an idle CPU (5.10, 6.1)",
+        ),
+        switch(
+            "sis_util",
+            "off",
+            "wakes look less far for an idle CPU the busier all are, and not at all above 92 % (6.1)",
+        ),
+        choice(
+            "balancer",
+            &["load", "groups"],
+            "load",
+            "compares the loads of groups, or first whether they have idle CPUs (5.10, 6.1)",
+        ),
+        switch(
+            "pull_oldest",
+            "off",
+            "the thread that ran or was queued longest ago is pulled first (5.10, 6.1)",
         ),
         BALANCE,
         BALANCE_NEWIDLE,
@@ -105,6 +158,17 @@ pub const SPEC: Spec = Spec {
             "500us",
             SPAN_OR_ZERO,
             "but not if it idles shorter than this on average (2.6.32; not yet in -rc5); 0 = always",
+        ),
+        time(
+            "newidle_cost",
+            "0",
+            SPAN_OR_ZERO,
+            "what pulling costs in each domain: a CPU that idles shorter on average does not pull; 0 = always",
+        ),
+        switch(
+            "newidle_by_success",
+            "off",
+            "pulls are tried as often as they succeed (late 6.1)",
         ),
         choice(
             "group_load",
@@ -155,6 +219,16 @@ pub const SPEC: Spec = Spec {
                 ("forkexec_idx", "1"),
             ],
         },
+        Preset {
+            name: "cfs-6.1",
+            doc: "6.1 stable, late: pulls by their success",
+            values: &OF_6_1,
+        },
+        Preset {
+            name: "cfs-5.10",
+            doc: "5.10 stable: no least slice, wakes look everywhere, pulls by the migration cost",
+            values: &OF_5_10,
+        },
     ],
     series: &[
         Series {
@@ -180,6 +254,46 @@ pub const SPEC: Spec = Spec {
 const VRUNTIME: u16 = 0;
 const MIN_VRUNTIME: u16 = 1;
 
+/// Least slice, search for idle CPUs, and when a CPU that turns idle pulls.
+const OF_6_1: [(&str, &str); 18] = later([
+    ("least_slice", "on"),
+    ("sis_util", "on"),
+    ("newidle_by_success", "on"),
+    ("newidle_least_idle", "0"),
+]);
+const OF_5_10: [(&str, &str); 18] = later([
+    ("least_slice", "off"),
+    ("sis_util", "off"),
+    ("newidle_by_success", "off"),
+    ("newidle_least_idle", "500us"),
+]);
+
+/// What 5.10 and 6.1 have in common, and where they differ.
+const fn later(
+    [a, b, c, d]: [(&'static str, &'static str); 4],
+) -> [(&'static str, &'static str); 18] {
+    [
+        ("sched_latency", "6ms"),
+        ("sched_min_granularity", "750us"),
+        ("sched_wakeup_granularity", "1ms"),
+        ("sched_nr_latency", "8"),
+        ("adaptive_gran", "off"),
+        ("buddies", "preempting"),
+        ("yield_skips", "on"),
+        ("place_at_fork", "on"),
+        ("wake_cpu", "scan"),
+        ("balancer", "groups"),
+        ("pull_oldest", "on"),
+        ("idle_keeps_busy_interval", "off"),
+        ("newidle_cost", "2us"),
+        ("balance_newidle", "on"),
+        a,
+        b,
+        c,
+        d,
+    ]
+}
+
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
     let f = if s.is_on("scaling") {
@@ -191,10 +305,18 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     let newidle = Newidle {
         on: s.is_on("balance_newidle"),
         least_idle: s.ns("newidle_least_idle"),
+        cost: s.ns("newidle_cost"),
+        by_success: s.is_on("newidle_by_success"),
         migration_cost: s.ns("sched_migration_cost"),
         ..Newidle::ALWAYS
     };
+    let by_groups = s.choice("balancer") == 1;
     let knobs = Knobs {
+        style: if by_groups {
+            Style::Groups
+        } else {
+            Style::Load
+        },
         on: s.is_on("balance"),
         newidle,
         keeps_busy_interval: s.is_on("idle_keeps_busy_interval"),
@@ -202,7 +324,11 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         idle_idx: 1,
         by_least: s.choice("group_load") == 1,
         within_node: s.choice("balance_span") == 1,
-        ..Knobs::OF_2_6
+        ..if by_groups {
+            Knobs::BY_GROUPS
+        } else {
+            Knobs::OF_2_6
+        }
     };
     let k = Constants {
         place: Placing::new(s, ncpu),
@@ -211,12 +337,20 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         wakeup_preempt: s.is_on("wakeup_preempt"),
         adaptive: s.is_on("adaptive_gran"),
         asym: s.is_on("asym_gran"),
-        buddies: s.choice("buddies"),
+        buddies: match s.choice("buddies") {
+            0 => Buddies::Off,
+            1 => Buddies::Last,
+            2 => Buddies::NextLast,
+            _ => Buddies::Preempting,
+        },
+        yield_skips: s.is_on("yield_skips"),
+        place_at_fork: s.is_on("place_at_fork"),
         early: s.is_on("early_slice_check"),
         wake_cpu: match s.choice("wake_cpu") {
             0 => WakeCpu::WakeIdle,
             1 => WakeCpu::IdleSibling,
-            _ => WakeCpu::LongestIdle,
+            2 => WakeCpu::LongestIdle,
+            _ => WakeCpu::Scan,
         },
         forkexec_idx: s.int("forkexec_idx") as usize,
         jiffy: 1_000_000_000 / hz,
@@ -233,9 +367,15 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             se: vec![fresh; nthreads],
             nodes: Nodes::new(nthreads),
             migration_cost: k.migration_cost,
+            oldest: s.is_on("pull_oldest"),
+            touches: 0,
             jiffy: k.jiffy,
         },
         rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct),
+        utilisation: s
+            .is_on("sis_util")
+            .then(|| Utilisation::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
         balancer: Balancer::new(machine, knobs, hz),
     }))
 }
@@ -245,6 +385,16 @@ enum WakeCpu {
     WakeIdle,
     IdleSibling,
     LongestIdle,
+    Scan,
+}
+
+/// Whom pick prefers to the leftmost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Buddies {
+    Off,
+    Last,
+    NextLast,
+    Preempting,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -255,7 +405,9 @@ struct Constants {
     wakeup_preempt: bool,
     adaptive: bool,
     asym: bool,
-    buddies: usize,
+    buddies: Buddies,
+    yield_skips: bool,
+    place_at_fork: bool,
     early: bool,
     wake_cpu: WakeCpu,
     forkexec_idx: usize,
@@ -275,6 +427,8 @@ struct Se {
     avg_wakeup: i64,
     /// The CPU whose virtual time `vruntime` is in.
     home: Cpu,
+    /// When it was last queued or picked, in the order of such moments.
+    touched: u64,
     realtime: bool,
 }
 
@@ -288,10 +442,22 @@ struct Rq {
     min_vruntime: i64,
     next: Option<Tid>,
     last: Option<Tid>,
+    skip: Option<Tid>,
     /// Loads that follow the true one by halves, quarters.. per tick.
     lagging: [i64; 3],
     lagged_at: i64,
     realtime: u32,
+}
+
+impl Rq {
+    /// `t` is nobody's buddy any more.
+    fn forget(&mut self, t: Tid) {
+        for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
+            if *buddy == Some(t) {
+                *buddy = None;
+            }
+        }
+    }
 }
 
 struct Rqs {
@@ -299,6 +465,9 @@ struct Rqs {
     se: Vec<Se>,
     nodes: Nodes,
     migration_cost: i64,
+    /// Pull the thread that was queued or picked longest ago.
+    oldest: bool,
+    touches: u64,
     jiffy: i64,
 }
 
@@ -347,12 +516,35 @@ impl Rqs {
     fn take_out(&mut self, c: Cpu, t: Tid) {
         let rq = &mut self.rqs[c as usize];
         rq.tree.remove(&mut self.nodes, t);
-        if rq.next == Some(t) {
-            rq.next = None;
-        }
-        if rq.last == Some(t) {
-            rq.last = None;
-        }
+        rq.forget(t);
+    }
+
+    fn touch(&mut self, t: Tid) {
+        self.touches += 1;
+        self.se[t as usize].touched = self.touches;
+    }
+
+    /// Who moves from `from` to `to` first.
+    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
+        let rq = &self.rqs[from as usize];
+        let to_idle = self.oldest && self.nr(to) == 0;
+        let may = |t: Tid| {
+            let th = w.thread(t);
+            let here = !self.oldest || th.last_cpu == Some(from);
+            let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
+            let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
+            let fits = self.se[t as usize].weight >> want.halved <= want.load;
+            w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
+        };
+        let mut found: Option<Tid> = None;
+        rq.tree.visit(&self.nodes, |t| {
+            let older = |f: Tid| self.se[t as usize].touched < self.se[f as usize].touched;
+            if may(t) && found.is_none_or(older) {
+                found = Some(t);
+            }
+            self.oldest || found.is_none()
+        });
+        found
     }
 
     fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
@@ -423,27 +615,21 @@ impl Queues for Rqs {
         let mut load = want.load;
         let mut moved = 0;
         while load > 0 && moved < want.tasks {
-            let mut found = None;
-            let rq = &self.rqs[from as usize];
-            rq.tree.visit(&self.nodes, |t| {
-                let recent = w.now() - w.thread(t).last_ran < self.migration_cost
-                    && w.thread(t).last_cpu.is_some();
-                let hot = recent || rq.next == Some(t) || rq.last == Some(t);
-                let fits = self.se[t as usize].weight / 2 <= load;
-                if w.allowed(t, to) && fits && (want.hot || !hot) {
-                    found = Some(t);
-                }
-                found.is_none()
-            });
-            let Some(t) = found else { break };
+            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+                break;
+            };
             self.update(w, to);
             self.take_out(from, t);
             self.account(from, t, -1);
             self.rebase(to, t);
             self.insert(to, t);
             self.account(to, t, 1);
+            self.touch(t);
             w.migrate(t, to);
-            load -= self.se[t as usize].weight;
+            // Without a bound on the load it is the number of threads that counts.
+            if want.load != i64::MAX {
+                load -= self.se[t as usize].weight;
+            }
             moved += 1;
         }
         moved
@@ -454,6 +640,9 @@ struct Cfs {
     k: Constants,
     q: Rqs,
     rt: RtQueues,
+    /// Where wakes go from 5.10 on.
+    placer: Placer,
+    utilisation: Option<Utilisation>,
     balancer: Balancer,
 }
 
@@ -511,6 +700,12 @@ impl Cfs {
     }
 
     fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
+        if self.k.wake_cpu == WakeCpu::Scan {
+            let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
+            let weights = (self.q.se[t as usize].weight, wakers);
+            let utilisation = self.utilisation.as_mut();
+            return self.placer.wake(w, &self.q, utilisation, weights, t, wake);
+        }
         let (prev, this) = (w.thread(t).cpu, wake.cpu);
         let prev_ok = w.allowed(t, prev);
         if wake.waker.is_none() && prev_ok && self.k.wake_cpu == WakeCpu::WakeIdle {
@@ -527,7 +722,7 @@ impl Cfs {
             return target;
         }
         match self.k.wake_cpu {
-            WakeCpu::WakeIdle => {}
+            WakeCpu::WakeIdle | WakeCpu::Scan => {}
             WakeCpu::IdleSibling => return idle_in_cache(w, t, target).unwrap_or(target),
             WakeCpu::LongestIdle => {
                 let idle = w.idle_cpus().iter().filter(|c| w.allowed(t, *c));
@@ -567,6 +762,10 @@ impl Cfs {
 
     /// Down the domains to the idlest group and CPU.
     fn fork_cpu(&self, w: &World, t: Tid, parent: Cpu) -> Cpu {
+        if self.k.wake_cpu == WakeCpu::Scan {
+            let (domains, pct) = (&self.balancer.domains, Knobs::BY_GROUPS.imbalance_pct);
+            return linux_wake::fork_cpu(w, &self.q, domains, pct, t, parent);
+        }
         // Threads that are there from the start are not placed by stale loads.
         let forked = w.parent(t).is_some();
         let idx = if forked { self.k.forkexec_idx } else { 0 };
@@ -617,21 +816,26 @@ impl Cfs {
     fn pick_fair(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
         let rq = &self.q.rqs[c as usize];
         let first = rq.tree.first()?;
-        let mut t = first;
-        if let Some(next) = rq.next
-            && self.beats(c, next, first) < 1
-        {
-            t = next;
-        }
-        if let Some(last) = rq.last
-            && self.beats(c, last, first) < 1
-        {
-            t = last;
-        }
+        let fair = |t: &Tid| self.beats(c, *t, first) < 1;
+        let (next, last) = (rq.next.filter(fair), rq.last.filter(fair));
+        let buddy = if self.k.buddies == Buddies::Preempting {
+            next.or(last)
+        } else {
+            last.or(next)
+        };
+        let t = buddy.unwrap_or_else(|| {
+            let second = || rq.tree.second(&self.q.nodes).filter(fair);
+            let skipped = rq.skip == Some(first);
+            skipped.then(second).flatten().unwrap_or(first)
+        });
         self.q.take_out(c, t);
+        self.q.touch(t);
         let se = &mut self.q.se[t as usize];
         se.ran_at_pick = se.ran;
         self.q.rq(c).curr = Some(t);
+        if let Some(utilisation) = &mut self.utilisation {
+            utilisation.runs(w.now(), c, true);
+        }
         w.take_run(c);
         Some(t)
     }
@@ -663,6 +867,7 @@ impl Cfs {
         } else {
             self.q.insert(c, t);
             self.q.account(c, t, 1);
+            self.q.touch(t);
         }
     }
 }
@@ -685,6 +890,11 @@ impl Policy for Cfs {
             if !se.realtime {
                 v = se.vruntime + self.q.rqs[home as usize].min_vruntime
                     - self.q.rqs[se.home as usize].min_vruntime;
+            }
+            if self.k.place_at_fork {
+                let rq = &self.q.rqs[home as usize];
+                let others = (i64::from(rq.nr), rq.load);
+                v = self.k.place.born(v, rq.min_vruntime, true, others, weight);
             }
         }
         let se = &mut self.q.se[child as usize];
@@ -717,7 +927,8 @@ impl Policy for Cfs {
             self.q.se[t as usize].weight = weight_of(w, t);
             self.q.rebase(cpu, t);
             let parent = w.parent(t);
-            if how != EnqueueReason::Moved {
+            let has_place = how == EnqueueReason::New && self.k.place_at_fork && parent.is_some();
+            if how != EnqueueReason::Moved && !has_place {
                 self.place(cpu, t, how, parent.is_some());
             }
             if how == EnqueueReason::New
@@ -759,11 +970,15 @@ impl Policy for Cfs {
         }
         self.q.update(w, cpu);
         let nr = i64::from(self.q.rqs[cpu as usize].nr);
-        if self.k.buddies == 2 && nr >= self.k.place.nr_latency {
-            self.q.rq(cpu).last = Some(curr);
-        }
-        if self.k.buddies == 2 {
+        let many = nr >= self.k.place.nr_latency;
+        if self.k.buddies == Buddies::NextLast {
+            if many {
+                self.q.rq(cpu).last = Some(curr);
+            }
             self.q.rq(cpu).next = Some(t);
+        }
+        if self.k.buddies == Buddies::Preempting && w.needs_resched(cpu) {
+            return; // An earlier wakeup of this instant has preempted it.
         }
         let (its, ours) = (w.thread(t).class, w.thread(curr).class);
         if its == Class::Batch || its == Class::Idle {
@@ -774,8 +989,12 @@ impl Policy for Cfs {
             return;
         }
         if self.k.wakeup_preempt && self.beats(cpu, curr, t) == 1 {
-            if self.k.buddies == 1 && nr >= self.k.place.nr_latency {
+            let keeps_last = matches!(self.k.buddies, Buddies::Last | Buddies::Preempting);
+            if keeps_last && many {
                 self.q.rq(cpu).last = Some(curr);
+            }
+            if self.k.buddies == Buddies::Preempting {
+                self.q.rq(cpu).next = Some(t);
             }
             w.resched(cpu, RescheduleReason::Preempted);
         }
@@ -802,19 +1021,19 @@ impl Policy for Cfs {
             return;
         }
         self.q.update(w, cpu);
+        if let Some(utilisation) = &mut self.utilisation {
+            utilisation.runs(w.now(), cpu, false);
+        }
         self.q.rq(cpu).curr = None;
         if left.stays_queued() {
             self.q.insert(cpu, t);
+            if left == SwitchOutReason::Yielded && self.k.yield_skips {
+                self.q.rq(cpu).skip = Some(t);
+            }
         } else {
             self.q.account(cpu, t, -1);
-            let rq = self.q.rq(cpu);
             // A sleeper is nobody's buddy.
-            if rq.last == Some(t) {
-                rq.last = None;
-            }
-            if rq.next == Some(t) {
-                rq.next = None;
-            }
+            self.q.rq(cpu).forget(t);
         }
         self.q.raise_min(cpu);
     }
@@ -896,7 +1115,9 @@ impl Cfs {
         let slice = self.k.place.slice(i64::from(rq.nr), rq.load, se.weight);
         let ran = se.ran - se.ran_at_pick;
         if ran > slice {
-            self.clear_buddies(cpu);
+            if self.k.buddies != Buddies::Preempting {
+                self.clear_buddies(cpu);
+            }
             w.resched(cpu, RescheduleReason::SliceEnd);
             return;
         }

@@ -10,6 +10,8 @@ pub(crate) struct Placing {
     pub latency: i64,
     pub min_granularity: i64,
     pub nr_latency: i64,
+    /// No slice is shorter than `min_granularity`.
+    least_slice: bool,
     /// A sleeper comes back with credit, of half the latency if `gentle`.
     sleepers: bool,
     gentle: bool,
@@ -30,6 +32,7 @@ impl Placing {
             latency: s.ns("sched_latency") * f,
             min_granularity: s.ns("sched_min_granularity") * f,
             nr_latency: s.int("sched_nr_latency"),
+            least_slice: s.is_on("least_slice"),
             sleepers: s.is_on("fair_sleepers"),
             gentle: s.is_on("gentle_fair_sleepers"),
             start_debit: s.is_on("start_debit"),
@@ -44,7 +47,12 @@ impl Placing {
         } else {
             self.latency
         };
-        period * weight / load.max(1)
+        let least = if self.least_slice {
+            self.min_granularity
+        } else {
+            0
+        };
+        (period * weight / load.max(1)).max(least)
     }
 
     /// Where a thread joins that kept `kept` over its sleep; `min` is the queue's.

@@ -7,19 +7,23 @@
 //! done or it is no longer eligible. Lag survives sleep; from 6.12 a thread that
 //! sleeps with negative lag stays in the queue until it has worked it off.
 //!
-//! Slices end at ticks, as HRTICK is off by default. All threads have the same
+//! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a
+//! timer ends them at the virtual deadline (hrtick_start_fair). All threads have the same
 //! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
 //! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
-//! and bandwidth, the deadline class and its server, core scheduling, PELT loads.
-//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`.
+//! and bandwidth, the deadline class and its server, core scheduling, PELT loads, of
+//! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
+//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
+//! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
+//! that CPU a moment ago (task_hot).
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
-use super::linux_fair::{log2_factor, virtual_ns, weight_of};
+use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
+use super::linux_fair::{NICE_0, log2_factor, virtual_ns, weight_of};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_util::Utilisation;
@@ -34,7 +38,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17 and 6.18 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads, HRTICK.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads.",
     tunables: &[
         time(
             "base_slice",
@@ -74,6 +78,11 @@ pub const SPEC: Spec = Spec {
             "such a sleeper never leaves with positive lag (6.12)",
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
+        switch(
+            "hrtick",
+            "off",
+            "a timer ends a request at its deadline, not the next tick (7.2)",
+        ),
         switch(
             "sis_util",
             "on",
@@ -124,6 +133,15 @@ pub const SPEC: Spec = Spec {
             values: &[("newidle_raises_cost", "off"), ("newidle_by_success", "on")],
         },
         Preset {
+            name: "eevdf-7.2",
+            doc: "Linux 7.2: a timer ends requests",
+            values: &[
+                ("hrtick", "on"),
+                ("newidle_raises_cost", "off"),
+                ("newidle_by_success", "on"),
+            ],
+        },
+        Preset {
             name: "eevdf-6.12",
             doc: "Linux 6.12: delayed dequeue, relative deadlines",
             values: &[("base_slice", "750us"), ("newidle_raises_cost", "off")],
@@ -166,10 +184,13 @@ pub const SPEC: Spec = Spec {
     make,
 };
 
+/// The kernel's timer of a request is never set shorter.
+const SHORTEST_HRTICK: i64 = 10_000;
+
 const VRUNTIME: u16 = 0;
 const DEADLINE: u16 = 1;
 const LAG: u16 = 2;
-const IMBALANCE_PCT: i64 = 117;
+const IMBALANCE_PCT: i64 = Knobs::BY_GROUPS.imbalance_pct;
 
 fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();
@@ -180,7 +201,6 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     };
     let hz = s.int("hz");
     let knobs = Knobs {
-        style: Style::Groups,
         on: s.is_on("balance"),
         newidle: Newidle {
             on: s.is_on("balance_newidle"),
@@ -190,15 +210,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             by_success: s.is_on("newidle_by_success"),
             migration_cost: s.ns("migration_cost"),
         },
-        busy_factor: 16,
-        imbalance_pct: IMBALANCE_PCT,
-        nice_tries: 1,
-        keeps_busy_interval: false,
-        busy_idx: 0,
-        idle_idx: 0,
-        most: 32,
-        by_least: false,
-        within_node: false,
+        ..Knobs::BY_GROUPS
     };
     let k = Features {
         slice: s.ns("base_slice") * f,
@@ -209,6 +221,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         delay: s.is_on("delay_dequeue"),
         zero: s.is_on("delay_zero"),
         preempt: s.is_on("wakeup_preemption"),
+        hrtick: s.is_on("hrtick"),
         migration_cost: s.ns("migration_cost"),
         jiffy: 1_000_000_000 / hz,
         hz: hz as u32,
@@ -220,6 +233,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             counts: vec![Counts::default(); ncpu],
             se: vec![Se::default(); nthreads],
             nodes: Nodes::new(nthreads),
+            touches: 0,
         },
         rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
         utilisation: s
@@ -240,6 +254,7 @@ struct Features {
     delay: bool,
     zero: bool,
     preempt: bool,
+    hrtick: bool,
     migration_cost: i64,
     jiffy: i64,
     hz: u32,
@@ -261,6 +276,8 @@ struct Se {
     /// Asleep, but still in the tree of `home`.
     delayed: bool,
     home: Cpu,
+    /// When it was last queued or picked, in the order of such moments; wraps around.
+    touched: u32,
     realtime: bool,
 }
 
@@ -291,9 +308,33 @@ struct Rqs {
     counts: Vec<Counts>,
     se: Vec<Se>,
     nodes: Nodes,
+    touches: u32,
 }
 
 impl Rqs {
+    fn touch(&mut self, t: Tid) {
+        self.touches = self.touches.wrapping_add(1);
+        self.se[t as usize].touched = self.touches;
+    }
+
+    /// Of the threads that may move from `from` to `to`, the one that was queued or picked
+    /// longest ago.
+    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
+        let mut found: Option<(u32, Tid)> = None;
+        self.rqs[from as usize].tree.visit(&self.nodes, |t| {
+            let (se, th) = (&self.se[t as usize], w.thread(t));
+            let hot = th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
+            let fits = want.load == i64::MAX || se.weight >> want.halved <= want.load;
+            let age = self.touches.wrapping_sub(se.touched);
+            let oldest = found.is_none_or(|(a, _)| age > a);
+            if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
+                found = Some((age, t));
+            }
+            true
+        });
+        found.map(|(_, t)| t)
+    }
+
     fn rq(&mut self, c: Cpu) -> &mut Rq {
         &mut self.rqs[c as usize]
     }
@@ -375,6 +416,19 @@ impl Rqs {
         if w.recording() {
             self.show(w, c, t);
         }
+    }
+
+    /// Set the timer of `c` to the end of its thread's request, if anybody waits.
+    fn arm(&self, w: &mut World, c: Cpu, shortest: i64) {
+        let rq = &self.rqs[c as usize];
+        let Some(t) = rq.curr.filter(|_| self.k.hrtick && !rq.tree.is_empty()) else {
+            return;
+        };
+        let se = &self.se[t as usize];
+        let left = se.deadline - se.vruntime;
+        // Rounded up, so that the deadline is reached then.
+        let ns = (left * se.weight + NICE_0 - 1) / NICE_0;
+        w.arm_timer(u32::from(c), w.now() + ns.max(shortest));
     }
 
     fn show(&self, w: &mut World, c: Cpu, t: Tid) {
@@ -469,18 +523,9 @@ impl Queues for Rqs {
         let mut load = want.load;
         let mut moved = 0;
         while load > 0 && moved < want.tasks {
-            let mut found = None;
-            self.rqs[from as usize].tree.visit(&self.nodes, |t| {
-                let hot = w.now() - w.thread(t).last_ran < self.k.migration_cost
-                    && w.thread(t).last_cpu.is_some();
-                let se = &self.se[t as usize];
-                let fits = want.load == i64::MAX || se.weight / 2 <= load;
-                if !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
-                    found = Some(t);
-                }
-                found.is_none()
-            });
-            let Some(t) = found else { break };
+            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+                break;
+            };
             self.update(w, from);
             self.update(w, to);
             self.remove(from, t);
@@ -488,6 +533,8 @@ impl Queues for Rqs {
             self.insert(to, t);
             self.account(to, t, 1);
             self.se[t as usize].home = to;
+            self.touch(t);
+            self.arm(w, to, SHORTEST_HRTICK);
             w.migrate(t, to);
             if want.load != i64::MAX {
                 load -= self.se[t as usize].weight;
@@ -533,6 +580,7 @@ impl Eevdf {
             self.q.finish_delayed(t);
         };
         self.q.take_out(c, t);
+        self.q.touch(t);
         let again = self.q.rqs[c as usize].prev == Some(t);
         let se = &mut self.q.se[t as usize];
         if !again {
@@ -545,6 +593,7 @@ impl Eevdf {
             utilisation.runs(w.now(), c, true);
         }
         w.take_run(c);
+        self.q.arm(w, c, SHORTEST_HRTICK);
         Some(t)
     }
 
@@ -572,7 +621,9 @@ impl Eevdf {
         self.q.place(c, t, new);
         self.q.insert(c, t);
         self.q.account(c, t, 1);
+        self.q.touch(t);
         self.q.se[t as usize].home = c;
+        self.q.arm(w, c, SHORTEST_HRTICK);
         if w.recording() {
             self.q.show(w, c, t);
         }
@@ -713,6 +764,9 @@ impl Policy for Eevdf {
             return;
         }
         self.q.update(w, cpu);
+        if self.q.k.hrtick {
+            w.disarm_timer(u32::from(cpu));
+        }
         if let Some(utilisation) = &mut self.utilisation {
             utilisation.runs(w.now(), cpu, false);
         }
@@ -767,6 +821,15 @@ impl Policy for Eevdf {
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
+    }
+
+    fn timer(&mut self, w: &mut World, id: u32) {
+        let cpu = id as Cpu;
+        self.q.update(w, cpu);
+        // A tick in between has rounded a nanosecond away.
+        if !w.needs_resched(cpu) {
+            self.q.arm(w, cpu, 1);
+        }
     }
 
     fn prefetch(&self, t: Tid) {

@@ -9,7 +9,9 @@
 //!
 //! Modelled on the texts of 2.6.31 and 2.6.32 (and, with other constants, what
 //! 2.6.10 did). `Style::Groups` is the newer balancer (5.5 and later), which
-//! classes groups as having spare CPUs, being full, or being overloaded.
+//! classes groups as having spare CPUs, being full, or being overloaded; there a thread
+//! too heavy for the imbalance is moved after enough failures, each of which halves it
+//! (5.10), and a failure resets the interval.
 //! Left out: pushing a running thread (active balance), power saving, asymmetric capacity, cgroups, NUMA balancing.
 use super::super::machine::{Cpu, Machine};
 use super::super::world::World;
@@ -153,6 +155,9 @@ pub(super) trait Queues {
 pub(super) struct Want {
     pub load: i64,
     pub tasks: u32,
+    /// A thread heavier than `load` may be moved all the same if it is not, so many times
+    /// halved.
+    pub halved: u32,
     /// Threads that ran a moment ago may be moved too.
     pub hot: bool,
 }
@@ -210,6 +215,14 @@ impl Knobs {
         most: 32,
         by_least: false,
         within_node: false,
+    };
+
+    /// What the releases from 5.10 on have in common.
+    pub(super) const BY_GROUPS: Self = Self {
+        style: Style::Groups,
+        busy_factor: 16,
+        imbalance_pct: 117,
+        ..Self::OF_2_6
     };
 }
 
@@ -391,6 +404,10 @@ impl Balancer {
         let want = Want {
             load,
             tasks: tasks.min(self.knobs.most),
+            halved: match self.knobs.style {
+                Style::Load => 1,
+                Style::Groups => failed.min(31),
+            },
             hot: failed > self.knobs.nice_tries,
         };
         let moved = if q.nr(from) > 1 {
@@ -405,6 +422,9 @@ impl Balancer {
             timing.interval = least;
         } else if idle != Idle::Newly {
             timing.failed += 1;
+            if self.knobs.style == Style::Groups {
+                timing.interval = least;
+            }
         }
         moved
     }

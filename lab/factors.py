@@ -1,0 +1,150 @@
+"""How far predictions are from what happened: the figures of the prediction bench.
+
+A row is one figure of one role of a workload, under one model. Its `factor` is how many times too
+large or too small the model's median over the repeats is beside the median of what really
+happened. Times below 20 us, and counts below 1, are nothing worth telling apart: so much is added
+to both sides.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+
+import schedscope as ss
+from schedscope.simulator.extract import extract
+from schedscope.simulator.fidelity import measured_costs
+from schedscope.simulator.recorded_tunables import recorded_tunables
+
+NO_CHANGE = "no change"
+"""The model that expects what was recorded."""
+REPEATS = "repeats"
+"""No model: the largest of the real repeats over the smallest."""
+NULLS = ("fifo", "rr")
+LONGER = 3
+"""A replay may take so many times as long as the recording."""
+
+TIMES = ("total", "p50", "p90", "p99")
+"""Figures in ns, of the waits of a role; the others are counts."""
+COUNTS = ("waits", "preemptions", "migrations")
+SCHEMA = pl.Schema(
+    {
+        "role": pl.String(),
+        "figure": pl.String(),
+        "model": pl.String(),
+        "value": pl.Float64(),
+        "low": pl.Float64(),
+        "high": pl.Float64(),
+        "real": pl.Float64(),
+        "real_low": pl.Float64(),
+        "real_high": pl.Float64(),
+        "factor": pl.Float64(),
+    }
+)
+_LEAST = {**dict.fromkeys(TIMES, 20_000.0), **dict.fromkeys(COUNTS, 1.0)}
+_PROGRAMS = ("hog", "sleeper", "worker", "dispatcher", "writer", "reader", "job", "part")
+"""Names of the threads of guest/work.c, before their numbers."""
+
+Figures = dict[str, dict[str, float]]
+"""By role and figure, of one trace."""
+
+
+def figures(trace: ss.Trace) -> Figures:
+    """The figures of each role: threads of one kind and nice level."""
+    kind = pl.col("comm").str.extract(rf"^({'|'.join(_PROGRAMS)})[0-9]*")
+    nice = pl.col("prio") - 120
+    level = pl.when(nice == 0).then(pl.lit("")).otherwise(pl.format(" nice {}", nice))
+    roles = (
+        trace.threads.filter(kind.is_not_null())
+        .select("utid", role=pl.concat_str(kind, level))
+        .collect()
+    )
+    waits = (
+        trace.waits.filter(pl.col("censored") == "none")
+        .select("utid", "wait", "cause")
+        .collect()
+        .join(roles, on="utid")
+    )
+    moves = trace.migrations.select("utid").collect().join(roles, on="utid")
+    found: Figures = {}
+    for (role,), rows in waits.group_by("role"):
+        sorted_waits = rows["wait"].drop_nulls().sort().to_list()
+        if not sorted_waits:
+            continue
+        found[str(role)] = {
+            "total": sum(sorted_waits),
+            **{
+                f"p{part}": sorted_waits[math.ceil(part / 100 * len(sorted_waits)) - 1]
+                for part in (50, 90, 99)
+            },
+            "waits": len(sorted_waits),
+            "preemptions": rows.filter(pl.col("cause") == "preempt").height,
+            "migrations": moves.filter(pl.col("role") == role).height,
+        }
+    return found
+
+
+def factor(figure: str, value: float, real: float) -> float:
+    """How many times too large or too small `value` is: 1 if it is right.
+
+    >>> factor("waits", 1, 3), factor("waits", 3, 1), factor("total", 0, 0)
+    (2.0, 2.0, 1.0)
+    """
+    least = _LEAST[figure]
+    a, b = value + least, real + least
+    return max(a / b, b / a)
+
+
+def replays(trace: ss.Trace, policy: str, target: ss.Trace) -> Iterable[tuple[str, Figures]]:
+    """What `policy`, with the tunables that `target` has recorded, and the nulls say of a trace."""
+    workload, costs = extract(trace), measured_costs(trace)
+    for name in (policy, *NULLS):
+        tunables = recorded_tunables(target, name)
+        ran = ss.simulate(
+            workload,
+            policy=name,
+            set=tunables,
+            costs=costs,
+            until=f"{trace.duration * LONGER}ns",
+        )
+        yield name, figures(ran)
+
+
+def compare(
+    before: Sequence[ss.Trace], after: Sequence[ss.Trace], policy: str, *, same: bool
+) -> pl.DataFrame:
+    """One row per role, figure and model; `same`: source and target are one kernel."""
+    real = [figures(trace) for trace in after]
+    models: dict[str, list[Figures]] = {}
+    if not same:
+        models[NO_CHANGE] = [figures(trace) for trace in before]
+    for trace in before:
+        for name, found in replays(trace, policy, after[0]):
+            models.setdefault(name, []).append(found)
+    rows = []
+    for role in sorted({role for found in real for role in found}):
+        for figure in (*TIMES, *COUNTS):
+            truth = _values(real, role, figure)
+            low, middle, high = min(truth), statistics.median(truth), max(truth)
+            about = {"role": role, "figure": figure, "real": middle}
+            about |= {"real_low": low, "real_high": high}
+            apart = factor(figure, high, low)
+            rows.append({**about, "model": REPEATS, "factor": apart, **_span(truth)})
+            for model, found in models.items():
+                values = _values(found, role, figure)
+                off = factor(figure, statistics.median(values), middle)
+                rows.append({**about, "model": model, "factor": off, **_span(values)})
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _values(found: Sequence[Figures], role: str, figure: str) -> list[float]:
+    """One for each repeat; 0 of a role that never waited."""
+    none: Mapping[str, float] = {}
+    return [float(one.get(role, none).get(figure, 0)) for one in found]
+
+
+def _span(values: Sequence[float]) -> dict[str, float]:
+    return {"value": statistics.median(values), "low": min(values), "high": max(values)}

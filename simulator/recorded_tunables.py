@@ -1,0 +1,83 @@
+"""What a trace says of its own scheduler's tunables, in the words of a policy.
+
+A recorder notes what the kernel shows of them: files of `/sys/kernel/debug/sched` (of
+`/proc/sys/kernel` up to Linux 5.12), and its list of features, in which `NO_` stands before one
+that is off. The kernel shows times after it has scaled them by its number of CPUs; a policy scales
+them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from schedscope.simulator.policy import tunables
+from schedscope.trace import Trace
+
+_TIMES = {
+    "base_slice_ns": "base_slice",
+    "latency_ns": "sched_latency",
+    "min_granularity_ns": "sched_min_granularity",
+    "wakeup_granularity_ns": "sched_wakeup_granularity",
+}
+"""The last part of a file's name, without `sched_`: times that the kernel scales."""
+_MIGRATION_COST = "migration_cost_ns"
+_FEATURES = {
+    "RUN_TO_PARITY": "run_to_parity",
+    "PLACE_LAG": "place_lag",
+    "PLACE_DEADLINE_INITIAL": "place_deadline_initial",
+    "PLACE_REL_DEADLINE": "place_rel_deadline",
+    "DELAY_DEQUEUE": "delay_dequeue",
+    "DELAY_ZERO": "delay_zero",
+    "SIS_UTIL": "sis_util",
+    "NI_RANDOM": "newidle_by_success",
+    "HRTICK": "hrtick",
+    "GENTLE_FAIR_SLEEPERS": "gentle_fair_sleepers",
+    "START_DEBIT": "start_debit",
+    "BASE_SLICE": "least_slice",
+}
+_WAKEUP_PREEMPTION = "WAKEUP_PREEMPTION"
+_MOST_SCALED = 8
+
+
+def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
+    """The tunables of `policy` that `trace` has recorded, as `simulate(set=...)` takes them.
+
+    What the trace does not say, and what `policy` has no tunable for, is left out: a trace
+    without tunables gives an empty dict.
+    """
+    known = tunables(policy)["name"].to_list()
+    told = (trace.info.get("scheduler") or {}).get("tunables") or {}
+    found = dict(_found({str(path): str(text) for path, text in told.items()}, trace.ncpu))
+    hz = trace.info.get("hz")
+    if hz:
+        found["hz"] = int(hz)
+    return {name: value for name, value in found.items() if name in known}
+
+
+def _found(told: Mapping[str, str], ncpu: int) -> Iterator[tuple[str, Any]]:
+    named = {path.rsplit("/", 1)[-1].removeprefix("sched_"): text for path, text in told.items()}
+    scale = 1
+    if (way := named.get("tunable_scaling")) is not None:
+        # By the logarithm, as the policies do; else the times are taken as they are.
+        yield "scaling", "on" if way == "1" else "off"
+        scale = min(ncpu, _MOST_SCALED).bit_length() if way == "1" else 1
+    if _is_number(named, "latency_ns") and _is_number(named, "min_granularity_ns"):
+        yield "sched_nr_latency", -(-int(named["latency_ns"]) // int(named["min_granularity_ns"]))
+    for name, tunable in _TIMES.items():
+        if _is_number(named, name):
+            yield tunable, round(int(named[name]) / scale)
+    if _is_number(named, _MIGRATION_COST):
+        for tunable in ("migration_cost", "sched_migration_cost"):
+            yield tunable, int(named[_MIGRATION_COST])
+    for word in named.get("features", "").split():
+        feature, state = (word[3:], "off") if word.startswith("NO_") else (word, "on")
+        if feature == _WAKEUP_PREEMPTION:
+            yield "wakeup_preemption", state
+            yield "wakeup_preempt", state
+        elif feature in _FEATURES:
+            yield _FEATURES[feature], state
+
+
+def _is_number(named: Mapping[str, str], name: str) -> bool:
+    return named.get(name, "").isdigit()

@@ -1,0 +1,121 @@
+"""The prediction bench: its plan, its factors and its tables (lab/README.md)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from schedscope.simulator.builder import Builder
+from schedscope.simulator.policy import policies
+from schedscope.simulator.run import simulate
+from schedscope.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from lab import __main__ as lab, factors, predict, predictions_page  # noqa: E402
+
+
+def hogs(ms: list[int], policy: str = "rr") -> Trace:
+    """One CPU; the k-th hog runs for `ms[k]`, the last at nice 5."""
+    build = Builder()
+    for i, length in enumerate(ms):
+        nice = 5 if i == len(ms) - 1 else 0
+        build.thread(f"hog{i}", nice=nice).run(length * 1_000_000)
+    build.thread("other").run(1_000_000)
+    return simulate(build.workload(), policy=policy, cpus=1)
+
+
+def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
+    kernels, _ = lab.matrix()
+    plan = predict.plan()
+    assert set(plan.kernels.values()) <= kernels.keys()
+    assert set(plan.policies.values()) <= set(policies()["name"])
+    assert {name for case in plan.cases for name in case} <= plan.kernels.keys()
+    cell = plan.cell("6.1", 2, "hogs")
+    assert (cell.smp, cell.counted, cell.repeats) == ("2", True, plan.repeats)
+
+
+def test_figures_are_by_kind_and_nice_level() -> None:
+    """Under fifo: hog0 0-4, hog1 (waits 4) 4-6, hog2 (waits 6, nice 5) 6-9, other."""
+    found = factors.figures(hogs([4, 2, 3], "fifo"))
+    assert found.keys() == {"hog", "hog nice 5"}
+    assert found["hog"] == {
+        "total": 4_000_000,
+        "p50": 0,
+        "p90": 4_000_000,
+        "p99": 4_000_000,
+        "waits": 2,
+        "preemptions": 0,
+        "migrations": 0,
+    }
+    assert found["hog nice 5"]["total"] == 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "real", "expected"),
+    [
+        ("total", 1_980_000, 980_000, 2.0),
+        ("total", 980_000, 1_980_000, 2.0),
+        ("p99", 0, 0, 1.0),
+        ("migrations", 0, 4, 5.0),
+    ],
+)
+def test_a_factor_is_the_same_for_too_much_and_too_little(
+    figure: str, value: float, real: float, expected: float
+) -> None:
+    assert factors.factor(figure, value, real) == pytest.approx(expected)
+
+
+def compared(*, same: bool) -> pl.DataFrame:
+    before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo"), hogs([40, 44, 30], "fifo")]
+    return factors.compare(before, after, "fifo", same=same)
+
+
+def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
+    """rr was recorded, fifo is real, and asked for: the replay of fifo is what happened."""
+    rows = compared(same=False)
+    of = {
+        (row["role"], row["model"]): row
+        for row in rows.filter(figure="total").iter_rows(named=True)
+    }
+    # 40 ms of hog1; the second repeat is as long for it, and 4 ms longer for hog2.
+    assert of["hog", "fifo"]["real"] == 40e6
+    assert of["hog", "fifo"]["factor"] == pytest.approx(1.0, abs=0.01)
+    assert of["hog nice 5", "repeats"]["factor"] == pytest.approx(84.02 / 80.02)
+    assert of["hog", "no change"]["factor"] > 1.5
+    assert {row["model"] for row in of.values()} == {"fifo", "rr", "no change", "repeats"}
+    assert set(compared(same=True)["model"]) == {"fifo", "rr", "repeats"}
+
+
+def test_the_page_has_a_row_for_every_model_and_role(tmp_path: Path) -> None:
+    key = {"source": "a", "target": "b", "cpus": 1, "work": "hogs"}
+    rows = compared(same=False).select(
+        *[pl.lit(x).alias(name) for name, x in key.items()], pl.all()
+    )
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{predictions_page.BEGIN}\nold\n{predictions_page.END}\nafter\n")
+    predictions_page.write(page, rows)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| a to b | 1 | no change |" in text
+    assert "| 1 | hogs | hog nice 5 | total | 82.0 ms [80.0 ms, 84.0 ms] |" in text
+    assert text.count("| 1 | hogs | hog | ") == len(predictions_page.SHOWN)
+
+
+def test_means_are_geometric() -> None:
+    rows = pl.DataFrame(
+        {
+            **dict.fromkeys(("source", "target"), ["a"] * 2),
+            "cpus": [1, 1],
+            "model": ["m", "m"],
+            "figure": ["total", "total"],
+            "factor": [1.0, 4.0],
+        }
+    )
+    assert predictions_page.means(rows)["factor"].to_list() == [pytest.approx(2.0)]

@@ -1,0 +1,102 @@
+"""What a trace says of its own scheduler's tunables, in the words of a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schedscope.simulator.builder import Builder
+from schedscope.simulator.recorded_tunables import recorded_tunables
+from schedscope.simulator.run import simulate
+from schedscope.trace import Trace
+
+
+def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
+    """A trace of `cpus` whose recorder found these files."""
+    build = Builder()
+    build.thread("a").run(1000)
+    trace = simulate(build.workload(), policy="fifo", cpus=cpus)
+    files = {f"/sys/kernel/debug/sched/{name}": text for name, text in tunables.items()}
+    trace.info.update({"scheduler": {"tunables": files}, "hz": hz})
+    return trace
+
+
+# What Debian's 6.12 shows on two CPUs: 0.7 ms, doubled.
+EEVDF = {
+    "base_slice_ns": "1400000",
+    "migration_cost_ns": "500000",
+    "tunable_scaling": "1",
+    "features": "PLACE_LAG NO_DELAY_ZERO WAKEUP_PREEMPTION NO_HRTICK NI_RANDOM ",
+}
+# What Debian's 6.1 shows on two CPUs: 6, 0.75 and 1 ms, doubled.
+CFS = {
+    "latency_ns": "12000000",
+    "min_granularity_ns": "1500000",
+    "wakeup_granularity_ns": "2000000",
+    "tunable_scaling": "1",
+    "features": "GENTLE_FAIR_SLEEPERS NO_START_DEBIT BASE_SLICE NO_WAKEUP_PREEMPTION",
+}
+
+
+def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
+    assert recorded_tunables(told(2, 250, **EEVDF), "eevdf-6.12") == {
+        "scaling": "on",
+        "base_slice": 700_000,
+        "migration_cost": 500_000,
+        "place_lag": "on",
+        "delay_zero": "off",
+        "wakeup_preemption": "on",
+        "hrtick": "off",
+        "newidle_by_success": "on",
+        "hz": 250,
+    }
+    assert recorded_tunables(told(2, 250, **CFS), "cfs-6.1") == {
+        "scaling": "on",
+        "sched_latency": 6_000_000,
+        "sched_min_granularity": 750_000,
+        "sched_nr_latency": 8,
+        "sched_wakeup_granularity": 1_000_000,
+        "gentle_fair_sleepers": "on",
+        "start_debit": "off",
+        "least_slice": "on",
+        "wakeup_preempt": "off",
+        "hz": 250,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpus", "scaling", "expected"),
+    [
+        (1, "1", ("on", 2_800_000)),
+        (3, "1", ("on", 1_400_000)),
+        (4, "1", ("on", 933_333)),
+        (16, "1", ("on", 700_000)),  # no more than eight count
+        (4, "0", ("off", 2_800_000)),
+        (4, "2", ("off", 2_800_000)),  # in proportion: a policy scales by the logarithm
+    ],
+)
+def test_the_kernel_scales_by_the_logarithm_of_the_cpus(
+    cpus: int, scaling: str, expected: tuple[str, int]
+) -> None:
+    trace = told(cpus, base_slice_ns="2800000", tunable_scaling=scaling)
+    found = recorded_tunables(trace, "eevdf-6.12")
+    assert (found["scaling"], found["base_slice"]) == expected
+
+
+def test_a_policy_is_told_only_what_it_has() -> None:
+    assert recorded_tunables(told(2, 250, **CFS), "fifo") == {}
+    assert "sched_latency" not in recorded_tunables(told(2, 250, **CFS), "eevdf-6.12")
+
+
+@pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
+def test_what_is_no_number_is_left_out(text: str) -> None:
+    assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}
+
+
+def test_what_was_recorded_can_be_simulated() -> None:
+    for policy, files in {"eevdf-6.12": EEVDF, "cfs-6.1": CFS}.items():
+        trace = told(2, 1000, **files)
+        found: dict[str, Any] = recorded_tunables(trace, policy)
+        ran = simulate(trace, policy=policy, set=found)
+        assert ran.duration > 0
