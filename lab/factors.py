@@ -16,8 +16,8 @@ import polars as pl
 
 import schedscope as ss
 from schedscope.simulator.extract import extract
-from schedscope.simulator.fidelity import measured_costs
 from schedscope.simulator.recorded_tunables import recorded_tunables
+from schedscope.simulator.replay import measured_costs
 
 NO_CHANGE = "no change"
 """The model that expects what was recorded."""

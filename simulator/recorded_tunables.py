@@ -57,11 +57,11 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
 
 def _found(told: Mapping[str, str], ncpu: int) -> Iterator[tuple[str, Any]]:
     named = {path.rsplit("/", 1)[-1].removeprefix("sched_"): text for path, text in told.items()}
-    scale = 1
-    if (way := named.get("tunable_scaling")) is not None:
-        # By the logarithm, as the policies do; else the times are taken as they are.
+    # By the logarithm, as the policies do and as is usual; else times are taken as they are.
+    way = named.get("tunable_scaling", "1")
+    if "tunable_scaling" in named:
         yield "scaling", "on" if way == "1" else "off"
-        scale = min(ncpu, _MOST_SCALED).bit_length() if way == "1" else 1
+    scale = min(ncpu, _MOST_SCALED).bit_length() if way == "1" else 1
     if _is_number(named, "latency_ns") and _is_number(named, "min_granularity_ns"):
         yield "sched_nr_latency", -(-int(named["latency_ns"]) // int(named["min_granularity_ns"]))
     for name, tunable in _TIMES.items():

@@ -20,13 +20,12 @@ from schedscope.analysis._base.policies import declaration, declared, names
 from schedscope.errors import UsageError
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
 
 AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
-
-_BASE_SLICE = "/sys/kernel/debug/sched/base_slice_ns"
 
 
 @dataclass(frozen=True)
@@ -117,20 +116,16 @@ def recorded_policy(trace: Trace) -> str:
 
 
 def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str, Any]:
-    """The tunables of `policy` that the recording tells: the clock's rate, the slice."""
+    """The tunables of `policy` that the recording tells; the clock's rate as its events show it."""
     row = declaration(policy)
     tunables = {one["name"] for one in row["tunables"]}
     recorded = trace.metadata("scheduler", "tunables") or {}
     if trace.metadata("scheduler", "name") == policy:  # a simulated trace: it says all of them
         return {name: value for name, value in recorded.items() if name in tunables}
-    found: dict[str, Any] = {}
+    found = recorded_tunables(trace, policy)
     hz = (workload.info.get("extraction") or {}).get("clock_hz")
     if hz is not None and "hz" in tunables:
         found["hz"] = hz
-    text = recorded.get(_BASE_SLICE, "")
-    if "base_slice" in tunables and str(text).isdigit() and int(text):
-        # The kernel says it as scaled for its CPUs; with others it would be scaled for those.
-        found["base_slice"] = f"{int(text) // (1 + (min(trace.ncpu, 8)).bit_length() - 1)}ns"
     return found
 
 

@@ -33,6 +33,10 @@ STRETCHES = 8
 
 _BOUNCES = 10
 """Fewer returns to a CPU are no ping-pong."""
+_STOLEN = 0.01
+"""Of CPU time: less is as good as none."""
+_STEP = 50_000_000
+"""The kernel counts stolen time in steps of 10 ms: a few may be one moment's."""
 _STAYED = 0.99
 """A thread with this share of its time on one CPU may well be pinned there."""
 _DOUBTFUL = 0.5
@@ -79,6 +83,7 @@ class FindingRules:
         yield from self._outside()
         yield from self._leaks()
         yield from self._throttled()
+        yield from self._stolen()
         yield from self._overload()
 
     # ---- what several of them need ----
@@ -375,6 +380,24 @@ class FindingRules:
             )
             command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
             yield Finding("quota", group["throttled"], text, command)
+
+    def _stolen(self) -> Iterator[Finding]:
+        """Time that the hypervisor gave to others; a thread that ran then made no progress."""
+        rows = self.trace.info.get("cpu_time") or []
+        stolen = {int(row["cpu"]): int(row.get("steal") or 0) for row in rows}
+        total = sum(stolen.values())
+        if total < max(_STOLEN * self.trace.duration * self.trace.ncpu, _STEP):
+            return
+        worst = max(stolen, key=lambda cpu: stolen[cpu])
+        text = (
+            f"The hypervisor took {duration(total)} from this machine's CPUs"
+            f" ({percent(total / (self.trace.duration * self.trace.ncpu))}; CPU {worst}:"
+            f" {duration(stolen[worst])}), as the kernel counted in steps of 10 ms. Which threads"
+            " it hit is not known: they ran, or waited behind one that did, and made no progress."
+            " The physical host is oversold, or this machine is limited; fewer busy virtual CPUs"
+            " may lose less."
+        )
+        yield Finding("steal", total, text, "info")
 
     def _bounced(self) -> Iterator[Finding]:
         frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)

@@ -13,6 +13,7 @@ host_clean() { :; }
 # Not written down here yet: jails and resource limits.
 host_processes() { :; }
 host_groups() { :; }
+host_cpu_time() { :; }
 
 # Sets host_word to a sysctl's value, or to nothing.
 host_sysctl() { host_word=$(sysctl -n "$1" 2>/dev/null) || host_word=; }

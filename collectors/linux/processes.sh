@@ -1,4 +1,5 @@
-# Linux: the processes of the host and their control groups (interface: head of ../capture).
+# Linux: the processes of the host, their control groups, and the time of CPUs as the kernel counts
+# it (interface: head of ../capture).
 # shellcheck shell=sh disable=SC2034,SC2154
 
 # Rows of processes.tsv, each with $1 in column `seen`.  Command lines are cut after 4000 bytes and
@@ -110,4 +111,15 @@ host_groups() {
         file == "cpu.stat" && $1 == "throttled_time" { throttled = sprintf("%.0f", $2 / 1000) }
         file == "cpu.pressure" && $1 == "some" { sub(/.*total=/, ""); pressure = $0 }
         END { put() }'
+}
+
+# The kernel's own account of each CPU's time since boot, in ms: it counts in ticks of USER_HZ.
+host_cpu_time() {
+    host_user_hz=$(getconf CLK_TCK 2>/dev/null)
+    awk -v seen="$1" -v hz="${host_user_hz:-100}" '
+        function ms(ticks) { return sprintf("%.0f", ticks * 1000 / hz) }
+        BEGIN { OFS = "\t" }
+        $1 ~ /^cpu[0-9]+$/ {
+            print seen, substr($1, 4), ms($2 + $3), ms($4), ms($5 + $6), ms($7), ms($8), ms($9)
+        }' /proc/stat 2>/dev/null
 }

@@ -38,6 +38,19 @@ def test_costs_are_what_a_person_works_out() -> None:
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
+@pytest.mark.parametrize(("stolen", "told"), [(9, False), (40, False), (60, True)])
+def test_time_that_the_hypervisor_took(stolen: int, told: bool) -> None:
+    """Of two seconds of CPU time, ms; below a hundredth, or five of the kernel's steps, nothing."""
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    rows = [{"cpu": 0, "steal": 0}, {"cpu": 1, "steal": stolen * 1_000_000}]
+    trace.info["cpu_time"] = rows
+    found = {row["topic"]: row for row in ss.findings(trace).iter_rows(named=True)}
+    assert ("steal" in found) == told
+    if told:
+        assert found["steal"]["cost"] == 60_000_000
+        assert "CPU 1: 60.0 ms" in found["steal"]["text"]
+
+
 def topics(name: str) -> list[str]:
     topics: list[str] = ss.findings(ss.open(FIXTURES / name))["topic"].to_list()
     return topics

@@ -49,6 +49,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.iterdir()) == [
         "capture.json",
         "cpus.tsv",
+        "cputime.tsv",
         "groups.tsv",
         "perf.data",
         "processes.tsv",

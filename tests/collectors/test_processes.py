@@ -147,3 +147,15 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
         share = row["throttled"] * periods / row["n_periods"]
         assert part["throttled"] + unknown >= 0.6 * share
     assert part["throttled"] <= 1.1 * row["throttled"]
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_the_kernels_account_of_cpu_time_covers_the_recording(tmp_path: Path) -> None:
+    """Each CPU's parts add up to what passed, but for steps of 10 ms."""
+    trace = capture(tmp_path, "sleep", "1")
+    rows = trace.info["cpu_time"]
+    assert {row["cpu"] for row in rows} >= {cpu["cpu"] for cpu in trace.info["per_cpu"]}
+    for row in rows:
+        spent = sum(value for name, value in row.items() if name != "cpu")
+        # It is read just before and just after, on a host that may be busy.
+        assert trace.duration - 50_000_000 <= spent <= trace.duration + 2_000_000_000, row

@@ -92,7 +92,7 @@ def test_a_replay_has_the_slice_that_the_kernel_says() -> None:
         {name: getattr(real, name).collect() for name in ("switches", "wakeups", "threads")},
         {"ncpu": 2, "window": list(real.window), "release": "6.12.1", "scheduler": known},
     )
-    assert replay(trace).settings("eevdf-6.12")["base_slice"] == "1400000ns"
+    assert replay(trace).settings("eevdf-6.12")["base_slice"] == 1_400_000
     assert replay(trace).settings("eevdf-6.12", {"base_slice": "3ms"})["base_slice"] == "3ms"
     assert "base_slice" not in replay(trace).settings("rr")
 

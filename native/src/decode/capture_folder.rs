@@ -127,7 +127,8 @@ impl CaptureFolder {
         })
     }
 
-    /// What trace.json says of the recording: `capture.json`, with the control groups.
+    /// What trace.json says of the recording: `capture.json`, with the control groups and
+    /// the kernel's own account of CPU time.
     fn about(&self) -> Result<Value> {
         let mut about = self.json.clone();
         let groups = self.groups()?;
@@ -135,6 +136,12 @@ impl CaptureFolder {
             && let Some(about) = about.as_object_mut()
         {
             about.insert("groups".into(), Value::from(groups));
+        }
+        let cpu_time = self.cpu_time()?;
+        if !cpu_time.is_empty()
+            && let Some(about) = about.as_object_mut()
+        {
+            about.insert("cpu_time".into(), Value::from(cpu_time));
         }
         Ok(about)
     }
@@ -160,6 +167,39 @@ impl CaptureFolder {
             found.extend(name(row).map(|cgroup| group(&cgroup, None, Some(row))));
         }
         Ok(found)
+    }
+
+    /// How each CPU spent the time from just before the recording to just after it, as the kernel
+    /// counted, in ns; of CPUs that were there both times.
+    fn cpu_time(&self) -> Result<Vec<Value>> {
+        let rows = self.table("cputime.tsv")?;
+        let (first, last): (Vec<_>, Vec<_>) = rows
+            .iter()
+            .partition(|row| row.text("seen") == Some("start"));
+        let before: FxHashMap<_, _> = first
+            .iter()
+            .map(|row| (row.number::<u16>("cpu"), *row))
+            .collect();
+        Ok(last
+            .iter()
+            .filter_map(|row| {
+                let cpu = row.number::<u16>("cpu")?;
+                let start = before.get(&Some(cpu))?;
+                let spent = |name| {
+                    let (start, end) = (start.number::<u64>(name)?, row.number::<u64>(name)?);
+                    Some(end.saturating_sub(start).saturating_mul(1_000_000))
+                };
+                Some(serde_json::json!({
+                    "cpu": cpu,
+                    "user": spent("user"),
+                    "system": spent("system"),
+                    "idle": spent("idle"),
+                    "irq": spent("irq"),
+                    "softirq": spent("softirq"),
+                    "steal": spent("steal"),
+                }))
+            })
+            .collect())
     }
 
     /// Nobody knows what was after a CPU's last event: the capture does not say when recording

@@ -84,6 +84,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
             _join(trace.metadata("scheduler", "name"), _hz(info.get("hz")), info.get("preempt")),
         ),
         ("control groups", _groups(info.get("groups") or [])),
+        ("kernel's count", _cpu_time(info.get("cpu_time") or [])),
         ("tables", ", ".join(f"{name} {n:,}" for name, n in (info.get("rows") or {}).items() if n)),
         ("folder", str(trace.path or "")),
         ("written by", _join(info.get("generator"), f"schema {info.get('schema_version')}")),
@@ -98,6 +99,13 @@ def _groups(groups: list[dict[str, Any]]) -> str:
     names = [f"{units.printable(one['cgroup'])} {units.duration(_throttled(one))}" for one in held]
     said = f"; held back by a CPU quota: {', '.join(reversed(names))}" if names else ""
     return f"{len(groups):,}{said}"
+
+
+def _cpu_time(rows: list[dict[str, Any]]) -> str:
+    """What the CPUs did, as the kernel counted it; what there was nothing of is left out."""
+    names = ("user", "system", "irq", "softirq", "steal", "idle")
+    sums = {name: sum(int(row.get(name) or 0) for row in rows) for name in names}
+    return ", ".join(f"{name} {units.duration(ns)}" for name, ns in sums.items() if ns)
 
 
 def _throttled(group: dict[str, Any]) -> int:
