@@ -18,7 +18,7 @@ ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython"
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
          "compare IN IN": "compare"}  # fmt: skip
 PLAIN = [
-    "affinity IN", "interference IN", "check IN", "convert FILE -o OUT.sched",
+    "affinity IN", "wait-breakdown IN", "interference IN", "check IN", "convert FILE -o OUT.sched",
     "critical-path IN --tid TID",
     "definitions IN", "doctor", "efficiency IN", "export IN --to perfetto -o OUT.pftrace",
     "events IN", "fairness IN", "fidelity IN --policy rr",

@@ -50,6 +50,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
         "capture.json",
         "cpus.tsv",
         "cputime.tsv",
+        "events",
         "groups.tsv",
         "perf.data",
         "processes.tsv",
