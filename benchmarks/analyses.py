@@ -69,6 +69,7 @@ CASES = [
     Case("wasted time by cpu", "ss.work_conservation(trace, by='cpu')"),
     Case("wasted time by tid", "ss.work_conservation(trace, by='thread')"),
     Case("idle episodes", "ss.idle_episodes(trace)"),
+    Case("wait breakdown", "ss.wait_breakdown(trace)"),
     Case("interference of one", "ss.interference(trace, where=pl.col('utid') == 8)"),
     Case("interference by comm", "ss.interference(trace, by='comm')"),
     Case("interference by tid", "ss.interference(trace)"),
