@@ -15,6 +15,7 @@ from worlds import World, world
 
 import schedscope as ss
 from schedscope.analysis.check.check import check, verdict
+from schedscope.present.headline import headline
 
 US = 1_000
 MS = 1_000_000
@@ -130,6 +131,7 @@ def test_a_constant_offset_is_found_and_taken_out(
 ) -> None:
     trace = reported(tmp_path, lambda ts: offset)
     (found,) = trace.info["clock_offsets"]
+    assert "clocks of CPUs disagree" in headline(trace)[1]
     least, most = found["ahead"]
     assert found["cpu"] == 1
     assert least <= offset <= most

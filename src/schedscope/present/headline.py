@@ -76,6 +76,10 @@ def gaps(trace: Trace) -> list[str]:
         found.append(f"{several(missing[0], 'wakeup')} not recorded")
     if n := counters.get("contradictions"):
         found.append(several(n, "contradiction"))
+    if offsets := trace.info.get("clock_offsets"):
+        unsure = any(one.get("ahead") is None for one in offsets)
+        what = ": no wait is measured" if unsure else ""
+        found.append(f"clocks of CPUs disagree{what} (schedscope check has more)")
     unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
     if unknown and trace.duration:
         share = unknown / (trace.duration * trace.ncpu)
