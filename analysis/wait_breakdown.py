@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.throttling import Throttling, throttling
@@ -80,7 +81,7 @@ def wait_breakdown(
     keys = ["utid"] if per_wait else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid", "cpu"))
     threads = _threads(trace, keys, where)
-    held = throttling(trace)
+    held = once(throttling, trace)
     obstacles = {
         "tables": {"interrupts": _interrupts(trace), "throttles": held.stretches},
         "group": held.group,

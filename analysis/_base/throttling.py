@@ -122,18 +122,11 @@ def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Seri
             end=pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until"),
         )
     )
-    both = queued.join_where(
-        held.stretches.select(at="cpu", of="group", since="ts", until=pl.col("ts") + pl.col("dur")),
-        pl.col("cpu") == pl.col("at"),
-        pl.col("group") == pl.col("of"),
-        pl.col("begin") < pl.col("until"),
-        pl.col("end") > pl.col("since"),
-    )
-    sums = both.group_by("row").agg(
-        throttled=(pl.min_horizontal("end", "until") - pl.max_horizontal("begin", "since")).sum()
-    )
+    both = _both(queued, held.stretches, pl.col("group") == pl.col("of"))
+    sums = both.group_by("row").agg(pl.col("both").sum())
     joined = numbered.join(sums, on="row", how="left", maintain_order="left")
-    return joined.select(pl.col("throttled").fill_null(inferred).cast(pl.Int64)).to_series()
+    throttled = pl.col("both").fill_null(inferred).cast(pl.Int64)
+    return joined.select(throttled.alias("throttled")).to_series()
 
 
 def within(path: str, group: str) -> bool:
@@ -233,11 +226,23 @@ def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> float:
     waits = states.filter(pl.col("state") == "runnable").select(
         "cpu", begin="ts", end=pl.col("ts") + pl.col("dur")
     )
-    both = waits.join_where(
-        stretches.rename({"cpu": "at"}),
+    return float(_both(waits, stretches)["both"].sum())
+
+
+def _both(queued: pl.DataFrame, stretches: pl.DataFrame, *same: pl.Expr) -> pl.DataFrame:
+    """Rows of `queued` (`cpu`, `begin`, `end`) with each stretch on the CPU that they overlap.
+
+    `both`: for how long, ns. `same`: what else must hold; the stretch's group is `of`.
+    """
+    pairs = queued.join_where(
+        stretches.rename({"cpu": "at", "group": "of", "ts": "since"}, strict=False).with_columns(
+            until=pl.col("since") + pl.col("dur")
+        ),
+        *same,
         pl.col("cpu") == pl.col("at"),
-        pl.col("begin") < pl.col("ts") + pl.col("dur"),
-        pl.col("end") > pl.col("ts"),
+        pl.col("begin") < pl.col("until"),
+        pl.col("end") > pl.col("since"),
     )
-    until = pl.min_horizontal(pl.col("end"), pl.col("ts") + pl.col("dur"))
-    return float(both.select((until - pl.max_horizontal("begin", "ts")).sum()).item() or 0)
+    return pairs.with_columns(
+        both=pl.min_horizontal("end", "until") - pl.max_horizontal("begin", "since")
+    )

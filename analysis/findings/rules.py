@@ -360,7 +360,7 @@ class FindingRules:
     @cached_property
     def throttling(self) -> Throttling:
         """Who was held back by a quota."""
-        return throttling(self.trace)
+        return once(throttling, self.trace)
 
     def _throttled(self) -> Iterator[Finding]:
         """What the kernel counted of quotas, and the waits that they explain."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
@@ -366,7 +367,7 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits
         prio=pl.coalesce("prio", "own"),
         culprit_frac=pl.col("culprit_time") / pl.when(pl.col("wait") > 0).then(pl.col("wait")),
     )
-    held = throttling(trace)
+    held = once(throttling, trace)
     frame = frame.with_columns(throttled_in(trace, held, frame))
     sentences = starvation_sentences(frame, culprits, held.quota_of)
     frame = frame.with_columns(story=pl.Series(sentences, dtype=pl.String))

@@ -222,6 +222,7 @@ def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     trace = throttled_world()
     trace.info["groups"][0]["n_throttled"] = 1
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] in (80, 70)
+    trace = throttled_world()
     trace.info["groups"][0]["n_throttled"] = 9
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
 

@@ -131,17 +131,12 @@ impl CaptureFolder {
     /// the kernel's own account of CPU time.
     fn about(&self) -> Result<Value> {
         let mut about = self.json.clone();
-        let groups = self.groups()?;
-        if !groups.is_empty()
-            && let Some(about) = about.as_object_mut()
-        {
-            about.insert("groups".into(), Value::from(groups));
-        }
-        let cpu_time = self.cpu_time()?;
-        if !cpu_time.is_empty()
-            && let Some(about) = about.as_object_mut()
-        {
-            about.insert("cpu_time".into(), Value::from(cpu_time));
+        for (name, rows) in [("groups", self.groups()?), ("cpu_time", self.cpu_time()?)] {
+            if !rows.is_empty()
+                && let Some(about) = about.as_object_mut()
+            {
+                about.insert(name.into(), Value::from(rows));
+            }
         }
         Ok(about)
     }
@@ -151,9 +146,7 @@ impl CaptureFolder {
     fn groups(&self) -> Result<Vec<Value>> {
         let rows = self.table("groups.tsv")?;
         let name = |row: &Row| row.text("cgroup").map(str::to_string);
-        let (first, last): (Vec<_>, Vec<_>) = rows
-            .iter()
-            .partition(|row| row.text("seen") == Some("start"));
+        let (first, last) = first_and_last(&rows);
         let before: FxHashMap<_, _> = first.iter().map(|row| (name(row), *row)).collect();
         let after: FxHashMap<_, _> = last.iter().map(|row| (name(row), *row)).collect();
         let mut found = Vec::new();
@@ -173,9 +166,7 @@ impl CaptureFolder {
     /// counted, in ns; of CPUs that were there both times.
     fn cpu_time(&self) -> Result<Vec<Value>> {
         let rows = self.table("cputime.tsv")?;
-        let (first, last): (Vec<_>, Vec<_>) = rows
-            .iter()
-            .partition(|row| row.text("seen") == Some("start"));
+        let (first, last) = first_and_last(&rows);
         let before: FxHashMap<_, _> = first
             .iter()
             .map(|row| (row.number::<u16>("cpu"), *row))
@@ -318,6 +309,12 @@ impl Row {
     fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
         self.text(column)?.parse().ok()
     }
+}
+
+/// What was seen when recording started, and when it had ended.
+fn first_and_last(rows: &[Row]) -> (Vec<&Row>, Vec<&Row>) {
+    rows.iter()
+        .partition(|row| row.text("seen") == Some("start"))
 }
 
 fn group(cgroup: &str, first: Option<&Row>, last: Option<&Row>) -> Value {

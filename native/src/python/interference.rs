@@ -1,13 +1,10 @@
 //! Who ran while threads waited.
 
-use arrow_array::Array;
-use arrow_array::types::{UInt16Type, UInt32Type};
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
 
-use super::arrow::{ArrowTable, read_stream};
+use super::arrow::ArrowTable;
 use super::tables::{counts, ints, source_of, table};
-use crate::columns::{column, full};
+use super::victims::{Victims, victims_of};
 use crate::error::Result;
 use crate::model::event::Cause;
 use crate::sweep::cpu_index::CpuIndex;
@@ -24,31 +21,8 @@ pub fn interference(
     numbers: Vec<u16>,
     waits: &Bound<'_, PyAny>,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
-    let (asked, waits) = (read_stream(asked)?.1, source_of(waits, "waits")?);
-    let mut victim: Vec<Option<u32>> = vec![None; read.changes.threads];
-    let by_cpu = asked
-        .iter()
-        .any(|batch| batch.column_by_name("cpu").is_some());
-    let mut only = by_cpu.then(FxHashSet::default);
-    for batch in &asked {
-        let (utid, victims) = (
-            full::<UInt32Type>(batch, "utid")?,
-            full::<UInt32Type>(batch, "victim")?,
-        );
-        let cpu = if by_cpu {
-            Some(column::<UInt16Type>(batch, "cpu")?)
-        } else {
-            None
-        };
-        for i in 0..batch.num_rows() {
-            if let Some(slot) = victim.get_mut(utid[i] as usize) {
-                *slot = Some(victims[i]);
-            }
-            if let (Some(only), Some(cpu)) = (&mut only, cpu) {
-                only.insert((utid[i], cpu.is_valid(i).then(|| cpu.value(i))));
-            }
-        }
-    }
+    let waits = source_of(waits, "waits")?;
+    let Victims { victim, only } = victims_of(asked, read.changes.threads)?;
     let lanes = CpuIndex::new([numbers, read.changes.cpus.clone()].concat());
     let found = py.detach(|| -> Result<_> {
         let ledger = WaitCursor::read(waits.batches(), read.begin, |utid| {

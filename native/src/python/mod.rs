@@ -27,6 +27,7 @@ mod sharing;
 mod simulate;
 mod tables;
 mod trace_dat;
+mod victims;
 mod virtual_lag;
 mod wait_breakdown;
 mod weights;

@@ -3,10 +3,10 @@
 use arrow_array::Array;
 use arrow_array::types::{Int64Type, UInt16Type, UInt32Type};
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
 
-use super::arrow::{ArrowTable, read_stream};
+use super::arrow::ArrowTable;
 use super::tables::{Frames, counts, cpus, ints, rows_in, table};
+use super::victims::{Victims, victims_of};
 use crate::columns::{column, full};
 use crate::error::Result;
 use crate::sweep::cpu_index::CpuIndex;
@@ -79,31 +79,7 @@ pub fn wait_breakdown(
     obstacles: &Obstacles<'_>,
     longest: usize,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
-    let asked = read_stream(asked)?.1;
-    let mut victim: Vec<Option<u32>> = vec![None; read.changes.threads];
-    let by_cpu = asked
-        .iter()
-        .any(|batch| batch.column_by_name("cpu").is_some());
-    let mut only = by_cpu.then(FxHashSet::default);
-    for batch in &asked {
-        let (utid, victims) = (
-            full::<UInt32Type>(batch, "utid")?,
-            full::<UInt32Type>(batch, "victim")?,
-        );
-        let cpu = if by_cpu {
-            Some(column::<UInt16Type>(batch, "cpu")?)
-        } else {
-            None
-        };
-        for i in 0..batch.num_rows() {
-            if let Some(slot) = victim.get_mut(utid[i] as usize) {
-                *slot = Some(victims[i]);
-            }
-            if let (Some(only), Some(cpu)) = (&mut only, cpu) {
-                only.insert((utid[i], cpu.is_valid(i).then(|| cpu.value(i))));
-            }
-        }
-    }
+    let Victims { victim, only } = victims_of(asked, read.changes.threads)?;
     let lanes = CpuIndex::new(read.changes.cpus.clone());
     let begin = read.begin;
     let interrupts = on_cpus(&obstacles.tables, "interrupts", &lanes, begin)?;

@@ -148,6 +148,7 @@ struct Breakdown<'a> {
     cpus: Vec<Cpu>,
     /// By utid.
     open: Vec<Open>,
+    /// `LAST` for good of SCHED_IDLE.
     prio: Vec<Option<i16>>,
     place: Vec<Position>,
     prios: std::iter::Peekable<std::slice::Iter<'a, Reprio>>,
@@ -165,14 +166,6 @@ const NOT_OPEN: Open = Open {
 };
 
 impl Breakdown<'_> {
-    fn rank(&self, utid: u32) -> Option<i16> {
-        let idle = self.asked.is_idle.get(utid as usize).copied();
-        if idle.unwrap_or(false) {
-            return Some(LAST);
-        }
-        self.prio[utid as usize]
-    }
-
     /// Charges all who wait on a CPU up to `t`.
     fn settle(&mut self, t: i64, lane: usize) {
         let since = std::mem::replace(&mut self.cpus[lane].settled, t);
@@ -183,7 +176,7 @@ impl Breakdown<'_> {
         let rest = t - since - handled;
         let runner = self.cpus[lane].runner;
         let ahead = match runner {
-            Runner::Thread(utid) => self.rank(utid),
+            Runner::Thread(utid) => self.prio[utid as usize],
             _ => None,
         };
         for at in 0..self.cpus[lane].waiters.len() {
@@ -194,7 +187,7 @@ impl Breakdown<'_> {
                 match runner {
                     Runner::Unknown => Part::Unknown,
                     Runner::Idle => Part::Idle,
-                    Runner::Thread(_) => match (ahead, self.rank(utid)) {
+                    Runner::Thread(_) => match (ahead, self.prio[utid as usize]) {
                         (Some(ahead), Some(own)) if ahead < own => Part::Better,
                         (Some(ahead), Some(own)) if ahead > own => Part::Worse,
                         (Some(_), Some(_)) => Part::Same,
@@ -298,7 +291,9 @@ impl Breakdown<'_> {
                 let lane = self.asked.lanes.of(cpu);
                 self.settle(change.t.max(self.cpus[lane].settled), lane);
             }
-            self.prio[change.utid as usize] = change.prio;
+            if self.asked.is_idle.get(change.utid as usize) != Some(&true) {
+                self.prio[change.utid as usize] = change.prio;
+            }
         }
         while let Some((at, lane, group, begins)) = self.throttles.get(self.next_throttle).copied()
             && at <= t
@@ -401,7 +396,9 @@ pub fn breakdown(asked: &BreakdownQuery, changes: &Changes) -> Result<(Vec<Total
         asked,
         cpus,
         open: vec![NOT_OPEN; changes.threads],
-        prio: vec![None; changes.threads],
+        prio: (0..changes.threads)
+            .map(|utid| (asked.is_idle.get(utid) == Some(&true)).then_some(LAST))
+            .collect(),
         place: vec![away; changes.threads],
         prios: changes.prios.iter().peekable(),
         throttles,
