@@ -137,7 +137,8 @@ record() {
             (exec 5>&- 7<&- 8<&- sleep 5) &
             idle_pid=$!
             wait "$idle_pid"
-            kill "$idle_pid" 2>/dev/null
+            # A new process may still lose a TERM to the trap that it inherited.
+            kill -s KILL "$idle_pid" 2>/dev/null
         fi
     done
 }

@@ -74,16 +74,18 @@ perf_prepare() {
     # Another perf than the host's may live in another root: then only the whole path leads here.
     perf_data=perf.data
     [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
-    recorder_command="$(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
+    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
     : >stderr.txt
     # Opened for both directions, so that neither side waits for the other to open it.  The answer
     # is a plain file: nobody has to stand and wait for it, who might be left behind.
     command exec 7<>"$scratch/control" || return 1
     command exec 8>"$scratch/answer" || return 1
-    # perf ends with the program it runs, and that ends with the pipe it reads.
+    # perf ends with the program it runs, and that ends with the pipe it reads.  -B: no build IDs,
+    # which nobody asks for here; perf 6.1 dies of reading them, now and then, where programs come
+    # and go quickly.
     guard_input=pipe guard_growing=perf.data
     # shellcheck disable=SC2046
-    guard_start -- $(perf_tool) record -a -R -c 1 -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" \
+    guard_start -- $(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" \
         -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
     fail_text=
 }
@@ -121,7 +123,7 @@ perf_stop() {
     none_lost="perf told of no loss"
     recorder_events=
     if [ -z "$fail_text" ] && { [ -e "$scratch/killed" ] || guard_failed || [ ! -s perf.data ] || ! grep -q '^\[ perf record: Captured' stderr.txt; }; then
-        fail_text="perf ended early: $(grep -v '^\[ perf record: Woken' stderr.txt | head -n 1)"
+        fail_text="perf ended early: $(grep -v -e '^\[ perf record: Woken' -e '^Events ' stderr.txt | tail -n 1)"
     fi
     if [ -n "$fail_text" ]; then
         # perf.data is known up to its last sample, which nobody has read yet.

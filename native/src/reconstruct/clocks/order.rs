@@ -45,6 +45,9 @@ struct Thread {
     placing: bool,
     /// Its wait began with a wakeup.
     woken: bool,
+    /// Wakings that came while it was queued: broken order, unless it turns out that a switch-in
+    /// was not seen.
+    doubtful: u32,
 }
 
 impl Examiner<'_> {
@@ -71,10 +74,10 @@ impl Examiner<'_> {
                 }
             }
         }
-        breaks
+        breaks + threads.iter().map(|thread| thread.doubtful).sum::<u32>()
     }
 
-    /// One event of a thread: 1 if it cannot follow on those before.
+    /// One event of a thread: how many turn out to be such that cannot follow on those before.
     #[inline]
     fn step(&self, threads: &mut [Thread], event: &Seen) -> u32 {
         if event.kind == Kind::Lost {
@@ -84,6 +87,10 @@ impl Examiner<'_> {
             return 0;
         };
         let was = *thread;
+        let doubtful = match event.kind {
+            Kind::In | Kind::Ready | Kind::AtRest | Kind::Gone => was.doubtful,
+            _ => 0,
+        };
         let broken = match event.kind {
             Kind::In => {
                 *thread = Thread {
@@ -111,7 +118,16 @@ impl Examiner<'_> {
                 let there = was.doing == LastSeen::Running && was.cpu == event.cpu;
                 was.doing != LastSeen::Unknown && !there
             }
-            Kind::Unborn | Kind::Lost => {
+            // A switch-in that was not seen: what woke the thread before may have found it
+            // running, and then its enqueueing comes only after it has gone to rest.
+            Kind::Unborn => {
+                *thread = Thread {
+                    pending: was.pending || was.placing || was.doubtful > 0,
+                    ..Thread::default()
+                };
+                false
+            }
+            Kind::Lost => {
                 *thread = Thread::default();
                 false
             }
@@ -120,7 +136,10 @@ impl Examiner<'_> {
                     thread.pending = true;
                     false
                 }
-                LastSeen::Queued => was.woken,
+                LastSeen::Queued => {
+                    thread.doubtful += u32::from(was.woken);
+                    false
+                }
                 LastSeen::Unknown | LastSeen::AtRest => {
                     *thread = Thread {
                         doing: LastSeen::Queued,
@@ -145,6 +164,55 @@ impl Examiner<'_> {
                 }
             }
         };
-        u32::from(broken)
+        doubtful + u32::from(broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaks(events: &[(Kind, u16)]) -> u32 {
+        let mut silent = |_, _| Ok(());
+        let mut examiner = Examiner::new(2, true, &mut silent);
+        examiner.threads.insert(7, 0);
+        let seen: Vec<Seen> = (0..)
+            .zip(events)
+            .map(|(ts, &(kind, cpu))| Seen {
+                ts,
+                thread: 0,
+                cpu,
+                kind,
+            })
+            .collect();
+        examiner.breaks(&seen, None)
+    }
+
+    /// Woken, run, woken again while it runs, asleep, and only then queued by the second waking.
+    const WOKEN_TWICE: [(Kind, u16); 5] = [
+        (Kind::AtRest, 1),
+        (Kind::Waking, 0),
+        (Kind::Enqueued, 1),
+        (Kind::Waking, 0),
+        (Kind::AtRest, 1),
+    ];
+
+    #[test]
+    fn a_second_waking_breaks_the_order_where_no_switch_is_missing() {
+        assert_eq!(breaks(&WOKEN_TWICE), 2);
+    }
+
+    #[test]
+    fn a_switch_in_that_was_not_seen_explains_a_second_waking() {
+        let mut events = WOKEN_TWICE.to_vec();
+        // What the Examiner notes of a thread that leaves a CPU and was never switched in there.
+        events.insert(4, (Kind::Unborn, 1));
+        events.push((Kind::Enqueued, 1));
+        assert_eq!(breaks(&events), 0);
+    }
+
+    #[test]
+    fn a_thread_woken_twice_and_not_seen_again_breaks_the_order() {
+        assert_eq!(breaks(&WOKEN_TWICE[..4]), 1);
     }
 }
