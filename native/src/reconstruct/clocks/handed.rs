@@ -15,8 +15,12 @@ const FOLLOWED: usize = 1 << 16;
 /// Threads woken on one CPU for another, and whether they came to run there.
 #[derive(Debug, Default)]
 pub struct Handed {
-    /// By tid: the CPU, until something else is seen of the thread.
-    to: HashMap<u32, u16>,
+    /// By tid: the CPU, until something else is seen of the thread, and its `unseen` then.
+    to: HashMap<u32, (u16, u32)>,
+    /// By CPU: who was switched in last.
+    running: HashMap<u16, u32>,
+    /// By CPU: how often switches there were found to be missing. Whoever waited may have run.
+    unseen: HashMap<u16, u32>,
     /// By CPU: who ran there next, and who was woken again instead, as only a thread is that
     /// ran and slept.
     came: HashMap<u16, (u32, u32)>,
@@ -31,8 +35,9 @@ impl Handed {
                 ref next,
                 ..
             } => {
+                self.running.insert(cpu, next.tid);
                 self.to.remove(&prev.tid);
-                if self.to.remove(&next.tid) == Some(cpu) {
+                if self.to.remove(&next.tid).is_some_and(|(to, _)| to == cpu) {
                     self.came.entry(cpu).or_default().0 += 1;
                 }
             }
@@ -44,7 +49,8 @@ impl Handed {
                 ..
             } => {
                 if kind == WakeKind::Waking
-                    && let Some(to) = self.to.remove(&who.tid)
+                    && let Some((to, unseen)) = self.to.remove(&who.tid)
+                    && self.unseen_on(to) == unseen
                 {
                     self.came.entry(to).or_default().1 += 1;
                 }
@@ -52,9 +58,11 @@ impl Handed {
                     && kind != WakeKind::Waking
                     && to != cpu
                     && who.tid != UNKNOWN_TID
+                    // On its way to sleep and woken before it got there, it just goes on.
+                    && self.running.get(&to) != Some(&who.tid)
                     && self.to.len() < FOLLOWED
                 {
-                    self.to.insert(who.tid, to);
+                    self.to.insert(who.tid, (to, self.unseen_on(to)));
                 }
             }
             Event::Migrate { ref who, .. } => {
@@ -64,6 +72,15 @@ impl Handed {
             Event::Loss { .. } => self.to.clear(),
             _ => {}
         }
+    }
+
+    /// Who leaves `cpu` is not who was switched in there last.
+    pub fn switches_missing(&mut self, cpu: u16) {
+        *self.unseen.entry(cpu).or_default() += 1;
+    }
+
+    fn unseen_on(&self, cpu: u16) -> u32 {
+        self.unseen.get(&cpu).copied().unwrap_or(0)
     }
 
     /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
@@ -118,6 +135,26 @@ mod tests {
             }
         }
         handed.stranger()
+    }
+
+    #[test]
+    fn who_is_woken_before_it_got_to_sleep_need_not_be_switched_in() {
+        use WakeKind::{Enqueued, Waking};
+        let again = |tid| vec![runs(tid, 1), wakeup(tid, Waking), wakeup(tid, Enqueued)];
+        let twice = |tid| [&again(tid)[..], &again(tid)[1..]].concat();
+        assert_eq!(stranger(twice), None);
+    }
+
+    #[test]
+    fn who_is_woken_again_may_have_run_where_switches_are_missing() {
+        use WakeKind::{Enqueued, Waking};
+        let mut handed = Handed::default();
+        for tid in 10..16 {
+            handed.event(&wakeup(tid, Enqueued));
+            handed.switches_missing(1);
+            handed.event(&wakeup(tid, Waking));
+        }
+        assert_eq!(handed.stranger(), None);
     }
 
     #[test]

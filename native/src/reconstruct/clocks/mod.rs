@@ -194,6 +194,7 @@ impl<'a> Examiner<'a> {
             && !(idle(&believed) && idle(prev))
         {
             self.chain_breaks += 1;
+            self.handed.switches_missing(cpu);
             self.note(ts, &believed, cpu, Kind::Unborn);
             self.note(ts, prev, cpu, Kind::Unborn);
         }
