@@ -105,6 +105,28 @@ def test_a_recording_written_again_is_the_same(cases: list[campaign.Case], tmp_p
     assert tables[0].sort(pl.all()).equals(tables[1].sort(pl.all()))
 
 
+def test_events_outvote_a_count_of_cpus(cases: list[campaign.Case], tmp_path: Path) -> None:
+    """A trace.dat that says "1 CPU", and whose threads move to a second one: that one is a hole."""
+    for number, case in enumerate(cases):
+        half = case.recording.copy()
+        del half.cpus[1]
+        half.stats.pop(1, None)
+        opened = {}
+        for name, made in (("whole", case.recording), ("half", half)):
+            path = tmp_path / f"{name}{number}.dat"
+            path.write_bytes(tracedat.encode(made))
+            opened[name] = ss.open(path, cache=tmp_path / "cache")
+        assert opened["half"].info["ncpu"] == opened["whole"].info["ncpu"] == 2
+        lost = opened["half"].losses.filter(pl.col("cpu") == 1).collect()
+        assert lost["reason"].to_list() == ["absent"]
+        columns = ["cpu", "ts_run", "wait"]
+        true, measured = (
+            opened[name].waits.filter(pl.col("censored") == "none").select(columns).collect()
+            for name in ("whole", "half")
+        )
+        assert measured.join(true, on=columns, how="anti").is_empty()
+
+
 def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:
     """Taken apart and put together it is the same; without a CPU's records, that CPU is silent."""
     content = (ROOT / "fixtures" / "perf-sched.data").read_bytes()

@@ -22,6 +22,13 @@ const PATIENCE: i64 = 20_000_000;
 /// The most CPUs a kernel can be built for; a higher number is damage.
 pub const MAX_CPUS: u16 = 8192;
 
+/// Events at the beginning that are asked whether the source's count of CPUs can be right.
+const FIRST_LOOK: u32 = 1 << 16;
+
+/// So many of them name a CPU beyond that count, and it is the count that is wrong: a damaged
+/// number comes alone.
+const BEYOND: u32 = 2;
+
 /// Threads handed to one CPU that are remembered until it shows a line.
 const REMEMBERED: usize = 32;
 
@@ -38,20 +45,66 @@ pub fn covered(mut source: Box<dyn Source>) -> Result<Box<dyn Source>> {
     }
     make_room_for_files(usize::from(info.ncpu));
     let mut survey = Survey::new(&info);
+    if info.counts_cpus && FirstLook::finds_more(&info, &mut *source)? {
+        survey.limit = MAX_CPUS;
+        survey.pass(&mut *source, None, i64::MAX)?;
+        return Ok(survey.covering(source, info));
+    }
     match source.extents()? {
         Some(extents) => survey.ask(&extents, &mut *source)?,
         None => survey.pass(&mut *source, None, i64::MAX)?,
     }
-    let ncpu = info.ncpu.max(survey.named);
-    let holes = survey.holes();
-    if holes.is_empty() && ncpu == info.ncpu {
-        return Ok(source);
+    Ok(survey.covering(source, info))
+}
+
+/// Does a CPU beyond the source's own count wake, take or give threads?
+struct FirstLook {
+    ncpu: u16,
+    /// By CPU beyond the count: events that name it.
+    beyond: FxHashMap<u16, u32>,
+    left: u32,
+}
+
+impl FirstLook {
+    fn finds_more(info: &SourceInfo, source: &mut dyn Source) -> Result<bool> {
+        let mut look = Self {
+            ncpu: info.ncpu,
+            beyond: FxHashMap::default(),
+            left: FIRST_LOOK,
+        };
+        match source.run(&mut look) {
+            Err(_) if look.left == 0 => {}
+            read => drop(read?),
+        }
+        Ok(look.beyond.values().any(|&events| events >= BEYOND))
     }
-    Ok(Box::new(Covered {
-        source,
-        info: SourceInfo { ncpu, ..info },
-        holes,
-    }))
+}
+
+impl EventSink for FirstLook {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        if self.left == 0 {
+            return Err(Error::usage("enough was read", "", ""));
+        }
+        self.left -= 1;
+        let named = match *event {
+            Event::Wakeup { target_cpu, .. } => [target_cpu, None],
+            Event::Migrate {
+                from_cpu, to_cpu, ..
+            } => [from_cpu, to_cpu],
+            _ => [None, None],
+        };
+        for cpu in named.into_iter().flatten() {
+            if (self.ncpu..MAX_CPUS).contains(&cpu) {
+                *self.beyond.entry(cpu).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ctrl-C ends the look, where Python runs us.
+    fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+        check_interrupt()
+    }
 }
 
 /// `source` with these holes among its losses; they are in order of their begins.
@@ -208,6 +261,20 @@ impl Survey {
             Err(_) if self.done => Ok(()),
             read => read.map(|_| ()),
         }
+    }
+
+    /// `source` with what was found of it.
+    fn covering(&self, source: Box<dyn Source>, info: SourceInfo) -> Box<dyn Source> {
+        let ncpu = info.ncpu.max(self.named);
+        let holes = self.holes();
+        if holes.is_empty() && ncpu == info.ncpu {
+            return source;
+        }
+        Box::new(Covered {
+            source,
+            info: SourceInfo { ncpu, ..info },
+            holes,
+        })
     }
 
     fn window(&self) -> (i64, i64) {

@@ -467,7 +467,7 @@ pub struct CpuInfo {
 pub struct SourceInfo {
     /// Number of CPUs: idle threads get utids 0..ncpu.
     pub ncpu: u16,
-    /// `ncpu` is the host's own count: no event can name a CPU beyond it.
+    /// `ncpu` is the host's own count: a single event that names a CPU beyond it is damaged.
     pub counts_cpus: bool,
     pub cpus: Vec<CpuInfo>,
     pub threads: Vec<KnownThread>,
