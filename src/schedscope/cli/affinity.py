@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "affinity"
+GROUP = "where did threads run?"
 HELP = "where threads ran, were allowed to run, and returned"
 EXAMPLE = """\
   schedscope affinity web.capture --by tid,comm --top 20

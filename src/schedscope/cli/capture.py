@@ -24,6 +24,7 @@ from schedscope.cli import _options, _output
 from schedscope.errors import SchedscopeError, StorageError
 
 NAME = "capture"
+GROUP = "record"
 FAILED = 125
 HELP = "record this host, then summarise"
 EXAMPLE = """\

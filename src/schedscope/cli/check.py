@@ -28,6 +28,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "check"
+GROUP = "know the recording"
 HELP = "how far a trace can be trusted, and a verdict"
 EXAMPLE = """\
   schedscope check web.capture

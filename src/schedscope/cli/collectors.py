@@ -15,6 +15,7 @@ from schedscope.cli import _output
 from schedscope.errors import StorageError, UsageError
 
 NAME = "collectors"
+GROUP = "record"
 HELP = "the capture program as one file to copy to a host"
 EXAMPLE = """\
   schedscope collectors --bundle capture.sh

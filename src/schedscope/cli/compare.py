@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "compare"
+GROUP = "compare"
 HELP = "what differs between settings, beyond the noise"
 EXAMPLE = """\
   schedscope compare before.capture after.capture

@@ -17,6 +17,7 @@ from schedscope.present import headline
 from schedscope.present.answer import Facts
 
 NAME = "convert"
+GROUP = "exchange tables and traces"
 HELP = "write the tables of a trace as Parquet"
 EXAMPLE = """\
   schedscope convert web.capture -o web.sched

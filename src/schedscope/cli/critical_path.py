@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "critical-path"
+GROUP = "who waited, and why?"
 HELP = "the chain of work and waits that led to an instant"
 EXAMPLE = """\
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s

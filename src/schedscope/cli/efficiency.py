@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "efficiency"
+GROUP = "how well was the machine used?"
 HELP = "busy and idle time of the CPUs, context switches"
 EXAMPLE = """\
   schedscope efficiency web.capture

@@ -17,6 +17,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "events"
+GROUP = "who waited, and why?"
 HELP = "every run in order of time, with the wait ahead of it"
 EXAMPLE = """\
   schedscope events web.capture --since 2.5 --until 2.52 --cpu 3

@@ -16,6 +16,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 
 NAME = "export"
+GROUP = "exchange tables and traces"
 HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
 EXAMPLE = """\
   schedscope export web.capture --to perfetto -o web.pftrace

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "fairness"
+GROUP = "how well was the machine used?"
 HELP = "CPU time received against CPU time due, by weight"
 EXAMPLE = """\
   schedscope fairness web.capture

@@ -19,6 +19,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "fidelity"
+GROUP = "simulate"
 HELP = "a real trace against its own replay"
 EXAMPLE = """\
   schedscope fidelity build.capture --again build-2.capture

@@ -17,6 +17,7 @@ from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 
 NAME = "findings"
+GROUP = "know the recording"
 HELP = "what is wrong, the worst first, and what shows it"
 EXAMPLE = """\
   schedscope findings web.capture

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "info"
+GROUP = "know the recording"
 HELP = "what a trace is: host, clock, recorder, events, tables"
 EXAMPLE = "  schedscope info web.capture"
 

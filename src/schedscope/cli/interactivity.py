@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "interactivity"
+GROUP = "how well was the machine used?"
 HELP = "which threads ULE or O(1) would call interactive"
 EXAMPLE = """\
   schedscope interactivity web.capture --model ule-14

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "interference"
+GROUP = "who waited, and why?"
 HELP = "who ran while a thread waited for a CPU"
 EXAMPLE = """\
   schedscope interference web.capture --comm nginx

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "latency"
+GROUP = "who waited, and why?"
 HELP = "how long threads waited for a CPU"
 EXAMPLE = """\
   schedscope latency web.capture --by comm --top 20

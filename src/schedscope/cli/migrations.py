@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "migrations"
+GROUP = "where did threads run?"
 HELP = "which threads moved to another CPU, how far, and why"
 EXAMPLE = """\
   schedscope migrations web.capture --by tid,comm --top 20

@@ -20,6 +20,7 @@ from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.present.answer import Answer, Facts
 
 NAME = "ministat"
+GROUP = "compare"
 HELP = "do columns of numbers differ? FreeBSD's ministat"
 EXAMPLE = """\
   schedscope ministat before.txt after.txt

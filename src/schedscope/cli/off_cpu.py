@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "off-cpu"
+GROUP = "who waited, and why?"
 HELP = "what threads slept or blocked on, and how long"
 EXAMPLE = """\
   schedscope off-cpu world.capture

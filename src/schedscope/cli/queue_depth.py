@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "queue-depth"
+GROUP = "who waited, and why?"
 HELP = "how many threads wanted each CPU, over time"
 EXAMPLE = """\
   schedscope queue-depth web.capture

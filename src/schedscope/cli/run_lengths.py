@@ -15,6 +15,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "run-lengths"
+GROUP = "how well was the machine used?"
 HELP = "how long threads run before they leave the CPU"
 EXAMPLE = """\
   schedscope run-lengths web.capture --by comm --top 10

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from schedscope.simulator.workload import Workload
 
 NAME = "simulate"
+GROUP = "simulate"
 HELP = "replay a workload under another scheduler or machine"
 EXAMPLE = """\
   schedscope simulate web.capture --policy ule-14 --cpus 4 -o web-ule.sched

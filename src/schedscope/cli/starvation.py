@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "starvation"
+GROUP = "who waited, and why?"
 HELP = "threads that waited too long, and what ran meanwhile"
 EXAMPLE = """\
   schedscope starvation web.capture

@@ -15,6 +15,7 @@ from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 
 NAME = "timeline"
+GROUP = "everything on one page"
 HELP = "write a timeline to zoom and pan, as one HTML page"
 EXAMPLE = "  schedscope timeline web.capture -o web-timeline.html --since 2s --until 3s"
 

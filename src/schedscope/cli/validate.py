@@ -17,6 +17,7 @@ from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
 
 NAME = "validate"
+GROUP = "exchange tables and traces"
 HELP = "check tables from elsewhere against the trace model"
 EXAMPLE = """\
   schedscope validate mysim-output/

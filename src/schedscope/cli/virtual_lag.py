@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "virtual-lag"
+GROUP = "how well was the machine used?"
 HELP = "how far behind each thread is by the rules of EEVDF or CFS"
 EXAMPLE = """\
   schedscope virtual-lag web.capture --comm 'nginx*'

@@ -16,6 +16,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "wait-breakdown"
+GROUP = "who waited, and why?"
 HELP = "what the waits for a CPU consisted of"
 EXAMPLE = """\
   schedscope wait-breakdown web.capture --by comm

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "wakers"
+GROUP = "who waited, and why?"
 HELP = "who woke whom, and the wait that followed"
 EXAMPLE = """\
   schedscope wakers web.capture --top 10

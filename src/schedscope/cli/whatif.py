@@ -21,6 +21,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "whatif"
+GROUP = "simulate"
 HELP = "another nice value, CPU count, mask, slice or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'

@@ -21,6 +21,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "work-conservation"
+GROUP = "how well was the machine used?"
 HELP = "idle CPU time while threads waited elsewhere"
 EXAMPLE = """\
   schedscope work-conservation web.capture
