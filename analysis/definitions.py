@@ -40,7 +40,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "perf",
         "first sched_waking (or wakeup_new) of a sleeping thread, or its leaving runnable, "
-        "until it runs; a thread's first sight running counts as 0",
+        "until it runs; a thread that is first seen running counts as 0",
         "waits whose waking came while the thread was still leaving its CPU",
         ("waking",),
     ),

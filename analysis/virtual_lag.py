@@ -131,8 +131,8 @@ def virtual_lag_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str]:
     ...     "lag_max": 2_100_000, "ts_lag_max": 3_200_000_000, "picks": 40, "picks_eligible": 39,
     ... })
     >>> print(*virtual_lag_sentences(frame))
-    EEVDF owes cc1 812 2.10 ms at 3.200000 s, its most; of its 40 runs 1 began when it was not \
-eligible; at last it is 1.50 ms ahead
+    for EEVDF, cc1 812 is 2.10 ms behind at most, at 3.200000 s; 1 of its 40 runs began when it was
+    not eligible; at the end it is 1.50 ms ahead
     """
     return [_sentence(row, origin) for row in frame.iter_rows(named=True)]
 
@@ -141,23 +141,23 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
     name = str(row["scheduler"]).upper()
     if row["weight"] is None or row["lag_max"] is None:
-        return f"{name} has no account of {who}: it never competed in the fair class"
+        return f"{name} has no lag for {who}: it never competed in the fair class"
     if row["lag_max"] > 0:
         at = units.instant(row["ts_lag_max"], origin)
-        parts = [f"{name} owes {who} {units.duration(row['lag_max'])} at {at}, its most"]
+        parts = [f"for {name}, {who} is {units.duration(row['lag_max'])} behind at most, at {at}"]
     else:
-        parts = [f"{name} never owes {who} anything"]
+        parts = [f"for {name}, {who} is never behind"]
     early = row["picks"] - row["picks_eligible"]
     # CFS has no such rule: it picks who has the least virtual time, and its buddies.
     known = rules("keeps_virtual_time").get(str(row["scheduler"]))
     if early and known is not None and known["has_eligibility"]:
         parts.append(
-            f"of its {units.several(row['picks'], 'run')} {units.count(early)} began when it was"
+            f"{units.count(early)} of its {units.several(row['picks'], 'run')} began when it was"
             " not eligible"
         )
     if row["lag"]:
         side = "behind" if row["lag"] > 0 else "ahead"
-        parts.append(f"at last it is {units.duration(abs(row['lag']))} {side}")
+        parts.append(f"at the end it is {units.duration(abs(row['lag']))} {side}")
     return "; ".join(parts)
 
 

@@ -144,7 +144,9 @@ def extract_with_utids(
     if where is not None:
         drop = known.filter(~where.fill_null(False))["utid"].to_list()
         if len(drop) == known.height:
-            raise UsageError(f"no thread of {trace.name} is left", "one that some threads meet")
+            raise UsageError(
+                f"no thread of {trace.name} is left", "a condition that some threads meet"
+            )
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
     begun_with = trace.info.get("priorities")
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}

@@ -281,7 +281,7 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
         )
     if known["service"].is_null().all():
         raise UsageError(
-            f"{way.trace.name} does not say the {by} of any thread",
+            f"{way.trace.name} has no {by} of any thread",
             "a trace that does",
             "group by comm, or record with `schedscope capture`",
         )
@@ -450,19 +450,19 @@ def unrecorded(trace: Trace) -> list[str]:
     lost = trace.losses.filter(pl.col("reason").is_in(["overrun", "chain_break", "exit_hole"]))
     n = lost.select(pl.len()).collect().item()
     if n:
-        found.append(f"events ({several(n, 'hole')} in the trace)")
+        found.append(f"lost events ({several(n, 'gap')} in the trace)")
     report = replay(trace).workload.info["extraction"]
     anyone = report["waits_for_anyone"] / max(
         1, report["wakes_by_threads"] + report["wakes_external"]
     )
     if anyone > 0.1:
         found.append(
-            f"messages that found their reader awake ({percent(anyone)} of the wakeups are of"
+            f"messages whose reader was already awake ({percent(anyone)} of the wakeups are of"
             " threads that several others wake)"
         )
     unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
     if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
-        found.append(f"who raised {several(unknown, 'wakeup')}")
+        found.append(f"the waker of {several(unknown, 'wakeup')}")
     own = version_of(recorded_policy(trace))
     release = version_of(f"-{trace.info.get('release') or ''}")
     if linux and own and release[:2] > own[:2]:

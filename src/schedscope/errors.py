@@ -51,5 +51,6 @@ class InternalError(SchedscopeError):
         super().__init__(
             f"internal error: {found}",
             expected,
-            hint or "a fault of schedscope: set SCHEDSCOPE_DEBUG=1 to see where, and report it",
+            hint
+            or "this is a bug in schedscope: set SCHEDSCOPE_DEBUG=1 to see where, and report it",
         )

@@ -50,8 +50,8 @@ def of_processes(
         asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
         if rows[name].is_null().all():
             raise UsageError(
-                f"{trace.name} does not say the {name} of any thread",
-                f"a capture of `schedscope capture`, which records each process's {name}",
+                f"{trace.name} has no {name} of any thread",
+                f"a capture made by `schedscope capture`, which records each process's {name}",
                 "record again, or select with --comm, --pid or --tid",
             )
         chosen.append(pl.col(name).str.contains(_regex(patterns, whole=name != "cmdline")))
@@ -75,7 +75,7 @@ def of_processes(
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
         raise UsageError(
-            f"no process of {trace.name} is of {' and '.join(asked)}",
+            f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
             "`schedscope latency --by process,cgroup` lists them",
         )

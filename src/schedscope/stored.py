@@ -140,7 +140,7 @@ def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
     raise FormatError(
         f"{path} {found_text}: it is damaged or belongs to another trace",
         expected,
-        f"{_REWRITE} (--refresh, where schedscope made it by itself)",
+        f"{_REWRITE} (or use --refresh, where schedscope made it by itself)",
     )
 
 

@@ -55,7 +55,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 # Headings of the list of commands, in the order of a session; each command names its own.
 GROUPS = (
     "record",
-    "know the recording",
+    "inspect the recording",
     "who waited, and why?",
     "how well was the machine used?",
     "where did threads run?",

@@ -76,7 +76,7 @@ def _notes(frame: pl.DataFrame) -> list[str]:
     if ambiguous:
         switches = units.several(ambiguous, "ambiguous switch", "ambiguous switches")
         notes.append(
-            f"{switches}: preemption or yield, the trace does not tell which; record yields as well"
+            f"{switches}: preemption or yield, the trace does not say which; record yields as well"
         )
     if frame["irq_hard"].is_null().all():
         notes.append("the trace has no interrupts: the time in their handlers is unknown")

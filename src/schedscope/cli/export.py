@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="PATH",
-        help="what to write (default: INPUT's name in this folder)",
+        help="the file or folder to write (default: INPUT's name, in the current folder)",
     )
     parser.add_argument(
         "--no-waits",

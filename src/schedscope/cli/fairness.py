@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("thread", "process", "comm"),
         default="thread",
-        help="a row for each (default: thread)",
+        help="one row per thread, name or process (default: thread)",
     )
     parser.add_argument(
         "--per",

@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", action="store_true", dest="no_tests", help="statistics only: no plot, no comparison"
     )
-    parser.add_argument("-q", action="store_true", dest="quiet", help="no names, no table head")
+    parser.add_argument(
+        "-q", action="store_true", dest="quiet", help="leave out the names and the table head"
+    )
     parser.add_argument(
         "-s",
         action="store_true",

@@ -1,4 +1,4 @@
-"""What did threads wait for when they gave up the CPU, and how long?
+"""What did threads wait for when they gave up the CPU, and for how long?
 
 FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on;
 Linux's show only whether a signal could have ended the sleep. Waiting for a CPU is not
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "off-cpu"
 GROUP = "who waited, and why?"
-HELP = "what threads slept or blocked on, and how long"
+HELP = "what threads slept or blocked on, and for how long"
 EXAMPLE = """\
   schedscope off-cpu world.capture
   schedscope off-cpu world.capture --by comm --top 10

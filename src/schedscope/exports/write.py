@@ -113,9 +113,9 @@ def _order_lost(trace: Trace) -> list[str]:
     if not n.item():
         return []
     return [
-        f"{n.item():,} of {of.item():,} switches fall on the instant of what they follow on "
-        "another CPU (the wake, or the thread's leaving): the format does not keep which was "
-        "first, and readers may miss such wakes; simulate with --cost ipi=1ns --cost idle_exit=1ns"
+        f"{n.item():,} of {of.item():,} switches have the time of the event that they follow on "
+        "another CPU (a wakeup or a switch-out): the format does not keep which came first, "
+        "and readers may miss such wakeups; simulate with --cost ipi=1ns --cost idle_exit=1ns"
     ]
 
 
