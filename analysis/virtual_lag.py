@@ -33,13 +33,13 @@ def virtual_lag(
     where: pl.Expr | None = None,
     tick_phase: int = 0,
 ) -> pl.DataFrame:
-    """One row per thread: what `scheduler` would have owed to it, by its own account.
+    """One row per thread: its lag by the rules of `scheduler`.
 
-    The trace may be of any scheduler. It tells who was on which CPU's queue and who ran; from that
-    and the weights follow the virtual times that EEVDF or CFS would have kept, and each thread's
-    lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the thread is
-    owed, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag` this
-    account is per queue, and forgets as the kernel does.
+    The trace may be of any scheduler. It shows which threads were on which CPU's queue and which
+    ran; from that and the weights follow the virtual times that EEVDF or CFS would have kept, and
+    each thread's lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the
+    thread is behind, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag`,
+    this is per queue, and forgets as the kernel does.
 
     * `scheduler`; `utid`, `comm`, `pid`, `tid`;
     * `weight`: as last known (1024 is nice 0), null for threads that never competed in
@@ -48,16 +48,16 @@ def virtual_lag(
       was (ns); `lag_max`, `ts_lag_max`, `lag_min`, `ts_lag_min`: the most and the least;
     * `picks`: how often it began to run, `picks_eligible`: with a lag not below zero;
     * `competed`: time on a queue, running or not; `unplaced`: runnable on no known queue (ns);
-    * `ts_settled`: from when on its lag rests on nothing from before the trace, null if
-      never: then the lag it had at the start, taken to be 0, may still be in it;
+    * `ts_settled`: from when its lag no longer depends on anything before the trace, null if
+      never: then the lag it had at the start, taken to be 0, may still be included;
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
       end not seen; `n_excluded`: waits on no known queue, and gaps.
 
     The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
     before another one that comes or goes shifts the average.
-    `where` selects threads by the columns of `threads`, never whom they competed with. `set`
+    `where` selects threads by the columns of `threads`, never the threads they competed with. `set`
     gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
-    the kernel's clock ticked. `weight_notes` says what the weights rest on.
+    the kernel's clock ticked. `weight_notes` says where the weights come from.
 
     Definition: docs/definitions/virtual-lag.md. Raises `UsageError` for another scheduler
     or a tunable it does not have, `FormatError` for states that contradict themselves.
@@ -105,11 +105,11 @@ def virtual_lag_series(
 ) -> pl.DataFrame:
     """One row per turn of a thread: its lag when it joined, ran, stopped, moved or left.
 
-    * `ts`, `utid`, `comm`, `tid`, `cpu`: when, who, whose queue;
+    * `ts`, `utid`, `comm`, `tid`, `cpu`: when, which thread, which queue;
     * `turn`: "joined" a queue, "began" to run, "stopped" and stays, "left" (lag before it
       did), "moved" to this queue, or the "end" of the window;
-    * `weight`; `lag`: CPU time owed to it, `vlag`: the same in virtual time (ns);
-    * `eligible`: EEVDF would let it run; `settled`: it rests on nothing from before the trace.
+    * `weight`; `lag`: CPU time due minus received, `vlag`: the same in virtual time (ns);
+    * `eligible`: EEVDF would let it run; `settled`: it depends on nothing before the trace.
 
     In order of `utid` and `ts`. Arguments and what is raised: see `virtual_lag`.
     """

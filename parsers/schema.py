@@ -101,7 +101,7 @@ _SWITCHES = Table(
         _maybe(
             "preempted",
             _BOOL,
-            "It left against its will; null where the source cannot tell, "
+            "It left against its will; null where the source cannot say, "
             "as with Linux's plain R without recorded yields.",
         ),
         _always("next_utid", _UTID, "Thread that came onto the CPU."),
@@ -118,7 +118,7 @@ _WAKEUPS = Table(
         _maybe(
             "waker_utid",
             _UTID,
-            "Thread that ran there; null if the source says it was an interrupt.",
+            "Thread that ran there; null if the source says that it was an interrupt.",
         ),
         _maybe(
             "current_utid",
@@ -246,7 +246,7 @@ _IRQS = Table(
 
 _QUOTA_REFILLS = Table(
     "quota_refills",
-    "One moment at which a control group's CPU quota was made whole again.",
+    "One moment at which a control group's CPU quota was refilled.",
     (
         _always("ts", _TIME, "When, ns."),
         _always("cpu", _CPU, "CPU on which the period timer fired."),

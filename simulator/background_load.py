@@ -2,7 +2,7 @@
 
 What ran beside a workload preempted it and kept CPUs busy. To replay the
 workload alone would give it CPUs that it never had; to replay everybody would
-need what a trace does not tell, the weights of groups. So each CPU gets a
+need what a trace does not show, the weights of groups. So each CPU gets a
 thread `others/N`, bound there, which runs exactly when left-out threads ran on
 that CPU in the trace. It goes before every thread of the workload's fair class,
 and after all of its real-time threads but those of priority 1: a thread of the

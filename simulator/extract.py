@@ -102,16 +102,14 @@ def extract(
 ) -> Workload:
     """The workload of `trace`: one thread for each thread that did something.
 
-    Needs `switches` and `wakeups`. Times count from the window's begin. The
-    report stands in `info["extraction"]`: threads, steps, and how often each
-    rule of this module's docstring was used; `cpu_time` is what the programs
-    use in all, ns.
+    Needs `switches` and `wakeups`. Times count from the window's start. The report is in
+    `info["extraction"]`: threads, steps, and how often each rule of this module's docstring was
+    used; `cpu_time` is what the programs use in all, ns.
 
-    With `where`, an expression over the columns of `threads`, only those threads
-    are taken; a wake by another one counts as external. `others`: what becomes
-    of the rest, "drop" (nothing), or they take the CPU times that they took: "occupy" before all
-    fair threads, "compete" as one thread per CPU among them
-    (`schedscope.simulator.background_load`).
+    With `where`, an expression over the columns of `threads`, only those threads are taken; a wake
+    by another one counts as external. `others`: what the rest do: "drop" (nothing), or they take
+    the CPU times that they took: "occupy" before all fair threads, "compete" as one thread per CPU
+    among them (`schedscope.simulator.background_load`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """

@@ -84,7 +84,7 @@ def fidelity(
     With `comm` only threads of these names are replayed and compared: for a host
     on which others ran, too; `others` as in `extract`: by default they take the
     CPU time that they took. `cut` as in `extract`: by default a thread that
-    wants a CPU when the window ends goes on wanting one. Tunables that the recording tells
+    wants a CPU when the window ends continues to want one. Tunables that the recording shows
     (`hz`, `base_slice`) have its values. Columns: the module's docstring.
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.

@@ -117,9 +117,9 @@ def whatif(
       are alive at once than ever in the recording: whatever limited them is not in the trace.
 
     Figures of replays are medians. Services are in order of waiting and CPU time, the largest
-    first. `whatif_notes` says what the recording does not tell.
+    first. `whatif_notes` says what the recording does not show.
 
-    Raises `UsageError` for a change of nothing, or of a thread or CPU that is not there.
+    Raises `UsageError` if nothing is changed, or for a thread or CPU that does not exist.
     """
     way = nearest_way(trace, None if comm is None else pl.col("comm").is_in(list(comm)), others)
     wanted = change(way, policy=policy, cpus=cpus, set_nice=set_nice, pin=pin, slice=slice, set=set)
@@ -399,7 +399,7 @@ def _off(real: float, replayed: float | None, floor: float) -> float:
 
 
 def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
-    """Sentences: which services the answer is refused for, and what the recording does not tell."""
+    """Sentences: for which services the answer is refused, and what the recording does not show."""
     by = frame.columns[0]
     last = frame.filter(pl.col("configuration") == "changed")
     notes = []

@@ -73,7 +73,7 @@ NEEDS = {
     ),
     "affinity": Need(
         "CPU affinity of any thread",
-        "record with `schedscope capture`, which notes what each thread may use",
+        "record with `schedscope capture`, which records the CPUs that each thread may use",
         _has_affinity,
     ),
     "queue_load": Need(

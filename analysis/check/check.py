@@ -45,9 +45,9 @@ MANY = 10
 
 @needs()
 def check(trace: Trace) -> pl.DataFrame:
-    """One row per question asked of the trace: what was found, and how bad that is.
+    """One row per check of the trace: what was found, and how serious it is.
 
-    * `check`: the question; `level`: `ok`, `note`, `warning` or `violated`;
+    * `check`: its name; `level`: `ok`, `note`, `warning` or `violated`;
     * `found`, `total`: how much of how much, in `unit` (rows or ns); null where the trace
       cannot answer;
     * `text`: the same in words.
@@ -56,7 +56,7 @@ def check(trace: Trace) -> pl.DataFrame:
     for every input, so anything found there is `violated`. The others are
     `note` up to 1 % of what they concern and `warning` beyond; for missing
     wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.
-    Results count and leave out what these rows report, so a note needs no action.
+    Results leave out, and count, what these rows report, so a note needs no action.
 
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
     """
@@ -509,7 +509,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of the recorder's own threads."""
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
-        text = "the trace does not tell which threads belong to the recorder"
+        text = "the trace does not show which threads belong to the recorder"
         return unanswered("recorder", "ns", text)
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)

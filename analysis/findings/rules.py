@@ -126,7 +126,7 @@ class FindingRules:
     # ---- trust ----
 
     def _trust(self) -> Iterator[Finding]:
-        """Sums that are off, the recorder's share, and what the trace cannot tell."""
+        """Sums that are off, the recorder's share, and what the trace does not show."""
         warnings = []
         unknown, share = 0, ""
         for row in self.checked:

@@ -23,14 +23,14 @@ def of_processes(
     tree: int | Iterable[int] | None = None,
     workload: bool = False,
 ) -> pl.Expr:
-    """An expression for `where=`: the threads of the processes that fit everything given.
+    """An expression for `where=`: the threads of the processes that match everything given.
 
     `process` (a name), `cgroup` and `cmdline` are patterns (`*` any text, `?` any character) for
-    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may fit
-    any part of it. `tree`: these processes and all their descendants. `workload`: what
+    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may
+    match any part of it. `tree`: these processes and all their descendants. `workload`: what
     `capture -- COMMAND` started, and its descendants.
 
-    Raises `UsageError` if the trace does not have what is asked for, or no process fits.
+    Raises `UsageError` if the trace lacks these columns, or no process matches.
 
     >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
     ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})

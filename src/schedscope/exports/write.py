@@ -49,7 +49,7 @@ def export(
       wakeups with their wakers, migrations, forks, renames and exits as ftrace events; a counter
       track of runnable threads for each CPU; with `waits`, a slice for every wait on its thread's
       track. FreeBSD and simulated traces are written with Linux's event names and state bits.
-    * `trace.dat`: version 7, compressed with zstd, for trace-cmd, KernelShark and what else uses
+    * `trace.dat`: version 7, compressed with zstd, for trace-cmd, KernelShark and other users of
       libtraceevent: the same events, with their formats in the file.
     * `chrome`: trace-event JSON (`chrome://tracing`), for small traces: it takes about 150 bytes
       for each switch.
