@@ -97,7 +97,7 @@ def test_no_stream_violates_the_sums(played: World) -> None:
         assert violated == ["thread lives", "origin"]
         deaths = played.tables["switches"].filter(prev_state="dead")
         assert deaths.height
-        assert "after its death" in finding(traced(played), "origin")["text"]
+        assert "after its exit" in finding(traced(played), "origin")["text"]
 
 
 def test_an_interval_that_is_too_long_is_found(quiet: Trace) -> None:
