@@ -131,8 +131,8 @@ def virtual_lag_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str]:
     ...     "lag_max": 2_100_000, "ts_lag_max": 3_200_000_000, "picks": 40, "picks_eligible": 39,
     ... })
     >>> print(*virtual_lag_sentences(frame))
-    for EEVDF, cc1 812 is 2.10 ms behind at most, at 3.200000 s; 1 of its 40 runs began when it was
-    not eligible; at the end it is 1.50 ms ahead
+    for EEVDF, cc1 812 is 2.10 ms behind at most, at 3.200000 s; 1 of its 40 runs began when it \
+was not eligible; at the end it is 1.50 ms ahead
     """
     return [_sentence(row, origin) for row in frame.iter_rows(named=True)]
 
