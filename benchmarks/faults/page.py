@@ -129,8 +129,8 @@ are of {date}, commit {commit}, {host}, with
 * crashes: neither an answer nor a one-sentence error.
 
 *Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
-are made to agree with what is left, as no recorder of schedscope does. It stands for formats that
-count nothing, such as text.
+are made to agree with what is left, which no recorder of schedscope does. It stands for formats
+that count nothing, such as text.
 
 The goal is 0, with as much as possible still measured and known. What remains above 0 comes from
 damage that leaves no trace in the file, or too little:

@@ -398,11 +398,11 @@ def _extraction(report: dict[str, Any]) -> list[str]:
         "guessed": [
             n("wakes_missing", "wakeup", "missing from the trace"),
             n("wakes_unknown_waker", "wakeup", "by an unknown waker"),
-            n("wakes_before_sleep", "sleep", "overtaken by its wakeup"),
+            n("wakes_before_sleep", "sleep", "overtaken by a wakeup"),
             n("gaps", "gap", "treated as sleep"),
             n("bound_by_name", "kernel thread", "pinned by name"),
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
-            t("sleep_cost", "CPU time per sleep"),
+            t("sleep_cost", "of CPU time per sleep"),
             f"a tick of {hz} Hz" if hz else "no tick",
         ],
     }
