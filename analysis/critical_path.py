@@ -1,4 +1,4 @@
-"""What took the time between two instants of a thread? Back through those that woke it."""
+"""What was a thread's time up to an instant spent on, back through the threads that woke it?"""
 
 from __future__ import annotations
 

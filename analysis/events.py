@@ -1,4 +1,4 @@
-"""Who ran when, one run after the other, with the wait ahead of it?"""
+"""Which threads ran when, in order, and how long did each wait before it ran?"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     doubtful = pl.col("state").is_in(["running", "unknown"]) & (
         (pl.col("end") == "lost") | (pl.col("state") == "unknown")
     )
-    # A time in which a thread was out of sight lies between two runs: it starts a new count.
+    # Unknown time of a thread lies between two runs: it starts a new count.
     runs = (
         states.filter(pl.col("state").is_in(["running", "unknown"]))
         .sort("utid", "ts", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Which threads would a scheduler have called interactive, and from when on?"""
+"""Which threads would a scheduler have called interactive, and from when?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ran where its mask, or an isolation of CPUs, should have kept it away?"""
+"""Which threads ran outside their mask, or on isolated CPUs?"""
 
 from __future__ import annotations
 

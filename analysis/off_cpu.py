@@ -1,4 +1,4 @@
-"""What did threads wait for when they gave up the CPU, and how long?"""
+"""What did threads wait for when they gave up the CPU, and for how long?"""
 
 from __future__ import annotations
 

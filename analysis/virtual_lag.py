@@ -1,4 +1,4 @@
-"""What would EEVDF or CFS, by their own account, owe to each thread?"""
+"""How far behind or ahead would EEVDF or CFS consider each thread?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
-"""What happened to a thread when its lag is told; see `virtual_lag_series`."""
+"""What happened to a thread when its lag is recorded; see `virtual_lag_series`."""
 
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")

@@ -1,4 +1,4 @@
-"""Who woke whom, and how long did the woken wait for a CPU then?"""
+"""Who woke whom, and how long did the woken threads then wait for a CPU?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every table of the trace model, column by column.
 
-Twin of `native/src/model/tables.rs`, which fills these tables; a test holds the
-two against each other. What the words mean is in docs/trace-model.md.
+Twin of `native/src/model/tables.rs`, which fills these tables; a test compares the two.
+docs/trace-model.md explains the terms.
 
 Times (`ts`, `ts_*`) are ns on the capture's own monotonic clock, durations are ns,
 CPUs are the host's logical numbers, and null means "not known".

@@ -1,4 +1,4 @@
-"""What one would change: nice values, CPUs, pinning, the slice, the policy; applied to a replay."""
+"""What `whatif` changes: nice values, CPUs, pinning, slice, policy; applied to a replay."""
 
 from __future__ import annotations
 

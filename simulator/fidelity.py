@@ -1,13 +1,13 @@
-"""How far to believe a simulation: a real trace against its replay.
+"""How far a simulation can be believed: a real trace compared with its replay.
 
 The workload is extracted from a real trace and replayed on the same machine for
 the same time (`schedscope.simulator.replay`). Each row of the result compares one
 replay, or a second capture of the same workload, with the real trace:
 
 * `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
-  how much went to somebody else (of a second capture: over names of threads);
+  how much went to other threads (for a second capture: by names of threads);
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
-  `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
+  `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay divided by real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
 * `elapsed_ratio`: the time from the first run of a thread to the last block or end
   of one: how long the workload took;

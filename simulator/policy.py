@@ -1,4 +1,4 @@
-"""Scheduling policies: the built-in ones by name, and one's own in Python."""
+"""Scheduling policies: the built-in ones by name, and your own in Python."""
 
 from __future__ import annotations
 

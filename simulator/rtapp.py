@@ -1,14 +1,14 @@
 """rt-app's JSON: out, for what it can express, and in.
 
 rt-app (github.com/scheduler-tools/rt-app) runs synthetic threads on a real
-Linux host from a JSON file; its times are microseconds. What goes over:
+Linux host from a JSON file; its times are microseconds. What is translated:
 
 | schedscope | rt-app |
 |---|---|
 | run | `runtime` (wall time spent computing), read also from `run` |
 | sleep | `sleep` |
 | signal, wait_for | `resume` and `suspend`, one name for each pair |
-| wait_for of anyone | `suspend` under the waiter's own name |
+| wait_for any thread | `suspend` under the waiter's own name |
 | cost of a signal, wait_for | `runtime` after it |
 | yield | `sched_yield` (written as a phase of its own) |
 | repeat over the whole program | `loop` |

@@ -1,4 +1,4 @@
-"""Run a workload under a policy; the run comes out as a trace."""
+"""Run a workload under a policy; the result is a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run came to, in one row; and many policies side by side."""
+"""One run in one row, and many policies side by side."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What if one thing were configured otherwise: recorded, replayed as it was, and replayed changed.
+"""What if one setting were different: recorded, replayed as it was, and replayed changed.
 
 The trace is replayed twice (`schedscope.simulator.replay`): as it was configured, which must come
-out as it was recorded, and with the change. How far the first is from the recording is what the
-second can be believed, for each service by itself.
+out as it was recorded, and with the change. How far the first is from the recording shows how far
+the second can be trusted, for each service.
 """
 
 from __future__ import annotations

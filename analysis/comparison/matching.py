@@ -1,4 +1,4 @@
-"""Which threads of one trace play the part of which threads of another?"""
+"""Which threads of one trace correspond to which threads of another?"""
 
 from __future__ import annotations
 

@@ -130,8 +130,7 @@ def starvation_summary(
     """One row per thread name (thread; one in all): how often it starved, most waiting first.
 
     * `comm`, and with `by="thread"` `utid`, `tid`: whose; neither with `by="all"`;
-    * `threads`: how many starved; `n`: episodes; `n_censored`: of them still open when they went
-      out of sight;
+    * `threads`: how many starved; `n`: episodes; `n_censored`: those still open when last observed;
     * `n_excluded`: waits whose start was not recorded, so their length is unknown;
     * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
       `ts_longest` when it began.

@@ -48,7 +48,7 @@ class Trace:
     ) -> Trace:
         """A trace in memory; tables not given are empty.
 
-        Raises `UsageError` for a name that is no table of the trace model.
+        Raises `UsageError` for a name that is not a table of the trace model.
         """
         for name in tables:
             if name not in TABLES:

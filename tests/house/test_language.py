@@ -58,7 +58,7 @@ BANNED = {
     r"\b(?:whoever|whose ever) (?:ran|was)\b": "whatever ran, whichever thread was",
     r"\bfrom strangers\b": "untrusted",
     r"\bworst off\b": "worst affected",
-    r"\bin the order in which it brought\b|\bwhat is left of\b": "what remains of",
+    r"\bwhat is left of\b": "what remains of",
     r"\bhangs on\b": "depends on",
     r"\bthe parts? they play\b": "their group",
     r"\bone's own\b": "your own, its own",

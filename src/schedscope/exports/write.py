@@ -1,4 +1,4 @@
-"""Write a trace in other people's formats: Perfetto, trace.dat, Chrome JSON, Parquet, CSV."""
+"""Write a trace in other tools' formats: Perfetto, trace.dat, Chrome JSON, Parquet, CSV."""
 
 from __future__ import annotations
 

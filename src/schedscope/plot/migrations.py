@@ -1,4 +1,4 @@
-"""Who went from which CPU to which, and how often, over time."""
+"""From which CPU to which threads moved, and how often, over time."""
 
 from __future__ import annotations
 

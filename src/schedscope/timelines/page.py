@@ -1,4 +1,4 @@
-"""A timeline as a piece of HTML that needs nobody: no network, no Python."""
+"""A timeline as a piece of HTML that needs no network and no Python."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def timeline_html(
     (`Trace.between`). `show` is the stretch that is shown first, two such times; it is the first
     to get every interval where not all fit. By default the picture begins with everything.
 
-    Raises `UsageError` if not even a coarse picture fits, or for times out of
-    the trace.
+    Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
     if since is not None or until is not None:
         trace = trace.between(since, until)
