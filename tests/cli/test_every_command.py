@@ -216,4 +216,4 @@ def test_no_command_is_left_out() -> None:
     assert set(cli.commands()) >= OTHERS
     assert set(WHOLE) == {"check", "findings", "info"}
     for name in ASKED:
-        assert required(name) == ["input"], name
+        assert required(name) == ["input"], f"{name} needs more than a trace: name it in OTHERS"
