@@ -32,7 +32,7 @@ def cpu_returns(
 ) -> pl.DataFrame:
     """One row per range of time since the last run: did threads come back to the same CPU?
 
-    What a thread left in a cache is worth something while it is fresh, and only where it was.
+    Data that a thread left in a cache is useful only on that CPU, and only for a short time.
 
     * `since_from`, `since_to`: time from the end of the last run to the start of this one,
       `[since_from, since_to)`, ns; null: no upper bound;
@@ -41,10 +41,11 @@ def cpu_returns(
       without topology;
     * `wait_p50`: the median wait of these runs, ns.
 
-    The last row, with both bounds null, has in `n_excluded` the runs whose last run is not known
-    or ended out of sight, and in `n_censored` the waits that had not ended in sight.
+    The last row, with both bounds null, has in `n_excluded` the runs whose previous run is not
+    known or whose end was not seen, and in `n_censored` the waits that had not ended when last
+    observed.
 
-    Raises `UsageError` for bounds that are no rising durations.
+    Raises `UsageError` for bounds that are not increasing durations.
     """
     edges = [nanoseconds(bound) for bound in bounds]
     if not edges or edges[0] <= 0 or sorted(set(edges)) != edges:

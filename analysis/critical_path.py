@@ -1,4 +1,4 @@
-"""What took the time between two instants of a thread? Back through those that woke it."""
+"""What was a thread's time up to an instant spent on, back through the threads that woke it?"""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def critical_path(
 ) -> pl.DataFrame:
     """One row per step of the path that led thread `utid` up to `until`, in order of time.
 
-    From `until` backwards: while the thread runs or waits for a CPU, that is the path. Where it
-    was woken, its sleep was somebody else's work: the path goes on with the waker, at the
-    instant of the wakeup. Where an interrupt woke it, nobody's work is known, and the sleep itself
-    is the step. Steps adjoin, and their `dur` sums up to `until - since`, exactly.
+    From `until` backwards: while the thread runs or waits for a CPU, that is the path. Where
+    another thread woke it, its sleep was that thread's work: the path continues with the waker, at
+    the instant of the wakeup. Where an interrupt woke it, the sleep itself is the step. Steps
+    adjoin, and their `dur` sums up to `until - since`, exactly.
 
     * `ts`, `dur`: the step (ns);
     * `kind`: `run`; `wait`: runnable, on a queue; `wake`: between the wakeup's decision and
       the queue; `sleep`: for something outside of the recorded threads: a timer, a
-      device; `unknown`: the trace does not tell further, from there back to `since`;
+      device; `unknown`: the trace does not show more, from there back to `since`;
     * `comm`, `tid`, `utid`: the thread; `cpu`: where it ran, or on whose queue it waited; null if
       not known;
     * `ended`: what ended the step: `woke`: it woke the next step's thread; `slept`;
       `preempted`; `yielded`; `ran`: it got the CPU; `moved` to another queue; `enqueued`; `woken`,
       by an interrupt; `end`: the path's end; `unknown`;
-    * `other_comm`, `other_tid`, `other_utid`: whom it woke.
+    * `other_comm`, `other_tid`, `other_utid`: the thread that it woke.
 
     Times as in `Trace.between`; without `since` and `until` the start of the window, and
     the last instant of the thread's life that was seen.

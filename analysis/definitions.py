@@ -40,7 +40,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "perf",
         "first sched_waking (or wakeup_new) of a sleeping thread, or its leaving runnable, "
-        "until it runs; a thread's first sight running counts as 0",
+        "until it runs; a thread that is first seen running counts as 0",
         "waits whose waking came while the thread was still leaving its CPU",
         ("waking",),
     ),
@@ -106,10 +106,10 @@ def definition_of(name: str) -> Definition:
 def as_defined(trace: Trace, name: str) -> Trace:
     """The same trace with `waits` as the tool `name` would count them.
 
-    Every analysis of the ledger then answers in that tool's terms. Each wait
-    has `utid`, `ts_ready` (when the tool's clock starts), `ts_run`, `wait`,
-    `cpu` and `prio`; `cause` and `censored` are what the tool can tell: `unknown`
-    and `none`. For `perfetto`, `wait` may be the length of an older wait.
+    Every analysis of waits then answers in that tool's terms. Each wait has `utid`, `ts_ready`
+    (when the tool's clock starts), `ts_run`, `wait`, `cpu` and `prio`; `cause` and `censored` are
+    `unknown` and `none`, as the tool does not record them. For `perfetto`, `wait` may be the
+    length of an older wait.
 
     Raises `UsageError` for an unknown name, `MissingEventsError` if the trace
     lacks the events the tool reads.

@@ -1,4 +1,4 @@
-"""Who ran when, one run after the other, with the wait ahead of it?"""
+"""Which threads ran when, in order, and how long did each wait before it ran?"""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
 
     * `ts`, `cpu`, `comm`, `tid`, `utid`: when and where which thread came onto a CPU;
     * `off`: how long it had not run (timehist's "wait time", sleep included); null for its first
-      run, and where it was lost from sight meanwhile;
+      run, and where the trace lost track of it meanwhile;
     * `wait`: how much of that it waited for a CPU ("sch delay"), of a wait that was measured;
-      `cause`: of the wait; `waker`, `waker_tid`: who ended its sleep, if a thread did;
+      `cause`: of the wait; `waker`, `waker_tid`: the thread that woke it, if any;
     * `running`: how long it ran ("run time"); `end`: what ended the run: `switched`, `preempted`,
-      `exited`, and `lost` or `window` where it was only last seen then;
+      `exited`, and `lost` or `window` where it was last seen then;
     * `state`: in which it left the CPU; null if that was not recorded. All times in ns.
 
-    Idle threads are left out, and a run that was lost from sight as it began. Raises `UsageError`
+    Idle threads are left out, and so are runs of which only the start was seen. Raises `UsageError`
     for an unknown column.
 
     >>> from schedscope import Trace
@@ -57,7 +57,7 @@ def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     doubtful = pl.col("state").is_in(["running", "unknown"]) & (
         (pl.col("end") == "lost") | (pl.col("state") == "unknown")
     )
-    # A time in which a thread was out of sight lies between two runs: it starts a new count.
+    # Unknown time of a thread lies between two runs: it starts a new count.
     runs = (
         states.filter(pl.col("state").is_in(["running", "unknown"]))
         .sort("utid", "ts", maintain_order=True)

@@ -45,16 +45,16 @@ def fairness(
     * `sharing`: the class; a thread that changed its class has a row for each;
     * `weight` (1024 is nice 0; null if it changed, or they differ) and its `basis`, see `weights`;
     * `running`, `waiting`: time on a CPU, and runnable (ns); `unplaced`: runnable on no known
-      queue, which is in nothing else here;
+      queue, not included elsewhere;
     * `due`: service due, `lag`: `due - running` (ns); positive: behind. Over all rows of a class
       `lag` sums to zero;
-    * `served`: service that its competing set got while it took part (ns);
+    * `served`: service that its competing set got while it competed (ns);
       `share_due`, `share_received`: `due` and `running` over it;
     * `ratio`: `running / due`; null where nothing was due.
 
-    `per="cpu"`: those on one CPU and its queue compete; "machine": all of a class, and nobody is
-    due more than one CPU; by default as the trace's queues are. `where` selects rows by columns of
-    `threads`, never whom they competed with.
+    `per="cpu"`: threads on one CPU and its queue compete; "machine": all threads of a class, with
+    no thread due more than one CPU; the default follows the trace's queues. `where` selects rows
+    by columns of `threads`, never the threads they competed with.
 
     Definition: docs/definitions/fairness.md. Raises `UsageError` for another `by` or `per`.
 
@@ -93,20 +93,20 @@ def jain_index(
     min_due: str | int = "1ms",
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per class: how evenly its threads were treated, and who came off worst and best.
+    """One row per class: how evenly its threads were treated, and which came off worst and best.
 
     Jain's index of `x = running / due` over the class's threads, `(sum x)^2 / (n * sum x^2)`:
     1 if all got the same part of what was due to them, `1 / n` if one got everything.
 
     * `sharing`: the class; `jain`: null for fewer than two threads;
-    * `n`: threads in it; `n_excluded`: those to which less than `min_due` was due, of whose
-      ratio little can be said;
+    * `n`: threads in it; `n_excluded`: those to which less than `min_due` was due, because their
+      ratio means little;
     * `lag_most`: the most that a thread of the `n` is behind in all (ns); `least`, `most`:
-      the smallest and largest `x`, and `comm_least`, `comm_most`, whose they are;
+      the smallest and largest `x`, and `comm_least`, `comm_most`, their threads;
     * `basis`: of the weights.
 
     Definition and source (Jain, Chiu and Hawe, 1984): docs/definitions/fairness.md.
-    Raises `UsageError` for a `min_due` that is no duration, or another `per`.
+    Raises `UsageError` for a `min_due` that is not a duration, or another `per`.
     """
     return jain_of(fairness(trace, per=per, where=where), min_due=min_due)
 

@@ -1,4 +1,4 @@
-"""Which threads would a scheduler have called interactive, and from when on?"""
+"""Which threads would a scheduler have called interactive, and from when?"""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ def interactivity(
     where: pl.Expr | None = None,
     tick_phase: int | None = None,
 ) -> pl.DataFrame:
-    """One row per thread: what `scheduler` would have thought of its sleeping and running.
+    """One row per thread: how `scheduler` would have scored its sleeping and running.
 
     The trace may be of any scheduler; each thread's recorded runs and sleeps are
-    given to the rule of the named one, and its score followed through time.
+    fed to the rule of the named scheduler, and its score is followed over time.
     `"ule"` (the same as `"ule-14"`), `"ule-2011"` and `"ule-2003"` are FreeBSD's; a score from
     0 (asleep) to 100 (running), and interactive below 30 unless `set`, which
     gives values to the policy's tunables as in `simulate`, says otherwise. `"o1"`
     is Linux 2.6.10's: the score is the bonus for sleep from 0 to 10, and 7 or
     more is interactive at nice 0. EEVDF and CFS score no threads: see `virtual_lag`.
 
-    * `score`: at the end of what was seen of the thread; `score_min`, `score_max`; null for
+    * `score`: at the thread's last known instant; `score_min`, `score_max`; null for
       threads of a real-time, idle or interrupt class, which the rule is not for;
     * `is_interactive`: at the end; `ts_interactive`: when first, null if never;
       `transitions`: how often it changed;
     * `interactive`: time called so (ns), `interactive_frac` its share of `observed`, the time in
-      which the score is known; `unknown`: the rest of what was seen of the thread;
-    * `ts_settled`: from when on it rests on as much history as the rule keeps (5 s of run and
+      which the score is known; `unknown`: the rest of the time in which it was seen;
+    * `ts_settled`: from when it rests on as much history as the rule keeps (5 s of run and
       sleep). Before, a thread that was there when the trace began may have another score;
     * `n`: sleeps credited; `n_censored`: still open at the end of the window, and so not
-      credited yet; `n_excluded`: those of which the end was not seen, and gaps in sight.
+      credited yet; `n_excluded`: those whose end was not seen, and gaps.
 
-    `where` selects threads by the columns of `threads`. The kernels charge run
-    time, or end slices, at the ticks of a clock of which traces do not tell: one
-    tick is charged for every 1/127 s (O(1): 1 ms) of run instead. `tick_phase`, an instant
-    (ns) at which all CPUs' clocks ticked, makes it exact; 0 for simulated traces.
+    `where` selects threads by the columns of `threads`. The kernels charge run time, or end
+    slices, at the ticks of a clock that traces do not show: one tick is charged for every 1/127 s
+    (O(1): 1 ms) of run instead. `tick_phase`, an instant (ns) at which all CPUs' clocks ticked,
+    makes it exact; 0 for simulated traces.
 
     Definition: docs/definitions/interactivity.md. Raises `UsageError` for
     another scheduler or a tunable it does not have, `FormatError` for states out of order.
@@ -118,7 +118,7 @@ def interactivity_series(
     Columns: `ts, utid, tid, comm, score, interactive`, and `scheduler`, as it was asked for.
 
     In order of `utid` and `ts` (ns). A score holds until the thread's next row;
-    it is null from where on the trace does not tell what the thread did, and from its exit on.
+    it is null from where on the trace does not show what the thread did, and from its exit on.
     Arguments and what is raised: see `interactivity`.
     """
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)

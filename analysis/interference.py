@@ -42,19 +42,21 @@ def interference(
 
     * the victim: `victim_comm`, `victim_tid`, `victim_pid`, `victim_utid`, or those of them that
       `by` keeps; `wait`: its time in state runnable within the window (ns);
-    * `kind`: `thread`: another thread ran; `idle`: the CPU idled, on its way to the victim or not;
-      `unknown`: the trace does not tell what it did; `no_queue`: the victim was on no known queue;
-    * `comm`, `tid`, `pid`, `utid`: who ran, as `by` keeps; null unless `kind` is `thread`;
+    * `kind`: `thread`: another thread ran; `idle`: the CPU idled, waking up to run the victim or
+      not; `unknown`: the trace does not show what it did; `no_queue`: the victim was on no known
+      queue;
+    * `comm`, `tid`, `pid`, `utid`: the thread that ran, as `by` keeps; null unless `kind` is
+      `thread`;
     * `time`, `share`: how long (ns), and its part of `wait`;
     * `n`: waits of the victim in which that was so at some time; `n_waits`: all that it had;
     * `cause_wake`, `cause_new`, `cause_preempt`, `cause_yield`, `cause_unknown`: `time` divided
-      by how the wait began; unknown where the ledger has no begin for it.
+      by how the wait began; unknown where its start was not recorded.
 
     Victims with the longest wait first, the longest time first in each.
 
     `by`: a row per "thread", name ("comm") or "process", of those that waited and of those that
-    ran; a thread can be in the way of another one of its name. `where`: expression over the
-    columns of `threads`, and `cpu` (of the queue): whose waits, and where; never who ran.
+    ran; a thread can delay another one of its name. `where`: expression over the columns of
+    `threads`, and `cpu` (of the queue): the victims and their queues, never the threads that ran.
     `victims`: only the N with the longest wait. `together`: all selected threads as one victim,
     without victim columns.
 

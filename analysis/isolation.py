@@ -1,4 +1,4 @@
-"""Who ran where its mask, or an isolation of CPUs, should have kept it away?"""
+"""Which threads ran outside their mask, or on isolated CPUs?"""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.D
     * `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: the thread and its mask; `cpu`;
     * `running` (ns), `runs`; `ts_first`, `ts_last`: when the first and the last of them began.
 
-    A mask is recorded once, and threads change theirs: a run before the change is here, too, and
-    no error. Threads without a recorded mask are not here. Longest first.
+    A mask is recorded once, and threads change theirs: a run before the change is listed, too, and
+    is not an error. Threads without a recorded mask are not listed. Longest first.
     """
     spent = masked(trace, time_spent(trace, where)).filter("outside")
     threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()
@@ -42,13 +42,13 @@ def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.D
 def isolation_leaks(
     trace: Trace, isolated: str | Sequence[int] | None = None, *, where: pl.Expr | None = None
 ) -> pl.DataFrame:
-    """One row per thread and isolated CPU on which it ran: who was where nobody should be?
+    """One row per thread and isolated CPU on which it ran.
 
-    `isolated` are the CPUs, as numbers or as a list ("2-3"); without it what the capture says
-    (`isolated_cpus`).
+    `isolated` are the CPUs, as numbers or as a list ("2-3"); without it, those that the capture
+    reports (`isolated_cpus`).
 
     * `cpu`, `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: where, who, and its mask;
-    * `leak`: false if the mask holds isolated CPUs only: somebody put it there, or it is the
+    * `leak`: false if the mask holds isolated CPUs only: it was put there on purpose, or it is the
       kernel's own thread of that CPU; true if the thread could have run elsewhere; null
       if its mask is not known;
     * `running` (ns), `runs`, `cpu_frac`: of the window; `ts_first`, `ts_last`: begin of

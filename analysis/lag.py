@@ -39,7 +39,7 @@ def lag(
     * `due`, `received`: service due, CPU time, both since the start of the window (ns).
 
     In order of `utid` and `ts`. `per`, `where`: as for `fairness`, where the definition is, too.
-    Raises `UsageError` for an `every` that is no duration above 0 ns, or gives too many rows.
+    Raises `UsageError` for an `every` that is not a duration above 0 ns, or gives too many rows.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({

@@ -1,4 +1,4 @@
-"""What did threads wait for when they gave up the CPU, and how long?"""
+"""What did threads wait for when they gave up the CPU, and for how long?"""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def off_cpu(
     where: pl.Expr | None = None,
     quantiles: Sequence[float] = QUANTILES,
 ) -> pl.DataFrame:
-    """One row per reason for which threads were off the CPU without wanting it.
+    """One row per reason for which threads slept or were blocked.
 
     * the columns of `threads` named in `by`, as `comm`: a row for each of them and each reason;
     * `state`: `sleeping` (a signal can end it), `blocked` (none can), `stopped`, `parked`;
-    * `kind`: `sleep`, `lock`, `interrupt` (an interrupt thread without one), `suspended`; and
-      `reason`: the wait message of a sleep, the name of a lock. Null where the source does
-      not tell, which is everywhere on Linux: FreeBSD's DTrace and KTR traces do;
+    * `kind`: `sleep`, `lock`, `interrupt` (an interrupt thread with nothing to do), `suspended`;
+      and `reason`: the wait message of a sleep, the name of a lock. Null where the source does not
+      say, which is everywhere on Linux: FreeBSD's DTrace and KTR traces do;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
       were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
       (ns; null without such a time);
-    * `n_censored`: those still open when they went out of sight; `n_excluded`: those of which
+    * `n_censored`: those still open when last observed; `n_excluded`: those of which
       the start was not recorded.
 
     Longest sum first. `where`: expression over the columns of `threads`. Idle threads are left

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @needs("switches")
 def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
-    """One row per pair of classes: time that threads of the one lost to threads of the other.
+    """One row per pair of classes: time that threads of one lost to threads of the other.
 
-    A thread that is made to leave its CPU loses the time until it runs again. The
-    row says whose time that was and which class of thread came onto the CPU.
+    A thread that is made to leave its CPU loses the time until it runs again. The row names the
+    class that lost the time and the class that came onto the CPU.
 
     * `sched_class`, `by_class`: last known scheduling class of the thread that left, and of
       the one that came; null where that is not known, `by_class` also where the CPU idled;
-    * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when
-      last seen; `n_ambiguous`: of both, those that may have been yields: the source does not say;
-    * `lost`: time waited after all of them, of censored ones as long as seen (ns);
+    * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when last
+      seen; `n_ambiguous`: of both, those that may have been yields, as the source does not say;
+    * `lost`: time waited after all of them, censored ones as long as they were observed (ns);
       `max`: the longest (ns);
     * `lost_frac`: share of all time lost to preemption by the threads selected.
 

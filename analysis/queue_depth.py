@@ -58,14 +58,14 @@ _STEPS = {
 def queue_depth(
     trace: Trace, *, by: Literal["cpu", "all"] = "cpu", every: str | int | None = None
 ) -> pl.DataFrame:
-    """One row per CPU and stretch of time in which as many threads wanted the CPU.
+    """One row per CPU and stretch of time in which the same number of threads wanted the CPU.
 
     A step function of time: each CPU's rows adjoin from the start to the end of
-    the window, in order of `cpu` and `ts`, and no two neighbours say the same.
+    the window, in order of `cpu` and `ts`, and neighbouring rows differ.
 
     * `ts`, `dur`: the stretch, `[ts, ts + dur)`, ns;
     * `waiting`: threads known to be runnable and on this CPU's queue;
-    * `running`: 1 if a thread ran, 0 if the CPU idled, null if the trace does not tell;
+    * `running`: 1 if a thread ran, 0 if the CPU idled, null if the trace does not show;
     * `depth`: `waiting + running`; null where `running` is: what else waited
       there was not recorded either, and `waiting` is a lower bound.
 
@@ -84,7 +84,7 @@ def queue_depth(
     any time of it; `held` is the threads' time on this queue, unknown time included (ns).
 
     Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`, and for an
-    `every` that is no duration above 0 ns or gives more than 10 million rows.
+    `every` that is not a duration above 0 ns or gives more than 10 million rows.
     """
     if every is not None:
         return _over_time(trace, by, every)
@@ -106,14 +106,14 @@ def queue_depth_summary(
     it runs. Statistics are over `observed` time only. `by="all"`: one row
     for the sum over all CPUs, see `queue_depth`.
 
-    * `observed`, `unknown`: time in which the trace tells what the CPU did, and the rest (ns);
+    * `observed`, `unknown`: time in which the trace shows what the CPU did, and the rest (ns);
     * `mean`; `p50` ...: the smallest depth that is not exceeded for at least
       that share of the time; `max` and `ts_max`, when it was first reached;
     * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
       run (the machine: than it has CPUs), the running one always included; its share;
-    * `waiting`: threads' time on this queue within `observed`; `waiting_unknown`: out of it (ns);
+    * `waiting`: threads' time on this queue within `observed`; `waiting_unknown`: outside it (ns);
     * `n`, `n_censored`, `n_excluded`: waits that were last on this queue: seen from start to end;
-      seen to begin only, counted for as long as they were certainly waiting; not seen to begin,
+      start seen, end not, counted for as long as they were certainly waiting; start not seen,
       which no depth includes.
 
     A last row with a null `cpu` has what was on no known queue, if anything was.
@@ -177,21 +177,21 @@ def queue_depth_summary(
 def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.DataFrame:
     """One row per queue whose length the kernel itself reported: does ours agree?
 
-    Each report is held against our `depth`, the running thread included as the
-    kernel counts it. Kernel and recorder do not change their minds in the same
-    nanosecond: the length goes down before the thread is seen to leave the CPU.
-    So most reports may be one off at their own instant and all agree `near` it.
+    Each report is compared with our `depth`, the running thread included as the kernel counts it.
+    Kernel and recorder do not update in the same nanosecond: the length goes down before the thread
+    is seen to leave the CPU. So most reports may be off by one at their own instant although all
+    agree `near` it.
 
-    * `cpu`: the queue's; null for one that all CPUs share, held against the sum over all;
+    * `cpu`: the queue's; null for one that all CPUs share, compared with the sum over all;
     * `n`: reports compared; `n_excluded`: those at times when the depth is not known;
-    * `agree`, `agree_frac`: how many say our depth just before or from their instant on;
+    * `agree`, `agree_frac`: how many equal our depth just before or from their instant on;
       their share of `n`;
-    * `near`, `near_frac`: how many say a depth that we had within `tolerance` of them;
-    * `mean_difference`: the kernel's number less ours from that instant on, over the `n`;
+    * `near`, `near_frac`: how many equal a depth that we had within `tolerance` of them;
+    * `mean_difference`: the kernel's number minus ours from that instant on, over the `n`;
       `max_difference`: the largest one in either direction.
 
     Empty if the trace has no such reports: Linux makes none. Raises
-    `UsageError` for a tolerance that is no duration, or negative.
+    `UsageError` for a tolerance that is not a duration, or negative.
     """
     slack = nanoseconds(tolerance)
     if slack < 0:

@@ -29,14 +29,14 @@ def residency(
     over: str = "cpu",
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per group of threads and place in the machine: how long they ran there.
+    """One row per group of threads and CPU, core, cache, ...: how long they ran there.
 
     `by` is one or more of `GROUPS`, or nothing for all threads together; `over` is "cpu", "core",
     "llc", "package" or "numa_node". Idle threads are left out.
 
     * the column named as `over`: the place; null where the trace does not know it;
     * `running`: time, ns; `running_frac`: its share of the group's running time;
-    * `runs`: intervals of running, those that the window cuts included.
+    * `runs`: intervals of running, including those cut by the window.
 
     `running` sums up to the running time of the threads. Largest groups first.
 

@@ -41,15 +41,15 @@ def run_lengths(
 
     * the columns of `by`;
     * `n`: runs seen from start to end;
-    * `n_censored`: runs of which an end was not seen: cut by the window or a loss,
-      or found going on; statistics leave them out, `total_censored` does not;
+    * `n_censored`: runs of which the start or end was not seen: cut by the window or a loss,
+      or without a recorded switch-in; only `total_censored` includes them;
     * `mean`; `p50` ...: exact order statistics, the shortest run that is not exceeded by
       at least that share of the `n`; `max` (ns); null if `n` is 0;
     * `total`: time of the `n`; `total_censored`: time of the others (ns).
 
     Most running time first. `total + total_censored` of all rows is the running
     time of the threads selected. Definition: docs/definitions/efficiency.md.
-    Raises `UsageError` for a column or quantile that cannot be.
+    Raises `UsageError` for an unknown column or an impossible quantile.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({

@@ -25,18 +25,19 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
     group with a null there.
 
     * the columns of `by`;
-    * `threads`: how many; `n_censored`: those of which begin or exit lie outside of the
-      window or were not seen;
+    * `threads`: how many; `n_censored`: those whose start or exit lies outside the window or
+      was not seen;
     * `wall`: from the first thing known of any of them to the last, ns;
-    * `cpu`, `waiting`, `unknown`: time that they ran, that they wanted a CPU and had
-      none, and that the trace does not tell (ns, summed over threads);
-    * `preempted`: the part of the waiting that followed a preemption, from the ledger (ns; a yield
-      that the source does not tell from a preemption is in it);
+    * `cpu`, `waiting`, `unknown`: time in which they ran, in which they wanted a CPU and had
+      none, and that the trace does not show (ns, summed over threads);
+    * `preempted`: the part of the waiting that followed a preemption, from the ledger (ns; yields
+      that the source does not distinguish from preemptions are included);
     * `ratio`: `wall` over CPU time per CPU, `wall * cpus / cpu`, with `cpus` the smaller of
-      `threads` and the CPUs there are: 1 where the group ran on as many CPUs as it
-      could use all the time. It says how good a schedule was for threads that
+      `threads` and the CPUs there are: 1 where the group always ran on as many CPUs as it could
+      use. It says how good a schedule was for threads that
       compute only, as a sleep counts like a wait;
-    * `slowdown`: `(cpu + waiting) / cpu`, which no sleep changes: 1 where nobody ever waited.
+    * `slowdown`: `(cpu + waiting) / cpu`, which does not depend on sleep: 1 where no thread
+      ever waited.
 
     Most CPU time first; both ratios are null if there is none. Definition:
     docs/definitions/efficiency.md. Raises `UsageError` for an unknown column.

@@ -1,4 +1,4 @@
-"""What would EEVDF or CFS, by their own account, owe to each thread?"""
+"""How far behind or ahead would EEVDF or CFS consider each thread?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
-"""What happened to a thread when its lag is told; see `virtual_lag_series`."""
+"""What happened to a thread when its lag is recorded; see `virtual_lag_series`."""
 
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
@@ -33,13 +33,13 @@ def virtual_lag(
     where: pl.Expr | None = None,
     tick_phase: int = 0,
 ) -> pl.DataFrame:
-    """One row per thread: what `scheduler` would have owed to it, by its own account.
+    """One row per thread: its lag by the rules of `scheduler`.
 
-    The trace may be of any scheduler. It tells who was on which CPU's queue and who ran; from that
-    and the weights follow the virtual times that EEVDF or CFS would have kept, and each thread's
-    lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the thread is
-    owed, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag` this
-    account is per queue, and forgets as the kernel does.
+    The trace may be of any scheduler. It shows which threads were on which CPU's queue and which
+    ran; from that and the weights follow the virtual times that EEVDF or CFS would have kept, and
+    each thread's lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the
+    thread is behind, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag`,
+    this is per queue, and forgets as the kernel does.
 
     * `scheduler`; `utid`, `comm`, `pid`, `tid`;
     * `weight`: as last known (1024 is nice 0), null for threads that never competed in
@@ -48,16 +48,16 @@ def virtual_lag(
       was (ns); `lag_max`, `ts_lag_max`, `lag_min`, `ts_lag_min`: the most and the least;
     * `picks`: how often it began to run, `picks_eligible`: with a lag not below zero;
     * `competed`: time on a queue, running or not; `unplaced`: runnable on no known queue (ns);
-    * `ts_settled`: from when on its lag rests on nothing from before the trace, null if
-      never: then the lag it had at the start, taken to be 0, may still be in it;
+    * `ts_settled`: from when its lag no longer depends on anything before the trace, null if
+      never: then the lag it had at the start, taken to be 0, may still be included;
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
       end not seen; `n_excluded`: waits on no known queue, and gaps.
 
     The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
     before another one that comes or goes shifts the average.
-    `where` selects threads by the columns of `threads`, never whom they competed with. `set`
+    `where` selects threads by the columns of `threads`, never the threads they competed with. `set`
     gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
-    the kernel's clock ticked. `weight_notes` says what the weights rest on.
+    the kernel's clock ticked. `weight_notes` says where the weights come from.
 
     Definition: docs/definitions/virtual-lag.md. Raises `UsageError` for another scheduler
     or a tunable it does not have, `FormatError` for states that contradict themselves.
@@ -105,11 +105,11 @@ def virtual_lag_series(
 ) -> pl.DataFrame:
     """One row per turn of a thread: its lag when it joined, ran, stopped, moved or left.
 
-    * `ts`, `utid`, `comm`, `tid`, `cpu`: when, who, whose queue;
+    * `ts`, `utid`, `comm`, `tid`, `cpu`: when, which thread, which queue;
     * `turn`: "joined" a queue, "began" to run, "stopped" and stays, "left" (lag before it
       did), "moved" to this queue, or the "end" of the window;
-    * `weight`; `lag`: CPU time owed to it, `vlag`: the same in virtual time (ns);
-    * `eligible`: EEVDF would let it run; `settled`: it rests on nothing from before the trace.
+    * `weight`; `lag`: CPU time due minus received, `vlag`: the same in virtual time (ns);
+    * `eligible`: EEVDF would let it run; `settled`: it depends on nothing before the trace.
 
     In order of `utid` and `ts`. Arguments and what is raised: see `virtual_lag`.
     """
@@ -131,8 +131,8 @@ def virtual_lag_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str]:
     ...     "lag_max": 2_100_000, "ts_lag_max": 3_200_000_000, "picks": 40, "picks_eligible": 39,
     ... })
     >>> print(*virtual_lag_sentences(frame))
-    EEVDF owes cc1 812 2.10 ms at 3.200000 s, its most; of its 40 runs 1 began when it was not \
-eligible; at last it is 1.50 ms ahead
+    for EEVDF, cc1 812 is 2.10 ms behind at most, at 3.200000 s; 1 of its 40 runs began when it \
+was not eligible; at the end it is 1.50 ms ahead
     """
     return [_sentence(row, origin) for row in frame.iter_rows(named=True)]
 
@@ -141,23 +141,23 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
     name = str(row["scheduler"]).upper()
     if row["weight"] is None or row["lag_max"] is None:
-        return f"{name} has no account of {who}: it never competed in the fair class"
+        return f"{name} has no lag for {who}: it never competed in the fair class"
     if row["lag_max"] > 0:
         at = units.instant(row["ts_lag_max"], origin)
-        parts = [f"{name} owes {who} {units.duration(row['lag_max'])} at {at}, its most"]
+        parts = [f"for {name}, {who} is {units.duration(row['lag_max'])} behind at most, at {at}"]
     else:
-        parts = [f"{name} never owes {who} anything"]
+        parts = [f"for {name}, {who} is never behind"]
     early = row["picks"] - row["picks_eligible"]
     # CFS has no such rule: it picks who has the least virtual time, and its buddies.
     known = rules("keeps_virtual_time").get(str(row["scheduler"]))
     if early and known is not None and known["has_eligibility"]:
         parts.append(
-            f"of its {units.several(row['picks'], 'run')} {units.count(early)} began when it was"
+            f"{units.count(early)} of its {units.several(row['picks'], 'run')} began when it was"
             " not eligible"
         )
     if row["lag"]:
         side = "behind" if row["lag"] > 0 else "ahead"
-        parts.append(f"at last it is {units.duration(abs(row['lag']))} {side}")
+        parts.append(f"at the end it is {units.duration(abs(row['lag']))} {side}")
     return "; ".join(parts)
 
 

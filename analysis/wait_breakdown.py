@@ -28,22 +28,22 @@ PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
 def wait_breakdown(
     trace: Trace, *, by: By = "thread", where: pl.Expr | None = None, top: int = 100
 ) -> pl.DataFrame:
-    """One row per group of threads: the time that they waited for CPUs, and what it went to.
+    """One row per group of threads: the time that they waited for CPUs, and what it consisted of.
 
-    Every instant in state runnable belongs to one part, by what the CPU on whose queue the thread
-    was did then. The parts sum up to `wait`, exactly (ns each):
+    Every instant in state runnable belongs to one part, by what the CPU that the thread was queued
+    on did then. The parts sum up to `wait`, exactly (ns each):
 
     * `behind_better`, `behind_same`, `behind_worse`: another thread ran there, whose priority was
       better than that of the waiting thread, the same, or worse;
     * `interrupted`: the CPU handled interrupts or softirqs; null if none were recorded;
     * `throttled`: the quota of the thread's control group was used up on that CPU; null if nothing
-      is known of quotas. `evidence` says how it is known: "recorded", as the kernel throttled
-      the group; "idle CPU": the CPU idled for more than 1 ms beside a runnable thread
-      of a group that the kernel counted as throttled, without an event that tells when. Then
-      what other threads ran meanwhile is not told from ordinary waiting, and `throttled` is the
-      least that it can have been;
+      is known about quotas. `evidence` says how it is known: "recorded", as the kernel throttled
+      the group; "idle CPU": the CPU idled for more than 1 ms beside a runnable thread of a group
+      that the kernel counted as throttled, without an event that says when. Then time in which
+      other threads ran cannot be distinguished from ordinary waiting, and `throttled` is a lower
+      bound;
     * `cpu_idle`: the CPU idled and could have run it: it was waking up, or an event is missing;
-    * `unknown`: the trace does not tell what the CPU did, on which queue the thread was, or at
+    * `unknown`: the trace does not show what the CPU did, on which queue the thread was, or at
       which priority.
 
     Priorities are those of the moment, where the source has them; SCHED_IDLE is worse than all.

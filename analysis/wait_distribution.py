@@ -45,7 +45,7 @@ def wait_distribution(
     * `setting`, `run` (from 1 on);
     * `wait` (ns), `frac`: the share of the complete waits that are not longer. Of more
       than 2,000 steps every so many are given, and finer ones towards the longest;
-    * `n`, `n_censored`, `n_excluded`: waits of this run: complete, seen to begin only, not seen
+    * `n`, `n_censored`, `n_excluded`: waits of this run: complete, start seen, end not, not seen
       to begin. The curve has the complete ones; where many are censored, see `survival`.
 
     Raises `UsageError` as `compare` does for traces that make no settings.

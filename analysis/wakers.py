@@ -1,4 +1,4 @@
-"""Who woke whom, and how long did the woken wait for a CPU then?"""
+"""Who woke whom, and how long did the woken threads then wait for a CPU?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wakers(
     * the wakee: `comm`, `tid`, `pid`, `utid`, or those of them that `by` keeps;
     * `n`, `total`, `mean`, `p50` ..., `max`: waits seen from start to end, their sum, mean,
       exact quantiles (nearest rank) and longest (ns; null without such a wait);
-    * `n_censored`: waits that were still open when they went out of sight; `n_excluded`: those
+    * `n_censored`: waits that were still open when last observed; `n_excluded`: those
       of which the start was not recorded; `n_new`: how many of all were forks.
 
     Most frequent first. `where`: expression over the columns of `threads`, and `cpu` (that it got,

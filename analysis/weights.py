@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @needs()
 def weights(trace: Trace) -> pl.DataFrame:
-    """One row per thread but the idle ones: its weight in sharing a CPU, and where that is from.
+    """One row per thread except idle ones: its weight in sharing a CPU, and where that is from.
 
     Threads of one `sharing` compete with one another by weight: Linux's fair, batch
     and idle classes are one such set, every other class is one of its own.
@@ -24,7 +24,7 @@ def weights(trace: Trace) -> pl.DataFrame:
     * `sharing`: the class whose CPU time it shares;
     * `weight`: 1024 is a thread of nice 0;
     * `basis`: "kernel table" for Linux's nice levels; "equal" where the source does not
-      tell weights, or the class shares by priority and not by weight.
+      say weights, or the class shares by priority and not by weight.
 
     Analyses follow a thread's priority through the trace; this table has the last one.
     `weight_notes` says what is assumed. Definition: docs/definitions/fairness.md.
@@ -68,7 +68,7 @@ def weights(trace: Trace) -> pl.DataFrame:
 
 @needs()
 def weight_notes(trace: Trace) -> list[str]:
-    """Sentences on what the weights of this trace rest on: what is known, then what is assumed."""
+    """Sentences about the weights of this trace: what is known, then what is assumed."""
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.metadata("scheduler", "name") or "this source"
         return [f"none are known for {system}: all threads of a class count the same"]

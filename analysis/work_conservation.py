@@ -46,12 +46,12 @@ def work_conservation(
 ) -> pl.DataFrame:
     """One row for the machine, or per CPU or thread: CPU time that idled while threads waited.
 
-    At every instant, idle CPUs could run some of the threads that wait for other CPUs. `wasted`
-    is the integral of the largest number that could run at once: where every thread may run
-    everywhere, `min(spare CPUs, waiting threads)`; where masks differ, the largest matching. A
-    CPU is spare while it is known to idle and nobody is on its queue; one that idles with a
-    thread on its queue is on its way to run it, which is `dispatch` and not wasted. What a CPU
-    did in unknown time is never taken for idleness, so `wasted` is a lower bound there.
+    At every instant, idle CPUs could run some of the threads that wait for other CPUs. `wasted` is
+    the integral of the largest number that could run at once: where every thread may run
+    everywhere, `min(spare CPUs, waiting threads)`; where masks differ, the largest matching. A CPU
+    is spare while it is known to idle and no thread is on its queue; one that idles with a thread
+    on its queue is about to run it, which is `dispatch` and not wasted. Unknown time of a CPU
+    never counts as idle, so `wasted` is a lower bound there.
 
     `by="all"`, one row, all times in ns:
 
@@ -60,16 +60,16 @@ def work_conservation(
     * `wasted`; `wasted_frac`, its share of the time that is known; `wasted_idle_frac`, of `idle`;
     * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
       of it, which began at `ts_longest` (null if nothing was);
-    * `unplaced`: the part of `wasted` that is there only because of threads on no known queue;
+    * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
     * `waiting`: all threads' time in state runnable;
     * `pinned`, `n_pinned`: such time of threads with one allowed CPU while another was spare,
-      which is in no other number; how many threads with one allowed CPU waited at all;
-    * `n`, `n_censored`, `n_excluded`: waits seen whole; seen to begin only, counted as long as
-      they were certainly waiting; not seen to begin, which cannot be in it.
+      not included elsewhere; how many threads with one allowed CPU waited at all;
+    * `n`, `n_censored`, `n_excluded`: waits seen from start to end; start seen, end not, counted
+      for as long as they were certainly waiting; start not seen, which cannot be included.
 
     `by="cpu"`, a row per CPU; a last one with a null `cpu` for no known queue:
 
-    * `idle`, `unknown`, `dispatch`: as above; `spare`: idle with nobody on its queue;
+    * `idle`, `unknown`, `dispatch`: as above; `spare`: idle with no thread on its queue;
     * `available`: the part of `spare` in which a thread waited elsewhere that may run here;
     * `waited`: time that threads waited here, the CPU busy, while one was spare that they may use.
 
@@ -126,7 +126,7 @@ def idle_episodes(
     top: int | None = 20,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per thread that waited in an episode in which CPU time was wasted all along.
+    """One row per episode of continuously wasted CPU time and thread that waited in it.
 
     An episode is a longest stretch of time in which, at every instant, a CPU was spare that a
     waiting thread may use (`work_conservation` says exactly what that means). Those of
@@ -142,13 +142,13 @@ def idle_episodes(
       use; `preempted`: it left its CPU still wanting it, and one was spare; `not_pulled`: no CPU
       was spare when its wait began, one became so and did not take it; `unknown`: no start.
 
-    Where all were on queues of CPUs that idled, too, each about to pick up one of its own, it is
-    not known which threads could have run elsewhere: the episode has one row, from `comm` to
-    `cause` null.
+    Where all were on queues of CPUs that idled, too, each about to run one of its own, it is not
+    known which threads could have run elsewhere: the episode has one row, from `comm` to `cause`
+    null.
 
-    `where`: expression over the columns of `threads`, and `cpu`: whose rows are shown; it
-    changes no episode. Raises `UsageError` for a `longer_than` below 0 or no duration, or a `top`
-    below 1.
+    `where`: expression over the columns of `threads`, and `cpu`: whose rows are shown; it changes
+    no episode. Raises `UsageError` for a `longer_than` that is negative or not a duration, or a
+    `top` below 1.
     """
     threshold = nanoseconds(longer_than)
     if threshold < 0:

@@ -35,7 +35,7 @@ _COLUMNS = (
 def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per wait for a CPU, the `n` longest first, open ones included.
 
-    For a wait that was still open when it went out of sight (`censored` is
+    For a wait that was still open when last observed (`censored` is
     "right") `wait` is what it had reached: a lower bound, and `ts_run` is null.
     Waits whose start was not recorded have no length and are left out.
 

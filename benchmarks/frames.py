@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import sys
 import tempfile
@@ -29,61 +30,48 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 SUFFIXES = (".capture", ".dat", ".data", ".pftrace", ".txt")
 
 
+def plain_questions() -> list[str]:
+    """The public analyses that need nothing but a trace and return a frame."""
+    found = []
+    for name in ss.__all__:
+        public = getattr(ss, name)
+        if not getattr(public, "__module__", "").startswith("schedscope.analysis."):
+            continue
+        parameters = inspect.signature(public).parameters.values()
+        required = [p.name for p in parameters if p.default is p.empty]
+        if required == ["trace"] and public.__annotations__.get("return") == "pl.DataFrame":
+            found.append(name)
+    return found
+
+
 def questions() -> dict[str, Callable[[ss.Trace], Any]]:
-    """What is asked of each trace. A public analysis that is missing here fails the test."""
+    """What is asked of each trace: every plain question, and those below, which have arguments.
+
+    A public analysis that is in neither fails `tests/analysis/test_question_needs.py`.
+    """
     busiest = pl.col("utid") >= 0
     asked: dict[str, Callable[[ss.Trace], Any]] = {
-        "affinity": lambda t: ss.affinity(t),
+        **{name: getattr(ss, name) for name in plain_questions()},
         "affinity tid": lambda t: ss.affinity(t, "tid"),
-        "wait_breakdown": lambda t: ss.wait_breakdown(t),
         "wait_breakdown wait": lambda t: ss.wait_breakdown(t, by="wait"),
-        "interference": lambda t: ss.interference(t),
         "interference comm": lambda t: ss.interference(t, by="comm"),
-        "check": lambda t: ss.check(t),
         "compare": lambda t: ss.compare(t, t, resamples=100, blocks=8),
-        "efficiency": lambda t: ss.efficiency(t),
-        "cpu_returns": lambda t: ss.cpu_returns(t),
         "critical_path": lambda t: ss.critical_path(t, utid=longest_lived(t)),
         "episode_interference": lambda t: ss.episode_interference(
             t, ss.starvation(t, threshold="5ms")
         ),
-        "definitions": lambda t: ss.definitions(t),
         "as_defined": lambda t: ss.as_defined(t, "perf").waits.collect(),
-        "findings": lambda t: ss.findings(t),
-        "events": lambda t: ss.events(t),
-        "fairness": lambda t: ss.fairness(t),
         "fairness comm": lambda t: ss.fairness(t, by="comm"),
-        "jain_index": lambda t: ss.jain_index(t),
         "idle_episodes": lambda t: ss.idle_episodes(t, longer_than="1us"),
-        "work_conservation": lambda t: ss.work_conservation(t),
         "work_conservation cpu": lambda t: ss.work_conservation(t, by="cpu"),
         "work_conservation tid": lambda t: ss.work_conservation(t, by="thread"),
-        "interactivity": lambda t: ss.interactivity(t),
         "interactivity o1": lambda t: ss.interactivity(t, "o1"),
-        "interactivity_series": lambda t: ss.interactivity_series(t),
         "isolation_leaks": lambda t: ss.isolation_leaks(t, "0"),
-        "runs_outside_affinity": lambda t: ss.runs_outside_affinity(t),
-        "lag": lambda t: ss.lag(t),
         "match_threads": lambda t: ss.match_threads([t, t]),
-        "migration_agreement": lambda t: ss.migration_agreement(t),
-        "migration_matrix": lambda t: ss.migration_matrix(t),
-        "migration_summary": lambda t: ss.migration_summary(t),
         "migration_summary cause": lambda t: ss.migration_summary(t, "cause", every="100ms"),
-        "migrations": lambda t: ss.migrations(t),
-        "ping_pong": lambda t: ss.ping_pong(t),
-        "off_cpu": lambda t: ss.off_cpu(t),
         "off_cpu comm": lambda t: ss.off_cpu(t, by="comm"),
-        "preemption_loss": lambda t: ss.preemption_loss(t),
-        "slowdown": lambda t: ss.slowdown(t),
-        "queue_depth": lambda t: ss.queue_depth(t),
         "queue_depth every": lambda t: ss.queue_depth(t, every=max(1, t.duration // 50)),
-        "queue_depth_summary": lambda t: ss.queue_depth_summary(t),
-        "queue_load_agreement": lambda t: ss.queue_load_agreement(t),
-        "residency": lambda t: ss.residency(t),
-        "run_lengths": lambda t: ss.run_lengths(t),
         "run_lengths comm": lambda t: ss.run_lengths(t, by="comm"),
-        "latency": lambda t: ss.latency(t),
-        "latency_histogram": lambda t: ss.latency_histogram(t),
         "latency comm": lambda t: ss.latency(t, by="comm"),
         "latency tid": lambda t: ss.latency(t, by="tid"),
         "latency every": lambda t: ss.latency(t, every="100ms"),
@@ -95,15 +83,9 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "starvation_timeline": lambda t: ss.starvation_timeline(
             t, ss.starvation(t, threshold="100us")
         ),
-        "survival": lambda t: ss.survival(t),
-        "virtual_lag": lambda t: ss.virtual_lag(t),
         "virtual_lag cfs": lambda t: ss.virtual_lag(t, "cfs"),
-        "virtual_lag_series": lambda t: ss.virtual_lag_series(t),
         "wait_distribution": lambda t: ss.wait_distribution(t, t),
-        "wakers": lambda t: ss.wakers(t),
-        "weights": lambda t: ss.weights(t),
         "weight_notes": lambda t: pl.DataFrame({"note": ss.weight_notes(t)}),
-        "worst_waits": lambda t: ss.worst_waits(t),
         "outcome": lambda t: pl.DataFrame([summary(t)]),
         "outcome by class": lambda t: pl.DataFrame(waits_by_class(t)),
         "states": lambda t: t.states.collect(),

@@ -68,11 +68,11 @@ EXACT = {
 HEAD = """\
 # Published results, run again
 
-What publications measured or said of these schedulers, beside what the models do. Written by
-`benchmarks/published.py`, as it came out: policies are their presets, nothing is tuned to come
-nearer, and where a claim needs a setting or a cost it is named. `distance` is simulated less
-published, in the unit of the row; where the publication has words only, whether the model does
-as they say. Sources marked approximate are quoted from memory of the paper.
+This page compares what publications measured or said about these schedulers with what the models
+do. Written by `benchmarks/published.py`, unedited: policies are their presets, nothing is tuned to
+come closer, and settings or costs that a claim needs are named. `distance` is simulated minus
+published, in the unit of the row; where the publication has only words, it says whether the model
+does as they say. Sources marked approximate are quoted from memory of the paper.
 
 A policy model has no caches, no pipelines and no kernel of its own: CPU time is what the program
 asks for unless a cost is charged. Each claim says what that leaves out.

@@ -407,7 +407,7 @@ def table(results: dict[str, Result], rounds: int) -> str:
         f"The bare host: pipe {statistics.median(bare.pipe):.2f} s, "
         f"hackbench {statistics.median(bare.hackbench):.2f} s.",
         "",
-        "| recorder | pipe | hackbench | own events | lost at the storm |",
+        "| recorder | pipe | hackbench | own events | lost under load |",
         "|---|---|---|---|---|",
     ]
     for name, result in results.items():

@@ -1,7 +1,7 @@
 """Every table of the trace model, column by column.
 
-Twin of `native/src/model/tables.rs`, which fills these tables; a test holds the
-two against each other. What the words mean is in docs/trace-model.md.
+Twin of `native/src/model/tables.rs`, which fills these tables; a test compares the two.
+docs/trace-model.md explains the terms.
 
 Times (`ts`, `ts_*`) are ns on the capture's own monotonic clock, durations are ns,
 CPUs are the host's logical numbers, and null means "not known".
@@ -101,7 +101,7 @@ _SWITCHES = Table(
         _maybe(
             "preempted",
             _BOOL,
-            "It left against its will; null where the source cannot tell, "
+            "It left against its will; null where the source cannot say, "
             "as with Linux's plain R without recorded yields.",
         ),
         _always("next_utid", _UTID, "Thread that came onto the CPU."),
@@ -118,7 +118,7 @@ _WAKEUPS = Table(
         _maybe(
             "waker_utid",
             _UTID,
-            "Thread that ran there; null if the source says it was an interrupt.",
+            "Thread that ran there; null if the source says that it was an interrupt.",
         ),
         _maybe(
             "current_utid",
@@ -246,7 +246,7 @@ _IRQS = Table(
 
 _QUOTA_REFILLS = Table(
     "quota_refills",
-    "One moment at which a control group's CPU quota was made whole again.",
+    "One moment at which a control group's CPU quota was refilled.",
     (
         _always("ts", _TIME, "When, ns."),
         _always("cpu", _CPU, "CPU on which the period timer fired."),

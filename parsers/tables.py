@@ -1,9 +1,8 @@
-"""The generic door: tables of the trace model that somebody else wrote.
+"""Tables of the trace model that another program wrote.
 
-A folder with `switches.parquet` (or .csv, .arrow, .feather) and any other fact
-tables, one file each, and perhaps a `trace.json` with what is known of the
-host. Columns are those of `schema`; `states`, `waits` and `losses` found by the
-reconstruction are computed here, never read.
+A folder with `switches.parquet` (or .csv, .arrow, .feather) and any other fact tables, one file
+each, and perhaps a `trace.json` with what is known about the host. Columns are those of `schema`;
+`states`, `waits` and `losses` found by the reconstruction are computed here, never read.
 """
 
 from __future__ import annotations

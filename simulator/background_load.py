@@ -1,16 +1,16 @@
 """Threads that are not simulated but took CPU time: they take it again, as it was.
 
-What ran beside a workload preempted it and kept CPUs busy. To replay the
-workload alone would give it CPUs that it never had; to replay everybody would
-need what a trace does not tell, the weights of groups. So each CPU gets a
+What ran beside a workload preempted it and kept CPUs busy. Replaying the
+workload alone would give it CPUs that it never had; replaying all threads would
+need what a trace does not show, the weights of groups. So each CPU gets a
 thread `others/N`, bound there, which runs exactly when left-out threads ran on
-that CPU in the trace. It goes before every thread of the workload's fair class,
-and after all of its real-time threads but those of priority 1: a thread of the
+that CPU in the trace. It runs before every thread of the workload's fair class,
+and after all of its real-time threads except those of priority 1: a thread of the
 fair class never took the CPU from those. Left-out threads that were real-time
 ones themselves get a thread of their own, of their priority.
 
-That is how it was if what is left out had the stronger claim, as a session of more weight has. If
-it had not, the workload waits for what in reality waited for it. To `compete`, the fair ones'
+This is right if the left-out threads had the stronger claim, as a session of more weight has. If
+not, the workload waits for threads that in reality waited for it. To `compete`, the fair ones'
 threads are of the fair class, nice 0 and not bound: each begins to want its CPU when left-out
 threads ran, takes its time when the policy gives it, and moves as others do.
 """

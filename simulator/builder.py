@@ -146,11 +146,11 @@ class Program:
     def set_priority(
         self, *, nice: int = 0, sched: str = "fair", rt_prio: int = 0, of: int | None = None
     ) -> Program:
-        """Change class and priority, one's own or thread `of`'s."""
+        """Change class and priority, of this thread or of thread `of`."""
         return self._add("set_priority", **{"class": sched}, nice=nice, rt_prio=rt_prio, thread=of)
 
     def set_affinity(self, cpus: str | None, of: int | None = None) -> Program:
-        """Change the CPUs allowed (None: all), one's own or thread `of`'s."""
+        """Change the allowed CPUs (None: all), of this thread or of thread `of`."""
         return self._add("set_affinity", cpus=cpus, thread=of)
 
     def repeat(self, times: int | None = None, *, to: int = 0) -> Program:

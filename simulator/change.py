@@ -1,4 +1,4 @@
-"""What one would change: nice values, CPUs, pinning, the slice, the policy; applied to a replay."""
+"""What `whatif` changes: nice values, CPUs, pinning, slice, policy; applied to a replay."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(
-                f"{name} may run on CPUs {mask} alone",
+                f"{name} may run only on CPUs {mask}",
                 f"one of the {ncpu} CPUs asked for",
                 f"`whatif --pin {name}=0` pins it elsewhere",
             )

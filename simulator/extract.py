@@ -3,30 +3,30 @@
 The rules, each counted in the extraction report:
 
 * Running time between two waits is one `run`. Switches of a thread that stayed
-  runnable disappear: they are the policy's doing (`involuntary_dropped`). A
+  runnable are dropped, because the policy decides them (`involuntary_dropped`). A
   recorded yield stays.
 * A wake raised by a thread is a `signal` after as much of the waker's CPU time
   as it had used then, and in the wakee a `wait_for` that very signal
   (`wakes_by_threads`): under another policy the wakee waits until the waker
   gets that far.
-* Two threads that wake each other both ways, and hardly anybody else (at most 1
-  wake in 20 is by a third), converse: there the sender of a signal waits until
-  its reader waits for it (`meetings`). A sender preempted by the thread it just
-  woke finds the answer there when it goes on, and the trace shows neither its
+* Two threads that wake each other, and almost no others (at most 1 wake in 20 is by
+  a third), are taken to converse: the sender of a signal waits until its reader
+  waits for it (`meetings`). A sender preempted by the thread it just
+  woke finds the answer there when it continues, and the trace shows neither its
   need for it nor a wake; without this rule it would run ahead of its answers under
-  any policy that does not preempt it. Where more take part any of them may answer.
-* Another thread that several wake waits for whoever comes (`waits_for_anyone`):
-  which child ends first, which writer writes, is the scheduler's doing. It waits
+  any policy that does not preempt it. Where more threads take part any of them may answer.
+* Any other thread that several threads wake waits for any of them (`waits_for_anyone`),
+  because the scheduler decides which child ends first and which writer writes. It waits
   as often as it was woken.
-* CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is
-  part of the `signal`, and what a sleep costs is part of the `wait_for`: used
-  only if somebody is woken, and does sleep (`wake_time`, `sleep_time`). A sleep
-  costs twice what a wake does in the median, since it goes through the scheduler
-  twice, but no more than the shortest bursts took in all (`sleep_cost`).
+* CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
+  `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
+  does sleep (`wake_time`, `sleep_time`). A sleep costs twice what a wake does in the median, since
+  it goes through the scheduler twice, but no more than the shortest bursts took in all
+  (`sleep_cost`).
 * A wake from an idle CPU or an interrupt is a `sleep` of the length seen
   (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
-* Sleeps of a thread that wakes at a steady distance, however long it ran or
-  waited, are a periodic timer's: a `wait_until` (`periodic_threads`,
+* If a thread wakes at regular intervals, however long it ran or waited, its sleeps
+  are those of a periodic timer: a `wait_until` (`periodic_threads`,
   `periodic_waits`). At least 8 sleeps must show it: nine in ten distances within
   1/20 of whole periods, and twice as steady as the sleeps' lengths.
 * A wake whose waker cannot have been running there counts as external
@@ -39,21 +39,20 @@ The rules, each counted in the extraction report:
 * A thread already running when the window begins has run since its start; one
   first seen waking was asleep since. One that lives at the end of the window
   sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
-  then goes on wanting it for as long as the window: for replays of just that time.
-* After a break in a CPU's chain of switches the running time of the thread
-  believed there is given up (`cpu_time_lost`), and the time until it is seen
-  again counts as a sleep (`gaps`).
+  then continues to want it for as long as the window: for replays of just that time.
+* After a break in a CPU's chain of switches the running time of the thread believed to run there
+  is dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
 * A changed Linux priority is a `set_priority` of the thread itself. A trace that
   was simulated under a policy which computes priorities from nice and use (4BSD,
   ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
   began with, and changes of them are not seen.
-* A real-time thread from which another of its priority took the CPU is of SCHED_RR
-  (`round_robin`), every other one of SCHED_FIFO.
+* A real-time thread that lost the CPU to another of its priority is SCHED_RR
+  (`round_robin`), every other one SCHED_FIFO.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
   see `schedscope.simulator.inferred_affinity`).
-* Clock ticks fall when those of the host fell, where its preemptions show them
+* Clock ticks come when those of the host came, where its preemptions show them
   (`clock_hz`, `tick_phase`, see `schedscope.simulator.tick_phase`).
 """
 
@@ -102,16 +101,14 @@ def extract(
 ) -> Workload:
     """The workload of `trace`: one thread for each thread that did something.
 
-    Needs `switches` and `wakeups`. Times count from the window's begin. The
-    report stands in `info["extraction"]`: threads, steps, and how often each
-    rule of this module's docstring was used; `cpu_time` is what the programs
-    use in all, ns.
+    Needs `switches` and `wakeups`. Times count from the window's start. The report is in
+    `info["extraction"]`: threads, steps, and how often each rule of this module's docstring was
+    used; `cpu_time` is what the programs use in all, ns.
 
-    With `where`, an expression over the columns of `threads`, only those threads
-    are taken; a wake by another one counts as external. `others`: what becomes
-    of the rest, "drop" (nothing), or they take the CPU times that they took: "occupy" before all
-    fair threads, "compete" as one thread per CPU among them
-    (`schedscope.simulator.background_load`).
+    With `where`, an expression over the columns of `threads`, only those threads are taken; a wake
+    by another one counts as external. `others`: what the rest do: "drop" (nothing), or they take
+    the CPU times that they took: "occupy" before all fair threads, "compete" as one thread per CPU
+    among them (`schedscope.simulator.background_load`).
 
     Raises `UsageError` if the trace has no switches, or no such threads.
     """
@@ -144,7 +141,9 @@ def extract_with_utids(
     if where is not None:
         drop = known.filter(~where.fill_null(False))["utid"].to_list()
         if len(drop) == known.height:
-            raise UsageError(f"no thread of {trace.name} is left", "one that some threads meet")
+            raise UsageError(
+                f"no thread of {trace.name} is left", "a condition that some threads meet"
+            )
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
     begun_with = trace.info.get("priorities")
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}

@@ -1,13 +1,13 @@
-"""How far to believe a simulation: a real trace against its replay.
+"""How far a simulation can be believed: a real trace compared with its replay.
 
 The workload is extracted from a real trace and replayed on the same machine for
 the same time (`schedscope.simulator.replay`). Each row of the result compares one
 replay, or a second capture of the same workload, with the real trace:
 
 * `cpu_time_err`: half the sum over threads of |share of the CPU time there - here|:
-  how much went to somebody else (of a second capture: over names of threads);
+  how much went to other threads (for a second capture: by names of threads);
 * `wait_distance`: Wasserstein distance of the distributions of waits, ns;
-  `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay over real;
+  `wait_p50`, `wait_p99`: the quantiles, ns; `*_ratio`: replay divided by real;
 * `waits_ratio`, `switches_ratio`, `preemptions_ratio`, `migrations_ratio`: counts;
 * `elapsed_ratio`: the time from the first run of a thread to the last block or end
   of one: how long the workload took;
@@ -84,7 +84,7 @@ def fidelity(
     With `comm` only threads of these names are replayed and compared: for a host
     on which others ran, too; `others` as in `extract`: by default they take the
     CPU time that they took. `cut` as in `extract`: by default a thread that
-    wants a CPU when the window ends goes on wanting one. Tunables that the recording tells
+    wants a CPU when the window ends continues to want one. Tunables that the recording shows
     (`hz`, `base_slice`) have its values. Columns: the module's docstring.
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.

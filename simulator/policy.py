@@ -1,4 +1,4 @@
-"""Scheduling policies: the built-in ones by name, and one's own in Python."""
+"""Scheduling policies: the built-in ones by name, and your own in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def policies() -> pl.DataFrame:
     """One row per built-in policy: `name, family, role, summary, models, preset`.
 
     `name` is what `simulate` takes; `role` is `kernel`, `reference` (an ideal) or `baseline`
-    (it knows nothing of threads); `models` says which release and source the model
+    (it knows nothing about threads); `models` says which release and source the model
     follows and what it leaves out.
     """
     columns = ("name", "family", "role", "summary", "models", "preset")
@@ -54,7 +54,7 @@ class Policy:
     queues a thread again that is still runnable. `w` is the world
     (`schedscope._native.SimWorld`): `w.now`, `w.nice(t)`, `w.idle_for(t)`,
     `w.resched(cpu)`, `w.take_run(cpu)`, `w.arm_timer(id, at)` and so on; it
-    answers only while a hook runs. Threads and CPUs are numbers. The hooks mean
+    can be used only while a hook runs. Threads and CPUs are numbers. The hooks mean
     the same as in the native policies (docs/policies/writing.md).
 
     Calls into Python cost about a microsecond each: fine for teaching and for
@@ -107,13 +107,13 @@ class Policy:
     def put_prev(self, w: SimWorld, cpu: int, t: int, why: str) -> None:
         """`t` leaves `cpu`; queued again for slice_end, preempted and yielded.
 
-        `why` may also be blocked, exited or moved: then it is not to be queued.
+        `why` may also be blocked, exited or moved: then it must not be queued.
         """
         if why in ("slice_end", "preempted", "yielded"):
             self.enqueue(w, cpu, t, why)
 
     def on_idle(self, w: SimWorld, cpu: int) -> int | None:
-        """Nothing to pick: steal a thread, or answer None."""
+        """Nothing to pick: steal a thread, or return None."""
         return None
 
     def tick(self, w: SimWorld, cpu: int) -> None:

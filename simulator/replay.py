@@ -1,8 +1,8 @@
 """How a trace is replayed: one extraction, one set of costs, one cut and one end for every use.
 
-`simulate`, `fidelity` and `whatif` all replay through here, so that they say the same of the same
-trace. The workload is all that `extract` finds, a thread that wants a CPU when the recording ends
-goes on wanting one, wakes and preemptions take the time that they took (`measured_costs`), and the
+`simulate`, `fidelity` and `whatif` all replay through here, so that their results agree. The
+workload is all that `extract` finds, a thread that wants a CPU when the recording ends continues
+to want one, wakes and preemptions take the time that they took (`measured_costs`), and the
 replay lasts as long as the recording. The clock rate and the slice of the recorded kernel are the
 policy's where it has such a tunable.
 """

@@ -1,14 +1,14 @@
 """rt-app's JSON: out, for what it can express, and in.
 
 rt-app (github.com/scheduler-tools/rt-app) runs synthetic threads on a real
-Linux host from a JSON file; its times are microseconds. What goes over:
+Linux host from a JSON file; its times are microseconds. What is translated:
 
 | schedscope | rt-app |
 |---|---|
 | run | `runtime` (wall time spent computing), read also from `run` |
 | sleep | `sleep` |
 | signal, wait_for | `resume` and `suspend`, one name for each pair |
-| wait_for of anyone | `suspend` under the waiter's own name |
+| wait_for any thread | `suspend` under the waiter's own name |
 | cost of a signal, wait_for | `runtime` after it |
 | yield | `sched_yield` (written as a phase of its own) |
 | repeat over the whole program | `loop` |
@@ -43,7 +43,7 @@ _CLASSES = {**{v: k for k, v in _POLICIES.items()}, "SCHED_BATCH": "batch"}
 
 
 def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any], dict[str, int]]:
-    """The workload as an rt-app document, and how many steps of each kind it cannot say.
+    """The workload as an rt-app document, and how many steps of each kind it cannot express.
 
     `duration` in seconds ends the run there; -1 when the threads do.
     """
@@ -143,12 +143,11 @@ def _cost(step: Mapping[str, Any]) -> dict[str, int]:
 def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
     """A workload from an rt-app document (or its text).
 
-    Understood: tasks with `instance`, `loop`, `policy`, `priority`, `cpus`,
-    `delay` and the events `run`, `runtime`, `sleep`, `timer` (the rest of its
-    period is slept, counted from the last release if all runs fit),
-    `suspend`/`resume`, `yield`, `fork`, alone or in `phases` with `loop`.
-    Locks, barriers, memory and I/O events raise `UsageError`, naming the task, as do
-    values that are no numbers; `FormatError` if it is no rt-app document at all.
+    Understood: tasks with `instance`, `loop`, `policy`, `priority`, `cpus`, `delay` and the events
+    `run`, `runtime`, `sleep`, `timer` (the rest of its period is slept, counted from the last
+    release if all runs fit), `suspend`/`resume`, `yield`, `fork`, alone or in `phases` with
+    `loop`. Locks, barriers, memory and I/O events raise `UsageError`, naming the task, as do
+    values that are not numbers; `FormatError` if it is not an rt-app document at all.
 
     >>> from_rtapp('{"tasks": {"t": {"loop": 3, "run": 1000, "sleep": 4000}}}').cpu_time
     1000000

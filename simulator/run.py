@@ -1,4 +1,4 @@
-"""Run a workload under a policy; the run comes out as a trace."""
+"""Run a workload under a policy; the result is a trace."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def simulate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
-    """Run `source` under `policy` and answer the run as a trace.
+    """Run `source` under `policy` and return the run as a trace.
 
     `source` is a workload, or a trace, which is replayed as `schedscope.simulator.replay`
     says: on its own machine, at the costs measured in it, for as long as it lasted, with the
@@ -66,11 +66,11 @@ def simulate(
     policy's internal series are kept: see `policy_series`. With `output` the trace
     goes to that `.sched` folder (an existing one only with `force`).
 
-    Raises `UsageError` for a workload that cannot end: a signal that nobody
-    sends (naming the threads that wait), a thread without an allowed CPU, a
-    loop that takes no time, an endless program without `until`; one of more steps than
-    `max_events` (by default `MAX_EVENTS_IN_MEMORY`, with `output` `MAX_EVENTS`). With
-    `until` the run ends at whichever comes first: `info["simulation"]["ended"]` says which.
+    Raises `UsageError` for a workload that cannot end: a signal that no thread sends (naming the
+    threads that wait), a thread without an allowed CPU, a loop that takes no time, an endless
+    program without `until`; one of more steps than `max_events` (by default
+    `MAX_EVENTS_IN_MEMORY`, with `output` `MAX_EVENTS`). With `until` the run ends at whichever
+    comes first: `info["simulation"]["ended"]` says which.
 
     >>> from schedscope.simulator.generators import hogs
     >>> trace = simulate(hogs(3, time="10ms"), policy="rr", cpus=2)
@@ -172,10 +172,10 @@ def _check(source: object, policy: object, seed: object, max_events: object) -> 
 
 
 def policy_series(trace: Trace) -> pl.DataFrame:
-    """One row per recorded point of a policy's own view: `ts, series, utid, cpu, value`.
+    """One row per recorded value of a policy's internals: `ts, series, utid, cpu, value`.
 
-    Needs a trace simulated with `record=True`. Exactly the changes are there:
-    a value holds until the next row of its series and thread (or CPU).
+    Needs a trace simulated with `record=True`. Only changes have rows: a value
+    holds until the next row of its series and thread (or CPU).
 
     Raises `UsageError` if the trace has none.
     """

@@ -1,4 +1,4 @@
-"""What one run came to, in one row; and many policies side by side."""
+"""One run in one row, and many policies side by side."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def simulate_all(
 ) -> pl.DataFrame:
     """One row per policy: the workload run under each (`summary`'s columns).
 
-    `options` are those of `simulate` but `policy` and `set`. With `keep`, a
-    dict, the traces are left there by policy. With `by_class` a row for each
+    `options` are those of `simulate` except `policy` and `set`. With `keep`, a dict, the traces
+    are stored there by policy. With `by_class` a row for each
     scheduling class follows (`waits_by_class`) where there are several.
 
     >>> from schedscope.simulator.generators import hogs

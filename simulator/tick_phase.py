@@ -46,7 +46,7 @@ def measured_clock(trace: Trace, switches: pl.DataFrame | None = None) -> Clock 
     that had waited for some time: what else than a tick decides on them? Their
     instants, modulo the period of each of `RATES`, crowd within `LATE` if that
     is the rate; the one that crowds beyond chance by most is taken. `switches` are
-    those of the trace, if somebody has read them already.
+    those of the trace, if they have been read already.
     """
     waited = trace.waits.filter(pl.col("wait") > WAITED).select(ts="ts_run", next_utid="utid")
     instants = (

@@ -1,8 +1,8 @@
-"""What if one thing were configured otherwise: recorded, replayed as it was, and replayed changed.
+"""What if one setting were different: recorded, replayed as it was, and replayed changed.
 
 The trace is replayed twice (`schedscope.simulator.replay`): as it was configured, which must come
-out as it was recorded, and with the change. How far the first is from the recording is what the
-second can be believed, for each service by itself.
+out as it was recorded, and with the change. How far the first is from the recording shows how far
+the second can be trusted, for each service.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def whatif(
       are alive at once than ever in the recording: whatever limited them is not in the trace.
 
     Figures of replays are medians. Services are in order of waiting and CPU time, the largest
-    first. `whatif_notes` says what the recording does not tell.
+    first. `whatif_notes` says what the recording does not show.
 
-    Raises `UsageError` for a change of nothing, or of a thread or CPU that is not there.
+    Raises `UsageError` if nothing is changed, or for a thread or CPU that does not exist.
     """
     way = nearest_way(trace, None if comm is None else pl.col("comm").is_in(list(comm)), others)
     wanted = change(way, policy=policy, cpus=cpus, set_nice=set_nice, pin=pin, slice=slice, set=set)
@@ -281,7 +281,7 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
         )
     if known["service"].is_null().all():
         raise UsageError(
-            f"{way.trace.name} does not say the {by} of any thread",
+            f"{way.trace.name} has no {by} of any thread",
             "a trace that does",
             "group by comm, or record with `schedscope capture`",
         )
@@ -399,7 +399,7 @@ def _off(real: float, replayed: float | None, floor: float) -> float:
 
 
 def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
-    """Sentences: which services the answer is refused for, and what the recording does not tell."""
+    """Sentences: for which services the answer is refused, and what the recording does not show."""
     by = frame.columns[0]
     last = frame.filter(pl.col("configuration") == "changed")
     notes = []
@@ -450,19 +450,19 @@ def unrecorded(trace: Trace) -> list[str]:
     lost = trace.losses.filter(pl.col("reason").is_in(["overrun", "chain_break", "exit_hole"]))
     n = lost.select(pl.len()).collect().item()
     if n:
-        found.append(f"events ({several(n, 'hole')} in the trace)")
+        found.append(f"lost events ({several(n, 'gap')} in the trace)")
     report = replay(trace).workload.info["extraction"]
     anyone = report["waits_for_anyone"] / max(
         1, report["wakes_by_threads"] + report["wakes_external"]
     )
     if anyone > 0.1:
         found.append(
-            f"messages that found their reader awake ({percent(anyone)} of the wakeups are of"
+            f"messages whose reader was already awake ({percent(anyone)} of the wakeups are of"
             " threads that several others wake)"
         )
     unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
     if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
-        found.append(f"who raised {several(unknown, 'wakeup')}")
+        found.append(f"the waker of {several(unknown, 'wakeup')}")
     own = version_of(recorded_policy(trace))
     release = version_of(f"-{trace.info.get('release') or ''}")
     if linux and own and release[:2] > own[:2]:

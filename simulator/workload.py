@@ -202,7 +202,7 @@ class Workload:
 def read_workload(folder: str | os.PathLike[str]) -> Workload:
     """Read what `Workload.save` wrote.
 
-    Raises `StorageError` if it cannot be read, `FormatError` if it is no workload.
+    Raises `StorageError` if it cannot be read, `FormatError` if it is not a workload.
     """
     path = Path(folder)
     try:

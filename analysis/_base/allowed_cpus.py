@@ -21,7 +21,7 @@ def allowed_cpus(trace: Trace, cpus: frozenset[int]) -> dict[int, frozenset[int]
     that changed it meanwhile has another one for part of the time. A thread
     whose mask was not recorded, or has none of `cpus`, may run everywhere and is not listed.
 
-    Raises `FormatError` for a mask that is no list of CPUs.
+    Raises `FormatError` for a mask that is not a list of CPUs.
     """
     listed: dict[int, frozenset[int]] = {}
     parsed: dict[str, frozenset[int]] = {}

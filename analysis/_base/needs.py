@@ -1,8 +1,8 @@
 """What a question needs of a trace, declared once; a trace without it is refused in one sentence.
 
 `@needs("wakeups")` above a public question is the declaration. From it come the error, which names
-how to record what is missing, the last line of the docstring, and the table in
-docs/opening-traces.md. An empty table would look like good news.
+how to record what is missing, and the last line of the docstring. docs/opening-traces.md lists what
+may be missing. An empty table would look like good news.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ NEEDS = {
     ),
     "affinity": Need(
         "CPU affinity of any thread",
-        "record with `schedscope capture`, which notes what each thread may use",
+        "record with `schedscope capture`, which records the CPUs that each thread may use",
         _has_affinity,
     ),
     "queue_load": Need(
@@ -103,7 +103,7 @@ def needs(*names: str) -> Callable[[Question], Question]:
             return question(*args, **options)
 
         if names:
-            what = " and ".join(NEEDS[need].what.partition(",")[0] for need in names)
+            what = " and ".join(NEEDS[need].what for need in names)
             asked.__doc__ = f"{(question.__doc__ or '').rstrip()}\n\n    Needs {what}.\n    "
         return cast("Question", asked)
 

@@ -1,8 +1,8 @@
-"""What the simulator's policies declare of themselves, for those who ask by name.
+"""What the simulator's policies declare, looked up by name.
 
-A policy's own file is the only place where anything is said of it: its family and presets, the
-scale of its priorities, which rule tells interactive threads or keeps virtual times. What is asked
-here is answered from there.
+A policy's own file is the only place that describes it: its family and presets, the scale of its
+priorities, which rule finds interactive threads or keeps virtual times. The answers here come from
+there.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def sharing(
 ) -> dict[str, Any]:
     """Options of native sweeps over competing threads.
 
-    `capacity`: what there is to share, all that so many CPUs could give while somebody competed
+    `capacity`: what there is to share, all that so many CPUs could give while any thread competed
     for it; without it, the service that the class got. `by_cpu`: sums by CPU, too.
     """
     return {

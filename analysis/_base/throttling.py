@@ -1,10 +1,10 @@
 """Which threads' control groups had used up their CPU quota, when, and how is that known?
 
-Linux tells how often a quota held a group back (`cpu.stat`), and with the ftrace recorder when the
-period timers fire that make quotas whole (`quota_refills`). When a group is throttled follows from
-the time that its threads ran: kernel/sched/fair.c hands out a period's quota to CPUs in slices
-(`sched_cfs_bandwidth_slice_us`), and a CPU whose slice is used up when none is left runs nobody of
-the group until the next refill.
+Linux counts how often a quota held a group back (`cpu.stat`), and with the ftrace recorder when
+the period timers fire that make quotas whole (`quota_refills`). When a group is throttled follows
+from the time that its threads ran: kernel/sched/fair.c hands out a period's quota to CPUs in
+slices (`sched_cfs_bandwidth_slice_us`), and a CPU whose slice is used up when none is left runs no
+thread of the group until the next refill.
 """
 
 from __future__ import annotations

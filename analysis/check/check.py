@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 WARN_RECORDER_SHARE = 0.05
-"""Above this share of the running time, the recorder is its own customer."""
+"""Above this share of the running time, the recorder disturbs what it records."""
 
 WARN_DROPPED = 0.001
 """A whole recording lacks no wakeup: above this share of them, events are being dropped."""
@@ -45,9 +45,9 @@ MANY = 10
 
 @needs()
 def check(trace: Trace) -> pl.DataFrame:
-    """One row per question asked of the trace: what was found, and how bad that is.
+    """One row per check of the trace: what was found, and how serious it is.
 
-    * `check`: the question; `level`: `ok`, `note`, `warning` or `violated`;
+    * `check`: its name; `level`: `ok`, `note`, `warning` or `violated`;
     * `found`, `total`: how much of how much, in `unit` (rows or ns); null where the trace
       cannot answer;
     * `text`: the same in words.
@@ -56,7 +56,7 @@ def check(trace: Trace) -> pl.DataFrame:
     for every input, so anything found there is `violated`. The others are
     `note` up to 1 % of what they concern and `warning` beyond; for missing
     wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.
-    Results count and leave out what these rows report, so a note needs no action.
+    Results leave out, and count, what these rows report, so a note needs no action.
 
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
     """
@@ -223,8 +223,8 @@ def _unseen_switch_ins(trace: Trace) -> CheckRow:
     # A missing switch breaks the chain of its CPU, or is in a hole.
     if found > FEW and not _number(trace.losses) and not trace.info.get("unplaced_losses"):
         row.level = "warning"
-        row.text += "; nothing says that events are missing: a hole that nobody marked, or clocks"
-        row.text += " that differ"
+        row.text += "; the source reports no missing events, so a gap went unreported or the"
+        row.text += " CPUs' clocks differ"
     return row
 
 
@@ -295,7 +295,7 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
     """
     if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
-        why = "only Linux with `waking` events tells of every move"
+        why = "only Linux with `waking` events reports every move"
         return unanswered("missing migrations", "rows", why)
     found = _counter(trace, "unseen_moves")
     if found is None:
@@ -344,8 +344,8 @@ def _clocks(trace: Trace) -> CheckRow | None:
             continue
         if one["ahead"] is None:
             texts.append(
-                f"{clock} runs ahead of {others} or behind by an amount that changes: no wait is "
-                f"measured, and what follows from times of two CPUs is wrong ({_order(one)})"
+                f"{clock} runs ahead of or behind {others} by an amount that changes: no wait is "
+                f"measured, and results that combine times of two CPUs are wrong ({_order(one)})"
             )
             continue
         least, most = one["ahead"]
@@ -365,7 +365,9 @@ def _order(offset: dict[str, Any]) -> str:
     left = offset["breaks_left"]
     events = several(offset["breaks"], "event")
     mended = "none is" if not left else "one is" if left == 1 else f"{count(left)} are"
-    return f"{events} of threads before what must have come first, {mended} once that is mended"
+    return (
+        f"{events} recorded before an event that must precede them, {mended} after the correction"
+    )
 
 
 def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
@@ -455,8 +457,8 @@ def _rests_on(trace: Trace, alike: str) -> CheckRow:
     text = _COUNTS.get(str(recorder), "")
     if not text:
         text = (
-            "nothing having been lost, which nothing in the trace counts: a hole across which "
-            "every CPU keeps its thread would not show"
+            "the assumption that no event was lost, as nothing in the trace counts lost events: a "
+            "gap across which every CPU keeps its thread would not show"
         )
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
@@ -507,7 +509,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     """CPU time of the recorder's own threads."""
     known = int(trace.threads.select(pl.col("recorder").is_not_null().sum()).collect().item())
     if not known:
-        text = "the trace does not tell which threads belong to the recorder"
+        text = "the trace does not show which threads belong to the recorder"
         return unanswered("recorder", "ns", text)
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)

@@ -59,9 +59,9 @@ def _origin(trace: Trace) -> CheckRow:
     if all(finding.level == "ok" for finding in _sums(anew, tiles)):
         text = "states and waits do not follow from the events: edited, or made elsewhere"
     elif _revived(_ends(anew, tiles)):
-        text = "the events contradict each other: a thread is seen again after its death"
+        text = "the events contradict each other: a thread is seen again after its exit"
     else:
-        text = "a bug of schedscope: please report it with this trace"
+        text = "a bug in schedscope: please report it with this trace"
     return CheckRow("origin", "violated", 1, None, "rows", text)
 
 
@@ -101,7 +101,7 @@ def _thread_lives(trace: Trace, tiles: Tiling) -> CheckRow:
     intervals = tiles.intervals
     complaints = []
     if revived:
-        complaints.append(f"{several(revived, 'thread')} seen again after death")
+        complaints.append(f"{several(revived, 'thread')} seen again after exit")
     if broken:
         complaints.append(f"{several(broken, 'gap or overlap', 'gaps or overlaps')} in lives")
     if cut:

@@ -1,4 +1,4 @@
-"""Which threads of one trace play the part of which threads of another?"""
+"""Which threads of one trace correspond to which threads of another?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def name_pattern(comm: str) -> str:
 
 @needs()
 def match_threads(traces: Sequence[Trace], *, match: Match = "role") -> pl.DataFrame:
-    """One row per thread of each trace: the part it plays, by which traces are compared.
+    """One row per thread of each trace: the group in which traces are compared.
 
     * `trace`: number of the trace in `traces`; `utid`;
     * `thread`: pattern of its last name; the name itself where all traces together have
@@ -48,9 +48,9 @@ def match_threads(traces: Sequence[Trace], *, match: Match = "role") -> pl.DataF
     * `role`: with `match="role"`, `main` for the first thread of a process, `thread` for another
       one, `kernel` for one of the kernel; with `match="behaviour"`, `hog` if it wants a CPU
       (runs or is runnable) for half of its known life or more, else `sleeper`; null with
-      `match="name"`, and where the trace cannot tell.
+      `match="name"`, and where the trace does not show.
 
-    Idle threads are left out. Wanting a CPU, and not getting it, is what makes a hog: a
+    Idle threads are left out. A thread that wants a CPU and does not get it is still a hog: a
     scheduler that starves a thread does not change its behaviour.
 
     Raises `UsageError` for another `match`.

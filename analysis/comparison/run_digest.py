@@ -1,4 +1,4 @@
-"""What one run of a workload comes to, for each group of threads and block of time."""
+"""The figures of one run of a workload, for each group of threads and block of time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is wrong, the worst first?"""
+"""What is wrong, worst first?"""

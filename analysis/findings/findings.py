@@ -33,26 +33,27 @@ WARN = 0.05
 
 @needs("switches")
 def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
-    """One row per thing that is wrong with this trace, the worst first.
+    """One row per problem found in this trace, worst first.
 
     * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); crowding (threads
       with one allowed CPU, behind threads that run elsewhere, too); fairness (furthest behind);
       migration (moved, then waited anyway); ping-pong; affinity (ran outside the recorded mask);
-      isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the
-      trace cannot tell); sums (the trace contradicts itself); overload (too few CPUs for the load);
+      isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the trace
+      does not show); sums (the trace contradicts itself); overload (too few CPUs for the load);
       quota (threads held back by the CPU quota of their control group);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
-      are missing; else `note`, and for fairness, of which no trace tells all; `context`
-      for overload, which explains others and is no fault of the scheduler;
+      are missing; else `note`, and always for fairness, because no trace shows all of it; `context`
+      for overload, which explains others and is not a fault of the scheduler;
     * `cost`: thread or CPU time that it concerns, ns; `cost_frac`: relative to the window
       times the CPUs. Waiting threads can be many, so it may exceed 1;
-    * `text`: a sentence with numbers; `command`: what shows its table, to put the input behind;
-    * `ts`, `dur`: where it is best seen, if it is anywhere: begin and length of the worst case.
+    * `text`: a sentence with numbers; `command`: the command that shows its table (append the
+      input);
+    * `ts`, `dur`: start and length of the worst case, if there is a single one.
 
-    In order of level, then of cost: sums that do not hold come first, for then nothing else can be
-    believed. What costs less than 0.1 % is no row. `threshold` is where a wait begins to be
-    starvation. Topics overlap: a thread that starves while a CPU idles is in
-    both, so costs do not add up. Definition: docs/report.md.
+    In order of level, then of cost: sums that do not add up come first, because then nothing else
+    can be believed. A cost below 0.1 % makes no row. Waits of `threshold` or longer count as
+    starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
+    add up. Definition: docs/report.md.
     """
     capacity = trace.duration * trace.ncpu
     found = list(FindingRules(trace, threshold)) if capacity else []

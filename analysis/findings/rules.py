@@ -126,7 +126,7 @@ class FindingRules:
     # ---- trust ----
 
     def _trust(self) -> Iterator[Finding]:
-        """Sums that are off, the recorder's share, and what the trace cannot tell."""
+        """Sums that are off, the recorder's share, and what the trace does not show."""
         warnings = []
         unknown, share = 0, ""
         for row in self.checked:
@@ -247,8 +247,9 @@ class FindingRules:
             text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
         if stayed:
             text += (
-                f" But {_names(stayed)} ran on one CPU only: if pinned there since their mask"
-                " was recorded, or by a mask that was not, no other CPU could have run them."
+                f" But {_names(stayed)} ran on one CPU only: if they were pinned there"
+                " after their mask was recorded, or by a mask that was not recorded, no other"
+                " CPU could have run them."
             )
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
         ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
@@ -299,7 +300,7 @@ class FindingRules:
         text = (
             f"{several(victims.height, 'thread')} that may use only one CPU waited for it"
             f" {duration(total)} behind threads that also ran elsewhere."
-            f" {'It is' if one else 'Worst off:'} {printable(worst['victim_comm'] or '?')},"
+            f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')},"
             f" {'' if one else duration(worst['time']) + ', '}"
             f"most of it behind {printable(worst['by'] or '?')}."
         )
@@ -350,11 +351,11 @@ class FindingRules:
         found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
         waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
         if not seen:
-            return " This trace does not show when it was; the waits of these threads include it."
+            return " This trace does not show when; the waits of these threads include it."
         least = "at least " if self.throttling.held[own[0]] else ""
         return (
-            f" Of the {duration(waited)} that they waited for a CPU, {least}{duration(seen)}"
-            " was that, whoever ran meanwhile."
+            f" Throttling accounts for {least}{duration(seen)} of the {duration(waited)} that they"
+            " waited for a CPU, whatever ran meanwhile."
         )
 
     @cached_property

@@ -72,7 +72,7 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
 
 @needs("switches")
 def migration_agreement(trace: Trace) -> pl.DataFrame:
-    """One row: our migrations against the moves that the kernel itself reported.
+    """One row: our migrations compared with the moves that the kernel itself reported.
 
     Linux reports `sched_migrate_task` when it assigns a runnable or waking thread to another CPU;
     a migration of ours is a run on another CPU. Each report belongs to the thread's next run.
@@ -87,8 +87,8 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
       threads;
     * `n_elsewhere`: runs that began on another CPU than the last report before them
       says: 0, unless reports are missing;
-    * `n_unseen`: threads seen to leave a CPU on which they were not seen to begin, and which is not
-      the one where they ran before. They migrated, too, but the switch was not recorded, so
+    * `n_unseen`: threads seen to leave a CPU that is not the one where they ran before, although
+      their switch-in there was not seen. They migrated, too, but the switch was not recorded, so
       neither the ledger nor `n` has these runs: 0, unless switches are missing.
 
     `n = n_reported + n_fork + n_silent` and

@@ -47,15 +47,15 @@ def migrations(
 ) -> pl.DataFrame:
     """One row per migration: a thread came onto another CPU than it last ran on.
 
-    Counted where the thread runs, not where the kernel moves it: a thread that is
-    moved twice before it runs migrated once, and one that is moved back did not. What the kernel
-    reported is in `trace.migrations`; `migration_agreement` holds the two against each other.
+    Counted where the thread runs, not where the kernel moves it: a thread that is moved twice
+    before it runs counts as one migration, and one that is moved back as none. What the kernel
+    reported is in `trace.migrations`; `migration_agreement` compares the two.
 
     * `ts`: when it began to run on `to_cpu`, ns; `utid`, `tid`, `pid`, `comm`: the thread;
     * `from_cpu`: where it ran before; for the first run of a new thread, where its parent made it;
-    * `cause`: what decided on `to_cpu`: the `wake`up; a `balance` decision while the thread was
+    * `cause`: what chose `to_cpu`: the `wake`up; a `balance` decision while the thread was
       runnable; `fork`; `exec`; `affinity`: it had to leave a CPU outside its recorded mask;
-      `unknown`: the trace does not tell;
+      `unknown`: the trace does not show;
     * `distance`: `smt`, `llc`, `package` or `numa`, null without topology;
     * `since`: time since it last ran, ns; null for a new thread, and where its last run's end was
       not seen;
@@ -65,8 +65,8 @@ def migrations(
 
     `where` selects by columns of the thread, and `cpu`, the CPU it went to. In order of `ts`.
 
-    Definition: docs/definitions/migrations.md. Raises `UsageError` for a column in `where` that
-    there is not, and for a duration that is none.
+    Definition: docs/definitions/migrations.md. Raises `UsageError` for an unknown column in
+    `where`, and for a `waited` that is not a duration.
 
     >>> from schedscope import Trace
     >>> waits = pl.DataFrame({
@@ -121,8 +121,8 @@ def migration_summary(
     * `runs`: times that the threads came onto a CPU; `moved_frac`: `n` of them. With a column of
       the migration in `by`, of all runs of the group that the other columns name;
     * `n_waited`, `queued`: migrations after which the thread waited anyway, and for how long (ns);
-    * `n_censored`: threads still waiting on another CPU's queue when they went out of sight;
-    * `n_excluded`: runs of which the trace does not tell whether they were migrations.
+    * `n_censored`: threads still waiting on another CPU's queue when last observed;
+    * `n_excluded`: runs of which the trace does not show whether they were migrations.
 
     Groups that ran and never moved have a row with `n` 0, unless grouped by a column of the
     migration. Empty buckets have none.
@@ -209,8 +209,8 @@ def migration_matrix(
 ) -> pl.DataFrame:
     """One row per ordered pair of CPUs: how many migrations went from one to the other.
 
-    Every pair of the trace's CPUs has its row, with `n` 0 if nobody went that
-    way; `n` sums up to the number of migrations.
+    Every pair of the trace's CPUs has its row, with `n` 0 if there was none; `n` sums up to the
+    number of migrations.
 
     * `from_cpu`, `to_cpu`, `distance`: as in `migrations`;
     * `n`, and how many of them by each cause: `wake`, `balance`, `fork`, `exec`, `affinity`,
@@ -242,7 +242,7 @@ def migration_matrix(
 def ping_pong(
     trace: Trace, within: str | int = "10ms", *, where: pl.Expr | None = None
 ) -> pl.DataFrame:
-    """One row per thread and pair of CPUs between which it was thrown back and forth.
+    """One row per thread and pair of CPUs between which it moved back and forth.
 
     A bounce is a migration A to B whose next migration of the same thread is B to A,
     and comes no more than `within` after it; A to B to A to B is two bounces.
@@ -252,10 +252,10 @@ def ping_pong(
     * `away_p50`, `away_min`: time from the run that began on B to that back on A, ns;
     * `wait`: what the thread waited for CPUs in all of the migrations that brought it back, ns.
 
-    Most bounces first. A placement at fork is no part of a bounce, nor is a
+    Most bounces first. A placement at fork is not part of a bounce, and neither is a
     migration with cause `unknown`: the thread may have been elsewhere in between.
 
-    Raises `UsageError` for a duration that is none, or negative.
+    Raises `UsageError` if `within` is not a duration, or negative.
     """
     limit = nanoseconds(within)
     if limit < 0:

@@ -155,12 +155,12 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
     """One row per set of numbers: its statistics, and whether it differs from the first.
 
     * `set`, `n`, `min`, `max`, `median`, `mean`, `stddev` (of n - 1), in the unit of the numbers;
-    * `different`: is the difference of the means proven at this confidence by
-      Student's t test with pooled variance; null for the first row, as all that follows;
-    * `difference`, `margin`: mean less the first one's, and half the width of its interval;
-    * `difference_frac`, `margin_frac`: the same as parts of the first one's mean, the margin
-      in today's form; `margin_frac_old`: as ministat printed it before;
-    * `pooled_stddev`, `t`, `df`: what it was decided by.
+    * `different`: whether the difference of the means is proven at this confidence by Student's t
+      test with pooled variance; null for the first row, like all that follows;
+    * `difference`, `margin`: mean minus the first one's, and half the width of its interval;
+    * `difference_frac`, `margin_frac`: the same as parts of the first one's mean, the margin in
+      the current form; `margin_frac_old`: as ministat printed it before;
+    * `pooled_stddev`, `t`, `df`: the test's figures.
 
     `confidence` is one of ministat's, in per cent: 80, 90, 95, 98, 99, 99.5.
 

@@ -1,1 +1,1 @@
-"""Who starved, behind whom?"""
+"""Which threads starved, and behind which others?"""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 KIND = pl.Enum(["thread", "idle", "unknown"])
-"""What had the CPU: a thread, nobody, or the trace does not tell."""
+"""What had the CPU: a thread, nobody, or the trace does not show."""
 
 EPISODE_COLUMNS = ("episode", "utid", "ts", "dur", "wait")
 """Columns that an episode must have: its number, the thread, begin, length, time waited in it."""
@@ -35,14 +35,14 @@ _SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
 
 @needs("switches")
 def episode_interference(trace: Trace, episodes: pl.DataFrame) -> pl.DataFrame:
-    """One row per episode and whoever had the CPU that its thread waited for, most time first.
+    """One row per episode and thread that had the CPU that was waited for, most time first.
 
     `episodes` is what `starvation` returned, or some of its rows. While the thread waited on a
     CPU's queue, everything that CPU did is counted; while it waited on no CPU's own queue (4BSD's
-    is shared), what every CPU did that it may run on, each counting as one part of so many.
+    is shared), what every CPU that it may run on did, each weighted by one over their number.
 
-    * `episode`: its number; `kind`: "thread", "idle" (the CPU had nothing to do, or was not yet
-      at it) or "unknown" (the trace does not tell);
+    * `episode`: its number; `kind`: "thread", "idle" (the CPU had nothing to run, or was still
+      waking up) or "unknown" (the trace does not show);
     * `utid`, `comm`, `tid`, `prio` (last seen in the episode), `sched_class` of the thread;
     * `time`: how long it had the CPU meanwhile (ns); `time_frac`: of the wait. Over an episode
       `time` sums up to the `wait` exactly;
@@ -171,7 +171,7 @@ def _divided(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rest(found: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
-    """With a row for what the trace does not tell of each wait."""
+    """With a row for what the trace does not show of each wait."""
     known = found.group_by("episode").agg(known=pl.col("time").sum())
     rest = (
         episodes.select(pl.col("episode").cast(pl.UInt32), "wait")

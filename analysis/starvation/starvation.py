@@ -63,25 +63,25 @@ def starvation(
 
     * `episode`: its number; `utid`, `comm`, `tid`, `pid`, `prio`, `sched_class`: the thread;
     * `criterion`: the threshold it is over: "wait", "share", "wait, share", or "lag";
-    * `ts`, `dur`: begin and length; `wait`: time waited in it, all of it but for "lag" (ns);
-    * `censored`: "right" if it was still going on when it went out of sight;
+    * `ts`, `dur`: begin and length; `wait`: time waited in it, all of it except for "lag" (ns);
+    * `censored`: "right" if it was still going on when last observed;
     * `cpu`: on whose queue it waited longest; `cpus`: all of them ("" where none is known);
     * `culprit`: the name whose threads had the CPU longest meanwhile, `culprit_threads` how many
       of them, `culprit_time` (ns), `culprit_frac` of the wait; `others`: time of all other threads;
-    * `idle`: time in which that CPU idled; `unknown`: the trace does not tell. `culprit_time`,
+    * `idle`: time in which that CPU idled; `unknown`: the trace does not show. `culprit_time`,
       `others`, `idle` and `unknown` sum up to `wait`;
     * `throttled`: the part of `wait` in which the CPU quota of its control group was used up,
-      whoever ran meanwhile; null if nothing is known of quotas;
-    * `idle_allowed`: CPU time that other CPUs idled that it may run on, `idle_cpu` and
+      whatever ran meanwhile; null if nothing is known about quotas;
+    * `idle_allowed`: time that other CPUs on which it may run idled, `idle_cpu` and
       `idle_cpu_time`: the one that idled longest; `affinity`: where it may run (null: not known,
-      all are taken);
+      all count);
     * `behind_worse`: time waited behind a worse priority; `inversion`: the part of it in which
-      priority decides and not weight: all of it, but for Linux's nice levels (ns);
+      priority decides and not weight: all of it, except for Linux's nice levels (ns);
     * `due`, `received`: service due by weight and service received in it (ns), with `share` or
       `lag` only;
     * `story`: the row in a sentence.
 
-    `where`: whose episodes, by columns of `threads` and `cpu`. `top`: only the longest so many.
+    `where`: which threads, by columns of `threads` and `cpu`. `top`: only that many, the longest.
     Waits whose start was not recorded are in no row; `starvation_summary` counts them.
     Definition: docs/definitions/starvation.md. Raises `UsageError` if no threshold is given, or
     one that is not positive.
@@ -130,13 +130,12 @@ def starvation_summary(
     """One row per thread name (thread; one in all): how often it starved, most waiting first.
 
     * `comm`, and with `by="thread"` `utid`, `tid`: whose; neither with `by="all"`;
-    * `threads`: how many starved; `n`: episodes; `n_censored`: of them still open when they went
-      out of sight;
-    * `n_excluded`: waits whose start was not recorded, of which it cannot be said;
+    * `threads`: how many starved; `n`: episodes; `n_censored`: those still open when last observed;
+    * `n_excluded`: waits whose start was not recorded, so their length is unknown;
     * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
       `ts_longest` when it began.
 
-    Options as for `starvation`, which has the episodes themselves and who is to blame.
+    Options as for `starvation`, which has the episodes themselves and the culprits.
     """
     if by not in ("comm", "thread", "all"):
         raise UsageError(f"by={by!r}", '"comm", "thread" or "all"')

@@ -111,7 +111,7 @@ are of {date}, commit {commit}, {host}, with
 
 {captures}
 
-**The truth** is read off the undamaged records by a state machine of its own
+**The truth** is taken from the undamaged records by a separate state machine
 (`benchmarks/faults/truth.py`), for the longest stretch of each capture in which nothing is missing.
 
 **Wrong, given as measured** is the sum of
@@ -126,29 +126,30 @@ are of {date}, commit {commit}, {host}, with
   0.1 % of that of the undamaged capture. It is *bounded* if the headline says that more is missing
   and a part of the truth can give this figure, *flagged* if `schedscope check` warns of something
   new. Otherwise it is wrong;
-* crashes: neither an answer nor an error in one sentence.
+* crashes: neither an answer nor a one-sentence error.
 
-*Unmarked* means that nothing tells of the damage: sub-buffers have no mark, and the kernel's counts
-are made to agree with what is left, as no recorder of schedscope does. It stands for formats that
-count nothing, such as text.
+*Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
+are made to agree with what is left, which no recorder of schedscope does. It stands for formats
+that count nothing, such as text.
 
-The goal is 0, with much still measured and known. What is left over 0 is damage that leaves no
-trace in the file, or too little:
+The goal is 0, with as much as possible still measured and known. What remains above 0 comes from
+damage that leaves no trace in the file, or too little:
 
-* a hole that nobody marked or counted, at whose two ends the same thread runs, so that the switches
-  around it fit; or two switches dropped together with all that would have contradicted them;
-* a CPU that falls silent, while nobody hands it a thread until the end of the recording;
-* a bit flipped in a time stamp, a CPU number or a thread id, if what comes out is possible. A stamp
-  more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
-* clocks that differ by less than the way from cause to effect takes, for a while or for good. Where
-  threads are seldom woken across CPUs, that may be much. A wait on a clock that is too fast is
+* a hole that is neither marked nor counted, with the same thread running at both ends, so that the
+  switches around it match; or two switches dropped together with all that would have contradicted
+  them;
+* a CPU that falls silent and is handed no thread until the end of the recording;
+* a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible. A time
+  stamp more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
+* clocks that differ, for a while or always, by less than the time from cause to effect. Where
+  threads are seldom woken across CPUs, that may be a lot. A wait on a clock that is too fast is
   wrong by as much as the clock is;
-* two recordings of one kernel mixed, with their stamps moved to the same time and all counts made
-  to agree, of which one CPU's threads have little to do with the other's: `check` warns of missing
+* two recordings of one kernel mixed, with their times shifted to match and all counts made to
+  agree, where one CPU's threads have little to do with the other's: `check` warns of missing
   wakeups, but a few waits that begin in one and end in the other are given.
 
-`check` names the limits in its verdict: who counted lost events, if anybody did; how far clocks may
-differ unnoticed; and how long before the end a step would not show any more.
+`check` names the limits in its verdict: what counted lost events, if anything did; how far clocks
+may differ unnoticed; and how long before the end a step would not show any more.
 """
 
 

@@ -1,1 +1,1 @@
-"""Published and measured experiments that the policy models are held against."""
+"""Published and measured experiments that the policy models are compared with."""

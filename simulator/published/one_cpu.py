@@ -179,7 +179,7 @@ CLAIMS = [
         "Apache, 150 clients: the same speed, a smaller spread under Staircase",
         "staircase",
         "1 CPU, 150 closed-loop clients, 4050 requests of 2 to 6 ms, `o1` and `staircase-server`",
-        NO_WASTE + ". The client, one process in truth, has a thread for each connection here",
+        NO_WASTE + ". The client, in reality one process, has a thread for each connection here",
         _web,
     ),
     Claim(

@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument(
-        "--clean", action="store_true", help="remove what killed captures left behind (root)"
+        "--clean",
+        action="store_true",
+        help="remove what captures left behind when they were killed (needs root)",
     )
     args = parser.parse_args(argv)
     if args.clean:

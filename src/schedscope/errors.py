@@ -40,16 +40,17 @@ class MissingEventsError(SchedscopeError):
 
 
 class MissingExtraError(SchedscopeError):
-    """A package is not installed that a plain install does without; says which extra brings it."""
+    """An optional package is not installed; names the extra that installs it."""
 
 
 class InternalError(SchedscopeError):
-    """A fault of schedscope itself, not of its input or of its caller: please report it."""
+    """A bug in schedscope itself, not in its input or its caller: please report it."""
 
     def __init__(self, found: str, expected: str = "", hint: str = "") -> None:
         """The same three parts; the hint says how to report it if nothing better is given."""
         super().__init__(
             f"internal error: {found}",
             expected,
-            hint or "a fault of schedscope: set SCHEDSCOPE_DEBUG=1 to see where, and report it",
+            hint
+            or "this is a bug in schedscope: set SCHEDSCOPE_DEBUG=1 to see where, and report it",
         )

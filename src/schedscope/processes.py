@@ -23,14 +23,14 @@ def of_processes(
     tree: int | Iterable[int] | None = None,
     workload: bool = False,
 ) -> pl.Expr:
-    """An expression for `where=`: the threads of the processes that fit everything given.
+    """An expression for `where=`: the threads of the processes that match everything given.
 
     `process` (a name), `cgroup` and `cmdline` are patterns (`*` any text, `?` any character) for
-    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may fit
-    any part of it. `tree`: these processes and all their descendants. `workload`: what
+    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may
+    match any part of it. `tree`: these processes and all their descendants. `workload`: what
     `capture -- COMMAND` started, and its descendants.
 
-    Raises `UsageError` if the trace does not have what is asked for, or no process fits.
+    Raises `UsageError` if the trace lacks these columns, or no process matches.
 
     >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
     ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})
@@ -50,8 +50,8 @@ def of_processes(
         asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
         if rows[name].is_null().all():
             raise UsageError(
-                f"{trace.name} does not say the {name} of any thread",
-                f"a capture of `schedscope capture`, which records each process's {name}",
+                f"{trace.name} has no {name} of any thread",
+                f"a capture made by `schedscope capture`, which records each process's {name}",
                 "record again, or select with --comm, --pid or --tid",
             )
         chosen.append(pl.col(name).str.contains(_regex(patterns, whole=name != "cmdline")))
@@ -75,7 +75,7 @@ def of_processes(
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
         raise UsageError(
-            f"no process of {trace.name} is of {' and '.join(asked)}",
+            f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
             "`schedscope latency --by process,cgroup` lists them",
         )

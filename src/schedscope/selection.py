@@ -87,7 +87,7 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
     ).otherwise(last > begin)
     before = ready.is_null() | (ready < begin)
     beyond = last > end
-    beyond = beyond | (run == end)  # the switch-in at the end is no part of the window
+    beyond = beyond | (run == end)  # the switch-in at the end is not part of the window
     cut = before | beyond
     late = pl.col("ts_enqueued") >= end
     side = (

@@ -6,8 +6,8 @@
 * A table without one was written by another program: its columns and all of its values
   are looked at when it is first used. Those of `threads` and `cpus` are in any case.
 
-A checksum tells damage, not intent: native code that sizes its memory by what a table says looks
-at each value again as it goes (native/src/store/range.rs).
+A checksum reveals damage, not malice: native code that sizes its memory by the values in a table
+checks each value again as it reads (native/src/store/range.rs).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
     raise FormatError(
         f"{path} {found_text}: it is damaged or belongs to another trace",
         expected,
-        f"{_REWRITE} (--refresh, where schedscope made it by itself)",
+        f"{_REWRITE} (or use --refresh, where schedscope made it by itself)",
     )
 
 

@@ -48,7 +48,7 @@ class Trace:
     ) -> Trace:
         """A trace in memory; tables not given are empty.
 
-        Raises `UsageError` for a name that is no table of the trace model.
+        Raises `UsageError` for a name that is not a table of the trace model.
         """
         for name in tables:
             if name not in TABLES:
@@ -118,7 +118,8 @@ class Trace:
         return self._path
 
     def folder_of(self, table: str) -> Path | None:
-        """The `.sched` folder whose file is this table, as it is; None for one held in memory."""
+        """The `.sched` folder whose file is this table, unchanged; None for a table held in
+        memory."""
         if table in self._in_memory or self._path is None:
             return None
         self._table(table)  # raises if the file is damaged
@@ -132,7 +133,7 @@ class Trace:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Begin and end of the observation in ns on the capture's clock; half-open.
+        """Start and end of the observation in ns on the capture's clock; half-open.
 
         `(0, 0)` for a trace without events.
         """
@@ -164,15 +165,14 @@ class Trace:
     def between(self, since: str | float | None = None, until: str | float | None = None) -> Trace:
         """The part of this trace within `[since, until)`, as a trace.
 
-        Times are those that tables print: seconds from the start of the recording, as 2.5, or
-        a text with a unit, as in "2500ms" (`seconds` has that of a column `ts`). Everything then
-        reads as if the recorder had run in this window alone, but for what is
-        known of threads: states are clipped; a wait that began before is
-        censored on the left, one that lasts beyond on the right; counts of what
-        reconstruction met on its way (missing and spurious wakeups,
-        contradictions) are those of the whole and therefore left out.
+        Times are those that tables print: seconds from the start of the recording, as 2.5, or a
+        text with a unit, as in "2500ms" (`seconds` has that of a column `ts`). The result is as if
+        the recorder had run in this window only, except for what is known about threads: states
+        are clipped; a wait that began before is censored on the left, one that lasts beyond on the
+        right; counts that belong to the whole recording (missing and spurious wakeups,
+        contradictions) are left out.
 
-        Raises `UsageError` if nothing is left, or for a text that is no time.
+        Raises `UsageError` if nothing is left, or for a text that is not a time.
         """
         from schedscope.selection import between
 
@@ -181,7 +181,7 @@ class Trace:
     def in_memory(self, *tables: str) -> Trace:
         """The same trace with these tables read once: for many questions at once.
 
-        Of 10 million events the states take some 320 MB, the waits 260 MB.
+        For 10 million events the states take some 320 MB, the waits 260 MB.
         """
         held = {name: self._table(name).collect().lazy() for name in tables}
         made = {name: self._tables[name] for name in self._in_memory}
@@ -252,7 +252,7 @@ class Trace:
 
     @property
     def quota_refills(self) -> pl.LazyFrame:
-        """One row per moment at which a control group's CPU quota was made whole again."""
+        """One row per moment at which a control group's CPU quota was refilled."""
         return self._table("quota_refills")
 
     @property
@@ -262,7 +262,7 @@ class Trace:
 
     @property
     def cpus(self) -> pl.LazyFrame:
-        """One row per CPU: its place in the machine."""
+        """One row per CPU: its position in the machine."""
         return self._table("cpus")
 
     @property
@@ -349,14 +349,14 @@ def open(
 ) -> Trace:
     """Open a capture folder, another tool's trace file, a `.sched` folder, or tables.
 
-    A capture or foreign file is converted first, once: the result is kept
-    beside it or in the user's cache folder and found again (`schedscope.cache`
-    has the rules). `cache` names another folder for it, `refresh` converts
-    again, `options` go to the decoder of the format. `engine="trace_processor"`
-    reads a Perfetto file through Google's program instead of our own decoder.
+    A capture or foreign file is converted first, once: the result is kept beside it or in the
+    user's cache folder and reused (`schedscope.cache` has the rules). `cache` names another folder
+    for it, `refresh` converts again, `options` go to the decoder of the format.
+    `engine="trace_processor"` reads a Perfetto file through Google's program instead of our own
+    decoder.
 
-    Raises `StorageError` if the path cannot be read or the result not be
-    written, `FormatError` if no decoder knows the bytes or they are broken.
+    Raises `StorageError` if the path cannot be read or the result cannot be written,
+    `FormatError` if no decoder knows the bytes or they are broken.
     """
     source = _existing(path)
     if engine == "trace_processor":
@@ -423,14 +423,13 @@ def read_tables(
 ) -> dict[str, pl.DataFrame]:
     """Some tables of a capture or another tool's trace file, read straight into memory.
 
-    Nothing is written or cached, and no other table is built: the short way to
-    `waits` or `states` of a file that is looked at once, or to its events: where none of
-    `states`, `waits` and `losses` is named, nothing is inferred either: no hole is looked for, and
-    times are the file's own even where `open` finds CPUs whose clocks differ and moves theirs.
-    `open` costs more the first time and next to nothing afterwards. `options` go to the decoder
-    of the format.
+    Nothing is written or cached, and no other table is built: the short way to `waits` or `states`
+    of a file that is read once, or to its events. If none of `states`, `waits` and `losses` is
+    named, nothing is inferred either: no gaps are looked for, and times are the file's own even
+    where `open` finds CPUs whose clocks differ and corrects them. `open` costs more the first time
+    and next to nothing afterwards. `options` go to the decoder of the format.
 
-    Raises `UsageError` for a name that is no table, `StorageError` if the path
+    Raises `UsageError` for a name that is not a table, `StorageError` if the path
     cannot be read, `FormatError` if no decoder knows the bytes or they are broken.
     """
     from schedscope import _native

@@ -97,7 +97,7 @@ def test_no_stream_violates_the_sums(played: World) -> None:
         assert violated == ["thread lives", "origin"]
         deaths = played.tables["switches"].filter(prev_state="dead")
         assert deaths.height
-        assert "after its death" in finding(traced(played), "origin")["text"]
+        assert "after its exit" in finding(traced(played), "origin")["text"]
 
 
 def test_an_interval_that_is_too_long_is_found(quiet: Trace) -> None:
@@ -175,8 +175,8 @@ def test_a_trace_that_tells_everything_is_trustworthy() -> None:
     assert set(levels(trace).values()) == {"ok"}
     assert verdict(check(trace)) == (
         "Trustworthy as far as a trace can tell: all checks pass and no gap is found. It rests on "
-        "nothing having been lost, which nothing in the trace counts: a hole across which every "
-        "CPU keeps its thread would not show."
+        "the assumption that no event was lost, as nothing in the trace counts lost events: a gap "
+        "across which every CPU keeps its thread would not show."
     )
 
 
@@ -185,7 +185,10 @@ def test_a_trace_that_tells_everything_is_trustworthy() -> None:
     [
         ("ftrace", "the kernel's counts of lost events"),
         ("bpftrace", "bpftrace's counts of lost events, which leave out those raised inside"),
-        ("ftrace text", "nothing having been lost, which nothing in the trace counts"),
+        (
+            "ftrace text",
+            "the assumption that no event was lost, as nothing in the trace counts lost",
+        ),
     ],
 )
 def test_the_verdict_says_whose_word_it_takes(recorder: str, said: str, quiet: Trace) -> None:
@@ -224,7 +227,7 @@ def test_threads_that_ran_unseen_in_a_trace_without_holes_are_a_warning() -> Non
     trace = traced(world("\n".join(lines), window=(0, 100)), os="Linux")
     row = finding(trace, "unseen switch-ins")
     assert (row["found"], row["level"]) == (3, "warning")
-    assert row["text"].endswith("a hole that nobody marked, or clocks that differ")
+    assert row["text"].endswith("or the CPUs' clocks differ")
 
 
 def test_unknown_time_is_what_no_interval_covers() -> None:

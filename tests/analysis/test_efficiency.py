@@ -323,7 +323,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
         "CPU busy share busy idle unknown switches switches/s involuntary min involuntary max",
         "0 70.0 % 700 ns 300 ns 0 ns 5 5,000,000 25.0 % 50.0 %",
         "1 0 % 0 ns 800 ns 200 ns 1 1,250,000 0 % 0 %",
-        "1 ambiguous switch: preemption or yield, the trace does not tell which;"
+        "1 ambiguous switch: preemption or yield, the trace does not say which;"
         " record yields as well",
         "the trace has no interrupts: the time in their handlers is unknown",
     ]

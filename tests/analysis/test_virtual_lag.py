@@ -74,8 +74,9 @@ def test_two_equal_threads_take_turns() -> None:
     assert frame["ts_settled"].to_list() == [None, None]
     assert frame.select("n", "n_censored", "n_excluded").rows() == [(1, 2, 0)] * 2
     assert ss.virtual_lag_sentences(frame) == [
-        "EEVDF never owes t1 101 anything; at last it is 1.00 ms ahead",
-        "EEVDF owes t2 102 3.00 ms at 0.006000 s, its most; at last it is 1.00 ms behind",
+        "for EEVDF, t1 101 is never behind; at the end it is 1.00 ms ahead",
+        "for EEVDF, t2 102 is 3.00 ms behind at most, at 0.006000 s;"
+        " at the end it is 1.00 ms behind",
     ]
 
 
@@ -143,7 +144,7 @@ def test_other_classes_have_no_account() -> None:
     assert frame["weight"].to_list() == [1024, 1024, None]
     assert frame["lag"].to_list() == [-1_500_000, 1_500_000, None]
     assert ss.virtual_lag_sentences(frame)[2] == (
-        "EEVDF has no account of t3 103: it never competed in the fair class"
+        "EEVDF has no lag for t3 103: it never competed in the fair class"
     )
 
 
@@ -363,7 +364,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     """FIFO lets one hog finish first: 10 of its 20 ms were the other's."""
     assert cli.main(["virtual-lag", sched]) == 0
     out = capsys.readouterr().out
-    assert "EEVDF owes hog-1 1001 10.0 ms at 0.020000 s, its most" in out
+    assert "for EEVDF, hog-1 1001 is 10.0 ms behind at most, at 0.020000 s" in out
     assert "weights are those of Linux's nice levels" in out
     assert cli.main(["virtual-lag", sched, "--model", "cfs", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)

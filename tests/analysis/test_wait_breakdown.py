@@ -245,4 +245,4 @@ def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
     texts = {one.topic: one.text for one in FindingRules(trace, "50ms")}
     assert "starvation" not in texts
     assert "fairness" not in texts
-    assert "Of the 160 ms that they waited for a CPU, 150 ms was that" in texts["quota"]
+    assert "Throttling accounts for 150 ms of the 160 ms that they waited" in texts["quota"]

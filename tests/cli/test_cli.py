@@ -47,9 +47,10 @@ def run(*words: str) -> int:
 
 @pytest.mark.parametrize("name", cli.commands())
 def test_every_command_keeps_the_convention(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """NAME, HELP, an example, and a help page that begins with usage."""
+    """NAME, GROUP, HELP, an example, and a help page that begins with usage."""
     module = import_module(cli.commands()[name])
     assert name == module.NAME
+    assert module.GROUP in cli.GROUPS
     assert "\n" not in module.HELP
     assert len(module.HELP) < 60
     assert run(name, "--help") == 0
@@ -71,9 +72,11 @@ def test_alone_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str
     assert run() == 0
     lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert listed == list(cli.commands())
+    assert sorted(listed) == list(cli.commands())
     assert max(map(len, lines)) <= 80
-    assert "more:" not in lines
+    headings = [line.rstrip(":") for line in lines if not line.startswith("  ")]
+    assert tuple(headings) == cli.GROUPS
+    assert listed[:2] == ["doctor", "capture"]
 
 
 def test_an_option_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from parsers_of_commands import required, selects
 
 import schedscope as ss
 from schedscope import cli
@@ -17,36 +18,27 @@ from schedscope.simulator import generators
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# Commands about threads and CPUs; those about a whole recording have no threads to select.
-QUESTIONS = [
-    "affinity",
+# Options that change what a question answers. Each question is also asked without any.
+VARIANTS = [
     "affinity --outside",
     "affinity --residency cpu",
     "affinity --returns",
-    "wait-breakdown",
-    "interference",
-    "efficiency",
-    "slowdown",
-    "preemption-loss",
-    "run-lengths",
-    "events",
-    "fairness",
-    "work-conservation",
     "work-conservation --episodes",
-    "interactivity",
     "virtual-lag --model cfs",
     "virtual-lag --series",
     "interactivity --model o1",
     "interactivity --model ule-2003",
-    "latency",
-    "migrations",
-    "off-cpu",
-    "queue-depth",
     "queue-depth --every 10ms",
-    "starvation",
-    "wakers",
 ]
-WHOLE = ["check", "findings", "info"]
+# Commands that ask nothing of one trace, or that need more than a trace to answer.
+OTHERS = {
+    "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
+    "export", "fidelity", "ministat", "report", "simulate", "timeline", "validate", "whatif",
+}  # fmt: skip
+ASKED = sorted(set(cli.commands()) - OTHERS)
+# Those about threads and CPUs; those about a whole recording have no threads to select.
+QUESTIONS = [name for name in ASKED if selects(name)] + VARIANTS
+WHOLE = [name for name in ASKED if not selects(name)]
 # A question that no CPU has; each says so.
 NO_CPU = {
     "slowdown": "a process is not on a single CPU",
@@ -220,12 +212,8 @@ def test_a_window_without_time_is_refused_in_a_sentence(
 
 
 def test_no_command_is_left_out() -> None:
-    """A new command is in a list above, or in this one of those that ask nothing of a trace."""
-    others = {
-        "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
-        "export", "fidelity", "ministat", "report", "simulate", "timeline", "validate",
-        "whatif",
-    }  # fmt: skip
-    asked = {question.split()[0] for question in [*QUESTIONS, *WHOLE]}
-    assert asked | others == set(cli.commands())
-    assert not asked & others
+    """What is not among the others is asked here, and needs no more than a trace."""
+    assert set(cli.commands()) >= OTHERS
+    assert set(WHOLE) == {"check", "findings", "info"}
+    for name in ASKED:
+        assert required(name) == ["input"], f"{name} needs more than a trace: name it in OTHERS"

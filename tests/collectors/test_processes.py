@@ -71,7 +71,7 @@ def test_no_command_line_of_an_anonymous_host(tmp_path: Path) -> None:
     trace = capture(tmp_path, "true", options=("--anonymous-host",))
     assert trace.threads.select(pl.col("cmdline").is_null().all()).collect().item()
     assert not trace.threads.select(pl.col("cgroup").is_null().all()).collect().item()
-    with pytest.raises(ss.UsageError, match="does not say the cmdline"):
+    with pytest.raises(ss.UsageError, match="has no cmdline of any thread"):
         ss.of_processes(trace, cmdline="python")
 
 

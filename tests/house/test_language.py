@@ -53,6 +53,15 @@ BANNED = {
     r"\bnobody knows\b": "unknown",
     r"\bmay get what\b": "may see what",
     r"\bgive a larger\b": "use a larger",
+    r"\b(?:out of|lost from) sight\b|\bfirst sight\b": "when last observed, when first seen",
+    r"\btells? of\b|\bis told of\b": "reports, shows",
+    r"\b(?:whoever|whose ever) (?:ran|was)\b": "whatever ran, whichever thread was",
+    r"\bfrom strangers\b": "untrusted",
+    r"\bworst off\b": "worst affected",
+    r"\bwhat is left of\b": "what remains of",
+    r"\bhangs on\b": "depends on",
+    r"\bthe parts? they play\b": "their group",
+    r"\bone's own\b": "your own, its own",
 }
 
 

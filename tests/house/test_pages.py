@@ -9,13 +9,12 @@ import re
 import shlex
 import subprocess
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import wrap
+from parsers_of_commands import actions
 
 import schedscope as ss
 from schedscope.cli import commands, main
@@ -87,9 +86,7 @@ def said(page: Path) -> Iterator[str]:
 
 
 def options(command: str) -> set[str]:
-    parser = ArgumentParser()
-    import_module(commands()[command]).add_arguments(parser)
-    return {word for action in parser._actions for word in action.option_strings}
+    return {word for action in actions(command) for word in action.option_strings}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS], ids=name_of)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import columns
 import polars as pl
 import pytest
+from frames import plain_questions
 
 import schedscope as ss
 from schedscope.present.columns import Column, choose
@@ -24,6 +26,17 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 # What these names mean depends on the question; each other name has one heading everywhere.
 QUESTION_DECIDES = {"n", "cpu", "ratio", "waited"}
 
+# Analyses whose columns the registry declares under the name of a related question.
+DECLARED_UNDER = {
+    "affinity": "cpu_returns",
+    "migration_agreement": "agreement",
+    "migration_summary": "migrations",
+    "migrations": "migration_list",
+    "queue_depth_summary": "queue_depth",
+    "queue_load_agreement": "queue_load",
+    "virtual_lag": "interactivity",
+}
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
@@ -32,7 +45,10 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 
 
 def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]]:
-    """Every function that returns a frame: the question in the registry, and a call."""
+    """Every function that returns a frame: the question in the registry, and a call.
+
+    Those that need nothing but a trace are found by themselves; others have a line here.
+    """
     utid = trace.waits.select(pl.col("utid").mode().min()).collect().item()
     starved = ss.starvation(trace, threshold="5ms", top=3)
     hogs = ss.workload.hogs(3, time="10ms")
@@ -40,53 +56,31 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     cache = trace.path.parent
     # Its kernel reports queue lengths.
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
+    plain: dict[str, tuple[str, Callable[[], pl.DataFrame]]] = {}
+    for name in plain_questions():
+        question = DECLARED_UNDER.get(name, name if name in QUESTIONS else "")
+        plain[name] = (question, partial(getattr(ss, name), trace))
     return {
-        "affinity": ("cpu_returns", lambda: ss.affinity(trace)),
-        "wait_breakdown": ("wait_breakdown", lambda: ss.wait_breakdown(trace)),
-        "interference": ("interference", lambda: ss.interference(trace)),
-        "check": ("", lambda: ss.check(trace)),
+        **plain,
         "compare": ("compare", lambda: ss.compare([trace], [trace])),
-        "efficiency": ("", lambda: ss.efficiency(trace)),
-        "cpu_returns": ("cpu_returns", lambda: ss.cpu_returns(trace)),
         "critical_path": ("critical_path", lambda: ss.critical_path(trace, utid=utid)),
         "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
-        "definitions": ("definitions", lambda: ss.definitions(trace)),
-        "findings": ("", lambda: ss.findings(trace)),
-        "fairness": ("fairness", lambda: ss.fairness(trace)),
         "whatif": ("whatif", lambda: ss.whatif(trace, policy="fifo", replays=1)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
         "formats": ("formats", ss.formats),
-        "idle_episodes": ("", lambda: ss.idle_episodes(trace)),
-        "interactivity": ("interactivity", lambda: ss.interactivity(trace)),
-        "interactivity_series": ("interactivity_series", lambda: ss.interactivity_series(trace)),
         "policy_series": (
             "",
             lambda: ss.policy_series(ss.simulate(hogs, policy="ule-14", cpus=2, record=True)),
         ),
         "isolation_leaks": ("", lambda: ss.isolation_leaks(trace, "0")),
-        "jain_index": ("jain_index", lambda: ss.jain_index(trace)),
         "lag": ("", lambda: ss.lag(trace, every="100ms")),
         "match_threads": ("", lambda: ss.match_threads([trace, trace])),
-        "migration_agreement": ("agreement", lambda: ss.migration_agreement(trace)),
-        "migration_matrix": ("migration_matrix", lambda: ss.migration_matrix(trace)),
-        "migration_summary": ("migrations", lambda: ss.migration_summary(trace)),
-        "migrations": ("migration_list", lambda: ss.migrations(trace)),
         "ministat": ("ministat", lambda: ss.ministat({"a": [1.0, 2, 3], "b": [2.0, 3, 4]})),
-        "off_cpu": ("off_cpu", lambda: ss.off_cpu(trace)),
         "ping_pong": ("ping_pong", lambda: ss.ping_pong(trace, "10ms")),
         "policies": ("", lambda: ss.policies()),
-        "preemption_loss": ("preemption_loss", lambda: ss.preemption_loss(trace)),
-        "slowdown": ("slowdown", lambda: ss.slowdown(trace)),
-        "queue_depth": ("queue_depth", lambda: ss.queue_depth(trace)),
         "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
-        "queue_depth_summary": ("queue_depth", lambda: ss.queue_depth_summary(trace)),
         "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
-        "residency": ("", lambda: ss.residency(trace)),
-        "run_lengths": ("run_lengths", lambda: ss.run_lengths(trace)),
-        "events": ("", lambda: ss.events(trace)),
         "latency": ("latency", lambda: ss.latency(trace, every="1s")),
-        "latency_histogram": ("latency_histogram", lambda: ss.latency_histogram(trace)),
-        "runs_outside_affinity": ("", lambda: ss.runs_outside_affinity(trace)),
         "simulate_all": (
             "simulation",
             lambda: ss.simulate_all(hogs, policies=["fifo"], cpus=2, by_class=True),
@@ -102,11 +96,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         ),
         "survival": ("survival", lambda: ss.survival(trace, by="cause")),
         "tunables": ("tunables", lambda: ss.tunables("bfs")),
-        "virtual_lag": ("interactivity", lambda: ss.virtual_lag(trace)),
-        "virtual_lag_series": ("", lambda: ss.virtual_lag_series(trace)),
         "wait_distribution": ("latency", lambda: ss.wait_distribution(a=trace, b=trace)),
-        "wakers": ("wakers", lambda: ss.wakers(trace)),
-        "work_conservation": ("work_conservation", lambda: ss.work_conservation(trace)),
         "work_conservation by cpu": (
             "work_conservation",
             lambda: ss.work_conservation(trace, by="cpu"),
@@ -115,7 +105,6 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
             "work_conservation",
             lambda: ss.work_conservation(trace, by="comm"),
         ),
-        "weights": ("", lambda: ss.weights(trace)),
         "worst_waits": ("", lambda: ss.worst_waits(trace, n=3)),
     }
 
@@ -144,7 +133,7 @@ def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_us
 
 
 def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) -> None:
-    """A new analysis is in the list above: its annotation says that it returns a frame."""
+    """One that needs more than a trace has a line above; annotations say who returns a frame."""
     asked = {name.partition(" ")[0] for name in answers(trace)}
     frames = {
         name

@@ -5,6 +5,7 @@ A command is a module in this folder whose name has no leading underscore
 
 * `NAME`: the word the user types, the module's name with `-` for `_`;
 * `HELP`: one line for the list of commands;
+* `GROUP`: the heading in that list under which it stands, one of `GROUPS`;
 * `EXAMPLE`: a real session, shown at the end of the command's own help;
 * `add_arguments(parser)`: its options (`_options` has the shared ones);
 * `run(args) -> Answer | Facts | int`: does the work and returns what it found, of which `main`
@@ -51,33 +52,36 @@ a first session:
 
 SHELLS = ("bash", "zsh", "tcsh")
 
-# The list of commands, in the order of a session. Commands not named here are listed last.
-GROUPS = {
-    "record": ("doctor", "capture", "collectors"),
-    "know the recording": ("info", "check", "findings"),
-    "who waited, and why?": (
-        *("latency", "starvation", "wait-breakdown", "interference", "wakers"),
-        "critical-path",
-        *("off-cpu", "queue-depth", "preemption-loss", "events"),
-    ),
-    "how well was the machine used?": (
-        *("work-conservation", "efficiency", "run-lengths", "slowdown", "fairness"),
-        *("interactivity", "virtual-lag"),
-    ),
-    "where did threads run?": ("migrations", "affinity"),
-    "everything on one page": ("report", "timeline"),
-    "compare": ("compare", "ministat", "definitions"),
-    "simulate": ("whatif", "simulate", "fidelity"),
-    "exchange tables and traces": ("convert", "export", "validate"),
-}
+# Headings of the list of commands, in the order of a session; each command names its own.
+GROUPS = (
+    "record",
+    "inspect the recording",
+    "who waited, and why?",
+    "how well was the machine used?",
+    "where did threads run?",
+    "everything on one page",
+    "compare",
+    "simulate",
+    "exchange tables and traces",
+)
+# Where to begin: these stand first in their group, and the others follow by name.
+FIRST = ("doctor", "capture", "info", "check", "latency", "migrations", "report", "whatif")
 
 
 def commands() -> dict[str, str]:
-    """Command names and their modules' names, in the order of the help."""
-    modules = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
-    names = {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
-    rank = {name: i for i, name in enumerate(sum(GROUPS.values(), ()))}
-    return dict(sorted(names.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0])))
+    """Command names and their modules' names; imports none of them."""
+    modules = sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_"))
+    return {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
+
+
+def by_group() -> dict[str, dict[str, str]]:
+    """The same under the headings of the help, in its order."""
+    known = commands()
+    rank = {name: i for i, name in enumerate(FIRST)}
+    groups: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    for name in sorted(known, key=lambda name: (rank.get(name, len(rank)), name)):
+        groups[import_module(known[name]).GROUP][name] = known[name]
+    return groups
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -158,38 +162,39 @@ def _dispatch(arguments: list[str]) -> int:
             f"did you mean {close[0]}?" if close else "",
         )
     if not arguments:
-        _output.say(*_listing(known), "", *EPILOG.splitlines())
+        _output.say(*_listing(), "", *EPILOG.splitlines())
         return 0
-    whole = _parser(known)
+    whole = _parser()
     args = whole.parse_args(arguments)
     if args.completion is None:
         whole.error("a command is missing")
     from schedscope.cli._whole import completion
 
     # As it is: a script has tabs, which lines for people show as escapes.
-    sys.stdout.write(completion(known, DESCRIPTION, args.completion))
+    sys.stdout.write(completion(_ordered(), DESCRIPTION, args.completion))
     return 0
 
 
-def _listing(known: dict[str, str]) -> list[str]:
+def _listing() -> list[str]:
     """The commands, one line each, by group."""
-    space = max(map(len, known))
-    named = set(sum(GROUPS.values(), ()))
-    groups = {**GROUPS, "more": tuple(name for name in known if name not in named)}
+    space = max(map(len, commands()))
     lines = []
-    for group, names in groups.items():
-        here = [name for name in names if name in known]
-        lines += [group if group.endswith("?") else f"{group}:"] if here else []
-        lines += [f"  {name:<{space}}  {import_module(known[name]).HELP}" for name in here]
+    for group, here in by_group().items():
+        lines.append(group if group.endswith("?") else f"{group}:")
+        lines += [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in here.items()]
     return lines
 
 
-def _parser(known: dict[str, str]) -> argparse.ArgumentParser:
+def _ordered() -> dict[str, str]:
+    return {name: path for here in by_group().values() for name, path in here.items()}
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="schedscope",
         usage="schedscope COMMAND ...",
         description=DESCRIPTION,
-        epilog="\n".join([*_listing(known), "", EPILOG]),
+        epilog="\n".join([*_listing(), "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -205,7 +210,7 @@ def manual() -> argparse.ArgumentParser:
     """The parser that `make man` hands to argparse-manpage."""
     from schedscope.cli._whole import whole_parser
 
-    return whole_parser(commands(), DESCRIPTION)
+    return whole_parser(_ordered(), DESCRIPTION)
 
 
 def _texts(module: ModuleType) -> dict[str, Any]:

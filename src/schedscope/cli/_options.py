@@ -32,10 +32,12 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     window.add_argument("--until", metavar="TIME", help="up to this time")
 
 
-def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") -> None:
-    """Whom the result is about; `where` makes an expression of it."""
+def add_selection(
+    parser: argparse.ArgumentParser, *, what: str = "rows about these threads and CPUs"
+) -> None:
+    """Which threads and CPUs the result is about; `where` makes an expression of it."""
     select = parser.add_argument_group(
-        f"only {what} (options may be repeated: either of them; * and ? stand for any text)"
+        f"only {what} (repeat an option to select more; * and ? are wildcards)"
     )
     select.add_argument(
         "--comm",
@@ -50,10 +52,16 @@ def add_selection(parser: argparse.ArgumentParser, *, what: str = "rows about") 
         "--process", metavar="NAME", action="append", help="threads of processes of this name"
     )
     select.add_argument(
-        "--cgroup", metavar="PATH", action="append", help="of processes in this control group"
+        "--cgroup",
+        metavar="PATH",
+        action="append",
+        help="threads of processes in this control group",
     )
     select.add_argument(
-        "--cmdline", metavar="TEXT", action="append", help="of processes with this command line"
+        "--cmdline",
+        metavar="TEXT",
+        action="append",
+        help="threads of processes with this command line",
     )
     select.add_argument(
         "--tree", metavar="PID", type=int, action="append", help="a process and its descendants"
@@ -82,7 +90,7 @@ def add_by(parser: argparse.ArgumentParser, known: Collection[str], default: str
         "--by",
         metavar="COLUMN,...",
         default=default,
-        help=f"group by these (default: {default}); of {', '.join(known)}",
+        help=f"group by these columns: {', '.join(known)} (default: {default})",
     )
 
 
@@ -92,7 +100,7 @@ def add_cpu_or_all(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("cpu", "all"),
         default="cpu",
-        help="a row for each CPU, or one for all of them together (default: cpu)",
+        help="one row per CPU, or one for all CPUs together (default: cpu)",
     )
 
 
@@ -145,7 +153,9 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
         chosen.append(of_processes(trace, **of))
     if chosen and trace.threads.filter(*chosen).select(pl.len()).collect().item() == 0:
-        raise UsageError(f"no thread of {trace.name} is {_words(args)}", *_nearest(args, trace))
+        raise UsageError(
+            f"no thread of {trace.name} matches {_words(args)}", *_nearest(args, trace)
+        )
     return pl.all_horizontal(chosen) if chosen else None
 
 
@@ -226,19 +236,24 @@ def add_model(
     parser: argparse.ArgumentParser, models: str, *, default: str, sorts: Sequence[str]
 ) -> None:
     """Which scheduler's rule, its tunables, and how to show what it says of the threads."""
-    parser.add_argument("--model", default=default, metavar="NAME", help=f"which rule: {models}")
+    parser.add_argument(
+        "--model",
+        default=default,
+        metavar="NAME",
+        help=f"the scheduler whose rule is applied: {models}",
+    )
     parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a tunable of it, as in --set interact=20 (`simulate --policies` lists them)",
+        help="a tunable of that scheduler, as in --set interact=20 (see `simulate --policies`)",
     )
-    parser.add_argument("--series", action="store_true", help="instead, every change over time")
+    parser.add_argument("--series", action="store_true", help="show every change over time instead")
     parser.add_argument(
         "--sort",
         metavar="COLUMN",
-        help=f"largest first, of {', '.join(sorts)} (default: {sorts[0]})",
+        help=f"sort by this column, largest first: {', '.join(sorts)} (default: {sorts[0]})",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
 
@@ -267,7 +282,7 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="option of the decoder, as in -O buffer=NAME for a trace.dat",
+        help="an option of the decoder, as in -O buffer=NAME for a trace.dat",
     )
 
 

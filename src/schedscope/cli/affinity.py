@@ -1,8 +1,8 @@
-"""Where did threads run, were they allowed to, and did they return to the same CPU?
+"""Where did threads run, were they allowed there, and did they return to the same CPU?
 
-"effective CPUs" is exp of the entropy of a group's running time over the CPUs: 1 if all
-of it was on one, k if it was spread evenly over k. "same CPU share" is the share of
-runs on the CPU on which the thread had run before.
+"effective CPUs" is the exponential of the entropy of a group's running time over the
+CPUs: 1 if all of it was on one CPU, k if it was spread evenly over k CPUs. "same CPU
+share" is the share of runs on the CPU on which the thread had run before.
 --isolated shows who ran on CPUs that were meant to be isolated.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "affinity"
+GROUP = "where did threads run?"
 HELP = "where threads ran, were allowed to run, and returned"
 EXAMPLE = """\
   schedscope affinity web.capture --by tid,comm --top 20
@@ -47,24 +48,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--residency", choices=PLACES, help="instead, the time on each CPU, cache, package, ..."
+        "--residency", choices=PLACES, help="show the time on each CPU, cache, package, ... instead"
     )
     instead.add_argument(
         "--returns",
         action="store_true",
-        help="instead, who returned to the same CPU, by the time since the last run",
+        help="show who returned to the same CPU instead, by the time since the last run",
     )
     instead.add_argument(
-        "--outside", action="store_true", help="instead, runs outside the recorded affinity masks"
+        "--outside",
+        action="store_true",
+        help="show runs outside the recorded affinity masks instead",
     )
     instead.add_argument(
         "--isolated",
         metavar="CPUS",
         nargs="?",
         const="",
-        help="instead, who ran on these CPUs, as in 2-3 (default: those the capture reports)",
+        help="show who ran on these CPUs instead, as in 2-3 (default: those the capture reports)",
     )
-    _options.add_selection(parser, what="threads of, or runs on (--cpu)")
+    _options.add_selection(parser, what="these threads, or runs on this CPU (--cpu)")
     _options.add_format(parser)
 
 

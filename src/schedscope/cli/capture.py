@@ -24,6 +24,7 @@ from schedscope.cli import _options, _output
 from schedscope.errors import SchedscopeError, StorageError
 
 NAME = "capture"
+GROUP = "record"
 FAILED = 125
 HELP = "record this host, then summarise"
 EXAMPLE = """\
@@ -66,20 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end it when less than this is free on the disk"
         " (default: 5 %% or 512M, whichever is less)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no messages of the recorder")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="suppress the recorder's messages"
+    )
     parser.add_argument(
         "--anonymous-host",
         action="store_true",
-        help="do not record the names of host and user, nor command lines",
+        help="do not record host name, user name and command lines",
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="record a known load and judge it by the kernel's own counts; 0 if all holds",
+        help="record a known load and compare the recording with the kernel's own counts;"
+        " exit code 0 if all checks pass",
     )
     parser.add_argument(
-        "--judge", metavar="FOLDER", help="judge again what --self-test -o FOLDER kept"
+        "--judge",
+        metavar="FOLDER",
+        help="repeat the comparison on a FOLDER that --self-test -o FOLDER kept",
     )
     parser.add_argument(
         "--no-summary", action="store_true", help="only record: do not convert and summarise"
@@ -130,7 +136,7 @@ def _run(args: argparse.Namespace) -> int:
         return code
     if args.command and args.format == "table":
         if not (summary := _summarise(output, args, "--workload")):
-            _output.say("", f"{shlex.join(args.command)} alone is above; the whole host:", "")
+            _output.say("", f"above: {shlex.join(args.command)} alone; below: the whole host", "")
         else:
             return code or summary
     summary = _summarise(output, args)

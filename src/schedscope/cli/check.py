@@ -5,7 +5,7 @@ CPU adds up to the window; the intervals of each thread adjoin; running time is
 the same summed over CPUs and over threads; every switch-in has one wait row.
 Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
 that disagree; and the recorder's own share. The last line, `rests on`, says what
-no check can see in this trace: who counted lost events, if anybody did, and how
+no check can see in this trace: what counted lost events, if anything did, and how
 far clocks may differ unnoticed. Each line is
 
   ok        nothing found
@@ -28,6 +28,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "check"
+GROUP = "inspect the recording"
 HELP = "how far a trace can be trusted, and a verdict"
 EXAMPLE = """\
   schedscope check web.capture
@@ -38,7 +39,7 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope check`."""
     _options.add_input(parser)
-    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings, too")
+    parser.add_argument("--strict", action="store_true", help="exit with code 1 for warnings, too")
     _options.add_format(parser)
 
 

@@ -1,7 +1,7 @@
-"""The capture program, for hosts where nothing else can be installed.
+"""Get the capture program, for hosts where nothing else can be installed.
 
-It is POSIX sh and needs neither Python nor this package. --path prints where its
-folder is; --bundle writes all of it as one file to copy to a host.
+It is a POSIX shell program and needs neither Python nor this package. --path prints
+where its folder is; --bundle writes all of it as one file to copy to a host.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from schedscope.cli import _output
 from schedscope.errors import StorageError, UsageError
 
 NAME = "collectors"
+GROUP = "record"
 HELP = "the capture program as one file to copy to a host"
 EXAMPLE = """\
   schedscope collectors --bundle capture.sh

@@ -1,11 +1,12 @@
 """What is different between two settings, beyond the noise?
 
-The inputs are runs of A and B in turn, as they should be recorded: A B A2 B2 A3 B3.
+The inputs are runs of A and B in turn, the order in which they should be recorded:
+A B A2 B2 A3 B3.
 Threads are matched by name pattern (worker-12 is worker-*) and role. A difference counts only
 if it is larger than its noise: the smallest difference that these runs can tell from
-chance. The intervals are simultaneous at the level of confidence. With
-one run each the noise is that of blocks of time within the recordings; that between runs
-is then unknown, and no setting is called better.
+chance. The confidence intervals are simultaneous. With one run of each, the noise is
+estimated from blocks of time within the recordings; the noise between runs is then
+unknown, and no setting is called better.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "compare"
+GROUP = "compare"
 HELP = "what differs between settings, beyond the noise"
 EXAMPLE = """\
   schedscope compare before.capture after.capture
@@ -74,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cause",
         choices=("wake", "new", "preempt", "yield", "unknown"),
-        help="only waits of this cause, and the switches that ended them",
+        help="only waits with this cause, and the switches that ended them",
     )
     _options.add_cache(parser)
     _options.add_format(parser)

@@ -2,8 +2,8 @@
 
 Writes a .sched folder: trace.json and one Parquet file for each table, which
 Polars, DuckDB, pandas and Spark read without schedscope. Every other command
-converts its input by itself; use this one to choose the place, or to pass the
-tables on.
+converts its input when needed; use this one to choose where the tables are kept, or
+to pass them on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from schedscope.present import headline
 from schedscope.present.answer import Facts
 
 NAME = "convert"
+GROUP = "exchange tables and traces"
 HELP = "write the tables of a trace as Parquet"
 EXAMPLE = """\
   schedscope convert web.capture -o web.sched

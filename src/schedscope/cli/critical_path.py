@@ -1,9 +1,9 @@
-"""What took the time until a thread reached an instant? Back through the threads that woke it.
+"""What was a thread's time up to an instant spent on, back through the threads that woke it?
 
-From the end backwards: while the thread ran or waited for a CPU, that was the
-path; where another thread woke it, the path continues with that thread. The steps add up
-to the time from --since to --until exactly. Without these, the path covers
-the whole recording, up to the thread's last instant.
+The path is followed backwards from the end. While the thread ran or waited for a CPU,
+that is the path; where another thread woke it, the path continues with that thread.
+The steps add up to the time from --since to --until exactly. Without these, the path
+covers the whole recording, up to the thread's last instant.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "critical-path"
+GROUP = "who waited, and why?"
 HELP = "the chain of work and waits that led to an instant"
 EXAMPLE = """\
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s

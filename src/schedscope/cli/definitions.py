@@ -17,6 +17,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "definitions"
+GROUP = "compare"
 HELP = "latency as perf, runqlat, LISA, Perfetto define it"
 EXAMPLE = """\
   schedscope definitions web.capture

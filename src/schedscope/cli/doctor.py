@@ -1,8 +1,8 @@
 """What can this host record and analyse with, what is missing, and how to get it?
 
-One line each: what works (yes), what does not, and the remedy (no), and what
-influences a recording (note). Needs neither root nor Polars. The exit code is 0 if
-something here can record, else 1.
+Each line says what works (yes), what does not, with the remedy (no), or what
+influences a recording (note). This needs neither root nor Polars. The exit code is 0
+if any recorder works on this host, else 1.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from schedscope.cli import _output
 
 NAME = "doctor"
+GROUP = "record"
 HELP = "what this host can record with, and what is missing"
 EXAMPLE = "  schedscope doctor"
 

@@ -1,8 +1,8 @@
 """What did the CPUs do with their time?
 
 One line per CPU: busy, idle and unknown time, context switches per second, and the
-share of involuntary switches. Where the trace does not tell a preemption from a
-yield, that share is a range.
+share of involuntary switches. Where the trace does not distinguish a
+preemption from a yield, that share is a range.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "efficiency"
+GROUP = "how well was the machine used?"
 HELP = "busy and idle time of the CPUs, context switches"
 EXAMPLE = """\
   schedscope efficiency web.capture
@@ -75,7 +76,7 @@ def _notes(frame: pl.DataFrame) -> list[str]:
     if ambiguous:
         switches = units.several(ambiguous, "ambiguous switch", "ambiguous switches")
         notes.append(
-            f"{switches}: preemption or yield, the trace does not tell which; record yields as well"
+            f"{switches}: preemption or yield, the trace does not say which; record yields as well"
         )
     if frame["irq_hard"].is_null().all():
         notes.append("the trace has no interrupts: the time in their handlers is unknown")

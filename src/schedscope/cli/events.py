@@ -1,8 +1,8 @@
-"""Who ran when, one run after the other, with the wait ahead of it?
+"""Which threads ran when, and how long did each wait before it ran?
 
 One line per run of a thread: when and where it came onto a CPU, how long it had
 been off the CPU, how much of that it waited for one and who woke it, how long it
-then ran, and in which state it left. Select a part with --since and --until. What
+then ran, and in which state it left. Use --since and --until to select a part. What
 `perf sched timehist` calls wait time is `off CPU` here, its sch delay is `waited`.
 """
 
@@ -17,7 +17,8 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "events"
-HELP = "every run in order of time, with the wait ahead of it"
+GROUP = "who waited, and why?"
+HELP = "every run in order of time, with the wait before it"
 EXAMPLE = """\
   schedscope events web.capture --since 2.5 --until 2.52 --cpu 3
   schedscope events web.capture --comm nginx --longer-than 10ms
@@ -29,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope events`."""
     _options.add_input(parser)
     parser.add_argument(
-        "--longer-than", metavar="TIME", help="only runs that a wait this long or longer preceded"
+        "--longer-than", metavar="TIME", help="only runs after a wait of at least this long"
     )
     _options.add_top(parser, 50, what="the first N runs")
-    _options.add_selection(parser, what="runs of, or on")
+    _options.add_selection(parser, what="runs of these threads, or on this CPU (--cpu)")
     _options.add_format(parser)
 
 

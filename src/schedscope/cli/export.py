@@ -16,6 +16,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 
 NAME = "export"
+GROUP = "exchange tables and traces"
 HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
 EXAMPLE = """\
   schedscope export web.capture --to perfetto -o web.pftrace
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="PATH",
-        help="what to write (default: INPUT's name in this folder)",
+        help="the file or folder to write (default: INPUT's name, in the current folder)",
     )
     parser.add_argument(
         "--no-waits",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "fairness"
+GROUP = "how well was the machine used?"
 HELP = "CPU time received against CPU time due, by weight"
 EXAMPLE = """\
   schedscope fairness web.capture
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("thread", "process", "comm"),
         default="thread",
-        help="a row for each (default: thread)",
+        help="one row per thread, name or process (default: thread)",
     )
     parser.add_argument(
         "--per",

@@ -1,10 +1,10 @@
-"""How far to believe a simulation: a real trace against its replay.
+"""How far can a simulation be believed? Compares a real trace with its replay.
 
 The workload is extracted from TRACE, replayed on the same machine under each
-policy for the same time, and compared with the original. Beside the models of
-the host's own scheduler there are baselines (fifo, rr), which know nothing of
-it, and with --again a second capture of the same workload: no simulation can be
-closer than two captures are to one another.
+policy for the same time, and compared with the original. Besides the models of
+the host's own scheduler there are baselines (fifo, rr), which know nothing of it, and
+with --again a second capture of the same workload: no simulation can be expected to be
+closer than two captures are to each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "fidelity"
-HELP = "a real trace against its own replay"
+GROUP = "simulate"
+HELP = "compare a real trace with its own replay"
 EXAMPLE = """\
   schedscope fidelity build.capture --again build-2.capture
   schedscope fidelity build.capture --policy eevdf-6.17,fifo --set eevdf-6.17:hz=1000
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="costs as in `simulate`; none given: those measured in the trace",
+        help="costs as in `simulate` (default: those measured in the trace)",
     )
     parser.add_argument(
         "--comm", metavar="NAME", action="append", help="replay and compare only these threads"
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "compete", "drop"),
-        help="with --comm, the other threads: take the CPU time they took, before all fair threads"
+        help="with --comm: the other threads take the CPU time they took, before all fair threads"
         " (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
     parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> Answer:
         about={"trace": trace.name, "costs": vars(costs), "window": list(trace.window)},
         head=[f"{trace.name}: {trace.ncpu} CPUs, {trace.duration / 1e9:.2f} s", ""],
         notes=[
-            "ratios are replay over real; order is Kendall's tau of matched blocks"
+            "ratios are replay divided by real; order is Kendall's tau over matched blocks"
             + (" further apart than the captures are" if again is not None else "")
         ],
     )

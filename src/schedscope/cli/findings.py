@@ -1,4 +1,4 @@
-"""What is wrong with this trace, the worst first?
+"""What is wrong, worst first?
 
 Starvation, avoidable idle time, threads that may use one CPU only, unfair shares,
 quotas, migrations that did not help, and what is missing from the trace: each with
@@ -17,7 +17,8 @@ from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 
 NAME = "findings"
-HELP = "what is wrong, the worst first, and what shows it"
+GROUP = "inspect the recording"
+HELP = "what is wrong, worst first, with the evidence"
 EXAMPLE = """\
   schedscope findings web.capture
   schedscope findings web.capture --threshold 20ms --format json
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         default="100ms",
         metavar="TIME",
-        help="a wait this long begins to be starvation (default: 100ms)",
+        help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")
     _options.add_format(parser)

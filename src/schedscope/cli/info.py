@@ -1,4 +1,4 @@
-"""What a trace is: host, clock, recorder, workload, events and tables.
+"""What does a trace hold? Host, clock, recorder, workload, events and tables.
 
 `schedscope check` says how far it can be trusted.
 """
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "info"
-HELP = "what a trace is: host, clock, recorder, events, tables"
+GROUP = "inspect the recording"
+HELP = "what a trace holds: host, clock, recorder, events, tables"
 EXAMPLE = "  schedscope info web.capture"
 
 

@@ -5,7 +5,7 @@ under, are fed to the arithmetic of another one. FreeBSD's ULE tells
 interactive threads from others by a score from 0 (asleep) to 100 (running),
 interactive below 30; Linux 2.6.10 by a bonus from 0 to 10, interactive from 7 on.
 A thread that existed when the recording started is followed from an empty history;
-the column `settled` shows from when on that no longer matters.
+the column `settled` shows from when that no longer matters.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "interactivity"
+GROUP = "how well was the machine used?"
 HELP = "which threads ULE or O(1) would call interactive"
 EXAMPLE = """\
   schedscope interactivity web.capture --model ule-14
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     models = "ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10)"
     _options.add_model(parser, models, default="ule", sorts=SORTS)
-    _options.add_selection(parser, what="threads of, or threads that ever ran on (--cpu)")
+    _options.add_selection(
+        parser, what="these threads, or threads that ever ran on this CPU (--cpu)"
+    )
     _options.add_format(parser)
 
 

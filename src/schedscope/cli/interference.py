@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "interference"
+GROUP = "who waited, and why?"
 HELP = "who ran while a thread waited for a CPU"
 EXAMPLE = """\
   schedscope interference web.capture --comm nginx
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("thread", "comm", "process"),
         default="thread",
-        help="threads, or all of a name or process together (default: thread)",
+        help="one row per thread, or per name or process (default: thread)",
     )
     parser.add_argument(
         "--victims",
@@ -45,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the N victims that waited longest (default: 3)",
     )
     parser.add_argument(
-        "--together", action="store_true", help="all selected threads as one victim"
+        "--together", action="store_true", help="treat all selected threads as one victim"
     )
-    _options.add_top(parser, 10, what="the N that ran longest, for each victim")
+    _options.add_top(parser, 10, what="the N threads that ran longest, for each victim")
     _options.add_selection(parser, what="victims")
     _options.add_format(parser)
 

@@ -1,7 +1,7 @@
 """How long did threads wait for a CPU, who, and why?
 
-A wait runs from the moment a thread could run (woken, created, preempted, or
-having yielded) to the moment it ran. Quantiles are exact order statistics over
+A wait runs from the moment a thread could run (it was woken, created or preempted, or
+it yielded) to the moment it ran. Quantiles are exact order statistics over
 the waits recorded from start to end; waits unfinished when last observed are
 counted, and the longest of them is shown as a lower bound where it exceeds the
 maximum.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "latency"
+GROUP = "who waited, and why?"
 HELP = "how long threads waited for a CPU"
 EXAMPLE = """\
   schedscope latency web.capture --by comm --top 20
@@ -63,14 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
     parser.add_argument(
-        "--histogram", action="store_true", help="instead, how many waits were how long"
+        "--histogram",
+        action="store_true",
+        help="show how the lengths of the waits are distributed instead",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
     parser.add_argument(
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
     )
     _options.add_selection(parser, what="waits of")
-    parser.add_argument("--cause", choices=CAUSES, action="append", help="only waits of this cause")
+    parser.add_argument(
+        "--cause", choices=CAUSES, action="append", help="only waits with this cause"
+    )
     parser.add_argument(
         "--kaplan-meier",
         action="store_true",

@@ -1,7 +1,7 @@
 """Which threads moved to another CPU, how far, why, and did it help?
 
 A migration is a run on another CPU than the thread's last one, counted where
-it runs: a thread that is moved twice before it runs migrated once. Causes say what
+it runs: a thread that is moved twice before it runs counts as one migration. Causes say what
 chose the CPU: the wakeup, a balancing decision while the thread
 was runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
 migrations after which the thread still waited on the new CPU's queue for longer than --waited.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "migrations"
+GROUP = "where did threads run?"
 HELP = "which threads moved to another CPU, how far, and why"
 EXAMPLE = """\
   schedscope migrations web.capture --by tid,comm --top 20
@@ -62,17 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--matrix", action="store_true", help="instead, a row per pair of CPUs: from which to which"
+        "--matrix", action="store_true", help="show one row per pair of CPUs (from, to) instead"
     )
     instead.add_argument(
         "--ping-pong",
         metavar="TIME",
         nargs="?",
         const="10ms",
-        help="instead, threads that moved to a CPU and back within this time (default: 10ms)",
+        help="show threads that moved to a CPU and back within this time instead (default: 10ms)",
     )
-    instead.add_argument("--list", action="store_true", help="instead, a row per migration")
-    _options.add_selection(parser, what="migrations of (--cpu: to)")
+    instead.add_argument("--list", action="store_true", help="show one row per migration instead")
+    _options.add_selection(parser, what="migrations of these threads, or to this CPU (--cpu)")
     _options.add_format(parser)
 
 

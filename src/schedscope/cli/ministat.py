@@ -20,6 +20,7 @@ from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.present.answer import Answer, Facts
 
 NAME = "ministat"
+GROUP = "compare"
 HELP = "do columns of numbers differ? FreeBSD's ministat"
 EXAMPLE = """\
   schedscope ministat before.txt after.txt
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", action="store_true", dest="no_tests", help="statistics only: no plot, no comparison"
     )
-    parser.add_argument("-q", action="store_true", dest="quiet", help="no names, no table head")
+    parser.add_argument(
+        "-q", action="store_true", dest="quiet", help="leave out the names and the table head"
+    )
     parser.add_argument(
         "-s",
         action="store_true",

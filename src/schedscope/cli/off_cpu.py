@@ -1,4 +1,4 @@
-"""What did threads wait for when they gave up the CPU, and how long?
+"""What did threads wait for when they gave up the CPU, and for how long?
 
 FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on;
 Linux's show only whether a signal could have ended the sleep. Waiting for a CPU is not
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "off-cpu"
-HELP = "what threads slept or blocked on, and how long"
+GROUP = "who waited, and why?"
+HELP = "what threads slept or blocked on, and for how long"
 EXAMPLE = """\
   schedscope off-cpu world.capture
   schedscope off-cpu world.capture --by comm --top 10

@@ -15,6 +15,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "preemption-loss"
+GROUP = "who waited, and why?"
 HELP = "time lost to preemption, by scheduling class"
 EXAMPLE = """\
   schedscope preemption-loss web.capture

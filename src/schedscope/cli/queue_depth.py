@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "queue-depth"
+GROUP = "who waited, and why?"
 HELP = "how many threads wanted each CPU, over time"
 EXAMPLE = """\
   schedscope queue-depth web.capture
@@ -41,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     over_time = parser.add_mutually_exclusive_group()
     over_time.add_argument(
-        "--steps", action="store_true", help="the step function itself, a row per change"
+        "--steps", action="store_true", help="show one row per change of the depth"
     )
     over_time.add_argument("--every", metavar="TIME", help="by time bucket, as in 100ms")
-    _options.add_selection(parser, what="these CPUs (--cpu), or count only threads of")
+    _options.add_selection(parser, what="these CPUs (--cpu), or count only these threads")
     _options.add_format(parser)
 
 

@@ -16,6 +16,7 @@ from schedscope.present import headline
 from schedscope.present.answer import Facts
 
 NAME = "report"
+GROUP = "everything on one page"
 HELP = "write a self-contained HTML page about a trace"
 EXAMPLE = "  schedscope report web.capture -o web.html"
 

@@ -1,8 +1,8 @@
 """How long do threads run without leaving the CPU?
 
 A run lasts from switch-in to switch-out: what a scheduler's slice or quantum
-bounds. Runs of which an end was not seen are counted as unfinished, and no
-statistic includes them.
+bounds. Runs whose start or end was not recorded are counted as unfinished, and left
+out of all statistics.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "run-lengths"
+GROUP = "how well was the machine used?"
 HELP = "how long threads run before they leave the CPU"
 EXAMPLE = """\
   schedscope run-lengths web.capture --by comm --top 10

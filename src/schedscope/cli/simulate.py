@@ -4,8 +4,8 @@ INPUT is a trace (from which the workload is extracted), a .workload folder, an
 rt-app .json file, or a generator such as `hogs:17,time=500ms`. The result
 is a trace: keep it with -o OUT.sched and use every other command on it. With
 `--policy all`, or several policies, one table compares them. A trace is replayed
-as `fidelity` and `whatif` do it, for as long as it lasted, and stands in the first
-row as it was recorded.
+as in `fidelity` and `whatif`, for as long as it lasted; the first row shows it as it
+was recorded.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from schedscope.simulator.workload import Workload
 
 NAME = "simulate"
+GROUP = "simulate"
 HELP = "replay a workload under another scheduler or machine"
 EXAMPLE = """\
   schedscope simulate web.capture --policy ule-14 --cpus 4 -o web-ule.sched
@@ -48,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="a policy, several, or `all`; a family stands for its newest (default: of a trace the"
-        " model of its own scheduler, else eevdf-6.12)",
+        help="a policy, several, or `all`; a family's name means its newest policy (default: for a"
+        " trace the model of its own scheduler, else eevdf-6.12)",
     )
     machine = parser.add_mutually_exclusive_group()
     machine.add_argument("--cpus", type=int, metavar="N", help="simulate N equal CPUs")
@@ -71,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa,"
-        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); by default those measured"
-        " in a trace, else all free",
+        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); by default the costs"
+        " measured in the trace, and none without a trace",
     )
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument(
@@ -83,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to-end",
         action="store_true",
-        help="run what was extracted from a trace to its end, however long that takes",
+        help="run the workload extracted from a trace to its end, however long that takes",
     )
     parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
     parser.add_argument(
@@ -94,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " the recorded time (absolute)",
     )
     parser.add_argument(
-        "--record", action="store_true", help="keep the time series of the policy's internals"
+        "--record", action="store_true", help="record the policy's internals over time"
     )
     parser.add_argument("-o", "--output", metavar="OUT.sched", help="keep the simulated trace")
     parser.add_argument("--force", action="store_true", help="replace existing output")
@@ -397,11 +398,11 @@ def _extraction(report: dict[str, Any]) -> list[str]:
         "guessed": [
             n("wakes_missing", "wakeup", "missing from the trace"),
             n("wakes_unknown_waker", "wakeup", "by an unknown waker"),
-            n("wakes_before_sleep", "sleep", "overtaken by its wakeup"),
+            n("wakes_before_sleep", "sleep", "overtaken by a wakeup"),
             n("gaps", "gap", "treated as sleep"),
             n("bound_by_name", "kernel thread", "pinned by name"),
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
-            t("sleep_cost", "CPU time per sleep"),
+            t("sleep_cost", "of CPU time per sleep"),
             f"a tick of {hz} Hz" if hz else "no tick",
         ],
     }

@@ -15,6 +15,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "slowdown"
+GROUP = "how well was the machine used?"
 HELP = "elapsed time of processes against their CPU time"
 EXAMPLE = """\
   schedscope slowdown web.capture --by comm --comm 'make*'

@@ -1,10 +1,10 @@
 """Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
 
-An episode of starvation is a single wait over a threshold: a time, or so many times the
-wait that a fair scheduler would impose (--share); or a window in which a thread received less than
-was due to it by weight (--lag). Each is described in a sentence and has a row in the table. The
-times in which others had the CPU, the CPU was idle, or the trace does not show what happened add
-up to the wait, to the nanosecond.
+An episode of starvation is a single wait over a threshold, which is a time or a multiple of the
+wait that a fair scheduler would impose (--share); or a window in which a thread received less
+than was due to it by weight (--lag). Each is described in a sentence and has a row in the table.
+The times in which others had the CPU, the CPU was idle, or the trace does not show what happened
+add up to the wait, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 NAME = "starvation"
+GROUP = "who waited, and why?"
 HELP = "threads that waited too long, and what ran meanwhile"
 EXAMPLE = """\
   schedscope starvation web.capture
@@ -52,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="waits K times as long as a fair scheduler would let the thread wait for its turn",
     )
-    parser.add_argument("--turn", metavar="TIME", help="length of such a turn (default: 3ms)")
+    parser.add_argument(
+        "--turn", metavar="TIME", help="length of a turn for --share (default: 3ms)"
+    )
     parser.add_argument(
         "--lag",
         metavar="TIME",
@@ -68,12 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--culprits",
         action="store_true",
-        help="a row for each thread that had the CPU in an episode",
+        help="one row per thread that had the CPU during an episode",
     )
     what.add_argument(
         "--by",
         choices=("comm", "thread"),
-        help="how often each name, or thread, starved; summary only",
+        help="show only how often each name or thread starved",
     )
     _options.add_selection(parser, what="episodes of")
     _options.add_format(parser)
@@ -88,7 +91,7 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     alone = args.share is None and args.lag is None
     if args.turn and args.share is None:
-        raise UsageError(f"--turn {args.turn}", "--share K with it: K such turns")
+        raise UsageError(f"--turn {args.turn}", "--share K as well: K turns of this length")
     limits: dict[str, Any] = {
         "threshold": args.threshold or (DEFAULT if alone else None),
         "share": args.share,

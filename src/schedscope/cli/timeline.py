@@ -1,8 +1,8 @@
 """Write a timeline of a trace: one self-contained HTML page to zoom and pan.
 
 One lane per CPU and for each thread of the worst waits. A pixel shows the exact
-share of its time; zoomed in, every interval. How much fits into the page depends
-on its size: use --since and --until to see part of a long trace in full.
+shares of the time that it covers; zoom in to see every interval. The size of the page
+limits the detail: use --since and --until to see part of a long trace in full.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 
 NAME = "timeline"
+GROUP = "everything on one page"
 HELP = "write a timeline to zoom and pan, as one HTML page"
 EXAMPLE = "  schedscope timeline web.capture -o web-timeline.html --since 2s --until 3s"
 

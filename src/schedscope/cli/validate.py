@@ -3,7 +3,7 @@
 FOLDER holds `switches.parquet` (or .csv, .arrow, .feather) and any other fact
 tables, and optionally a `trace.json` with `ncpu`, `window`, `os`. Each problem is
 one line: the table, what was found, what was expected. If there are none, every
-other command takes the folder like a capture.
+other command can open the folder like a capture.
 
 --columns lists the columns that a table needs, with their types.
 """
@@ -17,6 +17,7 @@ from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
 
 NAME = "validate"
+GROUP = "exchange tables and traces"
 HELP = "check tables from elsewhere against the trace model"
 EXAMPLE = """\
   schedscope validate mysim-output/

@@ -4,7 +4,7 @@ The recorded runs, waits and sleeps of each thread, whatever scheduler they were
 recorded under, are fed to the virtual times of EEVDF or CFS. The lag of a thread
 follows: the CPU time due to it minus the time received. A thread that existed when
 the recording started is followed from an empty history; the column `settled` shows
-from when on that no longer matters.
+from when that no longer matters.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "virtual-lag"
+GROUP = "how well was the machine used?"
 HELP = "how far behind each thread is by the rules of EEVDF or CFS"
 EXAMPLE = """\
   schedscope virtual-lag web.capture --comm 'nginx*'
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = "eevdf (Linux 6.17, the default; or eevdf-6.18, eevdf-6.12, eevdf-6.6), "
     models += "cfs (2.6.32; or cfs-2.6.31)"
     _options.add_model(parser, models, default="eevdf", sorts=SORTS)
-    _options.add_selection(parser, what="threads of, or threads that ever ran on (--cpu)")
+    _options.add_selection(
+        parser, what="these threads, or threads that ever ran on this CPU (--cpu)"
+    )
     _options.add_format(parser)
 
 

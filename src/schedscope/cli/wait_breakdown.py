@@ -1,9 +1,9 @@
 """What did waits for a CPU consist of?
 
-The time that threads waited, divided by what the CPU on whose queue they were did
-meanwhile: it ran others of better, the same or worse priority, handled interrupts,
-could not run the thread as its group's CPU quota was used up, or idled. The parts
-add up to the wait exactly. With `--by wait`, the longest waits one by one.
+The time that threads waited is divided by what the CPU that they were queued on did
+meanwhile: it ran threads of better, equal or worse priority, handled interrupts, could
+not run the thread because its group's CPU quota was used up, or idled. The parts add up
+to the wait exactly. `--by wait` shows the longest waits one by one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "wait-breakdown"
+GROUP = "who waited, and why?"
 HELP = "what the waits for a CPU consisted of"
 EXAMPLE = """\
   schedscope wait-breakdown web.capture --by comm
@@ -56,8 +57,8 @@ def run(args: argparse.Namespace) -> Answer:
         notes.append("no waits for this selection")
     if "idle CPU" in frame["evidence"]:
         notes.append(
-            "throttled: by CPUs that idled beside runnable threads of a group that the kernel"
-            " counted as throttled; it is the least, for no event tells when"
+            "throttled: time in which CPUs idled although threads of a group that the kernel"
+            " counted as throttled were runnable; a lower bound, as no event says when"
         )
     # A part that nothing was ever in says nothing.
     parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")

@@ -1,7 +1,7 @@
 """Who woke whom, how often, and how long did the woken threads then wait for a CPU?
 
 Counts the wakeups and forks that started a wait. Wakeups from interrupt context
-are named as such, by their handler where interrupts were recorded.
+are shown as such, with the name of the handler where interrupts were recorded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAME = "wakers"
+GROUP = "who waited, and why?"
 HELP = "who woke whom, and the wait that followed"
 EXAMPLE = """\
   schedscope wakers web.capture --top 10

@@ -1,11 +1,11 @@
-"""What if one thing were configured otherwise?
+"""What if one setting were different?
 
 The trace is replayed as it was configured and with the change: three rows for each service, as
 recorded, as replayed, as changed. How far the replay of the recorded configuration is from the
-recording says how far the answer holds: within 1.25 times it is good, up to 2 times doubtful,
-beyond it is refused. Ranges are those over several replays, with other seeds and clock ticks at
-other instants, and wider by how far the replay is off. Two recordings differ by as much or more:
-change one thing, and record it, to be sure.
+recording says how far the answer can be trusted: within a factor of 1.25 it is good, up to a
+factor of 2 doubtful, and beyond that it is refused. Ranges are over several replays, with other
+seeds and with clock ticks at other instants, widened by the error of the replay. Two recordings
+may differ by as much or more: to be sure, change the setting and record again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "whatif"
-HELP = "another nice value, CPU count, mask, slice or policy"
+GROUP = "simulate"
+HELP = "effect of another nice value, CPU count, mask or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name
@@ -48,25 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=CPUS",
         action="append",
         default=[],
-        help="these threads may use these CPUs alone, as in web=0-1,3",
+        help="these threads may use only these CPUs, as in web=0-1,3",
     )
     change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
     change.add_argument("--slice", metavar="TIME", help="the policy's slice is this long")
     change.add_argument(
-        "--policy", metavar="NAME", help="another policy; a family stands for its newest"
+        "--policy", metavar="NAME", help="another policy; a family's name means its newest one"
     )
     change.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="another tunable of the policy (`simulate --policies` lists them)",
+        help="set a tunable of the policy (`simulate --policies` lists them)",
     )
     parser.add_argument(
         "--by",
         choices=("comm", "name", "process_name", "cgroup"),
         default="comm",
-        help="what a service is; a name has * for its numbers (default: comm)",
+        help="what counts as a service; numbers in a name become * (default: comm)",
     )
     parser.add_argument(
         "--comm",

@@ -21,6 +21,7 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 NAME = "work-conservation"
+GROUP = "how well was the machine used?"
 HELP = "idle CPU time while threads waited elsewhere"
 EXAMPLE = """\
   schedscope work-conservation web.capture
@@ -35,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=("cpu", "thread", "comm", "process"),
-        help="a row for each (default: cpu; thread if threads are selected)",
+        help="what a row is about (default: cpu; thread if threads are selected)",
     )
     parser.add_argument(
-        "--episodes", action="store_true", help="when it happened, a row per waiting thread"
+        "--episodes", action="store_true", help="show when it happened, one row per waiting thread"
     )
     parser.add_argument(
         "--longer-than",
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     if args.longer_than and not args.episodes:
-        raise UsageError("--longer-than", "--episodes with it: those are what it chooses from")
+        raise UsageError("--longer-than", "--episodes as well: it selects among episodes")
     if args.by and args.episodes:
         raise UsageError(f"--by {args.by} with --episodes", "one of them")
     args.by = args.by or ("thread" if _options.selects_threads(args) else "cpu")

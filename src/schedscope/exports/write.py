@@ -1,4 +1,4 @@
-"""Write a trace in other people's formats: Perfetto, trace.dat, Chrome JSON, Parquet, CSV."""
+"""Write a trace in other tools' formats: Perfetto, trace.dat, Chrome JSON, Parquet, CSV."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(
       wakeups with their wakers, migrations, forks, renames and exits as ftrace events; a counter
       track of runnable threads for each CPU; with `waits`, a slice for every wait on its thread's
       track. FreeBSD and simulated traces are written with Linux's event names and state bits.
-    * `trace.dat`: version 7, compressed with zstd, for trace-cmd, KernelShark and what else uses
+    * `trace.dat`: version 7, compressed with zstd, for trace-cmd, KernelShark and other users of
       libtraceevent: the same events, with their formats in the file.
     * `chrome`: trace-event JSON (`chrome://tracing`), for small traces: it takes about 150 bytes
       for each switch.
@@ -113,9 +113,9 @@ def _order_lost(trace: Trace) -> list[str]:
     if not n.item():
         return []
     return [
-        f"{n.item():,} of {of.item():,} switches fall on the instant of what they follow on "
-        "another CPU (the wake, or the thread's leaving): the format does not keep which was "
-        "first, and readers may miss such wakes; simulate with --cost ipi=1ns --cost idle_exit=1ns"
+        f"{n.item():,} of {of.item():,} switches have the time of the event that they follow on "
+        "another CPU (a wakeup or a switch-out): the format does not keep which came first, "
+        "and readers may miss such wakeups; simulate with --cost ipi=1ns --cost idle_exit=1ns"
     ]
 
 

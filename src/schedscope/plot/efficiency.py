@@ -16,7 +16,7 @@ def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) ->
 
     Parts are busy, idle and not known; beside each bar stand its context switches per
     second and the share of involuntary ones, a range where the source cannot
-    tell. At most the first `top` CPUs.
+    say. At most the first `top` CPUs.
     """
     require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
     hidden = max(frame.height - top, 0)

@@ -28,7 +28,7 @@ def interactivity(
     """Draw what `schedscope.interactivity_series` returned: a lane per thread, time in s.
 
     The height is the score, the colour whether the scheduler would call the
-    thread interactive; grey is time of which the trace does not tell, until the
+    thread interactive; grey is time that the trace does not show, until the
     thread is seen again (a lane ends where it is not). At most
     `top` lanes: those whose class changed most often, then those with the most
     changes of score. Time counts from `origin` to `until` (both ns; the last

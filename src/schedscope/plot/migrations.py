@@ -1,4 +1,4 @@
-"""Who went from which CPU to which, and how often, over time."""
+"""From which CPU to which threads moved, and how often, over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLORS = {
 
 
 def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.migration_matrix` returned: rows went from, columns to.
+    """Draw what `schedscope.migration_matrix` returned: from the CPU of a row to that of a column.
 
     `value` is the column to show: "n", a cause, "n_waited", or "queued" (time).
     A darker field has more; a field without a colour has none. Thin lines

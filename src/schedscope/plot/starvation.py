@@ -33,7 +33,7 @@ def starvation(
     The top lane is the thread itself, waiting and running. Below it is a lane for
     each CPU on whose queue it waited, in strong colours while it did, then those that
     it may use as well: the `top` names that ran longest each have a colour. An idle
-    CPU is blank; where the trace does not tell, the lane is hatched.
+    CPU is blank; where the trace does not show, the lane is hatched.
     """
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
     lanes = frame.filter(pl.col("lane") != "thread").select("lane", "cpu").unique()

@@ -14,10 +14,10 @@ _FIXED = ("wait", "n_at_risk", "n_ended", "n_censored", "survival", "lower", "up
 def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Axes:
     """Draw the curves of `schedscope.survival`: waits on x, the share that lasts longer on y.
 
-    Both axes are logarithmic, so that the one wait in a thousand is as
-    visible as the median. A band is the confidence interval; a small upright
-    marks waits cut off while still open. At most `top` groups are drawn, those with the most waits.
-    A cause has its colour, in every figure.
+    Both axes are logarithmic, so that the one wait in a thousand is as visible as the median. A
+    band is the confidence interval; a small vertical line marks waits cut off while still open. At
+    most `top` groups are drawn, those with the most waits. A cause has its colour, in every
+    figure.
     """
     require(frame.columns, _FIXED, "schedscope.survival")
     names = [column for column in frame.columns if column not in _FIXED]

@@ -1,4 +1,4 @@
-"""What a scheduler owes to threads over time, by its own account: a line per thread."""
+"""Lag by a scheduler's own rules over time: a line per thread."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def virtual_lag(
 ) -> Axes:
     """Draw what `schedscope.virtual_lag_series` returned: lag over time in s, a line per thread.
 
-    Above zero CPU time is owed to the thread and EEVDF would let it run, below it has had more than
-    its part. The `top` threads whose lag was ever furthest from zero; a line stops where the
-    thread leaves its queue, and begins where it joins one. Time counts from `origin` (ns).
+    Above zero the thread is behind and EEVDF would let it run; below it has had more than its
+    share. The `top` threads whose lag was ever furthest from zero; a line stops where the thread
+    leaves its queue, and begins where it joins one. Time counts from `origin` (ns).
     """
     require(frame.columns, _COLUMNS, "schedscope.virtual_lag_series")
     ranked = (

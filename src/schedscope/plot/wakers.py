@@ -23,8 +23,8 @@ def wakers(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axe
     """Draw what `schedscope.wakers` returned: the `top` most frequent edges.
 
     Threads (or names, or processes) stand on a ring, those that wake each other most side by
-    side; an arrow from waker to wakee is as wide as their wakeups are many, with their number
-    beside it, and as dark as the mean wait that followed is long.
+    side; an arrow from waker to wakee is wider for more wakeups, with their
+    number beside it, and darker for a longer mean wait.
     """
     require(frame.columns, _NEEDED, "schedscope.wakers")
     edges = [

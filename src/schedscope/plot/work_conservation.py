@@ -25,10 +25,10 @@ _EPISODE = ("episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu",
 def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.work_conservation` returned by CPUs or threads: a bar per row.
 
-    A CPU's bar is its idle time: while a thread that may run there waited elsewhere, on the
-    way to a thread of its own queue, and with nobody to run. A thread's bar is its waiting: while
-    a CPU idled that it may use, and the rest. At most `top` bars, those with the most to gain;
-    not the threads with nothing to gain, if others have.
+    A CPU's bar is its idle time: while a thread that may run there waited elsewhere, about to run
+    a thread of its own queue, and with no thread to run. A thread's bar is its waiting: while a
+    CPU idled that it may use, and the rest. At most `top` bars, those with the most to gain; not
+    the threads with nothing to gain, if others have.
     """
     if "spare" in frame.columns:
         require(frame.columns, _CPU, 'schedscope.work_conservation(trace, by="cpu")')

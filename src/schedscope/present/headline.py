@@ -92,7 +92,7 @@ def gaps(trace: Trace) -> list[str]:
 def _lost(reason: str, intervals: int, count: int) -> str:
     """One kind of loss: how much, and why."""
     if reason == "absent":
-        return f"{several(intervals, 'CPU')} without any event that must have had some"
+        return f"{several(intervals, 'CPU')} without events where there must have been some"
     if reason == "truncated":
         where = several(intervals, "place")
         return f"{_events(count)} lost where the file is cut or damaged, in {where}"

@@ -197,7 +197,7 @@ COUNTS = """
 n               | count             | count | what the rows count
 n_censored      | unfinished        | count | unfinished when last observed
 n_excluded      | excluded          | count | not measured: the start was not recorded
-n_ambiguous     | ambiguous         | count | preemptions or yields: the trace does not tell which
+n_ambiguous     | ambiguous         | count | preemptions or yields: the trace does not show which
 n_voluntary     | voluntary         | count | switches that the thread wanted
 n_involuntary   | involuntary       | count | switches that the thread did not want
 n_new           | forks             | count | of new threads

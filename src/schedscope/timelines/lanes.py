@@ -88,7 +88,7 @@ class Lanes:
     def get(self, keys: Iterable[str]) -> list[Lane]:
         """The lanes of these names; one pass over the states builds all that are new.
 
-        Raises `UsageError` for a name that is no lane.
+        Raises `UsageError` for a name that is not a lane.
         """
         keys = list(keys)
         new = [key for key in dict.fromkeys(keys) if key not in self._lanes]

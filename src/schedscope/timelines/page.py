@@ -1,4 +1,4 @@
-"""A timeline as a piece of HTML that needs nobody: no network, no Python."""
+"""A timeline as a piece of HTML that needs no network and no Python."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ def timeline_html(
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
 
-    Holds every interval if they fit into `max_bytes`; else the exact shares of
-    time in a few thousand stretches, and every interval around the worst waits. The
-    picture says below which scale it can tell no more, and how to get a page
-    that can. `since` and `until` cut the trace first (`Trace.between`). `show` is
-    the stretch that it begins with, two such times; it is the first to get
-    every interval where not all fit. By default the picture begins with everything.
+    Holds every interval if they fit into `max_bytes`; else the exact shares of time in a few
+    thousand stretches, and every interval around the worst waits. The picture says at which scale
+    its detail ends, and how to get a page with more. `since` and `until` cut the trace first
+    (`Trace.between`). `show` is the stretch that is shown first, two such times; it is the first
+    to get every interval where not all fit. By default the picture begins with everything.
 
-    Raises `UsageError` if not even a coarse picture fits, or for times out of
-    the trace.
+    Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
     if since is not None or until is not None:
         trace = trace.between(since, until)

@@ -23,17 +23,16 @@ def timeline(
     until: str | float | None = None,
     lanes: Sequence[str] | None = None,
 ) -> Any:
-    """A widget that shows who ran and who waited, for a notebook's output cell.
+    """A widget that shows which threads ran and waited, for a notebook's output cell.
 
-    One lane per CPU, and one for each thread of the worst waits; or `lanes`:
-    `cpu:N`, `tid:N`, `utid:N`, `comm:NAME`. `since` and `until` cut the trace
-    first (`Trace.between`). A pixel shows the exact share of its time that was
-    spent in each state; where there is room, the intervals themselves. The
-    browser holds only what it shows: traces of any length do.
+    One lane per CPU, and one for each thread of the worst waits; or `lanes`: `cpu:N`, `tid:N`,
+    `utid:N`, `comm:NAME`. `since` and `until` cut the trace first (`Trace.between`). A pixel shows
+    the exact share of its time that was spent in each state; where there is room, the intervals
+    themselves. The browser holds only what it shows, so traces of any length work.
 
     Wheel zooms, dragging and the arrow keys pan, `n` and `p` go to the next and
     the previous of the worst waits. Raises `MissingExtraError` without the package
-    anywidget, `UsageError` for lanes the trace does not have and for times out of it.
+    anywidget, `UsageError` for lanes the trace does not have and for times outside it.
     """
     from schedscope.timelines.answer import Timeline
 
