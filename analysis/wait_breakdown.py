@@ -10,7 +10,7 @@ from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.occupancy import occupancy, read_states
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.victims import victims
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -82,15 +82,9 @@ def wait_breakdown(
     check_where(where, ("utid", "cpu"))
     threads = _threads(trace, keys, where)
     held = once(throttling, trace)
-    obstacles = {
-        "tables": {"interrupts": _interrupts(trace), "throttles": held.stretches},
-        "group": held.group,
-        "held": held.held,
-        "dispatch": held.dispatch,
-    }
     asked = victims(trace, threads, where)
     sums, longest = occupancy(trace, weights=Levels(trace)).wait_breakdown(
-        asked, threads.height, obstacles, top if per_wait else 0
+        asked, threads.height, _obstacles(trace, held), top if per_wait else 0
     )
     evidence = _evidence(threads, held)
     if per_wait:
@@ -114,6 +108,28 @@ def wait_breakdown(
         "unknown",
         evidence=pl.when(pl.col("throttled") > 0).then("evidence"),
     )
+
+
+def every_wait(trace: Trace, states: pl.LazyFrame) -> pl.DataFrame:
+    """A row for each wait in some rows of `states`: `utid`, `wait`, and its parts."""
+    rows = states.select(pl.col("utid").cast(pl.UInt32), "state").collect()
+    asked = rows.select("utid").unique().filter(pl.col("utid") >= trace.ncpu).sort("utid")
+    asked = asked.with_row_index("victim").select("utid", pl.col("victim").cast(pl.UInt32))
+    most = rows.filter(pl.col("state") == "runnable").height
+    obstacles = _obstacles(trace, once(throttling, trace))
+    read = read_states(trace, Levels(trace), states)
+    _, waits = read.wait_breakdown(asked, asked.height, obstacles, max(most, 1))
+    return pl.DataFrame(waits).select("utid", "wait", *PARTS)
+
+
+def _obstacles(trace: Trace, held: Throttling) -> dict[str, object]:
+    """What may keep a thread from its CPU besides other threads, for native code."""
+    return {
+        "tables": {"interrupts": _interrupts(trace), "throttles": held.stretches},
+        "group": held.group,
+        "held": held.held,
+        "dispatch": held.dispatch,
+    }
 
 
 def _if(known: bool, part: str) -> pl.Expr:

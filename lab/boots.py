@@ -122,6 +122,7 @@ def pack(run: Run, into: Path) -> Path:
     """Keep a run as an archive: the recording, the kernel's text and its accounts."""
     kept = into / f"{run.cell}.tar.xz"
     names = ["lab.capture", "trace.txt", "truth.tsv", "run.json", "console.log"]
+    names += ["quota.txt"] if (run.folder / "quota.txt").exists() else []
     words = ["tar", "cJf", str(kept), "-C", str(run.folder), "--owner=0", "--group=0", *names]
     subprocess.run(words, check=True)
     return kept

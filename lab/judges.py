@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
+from lab.quota import Quota, quota
 
 _LINE = re.compile(r"^\s*(.+)-(\d+)\s+\[(\d+)\]\s+(?:\S+\s+)?(\d+)\.(\d+): (\w+): (.*)$")
 _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|\s+==>|$)")
@@ -47,6 +48,8 @@ class Verdict:
     is not the kernel's."""
     data: str = ""
     """The verdict of `schedscope check`."""
+    quota: Quota | None = None
+    """Of a cell whose kernel told when it throttled."""
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -61,6 +64,8 @@ def judge(folder: Path) -> Verdict:
     verdict = Verdict(data=_sound(trace))
     _text(trace, folder / "trace.txt", verdict)
     _accounts(trace, folder / "truth.tsv", verdict)
+    if (folder / "quota.txt").exists():
+        verdict.quota = quota(trace, folder / "quota.txt")
     return verdict
 
 

@@ -28,7 +28,7 @@ def reading_once(trace: Trace) -> Iterator[None]:
     if trace in _readings:
         yield
         return
-    _readings[trace] = _read(trace, Levels(trace))
+    _readings[trace] = read_states(trace, Levels(trace))
     try:
         yield
     finally:
@@ -41,17 +41,19 @@ def occupancy(trace: Trace, *, weights: Levels | None = None) -> CpuHistory:
     Any number of questions may be asked of it. With `weights`, those of the trace, it knows every
     thread's class and weight, too.
     """
-    return _readings[trace] if trace in _readings else _read(trace, weights)
+    return _readings[trace] if trace in _readings else read_states(trace, weights)
 
 
-def _read(trace: Trace, weights: Levels | None) -> CpuHistory:
+def read_states(
+    trace: Trace, weights: Levels | None, states: pl.LazyFrame | None = None
+) -> CpuHistory:
+    """The same of `states` (or of some rows of it), read anew."""
     from schedscope import _native
 
     if weights is None:
-        return _native.CpuHistory(coded_states(trace), trace.window, trace.ncpu)
-    return _native.CpuHistory(
-        coded_states(trace, prio=True), trace.window, trace.ncpu, weights.to_native()
-    )
+        return _native.CpuHistory(coded_states(trace, states=states), trace.window, trace.ncpu)
+    chosen = coded_states(trace, prio=True, states=states)
+    return _native.CpuHistory(chosen, trace.window, trace.ncpu, weights.to_native())
 
 
 def coded_states(

@@ -177,10 +177,12 @@ def _stretches(
 def _periods(
     trace: Trace, states: pl.DataFrame, fired: pl.Series, group: dict[str, Any]
 ) -> pl.DataFrame:
-    """Stretches from the last run of the group on a CPU to the refill, of throttled periods.
+    """Stretches from when a CPU last had a thread of the group to the refill, of throttled periods.
 
-    A period is one if the group used its quota up but for what CPUs may keep of their slices, and
-    no more are than the kernel counted: those in which the group used most.
+    That is the last run of one there, or the last moment that one left its queue for another: a
+    CPU that is throttled gives none away. A period is one if the group used its quota up but for
+    what CPUs may keep of their slices, and no more are than the kernel counted: those in which the
+    group used most.
     """
     _, end = trace.window
     edges = pl.DataFrame({"ts": fired, "refill": fired.shift(-1).fill_null(end)})
@@ -210,7 +212,13 @@ def _periods(
         .join(edges, on="period")
     )
     cpus = pl.DataFrame({"cpu": states["cpu"].unique().drop_nulls()})
-    here = runs.group_by("period", "cpu").agg(last_here=pl.col("until").max())
+    left = _left(states).join_where(
+        edges.rename({"ts": "since"}),
+        pl.col("until") > pl.col("since"),
+        pl.col("until") < pl.col("refill"),
+    )
+    seen = pl.concat([one.select("period", "cpu", "until") for one in (runs, left)])
+    here = seen.group_by("period", "cpu").agg(last_here=pl.col("until").max())
     return (
         used.join(cpus, how="cross")
         .join(here, on=["period", "cpu"], how="left")
@@ -219,6 +227,19 @@ def _periods(
         .filter(pl.col("dur") > 0)
         .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
     )
+
+
+def _left(states: pl.DataFrame) -> pl.DataFrame:
+    """Waits, `until` a thread left the queue that it was on."""
+    until = pl.col("ts") + pl.col("dur")
+    stays = (
+        (pl.col("state").shift(-1) == "runnable")
+        & (pl.col("cpu").shift(-1) == pl.col("cpu"))
+        & (pl.col("ts").shift(-1) == until)
+    )
+    in_order = states.sort("utid", "ts").with_columns(until=until)
+    stays = stays.over("utid").fill_null(True)
+    return in_order.filter(pl.col("state") == "runnable", ~stays)
 
 
 def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> float:

@@ -52,7 +52,7 @@ def check(trace: Trace) -> pl.DataFrame:
       cannot answer;
     * `text`: the same in words.
 
-    The first four are the sums of docs/trace-model.md, Conservation: they hold
+    The first five are the sums of docs/trace-model.md, Conservation: they hold
     for every input, so anything found there is `violated`. The others are
     `note` up to 1 % of what they concern and `warning` beyond; for missing
     wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.

@@ -12,14 +12,19 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis.check.row import CheckRow, must_hold, unanswered
+from schedscope.analysis.wait_breakdown import PARTS, every_wait
 from schedscope.units import count, duration, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
+_PARTED = 200_000
+"""Rows of `states` whose waits are divided to see whether their parts add up. All of 10 M rows
+would take as long as the rest of `check`."""
+
 
 def conservation(trace: Trace, tiles: Tiling | None = None) -> list[CheckRow]:
-    """The four sums; a fifth row says whose fault it is if one is off.
+    """The five sums; a sixth row says whose fault it is if one is off.
 
     `tiles` is `tiling(trace)` where the caller has it already.
     """
@@ -36,6 +41,7 @@ def _sums(trace: Trace, tiles: Tiling) -> list[CheckRow]:
         _thread_lives(trace, tiles),
         _running_time(trace, tiles),
         _ledger(trace),
+        _wait_parts(trace),
     ]
 
 
@@ -46,9 +52,11 @@ def _origin(trace: Trace) -> CheckRow:
 
     names = ("switches", "wakeups", "migrations", "yields", "losses")
     facts = {name: getattr(trace, name).collect() for name in names}
+    others = {name: getattr(trace, name).collect() for name in ("threads", "irqs")}
     answer = _native.reconstruct(facts, trace.ncpu, trace.window)
     anew = Trace.from_tables(
-        {
+        others
+        | {
             "switches": facts["switches"],
             "states": pl.DataFrame(answer["states"]),
             "waits": pl.DataFrame(answer["waits"]),
@@ -142,3 +150,37 @@ def _ledger(trace: Trace) -> CheckRow:
     if off:
         text = f"{count(off)} of {count(total)} switch-ins with no wait row, or with two"
     return must_hold("ledger", off, total, "rows", text)
+
+
+def _wait_parts(trace: Trace) -> CheckRow:
+    """Parts of each wait must add up to it, none be negative, and waits to the time runnable."""
+    columns = ("ts", "dur", "utid", "state", "cpu", "prio")
+    states = trace.states.select(columns).head(_PARTED).collect().lazy()
+    waits = every_wait(trace, states)
+    begin, end = trace.window
+    until = (pl.col("ts") + pl.col("dur")).clip(upper_bound=end)
+    runnable = (
+        states.filter(pl.col("state") == "runnable", pl.col("utid") >= trace.ncpu)
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(runnable=(until - pl.col("ts").clip(lower_bound=begin)).clip(lower_bound=0).sum())
+        .collect()
+    )
+    sums = waits.group_by("utid").agg(pl.col("wait").sum())
+    both = runnable.join(sums, on="utid", how="full").select(
+        pl.col("runnable", "wait").fill_null(0)
+    )
+    negative = pl.sum_horizontal((-pl.col(part)).clip(lower_bound=0) for part in PARTS)
+    uneven = (pl.sum_horizontal(PARTS) - pl.col("wait")).abs() + negative
+    off = int(waits.select(uneven.sum()).item())
+    off += int(both.select((pl.col("runnable") - pl.col("wait")).abs().sum()).item())
+    total = int(both["runnable"].sum())
+    several_waits = several(waits.height, "wait")
+    scope = f" (the first {count(_PARTED)} rows)" if _number_of(trace.states) > _PARTED else ""
+    text = f"parts of {several_waits} add up to {duration(total)} runnable{scope}"
+    if off:
+        text = f"parts of {several_waits} miss {duration(total)} runnable by {duration(off)}{scope}"
+    return must_hold("wait parts", off, total, "ns", text)
+
+
+def _number_of(table: pl.LazyFrame) -> int:
+    return int(table.select(pl.len()).collect().item())

@@ -18,6 +18,7 @@ from streams import ANY_STREAM
 from worlds import World, world
 
 from schedscope import Trace
+from schedscope.analysis.check import conservation
 from schedscope.analysis.check.check import check, verdict
 from schedscope.cli import main
 from schedscope.parsers import schema
@@ -80,10 +81,11 @@ def quiet() -> Trace:
 
 
 def test_the_sums_of_a_sound_trace_hold(quiet: Trace) -> None:
-    sums = check(quiet).head(4)
-    assert sums["check"].to_list() == ["cpu time", "thread lives", "running time", "ledger"]
+    sums = check(quiet).head(5)
+    names = ["cpu time", "thread lives", "running time", "ledger", "wait parts"]
+    assert sums["check"].to_list() == names
     assert set(sums["level"]) == {"ok"}
-    assert sums["found"].to_list() == [0, 0, 0, 0]
+    assert sums["found"].to_list() == [0, 0, 0, 0, 0]
 
 
 @given(ANY_STREAM)
@@ -131,6 +133,59 @@ def test_an_interval_outside_the_window_is_found(quiet: Trace) -> None:
         dur=pl.when(end="window", state="running").then(pl.col("dur") + 50).otherwise("dur")
     )
     assert levels(broken(quiet, states=late))["cpu time"] == "violated"
+
+
+def test_waits_that_overlap_do_not_add_up(quiet: Trace) -> None:
+    """A, woken at 20, ran at 30; another row says that it waited from 25 on."""
+    states = quiet.states.collect()
+    twice = states.filter(state="runnable", ts=20).with_columns(ts=pl.lit(25), dur=pl.lit(5))
+    assert len(twice) == 1
+    trace = broken(quiet, states=pl.concat([states, twice.cast(dict(states.schema))]))
+    assert finding(trace, "wait parts")["level"] == "violated"
+    assert levels(trace)["cpu time"] == "ok"
+
+
+@pytest.mark.parametrize(("part", "by"), [("behind_same", 1), ("unknown", -1), ("cpu_idle", 3)])
+def test_a_part_of_a_wait_that_is_off_is_found(
+    quiet: Trace, monkeypatch: pytest.MonkeyPatch, part: str, by: int
+) -> None:
+    """Of one wait only, to the ns."""
+    before = conservation.every_wait
+
+    def off(trace: Trace, states: pl.LazyFrame) -> pl.DataFrame:
+        waits = before(trace, states).with_row_index()
+        first = pl.when(pl.col("index") == 0).then(by).otherwise(0)
+        return waits.with_columns(pl.col(part) + first)
+
+    monkeypatch.setattr(conservation, "every_wait", off)
+    row = finding(quiet, "wait parts")
+    assert row["level"] == "violated"
+    assert row["found"] >= abs(by)
+    assert "miss" in row["text"]
+
+
+def test_parts_that_add_up_with_one_below_nothing_are_found(
+    quiet: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = conservation.every_wait
+    shifted = [pl.col("throttled") - 5, pl.col("behind_better") + 5]
+    monkeypatch.setattr(
+        conservation, "every_wait", lambda *given: before(*given).with_columns(shifted)
+    )
+    row = finding(quiet, "wait parts")
+    waits = before(quiet, quiet.states)
+    assert row["found"] == 5 * len(waits) > 0
+
+
+def test_of_a_long_trace_the_first_waits_are_divided(
+    quiet: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finding(quiet, "wait parts")
+    assert "rows" not in whole["text"]
+    monkeypatch.setattr(conservation, "_PARTED", len(quiet.states.collect()) - 3)
+    part = finding(quiet, "wait parts")
+    assert part["text"].endswith(" rows)")
+    assert (part["level"], part["total"] < whole["total"]) == ("ok", True)
 
 
 @pytest.mark.parametrize("change", ["lost", "doubled"])

@@ -227,6 +227,28 @@ def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
 
 
+def test_a_cpu_that_gives_a_thread_away_is_not_throttled() -> None:
+    """`web` waits on CPU 0 at 20-35, and runs on CPU 1 from then to 50: CPU 0 throttles from 35."""
+    trace = throttled_world()
+    moved = [
+        (20, 15, "runnable", 0), (35, 15, "running", 1), (50, 60, "runnable", 0),
+    ]  # fmt: skip
+    rows = pl.DataFrame(
+        [(ts * MS, dur * MS, 2, state, cpu, 120) for ts, dur, state, cpu in moved],
+        schema=["ts", "dur", "utid", "state", "cpu", "prio"], orient="row",
+    )  # fmt: skip
+    states = trace.states.select(rows.columns).filter(
+        (pl.col("utid") != 2) | (pl.col("ts") != 20 * MS)
+    )
+    states = pl.concat([states.collect(), rows], how="vertical_relaxed")
+    states = states.sort(pl.col("ts") + pl.col("dur"))
+    tables = {name: getattr(trace, name).collect() for name in ("threads", "quota_refills")}
+    about: dict[str, Any] = {key: trace.info[key] for key in ("ncpu", "window", "os", "groups")}
+    found = ss.wait_breakdown(ss.Trace.from_tables(tables | {"states": states}, about), by="comm")
+    assert parts(found)["throttled"] == 50 + 70
+    assert parts(found)["behind_same"] == 10 + 15
+
+
 def test_the_timer_of_another_period_is_not_the_groups() -> None:
     trace = throttled_world()
     trace.info["groups"][0]["period"] = 50 * MS

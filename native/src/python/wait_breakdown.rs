@@ -55,12 +55,17 @@ fn on_cpus(
             None => None,
         };
         for i in 0..batch.num_rows() {
-            if cpu.is_null(i) {
+            let lane = match cpu.is_null(i) {
+                true => lanes.nowhere(),
+                false => lanes.of(cpu.value(i)),
+            };
+            // Nobody waits on a CPU of which nothing else is known, nor on no known one.
+            if lane == lanes.nowhere() {
                 continue;
             }
             let since = ts[i].saturating_sub(begin);
             let one = OnCpu {
-                lane: lanes.of(cpu.value(i)),
+                lane,
                 begin: since,
                 end: since.saturating_add(dur[i].max(0)),
             };

@@ -2,7 +2,8 @@
 
 First what must hold for every trace: the running, idle and unknown time of each
 CPU adds up to the window; the intervals of each thread adjoin; running time is
-the same summed over CPUs and over threads; every switch-in has one wait row.
+the same summed over CPUs and over threads; every switch-in has one wait row; the
+parts of each wait (`wait-breakdown`) add up to it, and waits to the time runnable.
 Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
 that disagree; and the recorder's own share. The last line, `rests on`, says what
 no check can see in this trace: what counted lost events, if anything did, and how
