@@ -32,7 +32,11 @@ class Cell:
     append: str = ""
     qemu: str = ""
     before: str = ""
+    during: str = ""
+    """A command that runs beside the workload, in the recording."""
     options: str = ""
+    tools: str = ""
+    """Packages of the kernel's suite with programs that the recorder needs."""
     ci: bool = False
     note: str = ""
     repeats: int = 0
@@ -68,21 +72,26 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
     folder.mkdir(parents=True)
     called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
+    settings |= {"DURING": cell.during}
     settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
     script = "repeats.sh" if cell.repeats else "job.sh"
     job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
     if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
         job += machines.TURNS
     packed = guests.initrd(
-        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder
-    )
+        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder,
+        tools=bool(cell.tools),
+    )  # fmt: skip
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:
         file.truncate(_DISK)
+    more = shlex.split(cell.qemu)
+    if cell.tools:
+        more += machines.second_disk(kernel.arch, guests.tools(cache, kernel, cell.tools.split()))
     words = machines.command(
         called, kernel.arch, kernel=guests.image(guests.unpacked(cache, kernel)), initrd=packed,
         disk=disk, console=console, smp=cell.smp, counted=cell.counted, append=cell.append,
-        more=shlex.split(cell.qemu),
+        more=more,
     )  # fmt: skip
     run = Run(cell.name, folder)
     begin, used = time.monotonic(), _children()

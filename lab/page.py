@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,8 +32,10 @@ def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> No
 
 def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
     asked = cell.work + (f"; {cell.append}" if cell.append else "")
+    asked += f"; {cell.options}" if cell.options else ""
     asked += f" ({cell.note})" if cell.note else ""
-    head = f"| {cell.name} | {_release(run)} | {cell.smp.split(',')[0]} | {asked} |"
+    release = _release(run) + (f", {_preemption(run)}" if "preempt=" in cell.append else "")
+    head = f"| {cell.name} | {release} | {cell.smp.split(',')[0]} | {asked} |"
     if verdict is None:
         return f"{head} failed: {run.failed} | | | | | |"
     counts = f"{verdict.switch_ins}, {verdict.migrations}, {verdict.left} of {verdict.threads}"
@@ -62,3 +65,12 @@ def _release(run: Run) -> str:
         return ""
     said = [line.split("LAB: up ")[1] for line in lines if "LAB: up " in line]
     return said[0].split(",")[0] if said else ""
+
+
+def _preemption(run: Run) -> str:
+    """The model that the kernel really used, as the recording has it."""
+    try:
+        about = json.loads((run.capture / "capture.json").read_text())
+    except (OSError, ValueError):
+        return "?"
+    return f"preemption {about.get('preempt') or '?'}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -22,7 +25,7 @@ from lab import (  # noqa: E402
     page,
 )
 from lab.boots import Cell, Run, earlier  # noqa: E402
-from lab.judges import judge  # noqa: E402
+from lab.judges import Verdict, judge  # noqa: E402
 
 KEPT = sorted((ROOT / "fixtures/lab").glob("*.tar.xz"))
 COMMANDS = [
@@ -133,6 +136,75 @@ def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
     assert "5.10" not in text, "the last run counts"
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {12}
+
+
+def test_the_page_says_which_model_of_preemption_the_kernel_used(tmp_path: Path) -> None:
+    """Not the one that it was asked for: a kernel may know it or not."""
+    path = tmp_path / "lab.md"
+    path.write_text(f"{page.BEGIN}\n{page.END}\n")
+    (tmp_path / "lab.capture").mkdir()
+    (tmp_path / "lab.capture/capture.json").write_text('{"preempt": "voluntary (dynamic)"}')
+    (tmp_path / "console.log").write_text("LAB: up 6.12 x86_64, 2 CPUs, 4.20 s\n")
+    cell = Cell("x", "amd64-6.12", "hogs 1 0", append="preempt=lazy", options="-t perf")
+    page.write(path, [(cell, Run("x", tmp_path), Verdict())])
+    row = path.read_text().splitlines()[4]
+    assert row.startswith("| x | 6.12 x86_64, preemption voluntary (dynamic) | 2 | hogs 1 0; ")
+    assert "; preempt=lazy; -t perf |" in row
+
+
+def test_what_runs_beside_the_workload_is_in_the_recording(tmp_path: Path) -> None:
+    """The recording ends when both have; its exit code is the workload's."""
+    job = (guests.HERE / "guest/job.sh").read_text()
+    for place in ("/collectors", "/sys/kernel/tracing", "/out"):
+        job = job.replace(f"{place}/", f"{tmp_path}{place}/")
+    for folder in ("collectors", "sys/kernel/tracing/instances", "out", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "collectors/capture").write_text('shift 3; "$@"; echo "capture $?"; exit 7')
+    work = tmp_path / "bin/work"
+    work.write_text('#!/bin/sh\nshift\necho "work $*"; exit 5\n')
+    work.chmod(0o755)
+    settings = "WORK='hogs 1 0'\nOPTIONS=\nBEFORE=\n"
+    path = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+
+    def told(during: str) -> str:
+        words = ["sh", "-c", f"{settings}DURING={shlex.quote(during)}\n{job}"]
+        done = subprocess.run(words, env=path, capture_output=True, text=True, check=False)
+        assert done.returncode == 7
+        shutil.rmtree(tmp_path / "sys/kernel/tracing/instances/judge")
+        return done.stdout
+
+    assert told("") == "work hogs 1 0\ncapture 5\n"
+    beside = "sleep 0.2; echo 'beside it'"
+    assert told(beside) == "work hogs 1 0\nbeside it\ncapture 5\n"
+
+
+@pytest.mark.needs("mkfs.ext4", "debugfs")
+def test_a_disk_with_a_distributions_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suites that keep libraries below /usr only have them where programs look for them."""
+
+    class Suite:
+        def unpack(self, names: list[str], into: Path, *, dependencies: bool) -> None:
+            assert (names, dependencies) == (["perf"], True)
+            (into / "usr/lib64").mkdir(parents=True)
+            (into / "usr/share/doc").mkdir(parents=True)
+            (into / "usr/share/doc/large").write_bytes(b"x" * 1_000_000)
+            (into / "usr/lib64/ld.so").write_text("loader")
+
+    monkeypatch.setattr(guests, "archive", lambda *_: Suite())
+    kernel = guests.Kernel("6.12", "amd64", "trixie", ("x",))
+    disk = guests.tools(tmp_path, kernel, ["perf"])
+
+    def there(path: str) -> str:
+        words = ["debugfs", "-R", f"stat {path}", str(disk)]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    assert 'Fast link dest: "usr/lib64"' in there("/lib64")
+    assert "Type: regular" in there("/usr/lib64/ld.so")
+    assert "Type:" not in there("/usr/share/doc/large")
+    monkeypatch.setattr(guests, "archive", lambda *_: None)
+    assert guests.tools(tmp_path, kernel, ["perf"]) == disk, "made once"
 
 
 @pytest.mark.needs(
