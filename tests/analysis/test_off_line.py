@@ -1,0 +1,116 @@
+"""A CPU that is off line raises no events: that is said, and is no gap in the recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+from engines import by_native
+from worlds import world
+
+from schedscope import Trace
+from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis.check.check import check
+from schedscope.parsers import schema
+from schedscope.present.headline import gaps
+
+GONE = """
+    0  cpu0: idle -> A
+    0  cpu1: idle -> B
+    20 cpu1: waking stopper on 1 by B
+    21 cpu1: enqueued stopper on 1 by B
+    25 cpu1: B S -> stopper
+    30 cpu1: waking B on 0 during stopper
+"""
+BACK = """
+    80 cpu1: waking other on 0 during idle1
+    81 cpu0: A R -> other
+    85 cpu0: other S -> A
+    90 cpu1: idle -> C
+"""
+
+
+def traced(text: str, *, stop: str = "stop", online: bool | None = True) -> Trace:
+    """A trace of 0..100 in which the thread `stopper` is of class `stop`."""
+    played = world(text, ncpu=2, window=(0, 100))
+    rows: list[dict[str, Any]] = [
+        {"utid": utid, "comm": name, "comm_first": "", "sched_class": None}
+        for utid, name in enumerate(["idle0", "idle1", *played.names])
+    ]
+    for row in rows:
+        if row["comm"] == "stopper":
+            row["sched_class"] = stop
+    threads = schema.conform("threads", pl.DataFrame(rows))
+    played = replace(played, tables=played.tables | {"threads": threads})
+    result = by_native(played)
+    cpus = pl.DataFrame({"cpu": [0, 1], "online": [True, online]})
+    tables = played.tables | {name: result[name] for name in ("states", "waits", "losses")}
+    tables["cpus"] = schema.conform("cpus", cpus)
+    about = {
+        "ncpu": 2,
+        "window": (0, 100),
+        "events": {"switch": {"0": 4, "1": 4}},
+        "per_cpu": result["per_cpu"],
+        "reconstruction": result["counters"],
+    }
+    return Trace.from_tables(tables, about)
+
+
+def texts(trace: Trace) -> dict[str, str]:
+    return dict(check(trace).select("check", "text").iter_rows())
+
+
+def test_a_stopper_that_was_the_last_to_run_took_its_cpu_off_line() -> None:
+    trace = traced(GONE)
+    assert off_line(trace).rows() == [(1, 30, 70, False)]
+    assert texts(trace)["off line"] == "CPU 1 for 70 ns"
+    assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
+    assert gaps(trace) == ["CPU 1 off line for 70 ns"]
+
+
+def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
+    trace = traced(GONE + BACK)
+    assert off_line(trace).rows() == [(1, 30, 50, True)]
+    assert texts(trace)["chain breaks"] == "none of 6 switches"
+    assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
+    assert "CPU 1 off line for 50 ns" in gaps(trace)
+
+
+def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
+    trace = traced(GONE + BACK, stop="realtime")
+    assert off_line(trace).is_empty()
+    assert texts(trace)["chain breaks"].startswith("1 of 6 switches")
+    assert "1 prev/next mismatch" in gaps(trace)
+
+
+def test_a_stopper_that_leaves_its_cpu_took_nothing_off_line() -> None:
+    trace = traced(GONE + "35 cpu1: stopper S -> idle")
+    assert off_line(trace).is_empty()
+    assert texts(trace)["off line"] == "no CPU, as far as the trace tells"
+
+
+def test_nothing_is_concluded_where_events_are_lost() -> None:
+    trace = traced(GONE + "40 loss cpu1 until 60 overrun")
+    assert off_line(trace).is_empty()
+
+
+QUIET = """
+    0  cpu0: idle -> A
+    60 cpu0: A S -> idle
+"""
+
+
+def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
+    trace = traced(QUIET, online=False)
+    assert off_line(trace).rows() == [(1, 0, 100, False)]
+    assert gaps(trace) == ["CPU 1 off line"]
+    levels = dict(check(trace).select("check", "level").iter_rows())
+    assert (levels["off line"], levels["unknown time"]) == ("note", "ok")
+
+
+def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:
+    for online in (True, None):
+        trace = traced(QUIET, online=online)
+        assert off_line(trace).is_empty()
+        assert gaps(trace) == ["50.0 % of CPU time unknown"]
