@@ -38,9 +38,10 @@ def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
     head = f"| {cell.name} | {release} | {cell.smp.split(',')[0]} | {asked} |"
     if verdict is None:
         return f"{head} failed: {run.failed} | | | | | |"
+    missing = f" ({verdict.missing} missing)" if verdict.missing else ""
     counts = f"{verdict.switch_ins}, {verdict.migrations}, {verdict.left} of {verdict.threads}"
     return (
-        f"{head} {verdict.events:,} | {verdict.differing} | {verdict.queue_error:+.2%} "
+        f"{head} {verdict.events:,} | {verdict.differing}{missing} | {verdict.queue_error:+.2%} "
         f"| {verdict.worst:.2%} | {counts} | {verdict.data} |"
     )
 

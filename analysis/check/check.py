@@ -277,7 +277,11 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     since = pl.col("ts_enqueued") >= pl.lit(first.item(), pl.Int64)
     unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
+    taken = min(found, _woken_by_comers(trace, unseen)) if found else 0
+    found -= taken
     text = of(found, total, "wakeup", " have no `waking`")
+    if taken:
+        text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
     row = part("missing wakings", found, total, text)
     # A hole or an unseen run swallows the first step of what is woken across its end.
     explained = (_counter(trace, "unseen_switch_ins") or 0) + _number(trace.losses)
@@ -298,13 +302,23 @@ def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
         return None if found is None else (0, 0, 0)
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
     own = min(_number(unseen.join(_recorders(trace), on="utid", how="semi")), found)
-    stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
-    stopped = unseen.join(stoppers, on="utid", how="semi")
-    coming = off_line(trace).filter("broken").lazy()
-    within = pl.col("ts_run").is_between(pl.col("ts"), pl.col("ts") + pl.col("dur"))
-    taken = stopped.select("utid", "ts_run").join(coming, how="cross").filter(within)
-    stops = min(_number(taken.select("utid", "ts_run").unique()), found - own)
+    stops = min(_woken_by_comers(trace, pl.col("cause") == "unknown"), found - own)
     return found - own - stops, own, stops
+
+
+def _woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
+    """How many of those waits are of stoppers that a CPU coming on line woke.
+
+    It stops all others, and Linux tells of nothing that a CPU does before it is on line.
+    """
+    coming = off_line(trace).filter("broken").select("ts", "dur")
+    if coming.is_empty():
+        return 0
+    stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
+    waits = trace.waits.filter(unseen).join(stoppers, on="utid", how="semi")
+    within = pl.col("ts_run").is_between(pl.col("ts"), pl.col("ts") + pl.col("dur"))
+    found = waits.select("utid", "ts_run").join(coming.lazy(), how="cross").filter(within)
+    return _number(found.select("utid", "ts_run").unique())
 
 
 def _spurious_wakeups(trace: Trace) -> CheckRow:

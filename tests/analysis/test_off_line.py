@@ -31,24 +31,45 @@ BACK = """
 """
 
 
-def traced(text: str, *, stop: str = "stop", online: bool | None = True) -> Trace:
-    """A trace of 0..100 in which the thread `stopper` is of class `stop`."""
-    played = world(text, ncpu=2, window=(0, 100))
+def in_order(lines: list[str]) -> str:
+    """Facts by their times."""
+    facts = [line for line in lines if line.strip()]
+    return "\n".join(sorted(facts, key=lambda line: int(line.split()[0])))
+
+
+def warned(trace: Trace) -> list[str]:
+    return check(trace).filter(pl.col("level") == "warning")["check"].to_list()
+
+
+def traced(
+    text: str,
+    *,
+    stop: str = "stop",
+    stoppers: tuple[str, ...] = ("stopper",),
+    online: bool | None = True,
+    ncpu: int = 2,
+) -> Trace:
+    """A trace of 0..100 in which some threads are of class `stop`."""
+    played = world(text, ncpu=ncpu, window=(0, 100))
+    names = [*(f"idle{cpu}" for cpu in range(ncpu)), *played.names]
     rows: list[dict[str, Any]] = [
-        {"utid": utid, "comm": name, "comm_first": "", "sched_class": None}
-        for utid, name in enumerate(["idle0", "idle1", *played.names])
+        {
+            "utid": utid,
+            "comm": name,
+            "comm_first": "",
+            "sched_class": stop if name in stoppers else None,
+        }
+        for utid, name in enumerate(names)
     ]
-    for row in rows:
-        if row["comm"] == "stopper":
-            row["sched_class"] = stop
     threads = schema.conform("threads", pl.DataFrame(rows))
     played = replace(played, tables=played.tables | {"threads": threads})
     result = by_native(played)
-    cpus = pl.DataFrame({"cpu": [0, 1], "online": [True, online]})
+    known = [True, online, True][:ncpu]
+    cpus = pl.DataFrame({"cpu": list(range(ncpu)), "online": known})
     tables = played.tables | {name: result[name] for name in ("states", "waits", "losses")}
     tables["cpus"] = schema.conform("cpus", cpus)
     about = {
-        "ncpu": 2,
+        "ncpu": ncpu,
         "window": (0, 100),
         "events": {"switch": {"0": 4, "1": 4}},
         "per_cpu": result["per_cpu"],
@@ -75,6 +96,38 @@ def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
     assert texts(trace)["chain breaks"] == "none of 6 switches"
     assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
     assert "CPU 1 off line for 50 ns" in gaps(trace)
+
+
+COMING = """
+    0  cpu2: idle -> halt2
+    5  cpu2: halt2 S -> idle
+    76 cpu2: idle -> halt2
+    77 cpu2: halt2 S -> idle
+"""
+ENQUEUED = """
+    0  cpu2: idle -> halt2
+    5  cpu2: halt2 S -> idle
+    75 cpu2: enqueued halt2 on 2 during idle2
+    76 cpu2: idle -> halt2
+    77 cpu2: halt2 S -> idle
+"""
+
+
+def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
+    """Linux tells of nothing that it does before it is on line; of the others' part it does."""
+    text = ", and 1 of stoppers, woken by a CPU on its way on line"
+    facts = [*COMING.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
+    trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
+    assert texts(trace)["missing wakeups"].endswith(text)
+    assert "missing wakeups" not in warned(trace)
+    assert not [gap for gap in gaps(trace) if "wakeup" in gap]
+    facts = [*ENQUEUED.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
+    trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
+    assert texts(trace)["missing wakings"].startswith("none of ")
+    assert texts(trace)["missing wakings"].endswith(text)
+    # Another thread that nobody woke is missed.
+    trace = traced(in_order(facts), stoppers=("stopper",), ncpu=3)
+    assert "missing wakings" in warned(trace)
 
 
 def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
