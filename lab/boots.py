@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import schedscope as ss
 from lab import guests, machines
 from lab.guests import Kernel
 
@@ -130,10 +133,27 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
 def pack(run: Run, into: Path) -> Path:
     """Keep a run as an archive: the recording, the kernel's text and its accounts."""
     kept = into / f"{run.cell}.tar.xz"
-    names = ["lab.capture", "trace.txt", "truth.tsv", "run.json", "console.log"]
-    words = ["tar", "cJf", str(kept), "-C", str(run.folder), "--owner=0", "--group=0", *names]
-    subprocess.run(words, check=True)
+    names = ["lab.capture", "truth.tsv", "run.json", "console.log"]
+    with tempfile.TemporaryDirectory() as folder:
+        _cut_text(run, Path(folder) / "trace.txt")
+        words = ["tar", "cJf", str(kept), "--owner=0", "--group=0", "-C", str(run.folder), *names]
+        subprocess.run([*words, "-C", folder, "trace.txt"], check=True)
     return kept
+
+
+_AROUND = 0.01
+"""Seconds of the kernel's text that are kept around the events of the recording."""
+
+
+def _cut_text(run: Run, into: Path) -> None:
+    """The kernel's text of about the recording: a recorder may take long to begin."""
+    first, last = ss.open(run.capture, cache=run.folder / "cache").window
+    begin, end = first / 1e9 - _AROUND, last / 1e9 + _AROUND
+    with (run.folder / "trace.txt").open(errors="replace") as lines, into.open("w") as kept:
+        for line in lines:
+            stamp = re.search(r" (\d+\.\d+): ", line)
+            if stamp is None or begin <= float(stamp[1]) <= end:
+                kept.write(line)
 
 
 def _asked(cell: Cell) -> dict[str, str | bool]:

@@ -43,6 +43,9 @@ class Verdict:
     """Events of the text, between two of the recording, that the recording does not have."""
     threads: int = 0
     delay: int = 0
+    asleep: int = 0
+    """The part of `delay` in which threads slept: Linux 6.12 counts it from when a thread that
+    is asleep, but not yet off its queue (delayed dequeue), is moved to another one."""
     queued: int = 0
     """Sum of the queue times that schedscope reconstructed; `delay` is the kernel's."""
     worst: float = 0.0
@@ -59,7 +62,8 @@ class Verdict:
     @property
     def queue_error(self) -> float:
         """Reconstructed over reported queue time, less one."""
-        return self.queued / self.delay - 1 if self.delay else 0.0
+        waited = self.delay - self.asleep
+        return self.queued / waited - 1 if waited else 0.0
 
 
 def judge(folder: Path) -> Verdict:
@@ -178,7 +182,8 @@ def _recorded(trace: ss.Trace) -> Events:
 
 def _accounts(trace: ss.Trace, path: Path, verdict: Verdict) -> None:
     threads = trace.threads.collect()
-    waits, moves, switches = pl.collect_all([trace.waits, trace.migrations, trace.switches])
+    tables = [trace.waits, trace.migrations, trace.switches, trace.states]
+    waits, moves, switches, states = pl.collect_all(tables)
     for line in path.read_text().splitlines():
         tid, _, comm, ts, _, delay, ins, *kernels = line.split("\t")
         end = int(ts)
@@ -188,17 +193,19 @@ def _accounts(trace: ss.Trace, path: Path, verdict: Verdict) -> None:
             continue
         waited = waits.filter((pl.col("utid") == utid) & (pl.col("ts_run") <= end))
         off = switches.filter((pl.col("prev_utid") == utid) & (pl.col("ts") <= end))
-        moved = moves.filter((pl.col("utid") == utid) & (pl.col("ts") <= end)).height
         forced = off.filter(
             pl.col("preempted") | pl.col("prev_state").is_in(["running", "runnable"])
         ).height
         queued = int(waited["queue"].sum())
+        moves_then = moves.filter((pl.col("utid") == utid) & (pl.col("ts") <= end))
+        asleep = min(_asleep_on_a_queue(states.filter(utid=utid), moves_then), int(delay))
         verdict.threads += 1
         verdict.delay += int(delay)
+        verdict.asleep += asleep
         verdict.queued += queued
-        if int(delay) >= 1_000_000:
-            verdict.worst = max(verdict.worst, abs(queued - int(delay)) / int(delay))
-        ours = [str(moved), str(off.height - forced), str(forced)]
+        if (waiting := int(delay) - asleep) >= 1_000_000:
+            verdict.worst = max(verdict.worst, abs(queued - waiting) / waiting)
+        ours = [str(moves_then.height), str(off.height - forced), str(forced)]
         wrong = [int(ins) != waited.height]
         wrong += [said not in ("-", own) for own, said in zip(ours, kernels, strict=True)]
         verdict.switch_ins += wrong[0]
@@ -207,6 +214,17 @@ def _accounts(trace: ss.Trace, path: Path, verdict: Verdict) -> None:
         if any(wrong):
             both = f"{[str(waited.height), *ours]}, kernel {[ins, *kernels]}"
             verdict.examples.append(f"{comm} {tid}: {both}")
+
+
+def _asleep_on_a_queue(states: pl.DataFrame, moves: pl.DataFrame) -> int:
+    """How long a thread slept after it was moved in its sleep."""
+    rest = states.filter(pl.col("state").is_in(["sleeping", "blocked", "stopped"]))
+    found = 0
+    for ts, dur in rest.select("ts", "dur").iter_rows():
+        inside = moves.filter((pl.col("ts") >= ts) & (pl.col("ts") < ts + dur))["ts"].min()
+        if isinstance(inside, int):
+            found += ts + dur - inside
+    return found
 
 
 def _incarnation(threads: pl.DataFrame, tid: int, ts: int) -> int | None:
