@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import schedscope as ss
 from lab.__main__ import default_cache, matrix
 from lab.boots import Run, earlier
+from lab.page import date
 from schedscope.cli import GROUPS
 
 BEGIN = "<!-- table: python -m lab.commands amd64-6.12-64cpu --write docs/lab.md -->"
@@ -39,14 +39,14 @@ _MORE = {
 
 @dataclass(frozen=True)
 class Cost:
-    """One command: how it ended, how long it took, and the most memory that it held."""
+    """One command: how it ended, what it took (not how long: that is the host's load as well)."""
 
     command: str
     code: int
-    seconds: float
     cpu: float
+    """Seconds."""
     peak: int
-    """Bytes."""
+    """The most memory that it held, in bytes."""
 
 
 def questions() -> list[str]:
@@ -67,7 +67,6 @@ def measure(capture: Path, out: Path) -> list[Cost]:
 
 
 def _run(name: str, words: list[str]) -> Cost:
-    begin = time.monotonic()
     with tempfile.TemporaryFile() as said:
         ran = subprocess.Popen(
             [sys.executable, "-m", "schedscope", *words], stdout=subprocess.DEVNULL, stderr=said
@@ -77,8 +76,7 @@ def _run(name: str, words: list[str]) -> Cost:
         if ran.returncode:
             said.seek(0)
             print(f"{' '.join(words)}: {said.read().decode(errors='replace').strip()}")
-    seconds = time.monotonic() - begin
-    return Cost(name, ran.returncode, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+    return Cost(name, ran.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
 def lines(run: Run, costs: list[Cost]) -> list[str]:
@@ -87,16 +85,14 @@ def lines(run: Run, costs: list[Cost]) -> list[str]:
     console = (run.folder / "console.log").read_text(errors="replace").splitlines()
     up = next(line for line in console if "LAB: up " in line).rsplit(",", 1)[1].strip()
     head = (
-        f"{trace.info['release']}, {trace.ncpu} CPUs: the first process began {up} after the "
-        f"kernel; the whole run took {run.wall:.0f} s and {run.cpu:.0f} CPU s of the host. "
+        f"{date(run)}, {trace.info['release']}, {trace.ncpu} CPUs: the first process began {up} "
+        f"of the machine's time after the kernel; the whole run took {run.cpu:.0f} CPU seconds "
+        f"and {run.wall:.0f} s of the host, busy with other work. "
         f"{trace.events:,} events in {trace.duration / 1e9:.2f} s; "
         f"{len(costs)} commands, {sum(cost.code != 0 for cost in costs)} failed."
     )
-    rows = [
-        f"| {cost.command} | {cost.seconds:.2f} | {cost.cpu:.2f} | {cost.peak / 2**20:.0f} |"
-        for cost in costs
-    ]
-    table = ["| command | seconds | CPU seconds | memory, MiB |", "|---|--:|--:|--:|", *rows]
+    rows = [f"| {cost.command} | {cost.cpu:.2f} | {cost.peak / 2**20:.0f} |" for cost in costs]
+    table = ["| command | CPU seconds | memory, MiB |", "|---|--:|--:|", *rows]
     return [head, "", *table]
 
 

@@ -25,7 +25,7 @@ def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> No
     table, after = rest.split(END)
     rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
     rows.pop(_HEAD.split(" | ")[0], None)
-    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {_date(run)} |" for cell, run, v in results}
+    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {date(run)} |" for cell, run, v in results}
     lines = [BEGIN, "", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values(), "", END]
     path.write_text(before + "\n".join(lines) + after)
 
@@ -46,7 +46,7 @@ def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
     )
 
 
-def _date(run: Run) -> str:
+def date(run: Run) -> str:
     """When it ran; today, if nothing is left of it."""
     about = run.folder / "run.json"
     zone = datetime.UTC

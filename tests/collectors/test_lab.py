@@ -70,8 +70,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
         assert verdict.missing == verdict.differing, verdict.examples
     assert verdict.threads >= 4
     assert verdict.migrations <= 1, verdict.examples
-    if "newest" not in run["kernel"]:  # Linux 7.2 counts one or two less, why is not known
-        assert verdict.switch_ins <= 1, verdict.examples
+    assert verdict.switch_ins <= 1, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
         assert abs(verdict.queue_error) < 0.03, verdict
     for command in COMMANDS:
