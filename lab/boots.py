@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import schedscope as ss
 from lab import guests, machines
 from lab.guests import Kernel
 
@@ -32,7 +35,11 @@ class Cell:
     append: str = ""
     qemu: str = ""
     before: str = ""
+    during: str = ""
+    """A command that runs beside the workload, in the recording."""
     options: str = ""
+    tools: str = ""
+    """Packages of the kernel's suite with programs that the recorder needs."""
     ci: bool = False
     note: str = ""
     repeats: int = 0
@@ -68,21 +75,26 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
     folder.mkdir(parents=True)
     called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
+    settings |= {"DURING": cell.during}
     settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
     script = "repeats.sh" if cell.repeats else "job.sh"
     job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
     if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
         job += machines.TURNS
     packed = guests.initrd(
-        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder
-    )
+        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder,
+        tools=bool(cell.tools),
+    )  # fmt: skip
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:
         file.truncate(_DISK)
+    more = shlex.split(cell.qemu)
+    if cell.tools:
+        more += machines.second_disk(kernel.arch, guests.tools(cache, kernel, cell.tools.split()))
     words = machines.command(
         called, kernel.arch, kernel=guests.image(guests.unpacked(cache, kernel)), initrd=packed,
         disk=disk, console=console, smp=cell.smp, counted=cell.counted, append=cell.append,
-        more=shlex.split(cell.qemu),
+        more=more,
     )  # fmt: skip
     run = Run(cell.name, folder)
     begin, used = time.monotonic(), _children()
@@ -121,11 +133,28 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
 def pack(run: Run, into: Path) -> Path:
     """Keep a run as an archive: the recording, the kernel's text and its accounts."""
     kept = into / f"{run.cell}.tar.xz"
-    names = ["lab.capture", "trace.txt", "truth.tsv", "run.json", "console.log"]
+    names = ["lab.capture", "truth.tsv", "run.json", "console.log"]
     names += ["quota.txt"] if (run.folder / "quota.txt").exists() else []
-    words = ["tar", "cJf", str(kept), "-C", str(run.folder), "--owner=0", "--group=0", *names]
-    subprocess.run(words, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _cut_text(run, Path(folder) / "trace.txt")
+        words = ["tar", "cJf", str(kept), "--owner=0", "--group=0", "-C", str(run.folder), *names]
+        subprocess.run([*words, "-C", folder, "trace.txt"], check=True)
     return kept
+
+
+_AROUND = 0.01
+"""Seconds of the kernel's text that are kept around the events of the recording."""
+
+
+def _cut_text(run: Run, into: Path) -> None:
+    """The kernel's text of about the recording: a recorder may take long to begin."""
+    first, last = ss.open(run.capture, cache=run.folder / "cache").window
+    begin, end = first / 1e9 - _AROUND, last / 1e9 + _AROUND
+    with (run.folder / "trace.txt").open(errors="replace") as lines, into.open("w") as kept:
+        for line in lines:
+            stamp = re.search(r" (\d+\.\d+): ", line)
+            if stamp is None or begin <= float(stamp[1]) <= end:
+                kept.write(line)
 
 
 def _asked(cell: Cell) -> dict[str, str | bool]:

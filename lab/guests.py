@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -42,10 +43,41 @@ def image(tree: Path) -> Path:
     raise Absent(f"no kernel image in {tree}")
 
 
-def initrd(cache: Path, kernel: Kernel, job: str, out: Path) -> Path:
+def tools(cache: Path, kernel: Kernel, packages: list[str]) -> Path:
+    """A disk with packages of the kernel's suite and all that they need: no scripts of theirs run.
+
+    It is made as root's, whoever makes it.
+    """
+    made = cache / "tools" / f"{kernel.arch}-{kernel.suite}-{'+'.join(packages)}"
+    disk = made.with_name(made.name + ".ext4")
+    if disk.exists():
+        return disk
+    archive(cache, kernel.suite, kernel.arch).unpack(packages, made, dependencies=True)
+    for heavy in ("usr/share/doc", "usr/share/locale", "usr/share/man", "usr/share/i18n"):
+        shutil.rmtree(made / heavy, ignore_errors=True)
+    # Newer suites keep these below usr, and a package that is always there links to them.
+    for name in ("lib", "lib64"):
+        if not (made / name).exists():
+            (made / name).symlink_to(f"usr/{name}")
+    used = sum(path.lstat().st_size + 4096 for path in made.rglob("*") if not path.is_dir())
+    partial = disk.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    words = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "root_owner=0:0"]
+    words += ["-d", str(made), str(partial), f"{(used >> 20) * 5 // 4 + 64}M"]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    try:
+        subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": path})
+    except FileNotFoundError:
+        raise Absent("no mkfs.ext4: apt install e2fsprogs") from None
+    partial.rename(disk)
+    return disk
+
+
+def initrd(cache: Path, kernel: Kernel, job: str, out: Path, *, tools: bool = False) -> Path:
     """The root of one machine as a compressed archive in `out`; `job` is a shell script."""
     root = out / "root"
-    for folder in ("bin", "proc", "sys", "dev", "tmp", "out", "modules"):
+    places = ["bin", "proc", "sys", "dev", "tmp", "out", "modules", *(["tools"] if tools else [])]
+    for folder in places:
         (root / folder).mkdir(parents=True)
     shutil.copy(_busybox(cache, kernel.arch), root / "bin/busybox")
     shutil.copy(_work(cache, kernel.arch), root / "bin/work")

@@ -110,6 +110,12 @@ def emulator(cache: Path, arch: str, *, counted: bool) -> tuple[list[str], dict[
     return [str(loader), "--library-path", paths, program_there, *firmware], environment
 
 
+def second_disk(arch: str, image: Path) -> list[str]:
+    """A disk that is only read."""
+    drive = f"if=none,id=tools,file={image},format=raw,readonly=on"
+    return ["-drive", drive, "-device", f"{ARCHITECTURES[arch].disk},drive=tools"]
+
+
 def command(
     called: list[str],
     arch: str,

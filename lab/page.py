@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,25 +25,28 @@ def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> No
     table, after = rest.split(END)
     rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
     rows.pop(_HEAD.split(" | ")[0], None)
-    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {_date(run)} |" for cell, run, v in results}
+    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {date(run)} |" for cell, run, v in results}
     lines = [BEGIN, "", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values(), "", END]
     path.write_text(before + "\n".join(lines) + after)
 
 
 def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
     asked = cell.work + (f"; {cell.append}" if cell.append else "")
+    asked += f"; {cell.options}" if cell.options else ""
     asked += f" ({cell.note})" if cell.note else ""
-    head = f"| {cell.name} | {_release(run)} | {cell.smp.split(',')[0]} | {asked} |"
+    release = _release(run) + (f", {_preemption(run)}" if "preempt=" in cell.append else "")
+    head = f"| {cell.name} | {release} | {cell.smp.split(',')[0]} | {asked} |"
     if verdict is None:
         return f"{head} failed: {run.failed} | | | | | |"
+    missing = f" ({verdict.missing} missing)" if verdict.missing else ""
     counts = f"{verdict.switch_ins}, {verdict.migrations}, {verdict.left} of {verdict.threads}"
     return (
-        f"{head} {verdict.events:,} | {verdict.differing} | {verdict.queue_error:+.2%} "
+        f"{head} {verdict.events:,} | {verdict.differing}{missing} | {verdict.queue_error:+.2%} "
         f"| {verdict.worst:.2%} | {counts} | {verdict.data} |"
     )
 
 
-def _date(run: Run) -> str:
+def date(run: Run) -> str:
     """When it ran; today, if nothing is left of it."""
     about = run.folder / "run.json"
     zone = datetime.UTC
@@ -62,3 +66,12 @@ def _release(run: Run) -> str:
         return ""
     said = [line.split("LAB: up ")[1] for line in lines if "LAB: up " in line]
     return said[0].split(",")[0] if said else ""
+
+
+def _preemption(run: Run) -> str:
+    """The model that the kernel really used, as the recording has it."""
+    try:
+        about = json.loads((run.capture / "capture.json").read_text())
+    except (OSError, ValueError):
+        return "?"
+    return f"preemption {about.get('preempt') or '?'}"

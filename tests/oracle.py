@@ -70,6 +70,8 @@ class Oracle:
     # (cpu, begin, end): any event, or switches alone, may be missing there.
     lost: list[tuple[int, int, int]] = field(default_factory=list)
     broken: list[tuple[int, int, int]] = field(default_factory=list)
+    # Threads that take CPUs off line.
+    stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
     moves_recorded: bool = False
     # Where the CPUs' clocks differ: the clock of each CPU, and by how much two may be off.
@@ -492,6 +494,11 @@ class Oracle:
 
     def end_of_window(self, w: int) -> None:
         for c, cpu in self.cpus.items():
+            if cpu.current in self.stoppers:
+                stopper = self.threads[cpu.current]
+                self.close(stopper, cpu.confirmed, "lost")
+                self.become(stopper, "unknown", c)
+                cpu.current = None
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, w, "window")
         for thread in self.threads.values():
@@ -551,6 +558,8 @@ def reconstruct(
     oracle.has_waking = "waking" in list(kinds)
     if "threads" in tables:
         oracle.masks = _masks(tables["threads"], ncpu)
+        classes = tables["threads"].to_dicts()
+        oracle.stoppers = {row["utid"] for row in classes if row.get("sched_class") == "stop"}
     rules = {
         "switches": oracle.switch,
         "wakeups": oracle.wakeup,

@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.units import count, duration, percent, several
@@ -64,6 +65,7 @@ def check(trace: Trace) -> pl.DataFrame:
     alike = _clocks_alike(trace)
     findings = [
         *conservation(trace, tiles),
+        _off_line(trace),
         _unknown_time(trace, tiles),
         _losses(trace),
         _unplaced_losses(trace),
@@ -122,9 +124,20 @@ def _recorders(trace: Trace) -> pl.LazyFrame:
     return trace.threads.filter("recorder").select("utid")
 
 
+def _off_line(trace: Trace) -> CheckRow:
+    """CPUs that the host does not use: they raise no events and run nothing."""
+    gone = off_line(trace)
+    each = gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu")
+    text = ", ".join(f"CPU {cpu} for {duration(dur)}" for cpu, dur in each.iter_rows())
+    return part(
+        "off line", int(gone["dur"].sum()), trace.duration * trace.ncpu,
+        text or "no CPU, as far as the trace tells", unit="ns", warn=None,
+    )  # fmt: skip
+
+
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which it is unknown who ran."""
-    total = trace.duration * trace.ncpu
+    """CPU time of which it is unknown who ran, but for that of CPUs off line."""
+    total = trace.duration * trace.ncpu - int(off_line(trace)["dur"].sum())
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
     return part("unknown time", unknown, total, text, unit="ns")
@@ -175,8 +188,14 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
 
 
 def _chain_breaks(trace: Trace) -> CheckRow:
-    """Switches whose outgoing thread is not the one that came in before."""
-    breaks = trace.losses.filter(pl.col("reason") == "chain_break")
+    """Switches whose outgoing thread is not the one that came in before.
+
+    A CPU that comes back after it was off line begins a new chain: that is no break.
+    """
+    back = off_line(trace).filter("broken").select("cpu", ts_begin="ts")
+    breaks = trace.losses.filter(pl.col("reason") == "chain_break").join(
+        back.lazy(), on=["cpu", "ts_begin"], how="anti"
+    )
     per_cpu = breaks.group_by("cpu").len().sort("len", "cpu", descending=[True, False]).collect()
     found = int(per_cpu["len"].sum())
     text = of(found, _number(trace.switches), "switch", plural="switches")
@@ -233,13 +252,15 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     counted = missing_wakeups(trace)
     if counted is None:
         return unanswered("missing wakeups", "rows", _uncounted(trace))
-    found, own = counted
+    found, own, taken = counted
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
-    total = _number(trace.waits.filter(woken)) + found + own
+    total = _number(trace.waits.filter(woken)) + found + own + taken
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
+    if taken:
+        text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
     return part("missing wakeups", found, total, text, warn=WARN_DROPPED)
 
 
@@ -256,7 +277,11 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     since = pl.col("ts_enqueued") >= pl.lit(first.item(), pl.Int64)
     unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
+    taken = min(found, _woken_by_comers(trace, unseen)) if found else 0
+    found -= taken
     text = of(found, total, "wakeup", " have no `waking`")
+    if taken:
+        text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
     row = part("missing wakings", found, total, text)
     # A hole or an unseen run swallows the first step of what is woken across its end.
     explained = (_counter(trace, "unseen_switch_ins") or 0) + _number(trace.losses)
@@ -265,18 +290,35 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     return row
 
 
-def missing_wakeups(trace: Trace) -> tuple[int, int] | None:
-    """Switch-ins that nobody was seen to wake: of others, and of the recorder's own threads.
+def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
+    """Switch-ins that nobody was seen to wake: of others, of the recorder's threads, of stoppers.
 
-    The recorders' scripts may leave out their own wakeups (bpftrace's does): that is nothing lost.
+    The recorders' scripts may leave out their own wakeups (bpftrace's does), and a CPU that comes
+    on line stops the others before it raises events: that is nothing lost.
     None where the trace does not count them.
     """
     found = _counter(trace, "missing_wakeups")
     if not found:
-        return None if found is None else (0, 0)
+        return None if found is None else (0, 0, 0)
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
     own = min(_number(unseen.join(_recorders(trace), on="utid", how="semi")), found)
-    return found - own, own
+    stops = min(_woken_by_comers(trace, pl.col("cause") == "unknown"), found - own)
+    return found - own - stops, own, stops
+
+
+def _woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
+    """How many of those waits are of stoppers that a CPU coming on line woke.
+
+    It stops all others, and Linux tells of nothing that a CPU does before it is on line.
+    """
+    coming = off_line(trace).filter("broken").select("ts", "dur")
+    if coming.is_empty():
+        return 0
+    stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
+    waits = trace.waits.filter(unseen).join(stoppers, on="utid", how="semi")
+    within = pl.col("ts_run").is_between(pl.col("ts"), pl.col("ts") + pl.col("dur"))
+    found = waits.select("utid", "ts_run").join(coming.lazy(), how="cross").filter(within)
+    return _number(found.select("utid", "ts_run").unique())
 
 
 def _spurious_wakeups(trace: Trace) -> CheckRow:

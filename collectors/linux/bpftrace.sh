@@ -68,8 +68,8 @@ bpftrace_prepare() {
     bpftrace_pick_buffer
     case $bpftrace_minor in
     17) note "bpftrace before 0.18 is woken for every line: switches cost several times more while it records" ;;
-    27) ;;
-    *) note "bpftrace $probe_version was never tried with this script; 0.17 and 0.27 were" ;;
+    23 | 27) ;;
+    *) note "bpftrace $probe_version was never tried with this script; 0.17, 0.23 and 0.27 were" ;;
     esac
     fail_text="cannot write into $output.partial"
     bpftrace_rename=args-\>pid

@@ -189,6 +189,9 @@ impl<'a, S: Store> Pipeline<'a, S> {
             check_length((begin, end), self.ncpu)?;
             if let Some(reconstruction) = &mut self.reconstruction {
                 reconstruction.began(begin);
+                for utid in self.identity.stoppers(self.linux) {
+                    reconstruction.stopper(utid);
+                }
                 reconstruction.finish(end);
             }
             window = Some((begin, end));

@@ -185,7 +185,7 @@ def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
     unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
     own = LINES[0].split(b"tid=")[1].split()[0]
     hidden = unseen.filter(pl.col("tid") == int(own)).collect().height
-    others, recorders = missing_wakeups(trace) or (0, 0)
+    others, recorders, _ = missing_wakeups(trace) or (0, 0, 0)
     assert others + recorders == trace.info["reconstruction"]["missing_wakeups"]
     assert recorders >= hidden > 1000
     assert others < 30

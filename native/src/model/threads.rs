@@ -347,6 +347,15 @@ impl Identity {
         }
     }
 
+    /// Threads of the class that takes CPUs off line, as `finish` will name it.
+    pub fn stoppers(&self, linux: bool) -> Vec<u32> {
+        let stops = |(utid, (sight, record)): (usize, (&Sight, &Record))| {
+            (class(sight, record, linux) == Some(SchedClass::Stop)).then_some(utid as u32)
+        };
+        let known = self.sights.iter().zip(&self.records).enumerate();
+        known.filter_map(stops).collect()
+    }
+
     /// The `threads` table. Classes that no event named follow from Linux's
     /// priority numbers where `linux` says they are such, else from what was
     /// known at the start.
@@ -354,10 +363,6 @@ impl Identity {
         let mut threads = Threads::default();
         let mains = self.main_threads();
         for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
-            let class = sight.class.or(match sight.prio {
-                Some(prio) if linux => Some(linux_class(prio, &sight.comm, record.known_class)),
-                _ => record.known_class,
-            });
             let process = sight.pid.filter(|_| utid >= self.ncpu as usize);
             let last = process.and_then(|pid| self.at_end(pid, record));
             threads.push(Thread {
@@ -367,7 +372,7 @@ impl Identity {
                 comm: sight.comm.to_text(),
                 comm_first: record.comm_first.to_text(),
                 kernel: sight.kernel,
-                sched_class: class,
+                sched_class: class(sight, record, linux),
                 prio: sight.prio,
                 affinity: record.affinity.clone(),
                 recorder: Some(record.recorder),
@@ -422,6 +427,14 @@ impl Identity {
 fn nearest(mains: &[u32], utid: u32) -> u32 {
     let before = mains.partition_point(|&main| main <= utid);
     mains[before.saturating_sub(1)]
+}
+
+/// What the events named; else what follows from Linux's priority, or was known at the start.
+fn class(sight: &Sight, record: &Record, linux: bool) -> Option<SchedClass> {
+    sight.class.or(match sight.prio {
+        Some(prio) if linux => Some(linux_class(prio, &sight.comm, record.known_class)),
+        _ => record.known_class,
+    })
 }
 
 /// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for

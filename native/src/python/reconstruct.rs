@@ -80,6 +80,9 @@ pub fn reconstruct<'py>(
             reconstruction.allow(utid, &cpus);
         }
         facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;
+        for utid in facts::stoppers(&TableIn::new("threads", &threads))? {
+            reconstruction.stopper(utid);
+        }
         reconstruction.finish(end);
         store.write(tables::States::NAME, reconstruction.states.take())?;
         store.write(tables::Waits::NAME, reconstruction.waits.take())?;

@@ -15,7 +15,7 @@ use arrow_schema::DataType;
 
 use super::Reconstructor;
 use crate::error::{Error, Result};
-use crate::model::event::{LossReason, State, WakeKind};
+use crate::model::event::{LossReason, SchedClass, State, WakeKind};
 use crate::model::tables::{Loss, Migration, States, Switch, Table, Waits, Wakeup, Yield};
 use crate::model::time::{FAR, check_length};
 use crate::store::Store;
@@ -359,6 +359,21 @@ pub fn affinities(threads: &TableIn<'_>) -> Result<Vec<(u32, String)>> {
         if let Some(list) = list {
             let utid = utids.get(threads, "utid", row)?;
             known.push((threads.required(utid, "utid", row)?, list));
+        }
+    }
+    Ok(known)
+}
+
+/// Threads of the class that takes CPUs off line.
+pub fn stoppers(threads: &TableIn<'_>) -> Result<Vec<u32>> {
+    let classes = threads.codes("sched_class", SchedClass::TEXTS)?;
+    let stop = SchedClass::Stop as i64;
+    let utids = threads.ints("utid")?;
+    let mut known = Vec::new();
+    for (row, class) in classes.0.into_iter().enumerate() {
+        if class == Some(stop) {
+            let utid = utids.get(threads, "utid", row)?;
+            known.push(threads.required(utid, "utid", row)?);
         }
     }
     Ok(known)

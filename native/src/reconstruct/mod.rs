@@ -859,6 +859,16 @@ impl Reconstructor {
         self.losses.push(row.clone());
     }
 
+    /// Rule Taken down, at the end of the window: the thread is a CPU's stopper. If it was the
+    /// last that ran there, nobody knows how long.
+    pub fn stopper(&mut self, utid: u32) {
+        if let Some(cpu) = self.cpus.iter().position(|cpu| cpu.current == utid)
+            && !self.is_idle(utid)
+        {
+            self.lose_current(cpu as u16);
+        }
+    }
+
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
         for utid in self.ncpu..self.threads.len() as u32 {

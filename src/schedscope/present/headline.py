@@ -8,6 +8,8 @@ from schedscope import units
 from schedscope.units import several
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.trace import Trace
 
 
@@ -52,13 +54,20 @@ def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
+    from schedscope.analysis._base.off_line import off_line
     from schedscope.analysis.check.check import missing_wakeups
 
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
     losses = trace.losses.group_by("reason").agg(pl.len(), counts).collect()
+    gone = off_line(trace)
+    found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
     for reason, intervals, count in sorted(losses.iter_rows()):
+        if reason == "chain_break":
+            intervals -= gone["broken"].sum()
+        if not intervals:
+            continue
         if reason == "chain_break":
             found.append(several(intervals, "prev/next mismatch", "prev/next mismatches"))
         elif reason == "exit_hole":
@@ -81,12 +90,29 @@ def gaps(trace: Trace) -> list[str]:
         what = ": no wait is measured" if unsure else ""
         found.append(f"clocks of CPUs disagree{what} (schedscope check has more)")
     unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
-    if unknown and trace.duration:
-        share = unknown / (trace.duration * trace.ncpu)
+    unknown -= int(gone["dur"].sum())
+    known_of = trace.duration * trace.ncpu - int(gone["dur"].sum())
+    if unknown > 0 and known_of:
+        share = unknown / known_of
         found.append(f"{units.percent(share)} of CPU time unknown")
     if warnings := trace.info.get("warnings"):
         found.append(f"{several(len(warnings), 'warning')} (schedscope check shows them)")
     return found
+
+
+def _off_line(gone: pl.DataFrame, whole: int) -> list[str]:
+    """CPUs that the host did not use: what is missing from them is not lost."""
+    import polars as pl
+
+    from schedscope.analysis._base.topology import cpu_text
+
+    always = gone.filter(pl.col("dur") >= whole)["cpu"].to_list()
+    for_a_time = [
+        f"CPU {cpu} off line for {units.duration(dur)}"
+        for cpu, dur in gone.filter(pl.col("dur") < whole).iter_rows()
+    ]
+    cpus = f"CPU{'s' * (len(always) != 1)} {cpu_text(always)} off line"
+    return [*([cpus] if always else []), *for_a_time]
 
 
 def _lost(reason: str, intervals: int, count: int) -> str:

@@ -1,0 +1,169 @@
+"""A CPU that is off line raises no events: that is said, and is no gap in the recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+from engines import by_native
+from worlds import world
+
+from schedscope import Trace
+from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis.check.check import check
+from schedscope.parsers import schema
+from schedscope.present.headline import gaps
+
+GONE = """
+    0  cpu0: idle -> A
+    0  cpu1: idle -> B
+    20 cpu1: waking stopper on 1 by B
+    21 cpu1: enqueued stopper on 1 by B
+    25 cpu1: B S -> stopper
+    30 cpu1: waking B on 0 during stopper
+"""
+BACK = """
+    80 cpu1: waking other on 0 during idle1
+    81 cpu0: A R -> other
+    85 cpu0: other S -> A
+    90 cpu1: idle -> C
+"""
+
+
+def in_order(lines: list[str]) -> str:
+    """Facts by their times."""
+    facts = [line for line in lines if line.strip()]
+    return "\n".join(sorted(facts, key=lambda line: int(line.split()[0])))
+
+
+def warned(trace: Trace) -> list[str]:
+    return check(trace).filter(pl.col("level") == "warning")["check"].to_list()
+
+
+def traced(
+    text: str,
+    *,
+    stop: str = "stop",
+    stoppers: tuple[str, ...] = ("stopper",),
+    online: bool | None = True,
+    ncpu: int = 2,
+) -> Trace:
+    """A trace of 0..100 in which some threads are of class `stop`."""
+    played = world(text, ncpu=ncpu, window=(0, 100))
+    names = [*(f"idle{cpu}" for cpu in range(ncpu)), *played.names]
+    rows: list[dict[str, Any]] = [
+        {
+            "utid": utid,
+            "comm": name,
+            "comm_first": "",
+            "sched_class": stop if name in stoppers else None,
+        }
+        for utid, name in enumerate(names)
+    ]
+    threads = schema.conform("threads", pl.DataFrame(rows))
+    played = replace(played, tables=played.tables | {"threads": threads})
+    result = by_native(played)
+    known = [True, online, True][:ncpu]
+    cpus = pl.DataFrame({"cpu": list(range(ncpu)), "online": known})
+    tables = played.tables | {name: result[name] for name in ("states", "waits", "losses")}
+    tables["cpus"] = schema.conform("cpus", cpus)
+    about = {
+        "ncpu": ncpu,
+        "window": (0, 100),
+        "events": {"switch": {"0": 4, "1": 4}},
+        "per_cpu": result["per_cpu"],
+        "reconstruction": result["counters"],
+    }
+    return Trace.from_tables(tables, about)
+
+
+def texts(trace: Trace) -> dict[str, str]:
+    return dict(check(trace).select("check", "text").iter_rows())
+
+
+def test_a_stopper_that_was_the_last_to_run_took_its_cpu_off_line() -> None:
+    trace = traced(GONE)
+    assert off_line(trace).rows() == [(1, 30, 70, False)]
+    assert texts(trace)["off line"] == "CPU 1 for 70 ns"
+    assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
+    assert gaps(trace) == ["CPU 1 off line for 70 ns"]
+
+
+def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
+    trace = traced(GONE + BACK)
+    assert off_line(trace).rows() == [(1, 30, 50, True)]
+    assert texts(trace)["chain breaks"] == "none of 6 switches"
+    assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
+    assert "CPU 1 off line for 50 ns" in gaps(trace)
+
+
+COMING = """
+    0  cpu2: idle -> halt2
+    5  cpu2: halt2 S -> idle
+    76 cpu2: idle -> halt2
+    77 cpu2: halt2 S -> idle
+"""
+ENQUEUED = """
+    0  cpu2: idle -> halt2
+    5  cpu2: halt2 S -> idle
+    75 cpu2: enqueued halt2 on 2 during idle2
+    76 cpu2: idle -> halt2
+    77 cpu2: halt2 S -> idle
+"""
+
+
+def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
+    """Linux tells of nothing that it does before it is on line; of the others' part it does."""
+    text = ", and 1 of stoppers, woken by a CPU on its way on line"
+    facts = [*COMING.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
+    trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
+    assert texts(trace)["missing wakeups"].endswith(text)
+    assert "missing wakeups" not in warned(trace)
+    assert not [gap for gap in gaps(trace) if "wakeup" in gap]
+    facts = [*ENQUEUED.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
+    trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
+    assert texts(trace)["missing wakings"].startswith("none of ")
+    assert texts(trace)["missing wakings"].endswith(text)
+    # Another thread that nobody woke is missed.
+    trace = traced(in_order(facts), stoppers=("stopper",), ncpu=3)
+    assert "missing wakings" in warned(trace)
+
+
+def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
+    trace = traced(GONE + BACK, stop="realtime")
+    assert off_line(trace).is_empty()
+    assert texts(trace)["chain breaks"].startswith("1 of 6 switches")
+    assert "1 prev/next mismatch" in gaps(trace)
+
+
+def test_a_stopper_that_leaves_its_cpu_took_nothing_off_line() -> None:
+    trace = traced(GONE + "35 cpu1: stopper S -> idle")
+    assert off_line(trace).is_empty()
+    assert texts(trace)["off line"] == "no CPU, as far as the trace tells"
+
+
+def test_nothing_is_concluded_where_events_are_lost() -> None:
+    trace = traced(GONE + "40 loss cpu1 until 60 overrun")
+    assert off_line(trace).is_empty()
+
+
+QUIET = """
+    0  cpu0: idle -> A
+    60 cpu0: A S -> idle
+"""
+
+
+def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
+    trace = traced(QUIET, online=False)
+    assert off_line(trace).rows() == [(1, 0, 100, False)]
+    assert gaps(trace) == ["CPU 1 off line"]
+    levels = dict(check(trace).select("check", "level").iter_rows())
+    assert (levels["off line"], levels["unknown time"]) == ("note", "ok")
+
+
+def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:
+    for online in (True, None):
+        trace = traced(QUIET, online=online)
+        assert off_line(trace).is_empty()
+        assert gaps(trace) == ["50.0 % of CPU time unknown"]
