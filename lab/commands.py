@@ -17,7 +17,7 @@ from lab.boots import Run, earlier
 from lab.page import date
 from schedscope.cli import GROUPS
 
-BEGIN = "<!-- table: python -m lab.commands amd64-6.12-64cpu --write docs/lab.md -->"
+BEGIN = "<!-- table: python -m lab.commands CELL --write docs/lab.md -->"
 END = "<!-- end of the table of commands -->"
 
 _ASKED = (
