@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.needs import has, needs, require_also
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
@@ -34,10 +35,18 @@ def off_cpu(
     """One row per reason for which threads slept or were blocked.
 
     * the columns of `threads` named in `by`, as `comm`: a row for each of them and each reason;
+      with `cause` among them, a row for each of them and each cause, and no other column of the
+      reason;
     * `state`: `sleeping` (a signal can end it), `blocked` (none can), `stopped`, `parked`;
     * `kind`: `sleep`, `lock`, `interrupt` (an interrupt thread with nothing to do), `suspended`;
       and `reason`: the wait message of a sleep, the name of a lock. Null where the source does not
-      say, which is everywhere on Linux: FreeBSD's DTrace and KTR traces do;
+      say; FreeBSD's DTrace and KTR traces do. On Linux `kind` is null, and `reason` is the system
+      call in which the thread slept, if calls were recorded;
+    * `cause`: what a sleep on Linux was for, by that call (`futex`, `read`, `write`, `socket`,
+      `poll`, `timer`, `child`, `signal`, `sync`, `file`, `memory`, `process`, `other call`); or
+      `fault` (blocked outside any call: a page fault or a disk), `stop`, `kernel` (of a kernel
+      thread) or `unknown`; and `evidence`, how that is known or why it is not. Null without
+      recorded calls;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
       were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
       (ns; null without such a time);
@@ -70,7 +79,9 @@ def off_cpu(
     │ blocked  ┆ lock  ┆ vm page free ┆ 1   ┆ 5     │
     └──────────┴───────┴──────────────┴─────┴───────┘
     """
-    names = keys_of(by, (*THREAD_COLUMNS, "utid"))
+    names = keys_of(by, (*THREAD_COLUMNS, "utid", "cause"))
+    if "cause" in names:
+        require_also(trace, "system_calls", "by='cause'")
     shares = shares_of(quantiles)
     begin, _ = trace.window
     cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
@@ -88,7 +99,11 @@ def off_cpu(
         times = times.join(reasons.unique(["utid", "ts"]), on=["utid", "ts"], how="left")
     else:
         times = times.with_columns(kind=pl.lit(None, SLEEP_KIND), reason=pl.lit(None, pl.String))
-    used = {name for name in names if name != "utid"}
+    if has(trace, "system_calls"):
+        times = causes(trace, times.drop("reason"))
+    else:
+        times = times.with_columns(cause=pl.lit(None, SLEEP_CAUSE), evidence=pl.lit(None, EVIDENCE))
+    used = {name for name in names if name not in ("utid", "cause")}
     if where is not None:
         used |= set(where.meta.root_names()) - {"utid"}
     if used:
@@ -96,7 +111,9 @@ def off_cpu(
     if where is not None:
         times = times.filter(where)
     whole = pl.col("dur").filter(~pl.col("censored") & ~pl.col("excluded"))
-    keys = [*names, "state", "kind", "reason"]
+    keys = list(names)
+    if "cause" not in names:
+        keys += ["state", "kind", "reason", "cause", "evidence"]
     return (
         times.group_by(keys)
         .agg(

@@ -191,7 +191,13 @@ def recorders(folder: Path) -> list[Recorder]:
     found = [
         Recorder(
             "schedscope, ftrace", [[*capture, "-t", "ftrace"]], _said("Ctrl-C ends"), _capture_lost
-        )
+        ),
+        Recorder(
+            "schedscope, ftrace --with syscalls",
+            [[*capture, "-t", "ftrace", "--with", "syscalls"]],
+            _said("Ctrl-C ends"),
+            _capture_lost,
+        ),
     ]
     for root in roots:
         if version := _version([*root, "bpftrace", "--version"], r"v([\d.]+)"):

@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -47,6 +47,7 @@ SCHED_CLASS = pl.Enum(
 SLEEP_KIND = pl.Enum(["sleep", "lock", "interrupt", "suspended"])
 PRIORITY_CAUSE = pl.Enum(["change-pri", "lend-pri", "pi_setprio", "unknown"])
 IRQ_KIND = pl.Enum(["hard", "soft"])
+CALL_STEP = pl.Enum(["enter", "exit"])
 
 _CPU = pl.UInt16()
 _UTID = pl.UInt32()
@@ -254,6 +255,23 @@ _QUOTA_REFILLS = Table(
     ),
 )
 
+_SYSTEM_CALLS = Table(
+    "system_calls",
+    "One end of a system call, where recorded (Linux).",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which the thread ran."),
+        _always("utid", _UTID, "The thread."),
+        _always("step", CALL_STEP, "`enter`: it entered the kernel; `exit`: it came back."),
+        _always(
+            "number",
+            pl.Int32(),
+            "The kernel's number of the call, which depends on the architecture; -1: refused.",
+        ),
+        _maybe("value", pl.Int64(), "What the call returned; null when it is entered."),
+    ),
+)
+
 _LOSSES = Table(
     "losses",
     "One stretch of time in which events may be missing.",
@@ -372,6 +390,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _QUEUE_LOAD,
             _IRQS,
             _QUOTA_REFILLS,
+            _SYSTEM_CALLS,
             _LOSSES,
             _CPUS,
             _STATES,

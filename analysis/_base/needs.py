@@ -76,6 +76,11 @@ NEEDS = {
         "record with `schedscope capture`, which records the CPUs that each thread may use",
         _has_affinity,
     ),
+    "system_calls": Need(
+        "system calls",
+        "record them on Linux with `schedscope capture --with syscalls`",
+        lambda trace: _any(trace.system_calls),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",
@@ -113,12 +118,17 @@ def needs(*names: str) -> Callable[[Question], Question]:
 def require(trace: Trace, question: str) -> None:
     """Raise `MissingEventsError` if `trace` lacks what `question` needs."""
     for need in QUESTIONS[question]:
-        if not has(trace, need):
-            raise MissingEventsError(
-                f"{trace.name} has no {NEEDS[need].what}",
-                f"what {question} is computed from",
-                NEEDS[need].record,
-            )
+        require_also(trace, need, question)
+
+
+def require_also(trace: Trace, need: str, what: str) -> None:
+    """Raise `MissingEventsError` if `trace` lacks what `what`, a way of asking, needs besides."""
+    if not has(trace, need):
+        raise MissingEventsError(
+            f"{trace.name} has no {NEEDS[need].what}",
+            f"what {what} is computed from",
+            NEEDS[need].record,
+        )
 
 
 def has(trace: Trace, need: str) -> bool:

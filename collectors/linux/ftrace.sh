@@ -18,9 +18,12 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
-ftrace_extras='irq yield'
+ftrace_extras='irq yield syscalls'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
+# Of the whole host: a filter for the command's processes would have to follow their forks, which the
+# kernel offers only for all events of an instance together (set_event_pid).
+ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
 
 ftrace_find() {
     # Not `for ftrace_root`: yash keeps a loop's variable to the function.

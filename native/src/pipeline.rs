@@ -11,8 +11,8 @@ use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
-    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, Table, Waits,
-    Wakeup, Wakeups, Yield, Yields,
+    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, SystemCall,
+    SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -44,6 +44,7 @@ pub struct Pipeline<'a, S: Store> {
     queue_load: QueueLoads,
     irqs: Irqs,
     quota_refills: QuotaRefills,
+    system_calls: SystemCalls,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -103,6 +104,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             queue_load: QueueLoads::default(),
             irqs: Irqs::default(),
             quota_refills: QuotaRefills::default(),
+            system_calls: SystemCalls::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -123,7 +125,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
-        keep!(quota_refills: QuotaRefills);
+        keep!(quota_refills: QuotaRefills, system_calls: SystemCalls);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -205,6 +207,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.queue_load, QueueLoads);
         emit_batch!(self.irqs, Irqs);
         emit_batch!(self.quota_refills, QuotaRefills);
+        emit_batch!(self.system_calls, SystemCalls);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
@@ -469,6 +472,26 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 let timer = *self.timers.entry(timer).or_insert(next);
                 self.quota_refills.push(QuotaRefill { ts, cpu, timer });
                 flush!(self.quota_refills, QuotaRefills);
+            }
+            Event::SystemCall {
+                ts,
+                cpu,
+                tid,
+                step,
+                number,
+                value,
+            } => {
+                self.at(ts);
+                let utid = self.identity.resolve_tid(cpu, tid);
+                self.system_calls.push(SystemCall {
+                    ts,
+                    cpu,
+                    utid,
+                    step,
+                    number,
+                    value,
+                });
+                flush!(self.system_calls, SystemCalls);
             }
             Event::Loss {
                 cpu,

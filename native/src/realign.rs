@@ -83,6 +83,7 @@ impl<S: EventSink> Realign<S> {
             | Event::Migrate { cpu, .. }
             | Event::Sleep { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
+            | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => Some(cpu),
             Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
             Event::Fork { ref parent, .. } => self.runs_on.get(&parent.tid).copied(),
@@ -111,6 +112,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::Priority { ts, .. }
         | Event::QueueLoad { ts, .. }
         | Event::QuotaRefill { ts, .. }
+        | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {
             ts_begin, ts_end, ..

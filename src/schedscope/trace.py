@@ -256,6 +256,11 @@ class Trace:
         return self._table("quota_refills")
 
     @property
+    def system_calls(self) -> pl.LazyFrame:
+        """One row per entry into a system call and per return from one, where recorded."""
+        return self._table("system_calls")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self._table("losses")

@@ -121,7 +121,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert {row["kind"] for row in rows} >= {"sleep", "lock", "interrupt"}
     linux = str(FIXTURES / "linux-dtrace.capture")
     assert cli.main(["off-cpu", linux, "--cache", str(tmp_path)]) == 0
-    assert "does not record reasons" in capsys.readouterr().out
+    assert "`capture --with syscalls` records them" in capsys.readouterr().out
     assert cli.main(["off-cpu", path, "--top", "0"]) == 2
     assert "--top 0" in capsys.readouterr().err
 

@@ -128,6 +128,21 @@ def test_handlers_nest_and_a_hole_forgets_them(tmp_path: Path) -> None:
     ]
 
 
+def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    heads = ["sys_{}: NR {}", "raw_syscalls:sys_{}: NR {}", "sys_{}: id={}"]
+    texts = [f"  a-11 [000] d... 1.000001: {fields('S')}"]
+    for number, head in enumerate(heads):
+        entry, back = head.format("enter", 202), head.format("exit", 202)
+        args, value = (" args=ARRAY[01]", " ret=0x2") if "id=" in head else (" (7f, 80)", " = -11")
+        texts.append(f"  a-11 [001] d... 1.00000{2 * number + 2}: {entry}{args}")
+        texts.append(f"  a-11 [001] d... 1.00000{2 * number + 3}: {back}{value}")
+    path.write_text("# tracer: nop\n" + "\n".join(texts) + "\n")
+    rows = decode(path).system_calls.select("cpu", "step", "number", "value").collect().rows()
+    assert rows[::2] == [(1, "enter", 202, None)] * 3
+    assert rows[1::2] == [(1, "exit", 202, -11), (1, "exit", 202, -11), (1, "exit", 202, 2)]
+
+
 # --- Lines by hand. ---
 
 

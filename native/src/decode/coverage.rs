@@ -473,9 +473,10 @@ impl EventSink for Survey {
                 }
                 self.give(who.tid, cpu, to_cpu, ts, false);
             }
-            Event::Sleep { cpu, .. } | Event::Irq { cpu, .. } | Event::QuotaRefill { cpu, .. } => {
-                self.line(cpu, ts)
-            }
+            Event::Sleep { cpu, .. }
+            | Event::Irq { cpu, .. }
+            | Event::QuotaRefill { cpu, .. }
+            | Event::SystemCall { cpu, .. } => self.line(cpu, ts),
             Event::Loss {
                 cpu,
                 ts_begin,

@@ -371,6 +371,17 @@ pub enum Event {
         /// Tells timers, one for each group with a quota, apart.
         timer: u64,
     },
+    /// A thread entered a system call, or came back from it.
+    SystemCall {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        step: CallStep,
+        /// The kernel's number of it, which depends on the architecture.
+        number: i32,
+        /// What it returned, if it came back.
+        value: Option<i64>,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -399,6 +410,7 @@ impl Event {
             | Self::Priority { ts, .. }
             | Self::QueueLoad { ts, .. }
             | Self::QuotaRefill { ts, .. }
+            | Self::SystemCall { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }
@@ -408,6 +420,11 @@ impl Event {
 categories! {
     /// Kind of an interrupt interval.
     IrqKind { Hard = "hard", Soft = "soft" }
+}
+
+categories! {
+    /// The two ends of a system call.
+    CallStep { Enter = "enter", Exit = "exit" }
 }
 
 /// Takes events in time order.

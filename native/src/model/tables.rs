@@ -20,12 +20,12 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
-    Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind, State,
-    WakeKind,
+    CallStep, Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind,
+    State, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -209,7 +209,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -524,6 +524,15 @@ table!(QuotaRefills, QuotaRefill, "quota_refills" {
     timer: U32,
 });
 
+table!(SystemCalls, SystemCall, "system_calls" {
+    ts: I64,
+    cpu: U16,
+    utid: U32,
+    step: Cat<CallStep>,
+    number: I32,
+    value: I64Opt,
+});
+
 table!(Losses, Loss, "losses" {
     cpu: U16Opt,
     ts_begin: I64,
@@ -578,7 +587,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Losses Cpus States Waits)
 }
 
 #[cfg(test)]

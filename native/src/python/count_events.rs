@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 16] = [
     "switch",
     "wakeup",
     "migrate",
@@ -33,6 +33,7 @@ const KINDS: [&str; 15] = [
     "loss",
     "sleep",
     "quota_refill",
+    "system_call",
     "out_of_order",
 ];
 
@@ -54,6 +55,7 @@ impl EventSink for Counter {
             Event::Loss { .. } => 11,
             Event::Sleep { .. } => 12,
             Event::QuotaRefill { .. } => 13,
+            Event::SystemCall { .. } => 14,
         };
         let ts = match *event {
             // Sent when they end.

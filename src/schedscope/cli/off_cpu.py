@@ -1,8 +1,8 @@
 """What did threads wait for when they gave up the CPU, and for how long?
 
-FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on;
-Linux's show only whether a signal could have ended the sleep. Waiting for a CPU is not
-included: see `schedscope latency`.
+FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on. Linux's
+name the system call, if recorded with `capture --with syscalls`; else they show only whether a
+signal could have ended the sleep. Waiting for a CPU is not included: see `schedscope latency`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ HELP = "what threads slept or blocked on, and for how long"
 EXAMPLE = """\
   schedscope off-cpu world.capture
   schedscope off-cpu world.capture --by comm --top 10
+  schedscope off-cpu world.capture --by cause --tree 4711
 """
 
 
@@ -34,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("all", "comm", "thread", "process"),
+        choices=("all", "comm", "thread", "process", "cause"),
         default="all",
-        help="reasons of all threads together, or of each name, thread or process (default: all)",
+        help="reasons of all threads together, or of each name, thread or process; or causes alone,"
+        " where system calls were recorded (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="threads")
@@ -52,16 +54,22 @@ def run(args: argparse.Namespace) -> Answer:
     if args.cpu:
         raise UsageError("--cpu", "threads to choose", "off-CPU time has no CPU")
     trace = _options.open_input(args)
-    by = keys_of(args.by, ("comm", "tid", "pid"))
+    by = keys_of(args.by, ("comm", "tid", "pid", "cause"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
     foot = more(len(frame) - len(shown), why=", of less time")
     if not len(frame):
         foot.append("no off-CPU time for this selection")
-    elif not frame["kind"].count():
-        foot.append("this source does not record reasons; FreeBSD's DTrace and KTR traces do")
-    worded = _worded(shown)
-    names = [*by, "reason?", "state", "n", "total", "mean", "p50", "p99", "max"]
+    elif "cause" in by:
+        pass
+    elif not (frame["kind"].count() or frame["cause"].count()):
+        foot.append(
+            "this trace does not tell reasons: on Linux `capture --with syscalls` records them;"
+            " FreeBSD's DTrace and KTR traces do"
+        )
+    worded = shown if "cause" in by else _worded(shown)
+    reason = [] if "cause" in by else ["cause?", "reason?", "evidence?", "state"]
+    names = [*by, *reason, "n", "total", "mean", "p50", "p99", "max"]
     return Answer(
         shown,
         choose(

@@ -27,6 +27,7 @@ _ELSEWHERE = {
     "sleeps": ("reason for sleeping", "reasons for sleeping", set[str]()),
     "queue_load": ("queue length", "queue lengths", set[str]()),
     "quota_refills": ("refill of a CPU quota", "refills of CPU quotas", set[str]()),
+    "system_calls": ("end of a system call", "ends of system calls", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

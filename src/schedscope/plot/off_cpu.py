@@ -32,7 +32,7 @@ def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Ax
                 (row["total"], y), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, color=INK,
             )  # fmt: skip
-            what = row["reason"] or row["kind"] or row["state"]
+            what = row["reason"] or row["kind"] or row.get("cause") or row["state"]
             if row["kind"] == "lock":
                 what = f"lock {what}"
             names.append(" ".join([*(str(row[name]) for name in before), str(what)])[:40])

@@ -304,7 +304,7 @@ configuration   |                   | text  | recorded, replayed as it was, or r
 cause           |                   | text  | why
 kind            |                   | text  | which kind of row
 state           |                   | text  | state of the thread
-reason          |                   | text  | wait message or lock, where the system names it
+reason          |                   | text  | wait message, lock or system call, where known
 criterion       |                   | text  | which threshold was exceeded
 censored        |                   | text  | `right` if unfinished when last observed
 culprit         |                   | text  | who had the CPU for most of the wait
@@ -375,7 +375,10 @@ QUESTIONS = {
     "survival": "n | waits | count | waits",
     "interference": "n | in waits | count | waits in which it ran",
     "wait_breakdown": "n | waits | count | waits of the threads in the row",
-    "off_cpu": "n | times off CPU | count | times that a thread left the CPU to sleep or block",
+    "off_cpu": """
+        n | times off CPU | count | times that a thread left the CPU to sleep or block
+        evidence | | text | how the cause is known, or why it is not
+    """,
     "wakers": "n | wakeups | count | wakeups and forks that started a wait",
     "starvation": "n | episodes | count | episodes of starvation",
     "migrations": "n | migrations | count | migrations",

@@ -9,7 +9,7 @@ use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
-    Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind,
+    CallStep, Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -81,6 +81,12 @@ pub enum Action {
     QuotaRefill {
         timer: Int,
     },
+    SystemCall {
+        common: Common,
+        step: CallStep,
+        id: Int,
+        value: Option<Int>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -130,6 +136,7 @@ impl Plan {
             "task" => matches!(name, "task_newtask" | "task_rename"),
             "irq" => name.starts_with("irq_handler_") || name.starts_with("softirq_"),
             "syscalls" => name == "sys_enter_sched_yield",
+            "raw_syscalls" => matches!(name, "sys_enter" | "sys_exit"),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
             _ => false,
@@ -286,6 +293,18 @@ fn action(
         ("syscalls", "sys_enter_sched_yield") => Action::Yield {
             common: common(layout)?,
         },
+        ("raw_syscalls", "sys_enter") => Action::SystemCall {
+            common: common(layout)?,
+            step: CallStep::Enter,
+            id: layout.int("id")?,
+            value: None,
+        },
+        ("raw_syscalls", "sys_exit") => Action::SystemCall {
+            common: common(layout)?,
+            step: CallStep::Exit,
+            id: layout.int("id")?,
+            value: Some(layout.int("ret")?),
+        },
         ("irq", "irq_handler_entry") => Action::IrqEntry {
             kind: IrqKind::Hard,
             id: layout.int("irq")?,
@@ -428,6 +447,23 @@ impl Mapper {
                 from_cpu: from.cpu::<BIG, USUAL>(data),
                 to_cpu: to.cpu::<BIG, USUAL>(data),
             }),
+            Action::SystemCall {
+                common,
+                step,
+                id,
+                value,
+            } => match common.running::<BIG, false>(data) {
+                Some(tid) => sink.event(&Event::SystemCall {
+                    ts,
+                    cpu,
+                    tid,
+                    step: *step,
+                    // A long of which the kernel itself uses an int.
+                    number: id.read::<BIG>(data) as i32,
+                    value: value.map(|value| value.read::<BIG>(data)),
+                }),
+                None => Ok(()),
+            },
             other => match self.rare::<BIG>(other, ts, cpu, data) {
                 Some(event) => sink.event(&event),
                 None => Ok(()),
@@ -580,9 +616,11 @@ impl Mapper {
                 cpu,
                 timer: timer.read::<BIG>(data) as u64,
             },
-            Action::Ignore | Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. } => {
-                return None;
-            }
+            Action::Ignore
+            | Action::Switch(_)
+            | Action::Wake { .. }
+            | Action::Migrate { .. }
+            | Action::SystemCall { .. } => return None,
         })
     }
 
@@ -695,6 +733,53 @@ mod tests {
             .unwrap();
         assert!(
             matches!(heard.0[..], [Event::Rename { ts: 1, tid: 42, comm }] if comm.as_bytes() == b"new")
+        );
+    }
+
+    #[test]
+    fn a_system_call_has_two_ends_and_its_number_is_a_long() {
+        let long =
+            |name: &str, at| format!("\tfield:long {name};\toffset:{at};\tsize:8;\tsigned:1;\n");
+        let enter = plan("raw_syscalls", "sys_enter", &long("id", 8));
+        let exit = plan(
+            "raw_syscalls",
+            "sys_exit",
+            &(long("id", 8) + &long("ret", 16)),
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let minus = u32::MAX;
+        for (plan, ts, rest) in [
+            (&enter, 10, vec![202, 0]),
+            (&exit, 15, vec![202, 0, 11u32.wrapping_neg(), minus]),
+            // What a tracer refused.
+            (&exit, 20, vec![minus, minus, 38u32.wrapping_neg(), minus]),
+        ] {
+            mapper
+                .map::<false>(plan, ts, 1, &record(7, &rest), &mut heard)
+                .unwrap();
+        }
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match event {
+                Event::SystemCall {
+                    ts,
+                    cpu: 1,
+                    tid: 7,
+                    step,
+                    number,
+                    value,
+                } => (*ts, *step, *number, *value),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (10, CallStep::Enter, 202, None),
+                (15, CallStep::Exit, 202, Some(-11)),
+                (20, CallStep::Exit, -1, Some(-38)),
+            ]
         );
     }
 

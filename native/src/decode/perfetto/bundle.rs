@@ -4,7 +4,7 @@ use super::clocks::{Clocks, MONOTONIC_RAW};
 use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge;
-use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{CallStep, Comm, Event, Party, PriorityCause, State, WakeKind};
 use crate::model::time::FAR;
 
 /// `common_flags`: raised from a hard or soft interrupt or an NMI.
@@ -21,6 +21,8 @@ const EXEC: u32 = 237;
 const EXIT: u32 = 238;
 const FORK: u32 = 239;
 const GENERIC: u32 = 327;
+const SYS_ENTER: u32 = 329;
+const SYS_EXIT: u32 = 330;
 const PI_SETPRIO: u32 = 353;
 const MIGRATE: u32 = 491;
 
@@ -29,7 +31,7 @@ const MIGRATE: u32 = 491;
 const UNKNOWN_STATE: u64 = 0x8000;
 
 /// Names by which events are counted, in the order of `Counts`.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 14] = [
     "sched:sched_switch",
     "sched:sched_wakeup",
     "sched:sched_waking",
@@ -41,9 +43,11 @@ pub const NAMES: [&str; 12] = [
     "sched:sched_process_fork",
     "sched:sched_pi_setprio",
     "sched:sched_migrate_task",
+    "raw_syscalls:sys_enter",
+    "raw_syscalls:sys_exit",
     "other",
 ];
-const OTHER: usize = 11;
+const OTHER: usize = 13;
 
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
@@ -578,6 +582,28 @@ impl Decoder<'_> {
                     who: small.party(1, 2, 3)?,
                     from_cpu: small.cpu(4),
                     to_cpu: small.cpu(5),
+                },
+            ),
+            SYS_ENTER => (
+                11,
+                Event::SystemCall {
+                    ts,
+                    cpu,
+                    tid: current?,
+                    step: CallStep::Enter,
+                    number: small.number(1) as i32,
+                    value: None,
+                },
+            ),
+            SYS_EXIT => (
+                12,
+                Event::SystemCall {
+                    ts,
+                    cpu,
+                    tid: current?,
+                    step: CallStep::Exit,
+                    number: small.number(1) as i32,
+                    value: Some(small.number(2)),
                 },
             ),
             _ => {

@@ -3,12 +3,12 @@
 
 use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
-use crate::model::event::{Comm, Event, IrqKind, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{CallStep, Comm, Event, IrqKind, Party, PriorityCause, State, WakeKind};
 
 use super::line::Line;
 
 /// Events we read: first the scheduler's.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 17] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -24,9 +24,15 @@ pub const NAMES: [&str; 15] = [
     "irq_handler_exit",
     "softirq_entry",
     "softirq_exit",
+    "sys_enter",
+    "sys_exit",
 ];
 /// From here on they are of interrupts.
 pub const INTERRUPTS: usize = 11;
+/// From here on they are of system calls.
+pub const CALLS: usize = SYS_ENTER;
+const SYS_ENTER: usize = 15;
+const SYS_EXIT: usize = 16;
 
 /// What a line says.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +163,25 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 ts,
                 tid: renamed,
                 comm: comm(name),
+            })
+        }
+        SYS_ENTER | SYS_EXIT => {
+            // `NR 202 (...)` and `NR 202 = 0`; -R prints `id=202 ...` and `id=202 ret=0`.
+            let plain = text.strip_prefix(b"NR ");
+            let number = plain.map_or_else(|| value(text, b"id="), number)?;
+            let (step, value) = if kind == SYS_ENTER {
+                (CallStep::Enter, None)
+            } else {
+                let key: &[u8] = if plain.is_some() { b" = " } else { b" ret=" };
+                (CallStep::Exit, returned(text, key))
+            };
+            Some(Event::SystemCall {
+                ts,
+                cpu,
+                tid: line.tid?,
+                step,
+                number: number as i32,
+                value,
             })
         }
         _ => {
@@ -383,6 +408,16 @@ fn find_last(text: &[u8], what: &[u8]) -> Option<usize> {
 /// The number after `key`.
 fn value(text: &[u8], key: &[u8]) -> Option<i64> {
     number(&text[find(text, key)? + key.len()..])
+}
+
+/// A number behind `key`, in decimal or hexadecimal.
+fn returned(text: &[u8], key: &[u8]) -> Option<i64> {
+    let text = &text[find(text, key)? + key.len()..];
+    if text.starts_with(b"0x") {
+        hex(text).map(u64::cast_signed)
+    } else {
+        number(text)
+    }
 }
 
 /// The number at the beginning.

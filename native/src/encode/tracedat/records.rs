@@ -330,6 +330,7 @@ impl Encoder {
             // Entered before events that are written already.
             Event::Irq { .. } => Destination::Nowhere("interrupts"),
             Event::QuotaRefill { .. } => Destination::Nowhere("refills of CPU quotas"),
+            Event::SystemCall { .. } => Destination::Nowhere("system calls"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

@@ -1,0 +1,183 @@
+"""What threads slept for, told by the system calls that they were in (Linux, where recorded).
+
+Of each time off the CPU: the last end of a system call that the thread had before it. An entry
+says which call it slept in; a return, that it was in none. The next one must fit, and nothing may
+be missing between the two: else the cause is `unknown`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.system_calls import names
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_CALLS = {
+    "futex": "futex futex_waitv futex_wait futex_requeue",
+    "read": "read readv pread64 preadv preadv2",
+    "write": "write writev pwrite64 pwritev pwritev2 sendfile splice tee vmsplice copy_file_range",
+    "socket": ("recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg accept accept4 connect shutdown"),
+    "poll": (
+        "epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect6 io_getevents io_pgetevents"
+        " io_uring_enter"
+    ),
+    "timer": "nanosleep clock_nanosleep",
+    "child": "wait4 waitid",
+    "signal": "pause rt_sigsuspend rt_sigtimedwait",
+    "sync": "fsync fdatasync sync syncfs sync_file_range msync",
+    "file": (
+        "open openat openat2 creat close close_range stat fstat lstat newfstatat statx statfs"
+        " fstatfs access faccessat faccessat2 getdents getdents64 readlink readlinkat rename"
+        " renameat renameat2 unlink unlinkat link linkat symlink symlinkat mkdir mkdirat rmdir"
+        " mknod mknodat truncate ftruncate fallocate flock fcntl chdir fchdir chmod fchmod fchmodat"
+        " chown fchown lchown fchownat utimensat getxattr lgetxattr fgetxattr setxattr lsetxattr"
+        " fsetxattr lseek fadvise64 readahead mount umount2"
+    ),
+    "memory": (
+        "mmap munmap mprotect mremap brk madvise process_madvise mlock mlock2 munlock mlockall"
+        " munlockall mincore move_pages migrate_pages mbind"
+    ),
+    "process": "clone clone3 fork vfork execve execveat exit exit_group unshare setns",
+}
+
+SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "fault", "stop", "kernel", "unknown"])
+"""What a sleep was for."""
+
+EVIDENCE = pl.Enum(
+    [
+        "in the call",
+        "between calls",
+        "state",
+        "kernel thread",
+        "no call seen",
+        "events lost",
+        "calls contradict",
+    ]
+)
+"""How it is known; the last three, and `between calls` of a sleep that a signal could have ended,
+are why it is not."""
+
+
+def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
+    """`times` (`utid`, `ts`, `state`) with `cause`, `reason` (the call) and `evidence`."""
+    calls = trace.system_calls.select(
+        "utid", "ts", "cpu", "number", pl.col("step").cast(pl.String)
+    ).sort("ts", maintain_order=True)
+    # Behind a thread's last event of all, `next_step` is null.
+    calls = calls.with_columns(
+        next_step=pl.col("step").shift(-1).over("utid"),
+        next_number=pl.col("number").shift(-1).over("utid"),
+        called=pl.col("ts"),
+    )
+    found = (
+        times.sort("ts", maintain_order=True)
+        .join_asof(calls, on="ts", by="utid", strategy="backward", check_sortedness=False)
+        .join(trace.threads.select("utid", "kernel"), on="utid", how="left")
+    )
+    found = _with_doubt(trace, found)
+    inside = pl.col("step") == "enter"
+    fits = (
+        pl.when(inside)
+        .then((pl.col("next_step") == "exit") & (pl.col("next_number") == pl.col("number")))
+        .otherwise(pl.col("next_step") == "enter")
+    ).fill_null(value=pl.col("next_step").is_null())
+    evidence = (
+        pl.when(pl.col("state") == "stopped")
+        .then(pl.lit("state"))
+        .when(pl.col("kernel").fill_null(value=False))
+        .then(pl.lit("kernel thread"))
+        .when(pl.col("step").is_null())
+        .then(pl.lit("no call seen"))
+        .when(pl.col("doubt"))
+        .then(pl.lit("events lost"))
+        .when(~fits)
+        .then(pl.lit("calls contradict"))
+        .when(inside)
+        .then(pl.lit("in the call"))
+        .otherwise(pl.lit("between calls"))
+    )
+    known = names(trace.info.get("machine"))
+    call = pl.col("number").replace_strict(
+        list(known), list(known.values()), default=None, return_dtype=pl.String
+    )
+    groups = {name: group for group, text in _CALLS.items() for name in text.split()}
+    of_call = (
+        call.replace_strict(list(groups), list(groups.values()), default="other call")
+        if known
+        else pl.lit("other call")
+    )
+    cause = (
+        pl.when(pl.col("evidence") == "state")
+        .then(pl.lit("stop"))
+        .when(pl.col("evidence") == "kernel thread")
+        .then(pl.lit("kernel"))
+        .when(pl.col("evidence") == "in the call")
+        .then(of_call)
+        .when(
+            (pl.col("evidence") == "between calls")
+            & (pl.col("state") == "blocked")
+            & pl.lit(_all_calls(trace))
+        )
+        .then(pl.lit("fault"))
+        .otherwise(pl.lit("unknown"))
+    )
+    number = pl.format("call {}", pl.col("number"))
+    return (
+        found.with_columns(evidence=evidence)
+        .with_columns(
+            cause=cause.cast(SLEEP_CAUSE),
+            reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
+        )
+        .with_columns(pl.col("evidence").cast(EVIDENCE))
+        .drop("kernel", "step", "number", "next_step", "next_number", "called", "cpu", "doubt")
+    )
+
+
+def _all_calls(trace: Trace) -> bool:
+    """Whether every call was recorded: other tracers may have been told to leave some out."""
+    return bool(trace.metadata("recorder", "name") == "ftrace")
+
+
+def _with_doubt(trace: Trace, found: pl.LazyFrame) -> pl.LazyFrame:
+    """`doubt`: between the end of the call and the sleep, events of the thread may be missing.
+
+    A running thread becomes `unknown` where events of its CPU are lost. One that was so before
+    stays it, so losses of the CPU on which the call's end was seen are looked at, too.
+    """
+    unseen = (
+        trace.states.filter(pl.col("state").cast(pl.String) == "unknown")
+        .select("utid", "ts", began=pl.col("ts"))
+        .sort("ts", maintain_order=True)
+    )
+    return (
+        found.join_asof(unseen, on="ts", by="utid", strategy="backward", check_sortedness=False)
+        .join_asof(_holes(trace), on="ts", by="cpu", strategy="backward", check_sortedness=False)
+        .with_columns(
+            doubt=(pl.col("began") >= pl.col("called")).fill_null(value=False)
+            | (pl.col("hole_end") >= pl.col("called")).fill_null(value=False)
+        )
+        .drop("began", "hole_end")
+    )
+
+
+def _holes(trace: Trace) -> pl.LazyFrame:
+    """Losses that the source reports, CPU by CPU: `cpu`, `ts`, and `hole_end`, the latest so far.
+
+    A broken chain is none: a switch that the kernel does not tell of takes no other event along.
+    """
+    losses = trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break").select(
+        "cpu", ts="ts_begin", hole_end="ts_end"
+    )
+    every = pl.LazyFrame({"cpu": list(range(trace.ncpu))}, {"cpu": pl.UInt16})
+    anywhere = losses.filter(pl.col("cpu").is_null()).drop("cpu").join(every, how="cross")
+    return (
+        pl.concat(
+            [losses.filter(pl.col("cpu").is_not_null()), anywhere.select("cpu", "ts", "hole_end")]
+        )
+        .sort("ts", maintain_order=True)
+        .with_columns(pl.col("hole_end").cum_max().over("cpu"))
+    )
