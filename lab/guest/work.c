@@ -4,8 +4,8 @@
  *
  *     tid pid comm ts run_ns delay_ns switch_ins migrations voluntary involuntary
  *
- * (/proc/thread-self/schedstat and sched, "-" where a kernel has no such line, and getrusage), to be compared with
- * what a trace of the same seconds says up to `ts`, nanoseconds of CLOCK_MONOTONIC.
+ * (/proc/thread-self/schedstat and sched, "-" where a kernel has no such line, and getrusage), to
+ * be compared with what a trace of the same seconds says up to `ts`, nanoseconds of CLOCK_MONOTONIC.
  *
  *     work FILE hogs MILLISECONDS NICE[,NICE...]
  *     work FILE sleepers N PERIOD_US RUN_US ROUNDS HOGS
