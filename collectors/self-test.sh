@@ -11,7 +11,7 @@ self_test_version=1
 # self_test: with -o FOLDER what was recorded stays there, for `capture --judge FOLDER`.
 self_test() {
     self_program=$(cd -- "$(dirname -- "$0")" 2>/dev/null && pwd -P)/${0##*/}
-    [ -r "$self_program" ] || die "--self-test needs this program as a file; $0 is none"
+    [ -r "$self_program" ] || die "--self-test needs this program as a file, and $0 is not one"
     case $seconds in *[!0-9]* | 0) die "--self-test takes whole seconds; try -d 8" ;; esac
     self_kept=$output
     while [ "${self_kept%/}" != "$self_kept" ]; do self_kept=${self_kept%/}; done

@@ -40,7 +40,7 @@ bpftrace_probe() {
         probe_text="no tracepoints to be seen; do: mount -t tracefs nodev /sys/kernel/tracing"
         return 1
     fi
-    probe_text="bpftrace $probe_version; dearer than ftrace"
+    probe_text="bpftrace $probe_version; costs more than ftrace"
 }
 
 bpftrace_events() {

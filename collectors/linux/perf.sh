@@ -51,7 +51,7 @@ perf_probe() {
         probe_text="no tracepoints to be seen; do: mount -t tracefs nodev /sys/kernel/tracing"
         return 1
     fi
-    probe_text="perf $probe_version; dearer than ftrace"
+    probe_text="perf $probe_version; costs more than ftrace"
 }
 
 perf_prepare() {

@@ -42,7 +42,7 @@ def test_events_read_by_somebody_else_are_told(capture: Path) -> None:
     restat(capture, 1, entries=there, read_events=70)
     _, about = decode(capture)
     assert about["unplaced_losses"] == [{"cpu": 1, "count": 70, "reason": "late_start"}]
-    assert "read by somebody else" in about["warnings"][0]
+    assert "taken by another reader" in about["warnings"][0]
 
 
 def test_each_lost_event_is_counted_once(capture: Path) -> None:
@@ -124,7 +124,7 @@ def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
     restat(capture, 1, read_events=there + 40)
     tables, about = decode(capture)
     assert {"cpu": 1, "count": 40, "reason": "overrun"} in about["unplaced_losses"]
-    assert any("does not tell where they are missing" in text for text in about["warnings"])
+    assert any("does not show where they are missing" in text for text in about["warnings"])
     told = losses(tables).filter(pl.col("cpu") == 1)
     assert told.height > 3
     assert (told["ts_end"] - told["ts_begin"]).min() >= 32 * 250
@@ -150,7 +150,7 @@ def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, read_events=there - 5)
     _, about = decode(capture)
-    assert any("the file has 5 events more than the kernel counted" in w for w in about["warnings"])
+    assert any("the file has 5 more events than the kernel counted" in w for w in about["warnings"])
 
 
 @pytest.mark.parametrize("part", ["pages", "pages and counts", "a second time"])

@@ -57,7 +57,7 @@ def sent_nowhere(b: Builder) -> None:
         (never_signalled, '1 thread waits for a signal that no thread will send: 0 ("asker")'),
         (never_ending, 'thread 0 ("ever") repeats for ever and no time limit is given'),
         (spinning, "simulated time stopped at 0 ns"),
-        (nowhere, 'thread 0 ("lost") may run on no CPU of the 2 there are'),
+        (nowhere, 'thread 0 ("lost") may run on none of the 2 CPUs'),
         (sent_nowhere, 'thread 0 ("mover"), step 1: it sets a mask without any CPU'),
     ],
 )

@@ -360,7 +360,7 @@ fn number_repeats(load: &mut Workload, programs: &HashMap<u32, (u32, u32)>) -> R
                 *counter = next.ok_or_else(|| {
                     Error::usage(
                         format!("program {program} has more than 65536 `repeat` steps"),
-                        "at most so many in one program",
+                        "at most that many in one program",
                         "write the repeated steps out, or use more threads",
                     )
                 })?;

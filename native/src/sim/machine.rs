@@ -150,7 +150,7 @@ impl Costs {
             return Err(Error::usage(
                 format!("a cost {name} of {ns} ns"),
                 "a time from 0 to 1 s",
-                "leave a cost out to have it 0",
+                "leave out a cost to set it to 0",
             ));
         }
         if !(1..=1000).contains(&self.smt_speed_permille) {

@@ -417,7 +417,7 @@ impl Engine<'_> {
             self.world.fault = Some(Error::usage(
                 format!("at {} ns the policy {what}", self.world.now),
                 "queued threads, placed and picked inside their masks",
-                "this is a bug in the policy: please report it with the workload, or correct your own policy",
+                "this is a bug in the policy: please report it with the workload, or correct the policy if it is yours",
             ));
         }
     }

@@ -182,7 +182,7 @@ impl Workload {
             let mask = self.masks.get(spec.mask as usize);
             if mask.is_none_or(CpuSet::is_empty) {
                 return Err(Error::usage(
-                    format!("{} may run on no CPU of the {ncpu} there are", who()),
+                    format!("{} may run on none of the {ncpu} CPUs", who()),
                     "at least one CPU in the mask of each thread",
                     "widen its `cpus`, or simulate a machine that has them",
                 ));

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> Answer:
         pass
     elif not (frame["kind"].count() or frame["cause"].count()):
         foot.append(
-            "this trace does not tell reasons: on Linux `capture --with syscalls` records them;"
+            "this trace has no reasons: on Linux `capture --with syscalls` records them;"
             " FreeBSD's DTrace and KTR traces do"
         )
     worded = shown if "cause" in by else _worded(shown)

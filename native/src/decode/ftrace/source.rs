@@ -148,7 +148,7 @@ impl FtraceTrace {
                         extent.first,
                         extent.last,
                         match outside {
-                            true => "which is not the time of the recording",
+                            true => "which lie outside the time of the recording",
                             false => "and the kernel had counted them before",
                         }
                     ),
@@ -208,8 +208,8 @@ impl FtraceTrace {
                 ),
             };
             self.warnings.push(format!(
-                "CPU {cpu}: {sentence}; they were read in order and once, but the file is not \
-                 as it was recorded"
+                "CPU {cpu}: {sentence}; they were read once and in order, but the file \
+                 was changed after recording"
             ));
             self.cpus[at].pages = Box::new(pages);
         }
@@ -427,15 +427,15 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
         add(missing, LossReason::Overrun);
         done.anywhere.push((Some(cpu), missing));
         done.warnings.push(format!(
-            "CPU {cpu}: the kernel counted {missing} events more than the file has, and the \
-             trace does not tell where they are missing"
+            "CPU {cpu}: the kernel counted {missing} more events than the file has; the \
+             trace does not show where they are missing"
         ));
     }
     let more = there.saturating_sub(stats.read.saturating_add(stats.unread));
     if more > 0 {
         done.warnings.push(format!(
-            "CPU {cpu}: the file has {more} events more than the kernel counted: it is not as it \
-             was recorded, or two recordings were mixed"
+            "CPU {cpu}: the file has {more} more events than the kernel counted: the file was \
+             changed after recording, or two recordings were mixed"
         ));
     }
     let unplaced = stats.overrun.saturating_sub(stream.told_lost());
@@ -445,7 +445,7 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
     }
     if first && missing > 0 {
         done.warnings.push(format!(
-            "CPU {cpu}: {missing} events were read by somebody else before the buffer was saved"
+            "CPU {cpu}: {missing} events were taken by another reader before the buffer was saved"
         ));
     }
     if unplaced > 0 && stream.uncounted_gaps() > 0 {
@@ -457,7 +457,7 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
         ));
     } else if unplaced > 0 {
         done.warnings.push(format!(
-            "CPU {cpu}: the kernel overwrote {unplaced} events, and the trace does not tell when"
+            "CPU {cpu}: the kernel overwrote {unplaced} events, and the trace does not show when"
         ));
     }
 }

@@ -109,7 +109,7 @@ impl Header {
             return Err(Error::format(
                 "written in the format of before 2010 (magic PERFFILE)",
                 "magic PERFILE2",
-                "record again with a perf of this decade",
+                "record again with a current perf",
             ));
         }
         if u64_at(&head, 0) != Some(MAGIC) || have < 16 {

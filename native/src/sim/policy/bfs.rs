@@ -49,7 +49,7 @@ pub const SPEC: Spec = Spec {
             "slice_end_below",
             "0",
             SPAN_OR_ZERO,
-            "a rest of slice of at most this is an ended slice (v0.31x: 100us)",
+            "a slice with at most this much left counts as used up (v0.31x: 100us)",
         ),
         int(
             "hz",

@@ -54,7 +54,7 @@ pub const SPEC: Spec = Spec {
             "0",
             "stat ticks",
             COUNT_OR_ZERO,
-            "ticks of estcpu that worsen the priority by 1; 0 = 8 * CPUs (8 in 5.2.1)",
+            "ticks of estcpu that make the priority worse by 1; 0 = 8 * CPUs (8 in 5.2.1)",
         ),
         int(
             "nice_weight",

@@ -107,12 +107,12 @@ pub const SPEC: Spec = Spec {
             "buddies",
             &["off", "last", "next_last", "preempting"],
             "last",
-            "whom pick prefers: the preempted (last), also the wakee (next), or first who preempted and then the preempted (5.10, 6.1)",
+            "which thread is picked first: the preempted one (last), also the wakee (next), or the preempting one and then the preempted one (5.10, 6.1)",
         ),
         switch(
             "yield_skips",
             "off",
-            "who yields is passed over once, unless that is too unfair (5.10, 6.1)",
+            "a thread that yields is passed over once, unless that is too unfair (5.10, 6.1)",
         ),
         switch(
             "least_slice",
@@ -157,13 +157,13 @@ pub const SPEC: Spec = Spec {
             "newidle_least_idle",
             "500us",
             SPAN_OR_ZERO,
-            "but not if it idles shorter than this on average (2.6.32; not yet in -rc5); 0 = always",
+            "but not if its average idle time is shorter than this (2.6.32; not yet in -rc5); 0 = always",
         ),
         time(
             "newidle_cost",
             "0",
             SPAN_OR_ZERO,
-            "what pulling costs in each domain: a CPU that idles shorter on average does not pull; 0 = always",
+            "the cost of pulling in each domain: a CPU whose average idle time is shorter does not pull; 0 = always",
         ),
         switch(
             "newidle_by_success",
@@ -239,7 +239,7 @@ pub const SPEC: Spec = Spec {
         Series {
             name: "min_vruntime",
             unit: "ns",
-            doc: "the CPU's least virtual run time, never falling",
+            doc: "the CPU's least virtual run time, which never decreases",
         },
     ],
     work_conserving: false,

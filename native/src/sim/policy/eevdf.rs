@@ -55,7 +55,7 @@ pub const SPEC: Spec = Spec {
         switch(
             "place_lag",
             "on",
-            "a thread comes back with the lag it left with",
+            "a thread returns with the lag that it left with",
         ),
         switch(
             "place_deadline_initial",
@@ -65,12 +65,12 @@ pub const SPEC: Spec = Spec {
         switch(
             "place_rel_deadline",
             "on",
-            "a thread moved to another CPU keeps its rest of request (6.12)",
+            "a thread moved to another CPU keeps the rest of its request (6.12)",
         ),
         switch(
             "delay_dequeue",
             "on",
-            "a sleeper with negative lag stays until it has worked it off (6.12)",
+            "a sleeper with negative lag stays queued until the lag is gone (6.12)",
         ),
         switch(
             "delay_zero",
@@ -100,7 +100,7 @@ pub const SPEC: Spec = Spec {
             "newidle_cost",
             "2us",
             SPAN_OR_ZERO,
-            "what that costs in each domain: a CPU that idles shorter on average does not pull; 0 = always",
+            "the cost of that in each domain: a CPU whose average idle time is shorter does not pull; 0 = always",
         ),
         switch(
             "newidle_raises_cost",

@@ -17,8 +17,8 @@ use super::{
 
 pub const SPEC: Spec = Spec {
     family: "srtf",
-    summary: "shortest remaining burst first: an oracle, least mean response",
-    models: "No kernel: a reference that knows the future. One machine-wide queue by what is left of the present burst.",
+    summary: "shortest remaining burst first: knows the future; least mean response time",
+    models: "No kernel: a reference that knows the future. One machine-wide queue, ordered by the time left in the current burst.",
     tunables: &[],
     presets: &[Preset {
         name: "srtf",
@@ -28,7 +28,7 @@ pub const SPEC: Spec = Spec {
     series: &[Series {
         name: "burst",
         unit: "ns",
-        doc: "CPU time left of the present burst, when queued",
+        doc: "CPU time left in the current burst, when queued",
     }],
     work_conserving: true,
     strict_classes: 2,
