@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -57,10 +57,10 @@ def groups(trace: Trace, over: str) -> dict[int, list[int]]:
     return found
 
 
-def distances(trace: Trace) -> pl.DataFrame:
+def distances(trace: Trace, pairs: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per ordered pair of CPUs: how far it is from one to the other.
 
-    * `from_cpu`, `to_cpu`: two different CPUs of the trace;
+    * `from_cpu`, `to_cpu`: two different CPUs of the trace, or each of `pairs` (those two columns);
     * `distance`: the smallest thing that they share, see `DISTANCE`; null where
       the trace does not say enough to tell.
 
@@ -81,28 +81,34 @@ def distances(trace: Trace) -> pl.DataFrame:
     │ 1        ┆ 0      ┆ smt      │
     └──────────┴────────┴──────────┘
     """
-    numbers = cpus_of(trace)
-    where = [places(trace, over) for over in PLACES[1:]]
-    rows = [
-        (a, b, _distance([(place[a], place[b]) for place in where]))
-        for a in numbers
-        for b in numbers
-        if a != b
-    ]
-    schema: dict[str, Any] = {"from_cpu": pl.UInt16, "to_cpu": pl.UInt16, "distance": DISTANCE}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _distance(pairs: list[tuple[int | None, int | None]]) -> str | None:
-    core, llc, package, node = (None if None in pair else pair[0] == pair[1] for pair in pairs)
-    if core:
-        return "smt"
-    if llc:
-        return "llc" if core is False else None
-    if package is False or node is False:
-        return "numa"
-    # The same package: without the caches it may be nearer than that.
-    return "package" if package and llc is False else None
+    numbers = pl.DataFrame({"cpu": cpus_of(trace)}, {"cpu": pl.UInt16})
+    if pairs is None:
+        ends = numbers.select(from_cpu="cpu").join(numbers.select(to_cpu="cpu"), how="cross")
+        pairs = ends.filter(pl.col("from_cpu") != pl.col("to_cpu"))
+    found = pairs.select("from_cpu", "to_cpu")
+    for over in PLACES[1:]:
+        place = places(trace, over)
+        at = numbers.with_columns(
+            pl.col("cpu").replace_strict(place, return_dtype=pl.Int64).alias(over)
+        )
+        for end in ("from", "to"):
+            ending = at.rename({"cpu": f"{end}_cpu", over: f"{end}_{over}"})
+            found = found.join(ending, on=f"{end}_cpu", how="left", maintain_order="left")
+    core, llc, package, node = (
+        pl.col(f"from_{over}") == pl.col(f"to_{over}") for over in PLACES[1:]
+    )
+    distance = (
+        pl.when(core)
+        .then(pl.lit("smt"))
+        .when(llc)
+        .then(pl.when(~core).then(pl.lit("llc")))
+        .when(~package | ~node)
+        .then(pl.lit("numa"))
+        # The same package: without the caches it may be nearer than that.
+        .when(package & ~llc)
+        .then(pl.lit("package"))
+    )
+    return found.select("from_cpu", "to_cpu", distance=distance.cast(DISTANCE))
 
 
 def cpu_list(text: str) -> list[int]:

@@ -11,7 +11,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
-from schedscope.analysis._base.topology import DISTANCE, distances
+from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
 from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
 from schedscope.analysis.migration.causes import CAUSE, causes
 from schedscope.errors import UsageError
@@ -24,6 +24,8 @@ GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
 
 _WAITED = "100us"
+# Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
+_SQUARE = 1024
 _ROWS: dict[str, Any] = {
     "ts": pl.Int64,
     "utid": pl.UInt32,
@@ -209,8 +211,8 @@ def migration_matrix(
 ) -> pl.DataFrame:
     """One row per ordered pair of CPUs: how many migrations went from one to the other.
 
-    Every pair of the trace's CPUs has its row, with `n` 0 if there was none; `n` sums up to the
-    number of migrations.
+    Every pair of the trace's CPUs has its row, with `n` 0 if there was none; beyond 1,024 CPUs only
+    those with a migration. `n` sums up to the number of migrations.
 
     * `from_cpu`, `to_cpu`, `distance`: as in `migrations`;
     * `n`, and how many of them by each cause: `wake`, `balance`, `fork`, `exec`, `affinity`,
@@ -230,8 +232,9 @@ def migration_matrix(
     )
     numbers = pl.col("n", *CAUSE.categories, "n_waited").cast(pl.UInt32)
     # A full join: a migration may name a CPU that the trace lists nowhere.
+    few = len(cpus_of(trace)) <= _SQUARE
     return (
-        distances(trace)
+        distances(trace, None if few else sums.select(pair))
         .join(sums, on=pair, how="full", coalesce=True)
         .with_columns(numbers.fill_null(0), pl.col("queued").fill_null(0))
         .sort(pair)
@@ -330,7 +333,11 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
     )
     return (
         causes(trace, found)
-        .join(distances(trace), on=["from_cpu", "to_cpu"], how="left")
+        .join(
+            distances(trace, found.select("from_cpu", "to_cpu").drop_nulls().unique()),
+            on=["from_cpu", "to_cpu"],
+            how="left",
+        )
         .with_columns(queued=pl.col("ts") - pl.col("arrived"))
     )
 

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+/// More of a sentence is not read, in bytes.
+const LONGEST: usize = 1000;
+
 /// Whose fault the error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -39,7 +42,7 @@ impl Error {
     ) -> Self {
         Self::Report {
             kind: Kind::Format,
-            found: found.into(),
+            found: sentence(&found.into()),
             expected: expected.into(),
             hint: hint.into(),
         }
@@ -77,7 +80,7 @@ impl Error {
             ..
         } = &mut self
         {
-            *found = format!("{name}: {found}");
+            *found = sentence(&format!("{name}: {found}"));
         }
         self
     }
@@ -100,6 +103,23 @@ impl Error {
             },
         }
     }
+}
+
+/// What a sentence quotes of a file may be anything, and of any length.
+fn sentence(text: &str) -> String {
+    let mut said = String::with_capacity(text.len().min(LONGEST));
+    for letter in text.chars() {
+        if said.len() >= LONGEST {
+            said.push_str("...");
+            break;
+        }
+        if letter.is_control() {
+            said.extend(letter.escape_default());
+        } else {
+            said.push(letter);
+        }
+    }
+    said
 }
 
 impl fmt::Display for Error {
@@ -126,3 +146,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_cannot_spoil_a_sentence() {
+        let error = Error::format("a name \u{3}\n of x", "", "").within("a\tfile");
+        assert_eq!(error.to_string(), r"a\tfile: a name \u{3}\n of x");
+        let long = Error::format("x".repeat(100_000), "", "").to_string();
+        assert_eq!(long.len(), LONGEST + 3);
+    }
+}

@@ -37,7 +37,7 @@ def test_it_records_summarises_and_hands_on_the_exit_code(tmp_path: Path) -> Non
     assert (tmp_path / "x.capture" / "capture.json").is_file()
     assert (tmp_path / "x.sched" / "trace.json").is_file()
     assert done.stdout.startswith("x.capture · Linux")
-    alone, rest = done.stdout.split("above: 'sleep 0.2; exit 7' alone; below: the whole host")
+    alone, rest = done.stdout.split("above: sh -c 'sleep 0.2; exit 7' alone; below: the whole host")
     assert "waits" in alone
     rows = alone.splitlines()
     start = next(number for number, line in enumerate(rows) if line.startswith("comm "))

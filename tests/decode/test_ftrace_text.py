@@ -363,3 +363,17 @@ def test_states_without_a_release_betray_their_kernel(
     assert [state for state, _ in found] == expected
     plus = [preempted for state, preempted in found if state == "runnable"]
     assert plus == [True] * len(plus)
+
+
+def test_a_header_that_reads_as_an_event_is_a_header(tmp_path: Path) -> None:
+    """Found by fuzzing: its CPU was counted nowhere."""
+    path = tmp_path / "x.txt"
+    path.write_text(
+        "cpus=2sched_switch:         bash:7 [100] d..3.5782739796632: sched_migrate_task:   "
+        "comm=bash pid=7 prio=120 orig_cpu=0 dest_cpu=1\n"
+        "     migration/0-18    [000] d..2.5782739815260: sched_switch:         "
+        "migration/0:18 [0] S ==> bash:7 [120]\n"
+    )
+    trace = decode(path)
+    assert trace.info["events"] == {"sched:sched_switch": {"0": 1}}
+    assert trace.info["ncpu"] == 2

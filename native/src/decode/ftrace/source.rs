@@ -287,9 +287,9 @@ impl FtraceTrace {
         for stream in &mut streams {
             stream.prime(&mut shared, sink)?;
         }
-        let begin = window
-            .0
-            .or_else(|| streams.iter().filter_map(CpuStream::first).min());
+        // A damaged window may begin after events.
+        let first = streams.iter().filter_map(CpuStream::first);
+        let begin = first.chain(window.0).min();
         if let Some(begin) = begin {
             for stream in &mut streams {
                 stream.began(begin);

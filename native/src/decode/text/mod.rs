@@ -26,6 +26,8 @@ use lines::Lines;
 /// `trace_pipe` gives what it finds: an event that another CPU finished late
 /// may stand this many events behind its place.
 const WINDOW: usize = 1 << 14;
+/// More letters of a fact in a header are not kept.
+const LONGEST_FACT: usize = 200;
 
 pub struct FtraceText {
     path: PathBuf,
@@ -86,6 +88,11 @@ pub fn is_ftrace_text(head: &[u8]) -> bool {
         .any(|text| line::parse(text).is_some())
         || head.starts_with(b"cpus=")
         || head.starts_with(b"# ========\n# captured on")
+}
+
+/// A line about the trace, whatever else it looks like.
+fn is_header(text: &[u8]) -> bool {
+    text.starts_with(b"#") || text.starts_with(b"cpus=")
 }
 
 fn is_html(head: &[u8]) -> bool {
@@ -206,7 +213,7 @@ struct Scan {
 
 impl Scan {
     fn line(&mut self, text: &[u8]) {
-        if text.starts_with(b"#") || text.starts_with(b"cpus=") {
+        if is_header(text) {
             self.header(text);
             return;
         }
@@ -277,7 +284,7 @@ impl Scan {
             ("# tracer:", &mut self.tracer),
         ] {
             if let Some(rest) = after(key) {
-                rest.clone_into(field);
+                *field = rest.chars().take(LONGEST_FACT).collect();
             }
         }
         if let Some(rest) = after("latency trace v").and_then(|rest| rest.split_once(" on ")) {
@@ -404,7 +411,7 @@ impl Source for FtraceText {
         let mut first_bad = String::new();
         let mut told = 0;
         while let Some(text) = lines.next()? {
-            if !gate.passes(text) || text.starts_with(b"#") {
+            if !gate.passes(text) || is_header(text) {
                 continue;
             }
             let read = match line::parse(text) {
