@@ -738,7 +738,7 @@ def test_thousands_of_cpus_have_no_row_for_each_pair(trace: ss.Trace) -> None:
     """A header of one line may say "5783 CPUs": 33 million pairs took 4 GB."""
     number = pl.Series("cpu", range(5783), pl.UInt16)
     places = ("cpu", "core", "llc", "package", "numa_node")
-    wide = with_tables(trace, cpus=pl.DataFrame({place: number for place in places}))
+    wide = with_tables(trace, cpus=pl.DataFrame(dict.fromkeys(places, number)))
     matrix = ss.migration_matrix(wide).select("from_cpu", "to_cpu", "n").rows()
     whole = ss.migration_matrix(trace).filter(pl.col("n") > 0)
     assert matrix == whole.select("from_cpu", "to_cpu", "n").rows() != []
