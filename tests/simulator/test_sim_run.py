@@ -161,7 +161,7 @@ def test_a_signal_never_sent_names_who_waits() -> None:
 @pytest.mark.parametrize(
     ("workload", "options", "message"),
     [
-        (hogs(2, cpus="7"), {"machine": 2}, "no CPU"),
+        (hogs(2, cpus="7"), {"machine": 2}, "none of the"),
         (spinners(2), {}, "time limit"),
         (Workload(hogs(1).threads.clear(), hogs(1).steps), {}, "without threads"),
         (hogs(1), {"machine": "0"}, "machine"),
