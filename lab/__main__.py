@@ -17,8 +17,15 @@ from lab.packages import Absent
 
 
 def matrix() -> tuple[dict[str, Kernel], list[Cell]]:
-    """Kernels by `ARCH-NAME`, and cells, of matrix.toml."""
+    """Kernels by `ARCH-NAME`, and cells, of matrix.toml.
+
+    A cell's `before` may be the name of one of `scripts`.
+    """
     document = tomllib.loads((HERE / "matrix.toml").read_text())
+    scripts = document["scripts"]
+    for row in document["cell"]:
+        if row.get("before") in scripts:
+            row["before"] = scripts[row["before"]]
     kernels = [Kernel(**{**row, "packages": tuple(row["packages"])}) for row in document["kernel"]]
     return {f"{k.arch}-{k.name}": k for k in kernels}, [Cell(**row) for row in document["cell"]]
 
