@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
@@ -457,39 +458,18 @@ def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
 
 
 def _clocks_alike(trace: Trace) -> str:
-    """How far the clocks of two CPUs may differ without an effect before its cause.
-
-    A thread woken from one CPU to another bounds the difference of their clocks from one side,
-    one woken the other way from the other.
-    """
+    """How far the clocks of two CPUs may differ unnoticed, in words; empty where it is known."""
     if trace.ncpu < 2:
         return ""
-    across = pl.col("waker_cpu") != pl.col("cpu")
-    took = pl.col("ts_run") - pl.coalesce("ts_waking", "ts_ready")
-    ways = (
-        trace.waits.filter(across, pl.col("censored") == "none")
-        .group_by(
-            one=pl.min_horizontal("waker_cpu", "cpu"),
-            other=pl.max_horizontal("waker_cpu", "cpu"),
-            up=pl.col("cpu") > pl.col("waker_cpu"),
-        )
-        .agg(took=took.min(), last=pl.col("ts_run").max())
-    )
-    pairs = (
-        ways.group_by("one", "other")
-        .agg(pl.len(), took=pl.col("took").max(), last=pl.col("last").min())
-        .filter(pl.col("len") == 2)
-        .collect()
-    )
-    if not pairs.height:
+    doubt = clock_doubt(trace)
+    if not doubt.pairs:
         return "no CPU pair wakes threads both ways, so nothing shows whether clocks agree"
-    furthest, since = pairs.select(pl.col("took").max(), pl.col("last").min()).row(0)
     possible = trace.ncpu * (trace.ncpu - 1) // 2
-    compared = f" ({count(pairs.height)} of {count(possible)} pairs compared)"
+    compared = f" ({count(doubt.pairs)} of {count(possible)} pairs compared)"
     return (
-        f"clocks that differ by up to {duration(furthest)}, or only in the last "
-        f"{duration(max(0, trace.window[1] - since))}, would not show"
-        f"{'' if pairs.height == possible else compared}"
+        f"clocks that differ by up to {duration(doubt.furthest)}, or only in the last "
+        f"{duration(max(0, trace.window[1] - doubt.since))}, would not show"
+        f"{'' if doubt.pairs == possible else compared}"
     )
 
 

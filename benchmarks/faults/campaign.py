@@ -114,7 +114,8 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
     try:
         trace = opened(mutant, work)
         true = _truth(case, mutant)
-        found = comparison.judge(trace, true, mutant)
+        doubt = comparison.doubt(trace)
+        found = comparison.judge(trace, true, mutant, doubt)
         spoken = figures.caution(trace)
         said = figures.figures(trace)
     except ss.SchedscopeError as error:
@@ -126,7 +127,9 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
     whole = case.file if mutant.file is not None else case.folder
     if not mutant.truth_of:
         statuses = {
-            name: figures.status(name, said[name], whole.figures[name], true, spoken, whole.caution)
+            name: figures.status(
+                name, said[name], whole.figures[name], true, spoken, whole.caution, doubt.ns
+            )
             for name in said
         }
     return result | {
@@ -138,11 +141,13 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         "measured_waits": found.measured_waits,
         "right_wait_time": found.right_wait_time,
         "wrong_waits": len(found.wrong_waits),
+        "doubted_waits": found.doubted_waits,
         "true_state_time": found.true_state_time if mutant.states_judged else 0,
         "right_state_time": found.right_state_time,
         "wrong_state_time": found.wrong_state_time,
         "figures": len(statuses),
         "wrong_figures": sorted(name for name, how in statuses.items() if how == "wrong"),
+        "doubted_figures": sum(how == "doubted" for how in statuses.values()),
         "flagged_figures": sum(how == "flagged" for how in statuses.values()),
         "bound_figures": sum(how == "bound" for how in statuses.values()),
         "longest_wrong_wait": max((wait["wait"] for wait in found.wrong_waits), default=0),

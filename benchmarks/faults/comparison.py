@@ -10,6 +10,7 @@ import polars as pl
 
 from faults.mutations import Mutant
 from faults.truth import STATES, Truth, stretches
+from schedscope.analysis._base.clock_doubt import clock_doubt
 
 if TYPE_CHECKING:
     import schedscope as ss
@@ -29,6 +30,8 @@ class Verdict:
     measured_waits: int = 0
     right_wait_time: int = 0
     wrong_waits: list[dict[str, Any]] = field(default_factory=list)
+    doubted_waits: int = 0
+    """Waits that are off by no more than `check` says that clocks may differ unnoticed."""
     true_state_time: int = 0
     right_state_time: int = 0
     wrong_state_time: int = 0
@@ -36,14 +39,42 @@ class Verdict:
     wrong_states: list[tuple[int, int, int, int, str, str]] = field(default_factory=list)
 
 
-def judge(trace: ss.Trace, truth: Truth, mutant: Mutant) -> Verdict:
+def judge(trace: ss.Trace, truth: Truth, mutant: Mutant, doubt: Doubt) -> Verdict:
     """Every measured wait, and every known state at every instant."""
     verdict = Verdict()
     clocks = _clocks(trace, truth) if mutant.clocks_moved else None
-    _waits(verdict, trace, truth, clocks)
+    _waits(verdict, trace, truth, clocks, doubt)
     if mutant.states_judged:
         _states(verdict, trace, truth, clocks)
     return verdict
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """How far clocks may differ by the words of `check`.
+
+    Up to `ns` (None: nothing shows whether they agree), and without limit from `since`.
+    """
+
+    ns: int | None = 0
+    since: int | None = None
+
+    def covers(self) -> pl.Expr:
+        """Whether a wait that is off may be so by that: `wait`, `true`, `ts_run`."""
+        known = pl.col("true").is_not_null()
+        if self.ns is None:
+            return known
+        little = (pl.col("wait") - pl.col("true")).abs() <= self.ns + TOLERANCE
+        late = pl.col("said_run") > self.since if self.since is not None else pl.lit(value=False)
+        return known & (little | late)
+
+
+def doubt(trace: ss.Trace) -> Doubt:
+    """What the row `rests on` of `check` says of the clocks of this trace."""
+    if trace.ncpu < 2 or trace.info.get("clock_offsets"):
+        return Doubt()
+    found = clock_doubt(trace)
+    return Doubt(found.furthest, found.since) if found.pairs else Doubt(ns=None)
 
 
 Clocks = dict[int, tuple[np.ndarray, np.ndarray]]
@@ -71,8 +102,7 @@ def _true_time(clocks: Clocks, cpu: np.ndarray, ts: np.ndarray) -> np.ndarray:
     for number, (said, true) in clocks.items():
         here = cpu == number
         if len(said):
-            at = np.clip(np.searchsorted(said, ts[here], "right") - 1, 0, len(said) - 1)
-            out[here] = true[at] + (ts[here] - said[at])
+            out[here] += np.rint(np.interp(ts[here], said, true - said)).astype(np.int64)
     return out
 
 
@@ -95,24 +125,36 @@ def measured(trace: ss.Trace) -> pl.DataFrame:
     )
 
 
-def _waits(verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None) -> None:
+def _waits(
+    verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None, doubt: Doubt
+) -> None:
     true = truth.waits
     said = measured(trace).filter(~pl.col("tid").is_in(truth.doubtful))
+    said = said.with_columns(said_run="ts_run")
     if clocks is not None:
-        run = _true_time(clocks, said["cpu"].to_numpy(), said["ts_run"].to_numpy())
-        said = said.with_columns(ts_run=pl.Series(run))
+        cpu = said["cpu"].to_numpy()
+        run = _true_time(clocks, cpu, said["ts_run"].to_numpy())
+        # A wait that one clock timed is as long as that clock says.
+        ready = _true_time(clocks, cpu, said["ts_ready"].to_numpy())
+        one = pl.coalesce("waker_cpu", "queue_cpu") == pl.col("cpu")
+        own = pl.when(one).then(pl.Series(run - ready)).otherwise("wait")
+        said = said.with_columns(ts_run=pl.Series(run), own=own)
+    else:
+        said = said.with_columns(own="wait")
     both = said.join(
         true.select("tid", "ts_run", true="wait", true_ready="ts_ready"),
         on=["tid", "ts_run"],
         how="left",
     )
-    off = pl.col("true").is_null() | ((pl.col("wait") - pl.col("true")).abs() > TOLERANCE)
-    wrong = both.filter(off).sort("wait", descending=True)
+    error = pl.min_horizontal((pl.col(said) - pl.col("true")).abs() for said in ("wait", "own"))
+    off = pl.col("true").is_null() | (error > TOLERANCE)
+    wrong = both.filter(off, ~doubt.covers()).sort("wait", descending=True)
     verdict.true_waits = true.height
     verdict.true_wait_time = int(true["wait"].sum())
     verdict.measured_waits = said.height
     verdict.right_wait_time = int(both.filter(~off)["true"].sum())
     verdict.wrong_waits = wrong.to_dicts()
+    verdict.doubted_waits = both.filter(off).height - wrong.height
 
 
 def _states(verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None) -> None:

@@ -7,6 +7,8 @@ the truth. A figure of a damaged input
 * is a bound if the headline admits that more is missing than in the undamaged recording, and the
   figure is what a part of the truth can give: a sum or count or maximum that is not larger, a
   quantile that a subset of the true waits of that size can have;
+* is doubted if it is a time and off by no more than what `check` says that clocks may differ
+  unnoticed, for each wait that it sums;
 * is flagged if `check` warns of something that it does not warn of in the undamaged recording;
 * else it is wrong, and given as measured.
 """
@@ -26,11 +28,12 @@ from faults.truth import Truth
 if TYPE_CHECKING:
     import schedscope as ss
 
-Status = Literal["right", "bound", "flagged", "wrong"]
+Status = Literal["right", "doubted", "bound", "flagged", "wrong"]
 Kind = Literal["part", "quantile", "mean"]
 
 SHARE = 0.001
 _SLACK_NS = 1_000
+_SUMS = (" total", " waiting", " wasted", " idle", " running")
 _MORE_UNKNOWN = 0.005
 """The share of CPU time by which `unknown` must grow to be news to a reader of the headline."""
 LONG = "5ms"
@@ -137,14 +140,21 @@ def status(
     truth: Truth,
     spoken: Caution,
     whole: Caution,
+    doubt: int | None,
 ) -> Status:
-    """May this figure stand beside what else the reader sees?"""
+    """May this figure stand beside what else the reader sees?
+
+    `doubt` is how far two clocks may differ unnoticed, in ns; None: nothing limits it.
+    """
     timed = not name.endswith((" n", "episodes", "migrations", "mean"))
     slack = max(_SLACK_NS if timed else 0, SHARE * abs(reference.value))
     if abs(said.value - reference.value) <= slack:
         return "right"
     if admits(spoken, whole) and _possible(said, reference, truth, slack):
         return "bound"
+    summed = truth.waits.height if name.endswith(_SUMS) else 1
+    if timed and (doubt is None or abs(said.value - reference.value) <= slack + doubt * summed):
+        return "doubted"
     return "wrong" if trusted(spoken, whole) else "flagged"
 
 

@@ -40,7 +40,7 @@ def row(kind: str, results: list[Result]) -> list[str]:
     def total(name: str) -> int:
         return sum(int(r[name]) for r in read)
 
-    right = total("measured_waits") - total("wrong_waits")
+    right = total("measured_waits") - total("wrong_waits") - total("doubted_waits")
     wrong_figures = sum(len(r["wrong_figures"]) for r in read)
     state_time = total("true_state_time")
     silent = sum(r["trusted"] and wrong(r) > 0 for r in read)
@@ -55,6 +55,7 @@ def row(kind: str, results: list[Result]) -> list[str]:
         length(longest) if longest else "-",
         _share(total("wrong_state_time"), state_time, 3),
         str(wrong_figures),
+        f"{total('doubted_waits'):,} / {total('doubted_figures')}",
         f"{total('bound_figures')} / {total('flagged_figures')}",
         str(silent),
         _share(right, total("true_waits")),
@@ -73,6 +74,7 @@ HEADINGS = (
     "longest wrong wait",
     "state time wrong",
     "wrong figures",
+    "waits / figures within the stated doubt of clocks",
     "figures bounded / flagged",
     "inputs with something wrong and no new warning",
     "true waits still measured",
@@ -128,6 +130,10 @@ are of {date}, commit {commit}, {host}, with
   new. Otherwise it is wrong;
 * crashes: neither an answer nor a one-sentence error.
 
+**Within the stated doubt of clocks** are times that are off by no more than `schedscope check` says
+of that very input that clocks may differ unnoticed ("clocks that differ by up to 9.40 us, or only
+in the last 545 ms, would not show"); a sum may be off by that for each wait in it.
+
 *Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
 are made to agree with what is left, which no recorder of schedscope does. It stands for formats
 that count nothing, such as text.
@@ -141,9 +147,8 @@ damage that leaves no trace in the file, or too little:
 * a CPU that falls silent and is handed no thread until the end of the recording;
 * a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible. A time
   stamp more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
-* clocks that differ, for a while or always, by less than the time from cause to effect. Where
-  threads are seldom woken across CPUs, that may be a lot. A wait on a clock that is too fast is
-  wrong by as much as the clock is;
+* clocks that step or drift by more than that doubt, but in a stretch in which no thread is woken
+  across CPUs fast enough to show it;
 * two recordings of one kernel mixed, with their times shifted to match and all counts made to
   agree, where one CPU's threads have little to do with the other's: `check` warns of missing
   wakeups, but a few waits that begin in one and end in the other are given.
