@@ -378,6 +378,9 @@ QUESTIONS = {
     "off_cpu": """
         n | times off CPU | count | times that a thread left the CPU to sleep or block
         evidence | | text | how the cause is known, or why it is not
+        lock | most for lock | text | lock that threads slept for longest, of the sleeps in the row
+        lock_time | for this lock | time | how long they slept for that lock
+        released_by | released by | text | thread that released it at the end of most of that time
     """,
     "wakers": "n | wakeups | count | wakeups and forks that started a wait",
     "starvation": "n | episodes | count | episodes of starvation",

@@ -1,0 +1,87 @@
+"""`capture --with locks`: the locks that a program's own log names are what the trace says."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+from collector_runs import ROOT, Run, meta
+
+import schedscope as ss
+from schedscope.analysis._base.lock_convoys import convoys, depth_spans
+from schedscope.analysis._base.lock_waits import lock_waits
+
+LOAD = ROOT / "fixtures" / "lock_load.c"
+Turn = tuple[int, int, int, int, int]
+
+
+def recorded(folder: Path, mode: str, extras: str = "locks") -> tuple[ss.Trace, list[Turn]]:
+    """A recording of the load, and its log: lock, thread, asked, had, gave."""
+    program = folder / "lock_load"
+    subprocess.run(["cc", "-O1", "-pthread", str(LOAD), "-o", str(program)], check=True)
+    run = Run(
+        "--with", extras, "-o", "x.capture", "--", "sh", "-c", f"{program} {mode} 60 >log",
+        cwd=folder,
+    )  # fmt: skip
+    assert run.wait() == 0, run.said
+    assert not run.instance()
+    assert not run.leftovers()
+    assert meta(folder / "x.capture")["lost"] == [], run.said
+    lines = (folder / "log").read_text().splitlines()
+    log = [
+        (int(lock, 16), int(tid), int(asked), int(had), int(gave))
+        for lock, tid, asked, had, gave in map(str.split, lines)
+    ]
+    assert len(log) == 240
+    return ss.open(folder / "x.capture", cache=folder / "cache"), log
+
+
+@pytest.mark.needs("root", "tracefs", "cc")
+def test_a_convoy_its_lock_and_who_had_it(tmp_path: Path) -> None:
+    trace, log = recorded(tmp_path, "convoy")
+    lock, keeper = log[0][:2]
+    convoy = convoys(trace, top=1)[0]
+    assert convoy.address == lock
+    assert convoy.kind == "futex"
+    who = trace.threads.filter(pl.col("utid") == convoy.holder).select("tid", "comm").collect()
+    assert who.row(0) == (keeper, "keeps")
+    # By the log: when anyone waited (more than the lock itself takes), and who had it then.
+    waited, _ = depth_spans([(asked, had) for _, _, asked, had, _ in log if had - asked > 20_000])
+    length = sum(end - begin for begin, end in waited)
+    kept = sum(
+        max(0, min(end, gave) - max(begin, had))
+        for begin, end in waited
+        for _, tid, _, had, gave in log
+        if tid == keeper
+    )
+    assert convoy.waited == pytest.approx(length, rel=0.1)
+    assert convoy.held / convoy.waited == pytest.approx(kept / length, abs=0.1)
+    assert convoy.held_running + convoy.held_runnable <= convoy.held
+    found = {row["topic"]: row["text"] for row in ss.findings(trace).to_dicts()}
+    assert f"the futex {lock:#x} of process" in found["lock convoy"]
+    assert f"keeps ({keeper}) released it at the end of" in found["lock convoy"]
+    slept = ss.off_cpu(trace, by="cause", where=pl.col("comm") == "wants")
+    futex = slept.row(by_predicate=pl.col("cause") == "futex", named=True)
+    assert futex["lock"].startswith(f"futex {lock:#x} (")
+    assert futex["released_by"] != "unknown"
+    # No call but those for futexes was recorded.
+    assert trace.metadata("ftrace", "system_calls") == "locks"
+    assert trace.system_calls.select("number").unique().collect().height <= 3
+
+
+@pytest.mark.needs("root", "tracefs", "cc")
+def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: Path) -> None:
+    """Threads sleep in futex calls for as long as in a convoy, and no lock is to blame."""
+    trace, log = recorded(tmp_path, "apart", "locks,syscalls")
+    assert trace.metadata("ftrace", "system_calls") == "all"
+    waits = lock_waits(trace).join(
+        trace.threads.select("utid", "comm").collect(), on="utid", how="left"
+    )
+    idle = waits.filter((pl.col("comm") == "idles") & ~pl.col("is_lock"))
+    assert idle["dur"].sum() > 0.5 * (log[-1][4] - log[0][2])
+    assert idle["releaser"].null_count() < 0.1 * idle.height
+    own = {turn[0] for turn in log}
+    assert waits.filter(pl.col("address").is_in(own)).is_empty()
+    assert "lock convoy" not in ss.findings(trace)["topic"].to_list()
