@@ -206,3 +206,22 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["requests", path, "--by", "request", "--reply", "any", "--top", "3"]) == 0
     capsys.readouterr()
     assert cli.main(["requests", path, "--cpu", "1"]) == 2
+
+
+def test_the_figure_divides_the_mean_request() -> None:
+    """47 in three requests, of which 22 ran; the slowest is one of 28."""
+    axes = ss.plot.requests(ss.requests(traced()))
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "77 all",
+        "77 slowest 1 %",
+    ]
+    ends = [0.0, 0.0]
+    for bar in axes.patches:
+        y = round(bar.get_y() + 0.35)
+        ends[y] = max(ends[y], bar.get_x() + bar.get_width())
+    assert ends == pytest.approx([47 / 3, 28.0])
+    assert axes.patches[0].get_width() == pytest.approx(22 / 3)
+    singles_drawn = ss.plot.requests(ss.requests(traced(), by="request"))
+    assert len(singles_drawn.get_yticklabels()) == 3
+    empty = ss.plot.requests(ss.requests(traced(), where=pl.col("comm") == "nobody"))
+    assert [text.get_text() for text in empty.texts] == ["no requests"]

@@ -41,7 +41,8 @@ def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
                 names.append(f"{row['comm']} {row['tid']}")
             else:
                 keys = frame.columns[: frame.columns.index("which")]
-                names.append(" ".join(str(row[name]) for name in [*keys, "which"]))
+                said = [row[name] for name in [*keys, "which"] if row[name] is not None]
+                names.append(" ".join(map(str, said)))
         for part, color in zip(_PARTS, _SHADES, strict=True):
             if frame[part].sum():
                 axes.barh([0], [0], color=color, label=part.replace("_", " "))
