@@ -85,3 +85,32 @@ def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: P
     own = {turn[0] for turn in log}
     assert waits.filter(pl.col("address").is_in(own)).is_empty()
     assert "lock convoy" not in ss.findings(trace)["topic"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("machine", "events", "rc", "said"),
+    [
+        ("x86_64", ["lock/contention_begin", "raw_syscalls/sys_enter"], 0, "only=id == 202 ||"),
+        ("riscv64", ["lock/contention_begin", "raw_syscalls/sys_enter"], 0, "only=id == 98 ||"),
+        ("aarch64", ["raw_syscalls/sys_enter"], 0, "note=this kernel has no event lock/contention"),
+        ("x86_64", ["lock/contention_begin"], 1, "no event raw_syscalls/sys_enter"),
+        ("s390x", ["lock/contention_begin", "raw_syscalls/sys_enter"], 1, "futex call on s390x"),
+    ],
+)
+def test_what_a_kernel_lacks_is_named(
+    tmp_path: Path, machine: str, events: list[str], rc: int, said: str
+) -> None:
+    for event in events:
+        (tmp_path / "events" / event).mkdir(parents=True)
+    script = f"""set -u
+        note() {{ echo "note=$*"; }}
+        uname() {{ echo {machine}; }}
+        . {ROOT}/collectors/linux/ftrace.sh
+        ftrace_root={tmp_path} recorder_extras=locks fail_text=
+        ftrace_locks_wanted; echo "rc=$? only=$ftrace_calls_only locks=$ftrace_locks $fail_text"
+    """
+    script = "ftrace_calls_only=\n" + script
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert f"rc={rc} " in done.stdout
+    assert said in done.stdout
+    assert ("locks=lock/" in done.stdout) == (events[0] == "lock/contention_begin")
