@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.lock_waits import lock_waits, worded
 from schedscope.analysis._base.needs import has, needs, require_also
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
@@ -50,6 +51,10 @@ def off_cpu(
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
       were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
       (ns; null without such a time);
+    * `lock`, `lock_time`, `released_by`: of these sleeps, the lock that threads slept for longest
+      (`futex ADDRESS (pid)`, or a lock of the kernel), how long (ns), and who released it at the
+      end of most of that time, `unknown` if that is not proved; null without recorded locks or
+      calls with their arguments;
     * `n_censored`: those still open when last observed; `n_excluded`: those of which
       the start was not recorded.
 
@@ -100,9 +105,10 @@ def off_cpu(
     else:
         times = times.with_columns(kind=pl.lit(None, SLEEP_KIND), reason=pl.lit(None, pl.String))
     if has(trace, "system_calls"):
-        times = causes(trace, times.drop("reason"))
+        times = causes(trace, times.drop("reason")).collect().lazy()
     else:
         times = times.with_columns(cause=pl.lit(None, SLEEP_CAUSE), evidence=pl.lit(None, EVIDENCE))
+    locks = worded(trace, lock_waits(trace, times))
     used = {name for name in names if name not in ("utid", "cause")}
     if where is not None:
         used |= set(where.meta.root_names()) - {"utid"}
@@ -114,6 +120,8 @@ def off_cpu(
     keys = list(names)
     if "cause" not in names:
         keys += ["state", "kind", "reason", "cause", "evidence"]
+    slept_for = locks.select("utid", "ts", "lock", "released_by").lazy()
+    most = _most(times.join(slept_for, on=["utid", "ts"]).filter(~pl.col("excluded")), keys)
     return (
         times.group_by(keys)
         .agg(
@@ -125,14 +133,31 @@ def off_cpu(
             n_censored=pl.col("censored").sum(),
             n_excluded=pl.col("excluded").sum(),
         )
+        .join(most, on=keys, how="left", nulls_equal=True)
         .select(
             *keys,
             *("n", "total", "mean"),
             *(_of_sorted(pl.col("times"), share) for share in shares),
-            *("max", "n_censored", "n_excluded"),
+            *("max", "lock", "lock_time", "released_by", "n_censored", "n_excluded"),
         )
         .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
         .collect()
+    )
+
+
+def _most(times: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """The lock of most time of each of `keys`, and who released it at the end of most of that."""
+    times = times.filter(~pl.col("censored")).with_columns(
+        pl.col("released_by").fill_null("unknown")
+    )
+    of_releaser = times.group_by(*keys, "lock", "released_by").agg(part=pl.col("dur").sum())
+    order = ["part", "lock", "released_by"]
+    return (
+        of_releaser.sort(order, descending=[True, False, False])
+        .group_by(*keys, "lock", maintain_order=True)
+        .agg(pl.col("released_by").first(), lock_time=pl.col("part").sum())
+        .sort("lock_time", "lock", descending=[True, False])
+        .unique(keys, keep="first", maintain_order=True)
     )
 
 

@@ -198,6 +198,12 @@ def recorders(folder: Path) -> list[Recorder]:
             _said("Ctrl-C ends"),
             _capture_lost,
         ),
+        Recorder(
+            "schedscope, ftrace --with locks",
+            [[*capture, "-t", "ftrace", "--with", "locks"]],
+            _said("Ctrl-C ends"),
+            _capture_lost,
+        ),
     ]
     for root in roots:
         if version := _version([*root, "bpftrace", "--version"], r"v([\d.]+)"):
@@ -357,12 +363,15 @@ def _descendants(roots: list[int]) -> set[int]:
         found |= more
 
 
-def measure(rounds: int, loops: int) -> dict[str, Result]:
-    """All measurements; the bare host is "" in the result."""
+def measure(rounds: int, loops: int, only: str = "") -> dict[str, Result]:
+    """All measurements, of recorders named like `only`; the bare host is "" in the result."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="recorders-", dir="/tmp") as temporary:
         folder = Path(temporary) / "run"
-        everyone: list[Recorder | None] = [None, *recorders(folder)]
+        everyone: list[Recorder | None] = [
+            None,
+            *(recorder for recorder in recorders(folder) if only in recorder.name),
+        ]
         for turn in range(rounds):
             bare = Result()
             for recorder in everyone:
@@ -436,13 +445,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loops", type=int, default=100_000, help="of perf bench sched pipe")
     parser.add_argument("--output", type=Path, help="a page whose measured part is replaced")
+    parser.add_argument("--only", default="", help="recorders whose names contain this")
     args = parser.parse_args()
     if os.geteuid() != 0 or not (TRACEFS / "instances").is_dir():
         raise SystemExit("recorders.py needs root, and tracefs at /sys/kernel/tracing")
     for tool in ("perf", "hackbench", "stress-ng", "taskset"):
         if shutil.which(tool) is None:
             raise SystemExit(f"recorders.py needs {tool}")
-    text = table(measure(args.rounds, args.loops), args.rounds)
+    text = table(measure(args.rounds, args.loops, args.only), args.rounds)
     print(text)
     if args.output:
         page = args.output.read_text()

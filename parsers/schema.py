@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -48,6 +48,8 @@ SLEEP_KIND = pl.Enum(["sleep", "lock", "interrupt", "suspended"])
 PRIORITY_CAUSE = pl.Enum(["change-pri", "lend-pri", "pi_setprio", "unknown"])
 IRQ_KIND = pl.Enum(["hard", "soft"])
 CALL_STEP = pl.Enum(["enter", "exit"])
+LOCK_STEP = pl.Enum(["begin", "end"])
+LOCK_KIND = pl.Enum(["spinlock", "rwlock", "mutex", "rwsem", "percpu-rwsem", "rt-mutex", "other"])
 
 _CPU = pl.UInt16()
 _UTID = pl.UInt32()
@@ -269,6 +271,32 @@ _SYSTEM_CALLS = Table(
             "The kernel's number of the call, which depends on the architecture; -1: refused.",
         ),
         _maybe("value", pl.Int64(), "What the call returned; null when it is entered."),
+        _maybe(
+            "arg0",
+            pl.UInt64(),
+            "First argument, as the registers have it: a descriptor, an address; null when it "
+            "returns.",
+        ),
+        _maybe("arg1", pl.UInt64(), "Second argument, likewise."),
+        _maybe("arg2", pl.UInt64(), "Third argument, likewise."),
+    ),
+)
+
+_LOCKS = Table(
+    "locks",
+    "One end of a thread's waiting for a lock of the kernel, where recorded (Linux).",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which the thread ran."),
+        _always("utid", _UTID, "The thread."),
+        _always("step", LOCK_STEP, "`begin`: it found the lock taken; `end`: it waits no more."),
+        _always("address", pl.UInt64(), "Where the lock is in memory, as the source tells."),
+        _maybe("kind", LOCK_KIND, "What kind of lock; null when the waiting ends."),
+        _maybe(
+            "value",
+            pl.Int32(),
+            "0 if it got the lock, else a negative error; null when the waiting begins.",
+        ),
     ),
 )
 
@@ -391,6 +419,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _IRQS,
             _QUOTA_REFILLS,
             _SYSTEM_CALLS,
+            _LOCKS,
             _LOSSES,
             _CPUS,
             _STATES,

@@ -81,6 +81,11 @@ NEEDS = {
         "record them on Linux with `schedscope capture --with syscalls`",
         lambda trace: _any(trace.system_calls),
     ),
+    "locks": Need(
+        "locks of the kernel that threads waited for",
+        "record them on Linux 5.19 or newer with `schedscope capture --with locks`",
+        lambda trace: _any(trace.locks),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",

@@ -44,6 +44,8 @@ _CALLS = {
     "process": "clone clone3 fork vfork execve execveat exit exit_group unshare setns",
 }
 
+ARGUMENTS = ("arg0", "arg1", "arg2")
+
 SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "fault", "stop", "kernel", "unknown"])
 """What a sleep was for."""
 
@@ -56,16 +58,21 @@ EVIDENCE = pl.Enum(
         "no call seen",
         "events lost",
         "calls contradict",
+        "locks only",
     ]
 )
-"""How it is known; the last three, and `between calls` of a sleep that a signal could have ended,
+"""How it is known; the last four, and `between calls` of a sleep that a signal could have ended,
 are why it is not."""
 
 
 def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
-    """`times` (`utid`, `ts`, `state`) with `cause`, `reason` (the call) and `evidence`."""
+    """`times` (`utid`, `ts`, `state`) with `cause`, `reason` (the call) and `evidence`.
+
+    And with the call's `called` (when it was entered) and arguments, which mean something where
+    `evidence` is `in the call`.
+    """
     calls = trace.system_calls.select(
-        "utid", "ts", "cpu", "number", pl.col("step").cast(pl.String)
+        "utid", "ts", "cpu", "number", pl.col("step").cast(pl.String), *ARGUMENTS
     ).sort("ts", maintain_order=True)
     # Behind a thread's last event of all, `next_step` is null.
     calls = calls.with_columns(
@@ -98,6 +105,8 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         .then(pl.lit("calls contradict"))
         .when(inside)
         .then(pl.lit("in the call"))
+        .when(pl.lit(trace.metadata("ftrace", "system_calls") == "locks"))
+        .then(pl.lit("locks only"))
         .otherwise(pl.lit("between calls"))
     )
     known = names(trace.info.get("machine"))
@@ -133,7 +142,7 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
             reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
         )
         .with_columns(pl.col("evidence").cast(EVIDENCE))
-        .drop("kernel", "step", "number", "next_step", "next_number", "called", "cpu", "doubt")
+        .drop("kernel", "step", "number", "next_step", "next_number", "cpu", "doubt")
     )
 
 

@@ -40,7 +40,8 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       migration (moved, then waited anyway); ping-pong; affinity (ran outside the recorded mask);
       isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the trace
       does not show); sums (the trace contradicts itself); overload (too few CPUs for the load);
-      quota (threads held back by the CPU quota of their control group);
+      quota (threads held back by the CPU quota of their control group); lock convoy (threads
+      queued for a mutex; where locks or system calls were recorded);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
       are missing; else `note`, and always for fairness, because no trace shows all of it; `context`
       for overload, which explains others and is not a fault of the scheduler;

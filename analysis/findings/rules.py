@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.lock_convoys import Convoy, convoys
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis.affinity import affinity
@@ -41,6 +42,10 @@ _STAYED = 0.99
 """A thread with this share of its time on one CPU may well be pinned there."""
 _DOUBTFUL = 0.5
 """No scheduler lets a CPU idle for this part of a long wait for it: switches are missing."""
+_CONVOY = 0.01
+"""Of the window: nobody misses less time, and a lock that is wanted at all is taken at times."""
+_QUEUED = 0.1
+"""Of the time in which anyone waited for a lock: below this there was no queue for it."""
 _LAG = 0.1
 """Shortfalls of service below this share of the window are in the table only, as are those
 below the threshold of starvation: over a few turns nobody gets exactly what is due."""
@@ -84,6 +89,7 @@ class FindingRules:
         yield from self._leaks()
         yield from self._throttled()
         yield from self._stolen()
+        yield from self._convoys()
         yield from self._overload()
 
     # ---- what several of them need ----
@@ -399,6 +405,43 @@ class FindingRules:
             " may lose less."
         )
         yield Finding("steal", total, text, "info")
+
+    def _convoys(self) -> Iterator[Finding]:
+        """Locks that threads queued for."""
+        for convoy in once(convoys, self.trace):
+            if convoy.waited < _CONVOY * self.trace.duration:
+                continue
+            if convoy.queued < _QUEUED * convoy.waited:
+                continue
+            lock = f"the {convoy.kind} {convoy.address:#x}"
+            if convoy.pid is not None:
+                lock += f" of process {convoy.pid}"
+            text = (
+                f"{several(convoy.threads, 'thread')} queued for {lock}:"
+                f" {several(convoy.n, 'wait')}, {duration(convoy.total)} together, the longest"
+                f" {duration(convoy.dur)}. Anyone waited for {duration(convoy.waited)}, two or"
+                f" more for {duration(convoy.queued)}. {self._holder(convoy)}"
+            )
+            yield Finding("lock convoy", convoy.total, text, "off-cpu", convoy.ts, convoy.dur)
+
+    def _holder(self, convoy: Convoy) -> str:
+        if convoy.holder is None:
+            return "Who held it is unknown: nobody was seen to release it."
+        who = self.trace.threads.filter(pl.col("utid") == convoy.holder)
+        name, tid = who.select("comm", "tid").collect().row(0)
+        asleep = convoy.held - convoy.held_running - convoy.held_runnable
+        unknown = f", {duration(convoy.unproved)} unknown" if convoy.unproved else ""
+        text = (
+            f"{printable(name or '?')} ({tid}) released it at the end of"
+            f" {percent(convoy.held / convoy.waited)} of this time{unknown}; in that it ran"
+            f" {duration(convoy.held_running)}, slept {duration(asleep)} and itself waited"
+            f" {duration(convoy.held_runnable)} for a CPU."
+        )
+        if 2 * convoy.held_runnable > convoy.held:
+            return text + " The holder lacks a CPU: give it a better priority, or more CPUs."
+        if 2 * asleep > convoy.held:
+            return text + " It sleeps with the lock: let it give the lock back before it does."
+        return text + " Hold the lock for less work, or divide what it protects."
 
     def _bounced(self) -> Iterator[Finding]:
         frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)

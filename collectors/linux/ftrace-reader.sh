@@ -6,7 +6,8 @@
 # the last holder is gone, kill -9 included, it stops the tracing and gives the memory back.  So
 # an instance that can be removed is nobody's, and no pid is ever asked.
 #
-# Settings: ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb.
+# Settings: ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb
+# ftrace_calls_only.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
 ftrace_dir=$ftrace_root/instances/$ftrace_name
@@ -95,6 +96,14 @@ ftrace_set_up() {
         [ -d "$ftrace_dir/events/$ftrace_event" ] || continue
         mkdir -p "events/$ftrace_event" || return 1
         cat "$ftrace_root/events/$ftrace_event/format" >"events/$ftrace_event/format" || return 1
+        case $ftrace_calls_only$ftrace_event in
+        *"("*raw_syscalls/*)
+            ftrace_set "events/$ftrace_event/filter" "$ftrace_calls_only" || {
+                ftrace_fail="the event $ftrace_event cannot be filtered"
+                return 1
+            }
+            ;;
+        esac
         ftrace_set "events/$ftrace_event/enable" 1 || {
             ftrace_fail="the event $ftrace_event cannot be switched on"
             return 1

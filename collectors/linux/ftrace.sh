@@ -18,12 +18,14 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
-ftrace_extras='irq yield syscalls'
+ftrace_extras='irq yield syscalls locks'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
 # Of the whole host: a filter for the command's processes would have to follow their forks, which the
 # kernel offers only for all events of an instance together (set_event_pid).
 ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
+# Locks of the kernel; those of programs are futexes, whose calls ftrace_locks_wanted adds.
+ftrace_locks="lock/contention_begin lock/contention_end"
 
 ftrace_find() {
     # Not `for ftrace_root`: yash keeps a loop's variable to the function.
@@ -77,8 +79,11 @@ ftrace_prepare() {
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
+    ftrace_calls_only=
     for ftrace_extra in $recorder_extras; do
+        [ "$ftrace_extra" != locks ] || { ftrace_locks_wanted || return 1; }
         eval "ftrace_event=\$ftrace_$ftrace_extra"
+        [ -n "$ftrace_event" ] || continue
         if [ ! -d "$ftrace_root/events/${ftrace_event%% *}" ]; then
             fail_text="this kernel has no event ${ftrace_event%% *}, which --with $ftrace_extra records"
             return 1
@@ -86,12 +91,38 @@ ftrace_prepare() {
         ftrace_events="$ftrace_events $ftrace_event"
     done
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
     guard_start linux/ftrace-reader.sh -- || return 1
     {
         read -r ftrace_page
         read -r ftrace_cpus
     } <"$scratch/ftrace"
+}
+
+# A program's lock is a futex: a thread that has to wait for it, or that has to wake another,
+# makes a system call.  Of all calls only these are recorded, unless all are wanted.
+ftrace_locks_wanted() {
+    if [ ! -d "$ftrace_root/events/lock/contention_begin" ]; then
+        note "this kernel has no event lock/contention_begin (Linux 5.19 and later have it): locks of the kernel are not recorded"
+        ftrace_locks=
+    fi
+    case " $recorder_extras " in *" syscalls "*) return 0 ;; esac
+    case $(uname -m) in
+    x86_64) ftrace_futex=202 ;;
+    aarch64 | riscv64 | loongarch64) ftrace_futex=98 ;;
+    *) ftrace_futex= ;;
+    esac
+    if [ -z "$ftrace_futex" ]; then
+        fail_text="--with locks does not know the number of the futex call on $(uname -m); add syscalls, which records every call"
+        return 1
+    fi
+    if [ ! -d "$ftrace_root/events/raw_syscalls/sys_enter" ]; then
+        fail_text="this kernel has no event raw_syscalls/sys_enter, which --with locks records"
+        return 1
+    fi
+    # futex, futex_waitv, futex_wake, futex_wait, futex_requeue
+    ftrace_calls_only="id == $ftrace_futex || id == 449 || (id >= 454 && id <= 456)"
+    ftrace_events="$ftrace_events $ftrace_syscalls"
 }
 
 ftrace_start() {
@@ -178,11 +209,21 @@ ftrace_orphaned() {
     done
 }
 
+# Which calls were recorded: all, those of locks, or none.
+ftrace_calls_told() {
+    case " $recorder_extras " in
+    *" syscalls "*) echo all ;;
+    *" locks "*) echo locks ;;
+    *) echo none ;;
+    esac
+}
+
 ftrace_json() {
     cat <<END_JSON
   "ftrace": {
     "sub_buffer_bytes": $ftrace_page,
     "clock": "mono",
+    "system_calls": "$(ftrace_calls_told)",
     "instance": "$ftrace_name"
   },
 END_JSON

@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, Irq, Irqs, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad,
-    QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches, SystemCall,
-    SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, Irq, Irqs, Lock, Locks, Loss, Losses, Migration, Migrations, Priorities, Priority,
+    QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches,
+    SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -45,6 +45,7 @@ pub struct Pipeline<'a, S: Store> {
     irqs: Irqs,
     quota_refills: QuotaRefills,
     system_calls: SystemCalls,
+    locks: Locks,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -105,6 +106,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             irqs: Irqs::default(),
             quota_refills: QuotaRefills::default(),
             system_calls: SystemCalls::default(),
+            locks: Locks::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -125,7 +127,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
-        keep!(quota_refills: QuotaRefills, system_calls: SystemCalls);
+        keep!(quota_refills: QuotaRefills, system_calls: SystemCalls, locks: Locks);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -208,6 +210,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.irqs, Irqs);
         emit_batch!(self.quota_refills, QuotaRefills);
         emit_batch!(self.system_calls, SystemCalls);
+        emit_batch!(self.locks, Locks);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
@@ -480,6 +483,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 step,
                 number,
                 value,
+                args,
             } => {
                 self.at(ts);
                 let utid = self.identity.resolve_tid(cpu, tid);
@@ -490,8 +494,33 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     step,
                     number,
                     value,
+                    arg0: args.map(|args| args[0]),
+                    arg1: args.map(|args| args[1]),
+                    arg2: args.map(|args| args[2]),
                 });
                 flush!(self.system_calls, SystemCalls);
+            }
+            Event::Lock {
+                ts,
+                cpu,
+                tid,
+                step,
+                address,
+                kind,
+                value,
+            } => {
+                self.at(ts);
+                let utid = self.identity.resolve_tid(cpu, tid);
+                self.locks.push(Lock {
+                    ts,
+                    cpu,
+                    utid,
+                    step,
+                    address,
+                    kind,
+                    value,
+                });
+                flush!(self.locks, Locks);
             }
             Event::Loss {
                 cpu,

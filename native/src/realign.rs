@@ -83,6 +83,7 @@ impl<S: EventSink> Realign<S> {
             | Event::Migrate { cpu, .. }
             | Event::Sleep { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
+            | Event::Lock { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => Some(cpu),
             Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
@@ -112,6 +113,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::Priority { ts, .. }
         | Event::QueueLoad { ts, .. }
         | Event::QuotaRefill { ts, .. }
+        | Event::Lock { ts, .. }
         | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {

@@ -44,6 +44,7 @@ from schedscope.analysis.queue_depth import (
     queue_depth_summary as queue_depth_summary,
     queue_load_agreement as queue_load_agreement,
 )
+from schedscope.analysis.requests.requests import requests as requests
 from schedscope.analysis.residency import residency as residency
 from schedscope.analysis.run_lengths import run_lengths as run_lengths
 from schedscope.analysis.slowdown import slowdown as slowdown

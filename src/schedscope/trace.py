@@ -261,6 +261,11 @@ class Trace:
         return self._table("system_calls")
 
     @property
+    def locks(self) -> pl.LazyFrame:
+        """One row per beginning and end of waiting for a lock of the kernel, where recorded."""
+        return self._table("locks")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self._table("losses")

@@ -43,11 +43,15 @@ WHOLE = [name for name in ASKED if not selects(name)]
 NO_CPU = {
     "slowdown": "a process is not on a single CPU",
     "off-cpu": "off-CPU time has no CPU",
+    "requests": "requests have no CPU",
 }
+# What only some of the sources have.
+NEEDS = {"affinity --outside": "CPU affinity of any thread", "requests": "system calls"}
 SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
 
 SOURCES = {
     "linux": FIXTURES / "linux-ftrace-mixed.capture",
+    "linux-calls": FIXTURES / "linux-syscalls.capture",
     "freebsd-ule": FIXTURES / "freebsd-ule-synthetic.capture",
     "freebsd-4bsd": FIXTURES / "freebsd-4bsd-synthetic.capture",
     "simulated": None,
@@ -90,11 +94,11 @@ def answer(
     return code, out, err
 
 
-def assert_needs_masks(code: int, out: str, err: str) -> None:
-    """Not every source knows masks: the question is refused, and how to record them is said."""
+def assert_needs(code: int, out: str, err: str, what: str) -> None:
+    """Not every source knows that: the question is refused, and how to record it is said."""
     assert (code, out, len(err.splitlines())) == (1, "", 1)
-    assert "has no CPU affinity of any thread" in err
-    assert "Hint: record with" in err
+    assert f"has no {what}" in err
+    assert "Hint: record " in err
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
@@ -108,8 +112,8 @@ def test_each_format_parses_and_says_the_same(
     command, *options = question.split()
     words = [command, path, *options]
     code, out, err = answer(words, cache, capsys)
-    if code and question == "affinity --outside":
-        assert_needs_masks(code, out, err)
+    if code and question in NEEDS:
+        assert_needs(code, out, err, NEEDS[question])
         return
     assert (code, bool(out.strip())) == (0, True), err
     code, out, err = answer([*words, "--format", "csv"], cache, capsys)
@@ -184,8 +188,8 @@ def test_each_selection_is_answered(
             assert reason in err
             assert err.count("\n") == 1
             continue
-        if code == 1 and question == "affinity --outside":
-            assert_needs_masks(code, out, err)
+        if code == 1 and question in NEEDS:
+            assert_needs(code, out, err, NEEDS[question])
             continue
         assert code == 0, (selection, err)
         rows = json.loads(out)["rows"]

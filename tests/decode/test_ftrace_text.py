@@ -134,13 +134,19 @@ def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
     texts = [f"  a-11 [000] d... 1.000001: {fields('S')}"]
     for number, head in enumerate(heads):
         entry, back = head.format("enter", 202), head.format("exit", 202)
-        args, value = (" args=ARRAY[01]", " ret=0x2") if "id=" in head else (" (7f, 80)", " = -11")
+        args, value = (
+            (" args=ARRAY[01]", " ret=0x2") if "id=" in head else (" (7f, 80, 2, 0)", " = -11")
+        )
         texts.append(f"  a-11 [001] d... 1.00000{2 * number + 2}: {entry}{args}")
         texts.append(f"  a-11 [001] d... 1.00000{2 * number + 3}: {back}{value}")
     path.write_text("# tracer: nop\n" + "\n".join(texts) + "\n")
-    rows = decode(path).system_calls.select("cpu", "step", "number", "value").collect().rows()
+    table = decode(path).system_calls.collect()
+    rows = table.select("cpu", "step", "number", "value").rows()
     assert rows[::2] == [(1, "enter", 202, None)] * 3
     assert rows[1::2] == [(1, "exit", 202, -11), (1, "exit", 202, -11), (1, "exit", 202, 2)]
+    none = (None, None, None)
+    arguments = table.select("arg0", "arg1", "arg2").rows()
+    assert arguments == [(0x7F, 0x80, 2), none, (0x7F, 0x80, 2), none, none, none]
 
 
 # --- Lines by hand. ---

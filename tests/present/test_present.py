@@ -56,6 +56,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     cache = trace.path.parent
     # Its kernel reports queue lengths.
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
+    calls = ss.open(FIXTURES / "linux-syscalls.capture", cache=cache)
     plain: dict[str, tuple[str, Callable[[], pl.DataFrame]]] = {}
     for name in plain_questions():
         question = DECLARED_UNDER.get(name, name if name in QUESTIONS else "")
@@ -79,6 +80,8 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "ping_pong": ("ping_pong", lambda: ss.ping_pong(trace, "10ms")),
         "policies": ("", lambda: ss.policies()),
         "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
+        "requests": ("requests", lambda: ss.requests(calls)),
+        "requests single": ("requests", lambda: ss.requests(calls, by="request", reply="any")),
         "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),
         "latency": ("latency", lambda: ss.latency(trace, every="1s")),
         "simulate_all": (

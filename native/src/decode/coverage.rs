@@ -476,6 +476,7 @@ impl EventSink for Survey {
             Event::Sleep { cpu, .. }
             | Event::Irq { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
+            | Event::Lock { cpu, .. }
             | Event::SystemCall { cpu, .. } => self.line(cpu, ts),
             Event::Loss {
                 cpu,

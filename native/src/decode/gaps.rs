@@ -123,6 +123,7 @@ impl EventSink for Finder {
             | Event::Migrate { cpu, .. }
             | Event::Sleep { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
+            | Event::Lock { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => self.seen(cpu, ts),
             Event::Loss { cpu, ts_end, .. } => {

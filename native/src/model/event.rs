@@ -381,6 +381,21 @@ pub enum Event {
         number: i32,
         /// What it returned, if it came back.
         value: Option<i64>,
+        /// Its first three arguments, if it was entered and the source tells them.
+        args: Option<[u64; 3]>,
+    },
+    /// A thread began or ended waiting for a lock of the kernel.
+    Lock {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        step: LockStep,
+        /// Where the lock is in memory, or what the source prints instead.
+        address: u64,
+        /// What kind of lock it is; told when the waiting begins.
+        kind: Option<LockKind>,
+        /// 0 if the waiting ended with the lock, else a negative error; told then.
+        value: Option<i32>,
     },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
@@ -411,6 +426,7 @@ impl Event {
             | Self::QueueLoad { ts, .. }
             | Self::QuotaRefill { ts, .. }
             | Self::SystemCall { ts, .. }
+            | Self::Lock { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }
@@ -425,6 +441,41 @@ categories! {
 categories! {
     /// The two ends of a system call.
     CallStep { Enter = "enter", Exit = "exit" }
+}
+
+categories! {
+    /// The two ends of waiting for a lock of the kernel.
+    LockStep { Begin = "begin", End = "end" }
+}
+
+categories! {
+    /// Kinds of the kernel's locks, as `lock:contention_begin` tells them.
+    LockKind {
+        Spin = "spinlock",
+        Rwlock = "rwlock",
+        Mutex = "mutex",
+        Rwsem = "rwsem",
+        Percpu = "percpu-rwsem",
+        Rt = "rt-mutex",
+        Other = "other",
+    }
+}
+
+impl LockKind {
+    /// By the bits of `flags` (LCB_F_* of include/trace/events/lock.h).
+    pub fn of_flags(flags: i64) -> Self {
+        let has = |bit: i64| flags & (1 << bit) != 0;
+        match () {
+            () if has(4) => Self::Percpu,
+            () if has(5) => Self::Mutex,
+            () if has(3) => Self::Rt,
+            () if has(0) && (has(1) || has(2)) => Self::Rwlock,
+            () if has(0) => Self::Spin,
+            () if has(1) || has(2) => Self::Rwsem,
+            // Semaphores; mutexes too before Linux 6.0.
+            () => Self::Other,
+        }
+    }
 }
 
 /// Takes events in time order.

@@ -20,12 +20,12 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
-    CallStep, Cause, Censored, End, IrqKind, LossReason, PriorityCause, SchedClass, SleepKind,
-    State, WakeKind,
+    CallStep, Cause, Censored, End, IrqKind, LockKind, LockStep, LossReason, PriorityCause,
+    SchedClass, SleepKind, State, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -209,7 +209,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -420,10 +420,12 @@ type U16 = Int<UInt16Type>;
 type U16Opt = IntOpt<UInt16Type>;
 type U32 = Int<UInt32Type>;
 type U32Opt = IntOpt<UInt32Type>;
+type U64 = Int<UInt64Type>;
 type U64Opt = IntOpt<UInt64Type>;
 type I16 = Int<Int16Type>;
 type I16Opt = IntOpt<Int16Type>;
 type I32 = Int<Int32Type>;
+type I32Opt = IntOpt<Int32Type>;
 type I64 = Int<Int64Type>;
 type I64Opt = IntOpt<Int64Type>;
 
@@ -531,6 +533,19 @@ table!(SystemCalls, SystemCall, "system_calls" {
     step: Cat<CallStep>,
     number: I32,
     value: I64Opt,
+    arg0: U64Opt,
+    arg1: U64Opt,
+    arg2: U64Opt,
+});
+
+table!(Locks, Lock, "locks" {
+    ts: I64,
+    cpu: U16,
+    utid: U32,
+    step: Cat<LockStep>,
+    address: U64,
+    kind: CatOpt<LockKind>,
+    value: I32Opt,
 });
 
 table!(Losses, Loss, "losses" {
@@ -587,7 +602,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks Losses Cpus States Waits)
 }
 
 #[cfg(test)]

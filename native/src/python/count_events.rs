@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "switch",
     "wakeup",
     "migrate",
@@ -34,6 +34,7 @@ const KINDS: [&str; 16] = [
     "sleep",
     "quota_refill",
     "system_call",
+    "lock",
     "out_of_order",
 ];
 
@@ -56,6 +57,7 @@ impl EventSink for Counter {
             Event::Sleep { .. } => 12,
             Event::QuotaRefill { .. } => 13,
             Event::SystemCall { .. } => 14,
+            Event::Lock { .. } => 15,
         };
         let ts = match *event {
             // Sent when they end.

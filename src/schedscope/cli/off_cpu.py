@@ -69,14 +69,15 @@ def run(args: argparse.Namespace) -> Answer:
         )
     worded = shown if "cause" in by else _worded(shown)
     reason = [] if "cause" in by else ["cause?", "reason?", "evidence?", "state"]
-    names = [*by, *reason, "n", "total", "mean", "p50", "p99", "max"]
+    locks = ["lock?", "lock_time?", "released_by?"]
+    names = [*by, *reason, "n", "total", "mean", "p50", "p99", "max", *locks]
     return Answer(
         shown,
         choose(
             worded,
             [*names, "n_censored?", "n_excluded?"],
             question="off_cpu",
-            narrow="n_excluded n_censored mean p50 p99",
+            narrow="n_excluded n_censored mean p50 p99 lock_time",
         ),
         about={**headline.about(trace), "rows_in_all": len(frame)},
         head=[*headline.headline(trace), _totals(frame), ""],

@@ -28,6 +28,7 @@ _ELSEWHERE = {
     "queue_load": ("queue length", "queue lengths", set[str]()),
     "quota_refills": ("refill of a CPU quota", "refills of CPU quotas", set[str]()),
     "system_calls": ("end of a system call", "ends of system calls", set[str]()),
+    "locks": ("end of waiting for a lock", "ends of waiting for locks", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

@@ -18,6 +18,7 @@ from schedscope.plot.latency import latency
 from schedscope.plot.migrations import migration_matrix, migration_rates
 from schedscope.plot.off_cpu import off_cpu
 from schedscope.plot.queue_depth import queue_depth
+from schedscope.plot.requests import requests
 from schedscope.plot.run_lengths import run_lengths
 from schedscope.plot.slowdown import slowdown
 from schedscope.plot.starvation import starvation
@@ -42,6 +43,7 @@ __all__ = [
     "migration_rates",
     "off_cpu",
     "queue_depth",
+    "requests",
     "residency",
     "run_lengths",
     "slowdown",

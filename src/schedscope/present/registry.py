@@ -378,6 +378,26 @@ QUESTIONS = {
     "off_cpu": """
         n | times off CPU | count | times that a thread left the CPU to sleep or block
         evidence | | text | how the cause is known, or why it is not
+        lock | most for lock | text | lock that threads slept for longest, of the sleeps in the row
+        lock_time | for this lock | time | how long they slept for that lock
+        released_by | released by | text | thread that released it at the end of most of that time
+    """,
+    "requests": """
+        n | requests | count | requests that were answered
+        which | | text | all requests of the row, or the slowest 1 % of them
+        running | | time | time on a CPU
+        waiting | | time | time waited for a CPU
+        interrupted | | time | time in interrupts while the thread ran or waited for a CPU
+        locks | | time | time slept in futex calls: locks, conditions, semaphores
+        io | I/O | time | time slept in calls that read, write, poll or sync, or for a page
+        timer | | time | time slept until a time
+        other_sleep | other sleep | time | time slept in other calls, or stopped
+        n_at_least | at least | count | requests whose data was there before the thread asked
+        n_censored | unfinished | count | requests without an answer when last observed
+        n_excluded | excluded | count | requests during which events were lost
+        at_least | at least | text | whether the data was there before the thread asked for it
+        fd | | id | descriptor that was read
+        by_comm | answered by | text | name of the thread that wrote the answer
     """,
     "wakers": "n | wakeups | count | wakeups and forks that started a wait",
     "starvation": "n | episodes | count | episodes of starvation",

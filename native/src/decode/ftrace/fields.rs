@@ -201,6 +201,21 @@ impl<'a> Layout<'a> {
             .ok_or_else(|| self.missing(name, "a number"))
     }
 
+    /// The first three numbers of an array of six longs.
+    pub fn three_of_six(&mut self, name: &str) -> Option<[Int; 3]> {
+        let field = self.find(name)?;
+        let size = match (field.shape, field.size) {
+            (Shape::Array, 48) => 8,
+            (Shape::Array, 24) => 4,
+            _ => return None,
+        };
+        Some([0, 1, 2].map(|nth| Int {
+            offset: field.offset as u32 + nth * size,
+            size: size as u8,
+            signed: false,
+        }))
+    }
+
     pub fn name(&mut self, name: &str) -> Result<Name> {
         let field = self
             .find(name)

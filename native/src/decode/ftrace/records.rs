@@ -9,7 +9,8 @@ use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
-    CallStep, Event, EventSink, IrqKind, Party, PriorityCause, State, UNKNOWN_TID, WakeKind,
+    CallStep, Event, EventSink, IrqKind, LockKind, LockStep, Party, PriorityCause, State,
+    UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -86,6 +87,14 @@ pub enum Action {
         step: CallStep,
         id: Int,
         value: Option<Int>,
+        args: Option<[Int; 3]>,
+    },
+    Lock {
+        common: Common,
+        step: LockStep,
+        address: Int,
+        flags: Option<Int>,
+        value: Option<Int>,
     },
 }
 
@@ -137,6 +146,7 @@ impl Plan {
             "irq" => name.starts_with("irq_handler_") || name.starts_with("softirq_"),
             "syscalls" => name == "sys_enter_sched_yield",
             "raw_syscalls" => matches!(name, "sys_enter" | "sys_exit"),
+            "lock" => matches!(name, "contention_begin" | "contention_end"),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
             _ => false,
@@ -298,11 +308,27 @@ fn action(
             step: CallStep::Enter,
             id: layout.int("id")?,
             value: None,
+            args: layout.three_of_six("args"),
         },
         ("raw_syscalls", "sys_exit") => Action::SystemCall {
             common: common(layout)?,
             step: CallStep::Exit,
             id: layout.int("id")?,
+            value: Some(layout.int("ret")?),
+            args: None,
+        },
+        ("lock", "contention_begin") => Action::Lock {
+            common: common(layout)?,
+            step: LockStep::Begin,
+            address: layout.int("lock_addr")?,
+            flags: Some(layout.int("flags")?),
+            value: None,
+        },
+        ("lock", "contention_end") => Action::Lock {
+            common: common(layout)?,
+            step: LockStep::End,
+            address: layout.int("lock_addr")?,
+            flags: None,
             value: Some(layout.int("ret")?),
         },
         ("irq", "irq_handler_entry") => Action::IrqEntry {
@@ -452,6 +478,7 @@ impl Mapper {
                 step,
                 id,
                 value,
+                args,
             } => match common.running::<BIG, false>(data) {
                 Some(tid) => sink.event(&Event::SystemCall {
                     ts,
@@ -461,6 +488,7 @@ impl Mapper {
                     // A long of which the kernel itself uses an int.
                     number: id.read::<BIG>(data) as i32,
                     value: value.map(|value| value.read::<BIG>(data)),
+                    args: args.map(|args| args.map(|arg| arg.read::<BIG>(data) as u64)),
                 }),
                 None => Ok(()),
             },
@@ -616,6 +644,25 @@ impl Mapper {
                 cpu,
                 timer: timer.read::<BIG>(data) as u64,
             },
+            // What an interrupt's handler waits for is not the thread's.
+            Action::Lock { common, .. } if common.flags.read::<BIG>(data) & IN_INTERRUPT != 0 => {
+                return None;
+            }
+            Action::Lock {
+                common,
+                step,
+                address,
+                flags,
+                value,
+            } => Event::Lock {
+                ts,
+                cpu,
+                tid: common.running::<BIG, false>(data)?,
+                step,
+                address: address.read::<BIG>(data) as u64,
+                kind: flags.map(|flags| LockKind::of_flags(flags.read::<BIG>(data))),
+                value: value.map(|value| value.read::<BIG>(data) as i32),
+            },
             Action::Ignore
             | Action::Switch(_)
             | Action::Wake { .. }
@@ -740,7 +787,8 @@ mod tests {
     fn a_system_call_has_two_ends_and_its_number_is_a_long() {
         let long =
             |name: &str, at| format!("\tfield:long {name};\toffset:{at};\tsize:8;\tsigned:1;\n");
-        let enter = plan("raw_syscalls", "sys_enter", &long("id", 8));
+        let args = "\tfield:unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;\n";
+        let enter = plan("raw_syscalls", "sys_enter", &(long("id", 8) + args));
         let exit = plan(
             "raw_syscalls",
             "sys_exit",
@@ -749,7 +797,11 @@ mod tests {
         let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
         let minus = u32::MAX;
         for (plan, ts, rest) in [
-            (&enter, 10, vec![202, 0]),
+            (
+                &enter,
+                10,
+                vec![202, 0, 0x10002, 0x7000, 0x80, 0, 2, 0, 0, 0, 0, 0, 0, 0],
+            ),
             (&exit, 15, vec![202, 0, 11u32.wrapping_neg(), minus]),
             // What a tracer refused.
             (&exit, 20, vec![minus, minus, 38u32.wrapping_neg(), minus]),
@@ -769,16 +821,74 @@ mod tests {
                     step,
                     number,
                     value,
-                } => (*ts, *step, *number, *value),
+                    args,
+                } => (*ts, *step, *number, *value, *args),
                 other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(
             found,
             [
-                (10, CallStep::Enter, 202, None),
-                (15, CallStep::Exit, 202, Some(-11)),
-                (20, CallStep::Exit, -1, Some(-38)),
+                (
+                    10,
+                    CallStep::Enter,
+                    202,
+                    None,
+                    Some([0x7000_0001_0002, 0x80, 2])
+                ),
+                (15, CallStep::Exit, 202, Some(-11), None),
+                (20, CallStep::Exit, -1, Some(-38), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_has_two_ends_unless_an_interrupt_waited() {
+        let address = "\tfield:void * lock_addr;\toffset:8;\tsize:8;\tsigned:0;\n";
+        let int = |name: &str| format!("\tfield:int {name};\toffset:16;\tsize:4;\tsigned:1;\n");
+        let begin = plan(
+            "lock",
+            "contention_begin",
+            &(address.to_owned() + &int("flags")),
+        );
+        let end = plan(
+            "lock",
+            "contention_end",
+            &(address.to_owned() + &int("ret")),
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        for (plan, ts, last) in [(&begin, 10, 0x20), (&end, 15, 0), (&begin, 20, 0x5)] {
+            mapper
+                .map::<false>(plan, ts, 1, &record(7, &[5, 0xffff_0000, last]), &mut heard)
+                .unwrap();
+        }
+        let mut within = record(7, &[5, 0xffff_0000, 1]);
+        within[2] = IN_INTERRUPT as u8 & 0x10;
+        mapper
+            .map::<false>(&begin, 30, 1, &within, &mut heard)
+            .unwrap();
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match event {
+                Event::Lock {
+                    ts,
+                    cpu: 1,
+                    tid: 7,
+                    step,
+                    address: 0xffff_0000_0000_0005,
+                    kind,
+                    value,
+                } => (*ts, *step, *kind, *value),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (10, LockStep::Begin, Some(LockKind::Mutex), None),
+                (15, LockStep::End, None, Some(0)),
+                (20, LockStep::Begin, Some(LockKind::Rwlock), None),
             ]
         );
     }

@@ -593,6 +593,7 @@ impl Decoder<'_> {
                     step: CallStep::Enter,
                     number: small.number(1) as i32,
                     value: None,
+                    args: None,
                 },
             ),
             SYS_EXIT => (
@@ -604,6 +605,7 @@ impl Decoder<'_> {
                     step: CallStep::Exit,
                     number: small.number(1) as i32,
                     value: Some(small.number(2)),
+                    args: None,
                 },
             ),
             _ => {

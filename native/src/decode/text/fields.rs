@@ -169,11 +169,11 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             // `NR 202 (...)` and `NR 202 = 0`; -R prints `id=202 ...` and `id=202 ret=0`.
             let plain = text.strip_prefix(b"NR ");
             let number = plain.map_or_else(|| value(text, b"id="), number)?;
-            let (step, value) = if kind == SYS_ENTER {
-                (CallStep::Enter, None)
+            let (step, value, args) = if kind == SYS_ENTER {
+                (CallStep::Enter, None, plain.and_then(arguments))
             } else {
                 let key: &[u8] = if plain.is_some() { b" = " } else { b" ret=" };
-                (CallStep::Exit, returned(text, key))
+                (CallStep::Exit, returned(text, key), None)
             };
             Some(Event::SystemCall {
                 ts,
@@ -182,6 +182,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 step,
                 number: number as i32,
                 value,
+                args,
             })
         }
         _ => {
@@ -418,6 +419,15 @@ fn returned(text: &[u8], key: &[u8]) -> Option<i64> {
     } else {
         number(text)
     }
+}
+
+/// The first three of `(7ffc, 80, 2, 0, 0, 0)`, in hexadecimal.
+fn arguments(text: &[u8]) -> Option<[u64; 3]> {
+    let text = &text[find(text, b" (")? + 2..];
+    let mut parts = text
+        .split(|&byte| byte == b',')
+        .map(|part| hex(part.trim_ascii()));
+    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 /// The number at the beginning.

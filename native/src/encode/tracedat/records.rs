@@ -331,6 +331,7 @@ impl Encoder {
             Event::Irq { .. } => Destination::Nowhere("interrupts"),
             Event::QuotaRefill { .. } => Destination::Nowhere("refills of CPU quotas"),
             Event::SystemCall { .. } => Destination::Nowhere("system calls"),
+            Event::Lock { .. } => Destination::Nowhere("waits for locks of the kernel"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

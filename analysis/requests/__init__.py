@@ -1,0 +1,1 @@
+"""How long did requests take, and what for?"""

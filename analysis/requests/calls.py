@@ -1,0 +1,195 @@
+"""Requests, as the system calls of a server show them: data read, and an answer written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.system_calls import names
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg")
+_WRITES = ("write", "writev", "sendto", "sendmsg", "sendmmsg", "sendfile")
+_POLLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6")
+
+
+_KINDS = {"read": _READS, "write": _WRITES, "poll": _POLLS, "close": ("close",)}
+
+
+def _calls(trace: Trace) -> pl.DataFrame:
+    """Calls that returned something, and closes: `utid`, `pid`, `entered`, `returned`, `fd`,
+    `what`."""
+    known = names(trace.info.get("machine"))
+    kinds = {
+        number: what
+        for number, name in known.items()
+        for what, group in _KINDS.items()
+        if name in group
+    }
+    return (
+        trace.system_calls.select(
+            "utid", "ts", "number", "value", "arg0", enter=pl.col("step").cast(pl.String) == "enter"
+        )
+        .sort("ts", maintain_order=True)
+        .with_columns(
+            back=pl.col("enter").shift(-1).over("utid").not_(),
+            same=pl.col("number").shift(-1).over("utid") == pl.col("number"),
+            returned=pl.col("ts").shift(-1).over("utid"),
+            value=pl.col("value").shift(-1).over("utid"),
+        )
+        .filter(pl.col("enter") & pl.col("back") & pl.col("same"))
+        .filter(pl.col("number").is_in(list(kinds)))
+        .with_columns(
+            what=pl.col("number").replace_strict(
+                list(kinds), list(kinds.values()), default=None, return_dtype=pl.String
+            )
+        )
+        .filter((pl.col("value") > 0) | (pl.col("what") == "close"))
+        .join(trace.threads.select("utid", "pid"), on="utid", how="left")
+        .select("utid", "pid", "returned", "what", entered="ts", fd="arg0")
+        .sort("returned", "entered", maintain_order=True)
+        .collect()
+    )
+
+
+def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
+    """One row per request that one of the threads `readers` read.
+
+    `utid` (read it), `writer`, `fd`, `ts`, `dur`, `read` (when the first read had returned),
+    `wrote` (when the last write was entered), `at_least` (the data was there before the thread
+    asked), `handed` (when the reader woke the writer; null if they are one or that was not seen),
+    `censored` (no answer when last observed), `lost` (events are missing meanwhile). `same`:
+    answers go to the descriptor that was read.
+    """
+    calls = _calls(trace)
+    ends = calls.filter(pl.col("what") != "poll").filter(
+        pl.col("pid").is_not_null() & pl.col("fd").is_not_null()
+    )
+    if same:
+        # A number that was closed and given again is another connection.
+        closes = pl.col("what") == "close"
+        key = ["pid", "fd"]
+        ends = ends.with_columns(life=closes.cum_sum().over(key), last_life=closes.sum().over(key))
+        conn = [*key, "life"]
+    else:
+        ends = ends.with_columns(life=pl.lit(0), last_life=pl.lit(0))
+        conn = ["utid"]
+    ends = ends.filter(pl.col("what") != "close")
+    begins = (pl.col("what") == "read") & (
+        pl.col("what").shift(1).over(conn).fill_null("write") == "write"
+    )
+    ends = ends.with_columns(number=begins.cum_sum().over(conn)).filter(pl.col("number") > 0)
+    found = (
+        ends.group_by(*conn, "number", maintain_order=True)
+        .agg(
+            **({} if same else {"fd": pl.col("fd").first()}),
+            **({"utid": pl.col("utid").first()} if same else {}),
+            writer=pl.col("utid").filter(pl.col("what") == "write").last(),
+            entered=pl.col("entered").first(),
+            read=pl.col("returned").first(),
+            wrote=pl.col("entered").filter(pl.col("what") == "write").last(),
+            until=pl.col("returned").filter(pl.col("what") == "write").last(),
+            open=(pl.col("life") == pl.col("last_life")).first(),
+        )
+        # What is only read is a file, or a stream.
+        .filter(pl.col("writer").is_not_null().any().over(conn))
+        # Closed without an answer: there is none to wait for.
+        .filter(pl.col("writer").is_not_null() | pl.col("open"))
+        .filter(pl.col("utid").is_in(readers.implode()))
+    )
+    found = _begun(trace, found, calls)
+    found = _handed(trace, found)
+    window_end = trace.window[1]
+    until = pl.col("until").fill_null(window_end)
+    losses = (
+        trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
+        .select("ts_begin", hole_end="ts_end")
+        .sort("ts_begin")
+        .with_columns(pl.col("hole_end").cum_max())
+        .collect()
+    )
+    return (
+        found.with_columns(dur=until - pl.col("ts"), last=until)
+        .sort("last", maintain_order=True)
+        .join_asof(losses, left_on="last", right_on="ts_begin", strategy="backward")
+        .with_columns(
+            censored=pl.col("until").is_null(),
+            lost=(pl.col("hole_end") > pl.col("ts")).fill_null(value=False),
+        )
+        .select(
+            *("utid", "writer", "fd", "ts", "dur", "read", "wrote"),
+            *("at_least", "handed", "censored", "lost"),
+        )
+        .sort("ts", "utid", maintain_order=True)
+    )
+
+
+def _wakings(trace: Trace) -> pl.LazyFrame:
+    return trace.waits.filter(pl.col("ts_waking").is_not_null()).select(
+        "utid", woken="ts_waking", waker="waker_utid"
+    )
+
+
+def _begun(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """With `ts`, when the thread was woken for it, or else entered the read: then `at_least`."""
+    wakings = _wakings(trace).select("utid", "woken").sort("woken").collect()
+    # What the thread looked at before: a poll, unless it read something since.
+    looks = calls.filter(pl.col("what").is_in(["read", "poll"])).select(
+        "utid",
+        before="what",
+        poll_entered="entered",
+        poll_returned="returned",
+    )
+    looks = looks.sort("poll_returned", maintain_order=True)
+    rows = (
+        found.sort("read", maintain_order=True)
+        .join_asof(
+            wakings, left_on="read", right_on="woken", by="utid", strategy="backward",
+            check_sortedness=False,
+        )
+        .rename({"woken": "woken_in_read"})
+        .sort("entered", maintain_order=True)
+        .join_asof(
+            looks, left_on="entered", right_on="poll_returned", by="utid", strategy="backward",
+            coalesce=False, check_sortedness=False,
+        )
+        .sort("poll_returned", maintain_order=True, nulls_last=True)
+    )  # fmt: skip
+    polled = rows.filter(pl.col("poll_returned").is_not_null()).join_asof(
+        wakings, left_on="poll_returned", right_on="woken", by="utid", strategy="backward",
+        check_sortedness=False,
+    )  # fmt: skip
+    rest = rows.filter(pl.col("poll_returned").is_null()).with_columns(woken=pl.lit(None, pl.Int64))
+    rows = pl.concat([polled, rest.select(polled.columns)])
+    in_read = pl.col("woken_in_read") > pl.col("entered")
+    in_poll = (pl.col("before") == "poll") & (pl.col("woken") > pl.col("poll_entered"))
+    return rows.with_columns(
+        ts=pl.when(in_read).then("woken_in_read").when(in_poll).then("woken").otherwise("entered"),
+        at_least=~(in_read | in_poll).fill_null(value=False),
+    )
+
+
+def _handed(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
+    """With `handed`, when the reader first woke the writer, between the read and the write."""
+    wakings = (
+        _wakings(trace)
+        .select(writer="utid", utid="waker", handed="woken")
+        .filter(pl.col("utid").is_not_null())
+        .sort("handed")
+        .collect()
+    )
+    return (
+        found.sort("read", maintain_order=True)
+        .join_asof(
+            wakings, left_on="read", right_on="handed", by=["utid", "writer"],
+            strategy="forward", coalesce=False, check_sortedness=False,
+        )
+        .with_columns(
+            handed=pl.when(
+                (pl.col("handed") <= pl.col("wrote")) & (pl.col("writer") != pl.col("utid"))
+            ).then("handed")
+        )
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""How long did requests to a server take, and what did that time consist of?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.by import By, check_where, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.analysis.requests.calls import answered
+from schedscope.analysis.requests.parts import PARTS, parts_of
+from schedscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+REPLIES = ("same", "any")
+SLOWEST = 100
+"""One in so many requests is among the slowest."""
+
+
+@needs("switches", "wakeups", "system_calls")
+def requests(
+    trace: Trace,
+    *,
+    by: By = "process",
+    where: pl.Expr | None = None,
+    reply: str = "same",
+    top: int = 100,
+) -> pl.DataFrame:
+    """Two rows per group of threads: all its requests, and the slowest 1 % of them.
+
+    A request is what a thread reads from a descriptor (`read`, `recvfrom`, ...) until the last
+    write before the next read on it (`write`, `sendmsg`, ...), by any thread of the process. It
+    begins when the thread that read it was woken for it, in the read or in the poll just before;
+    if the data was there before the thread asked, it begins when the read was entered, and is a
+    lower bound (`n_at_least`). It ends when the last write returned. `reply="any"`: until the
+    thread's writes to any descriptor, for servers that read one and write another, as with pipes.
+
+    * the columns of `by`: of `threads`, of the thread that read, or `thread`, `process`, `all`;
+    * `which`: `all`, or `slowest 1 %` (at least one request);
+    * `n`; `total`, `p50`, `p99`, `max`: their times (ns; exact quantiles, nearest rank);
+    * the parts of `total`, which sum up to it exactly: `running`; `waiting` (for a CPU);
+      `throttled`; `interrupted` (while it ran or waited for a CPU; null if not recorded);
+      `locks` (slept in a futex call); `io` (in a call that reads, writes, polls or syncs, or for
+      a page); `timer`; `other_sleep`; `unknown`. If another thread writes than read, the parts
+      are those of the reader until it woke the writer, and of the writer from then on; without
+      such a wakeup they are unknown;
+    * `n_at_least`; `n_censored`: requests without an answer when last observed; `n_excluded`: those
+      during which events were lost.
+
+    `by="request"`: a row for each of the `top` slowest requests instead, with `ts` (its begin),
+    `comm` and `tid` of the thread that read, `by_comm` of the one that wrote, `fd` and `at_least`.
+    A client that reads answers and then asks again is no different from a server: select the
+    server with `where`, an expression over the columns of `threads` (of the thread that read).
+
+    Definition: docs/definitions/requests.md. Raises `UsageError` for an unknown column or
+    `reply`, and for `top` below 1.
+    """
+    single = by == "request"
+    keys = [] if single else keys_of(by, ("utid", *THREAD_COLUMNS))
+    check_where(where, ("utid",))
+    if reply not in REPLIES:
+        raise UsageError(f"reply={reply!r}", " or ".join(REPLIES))
+    if top < 1:
+        raise UsageError(f"top={top}", "a number of requests, 1 or more")
+    used = {name for name in keys if name != "utid"} | {"comm", "tid"}
+    used |= set(where.meta.root_names() if where is not None else ()) - {"utid"}
+    threads = trace.threads.select("utid", *sorted(used)).collect()
+    served = threads if where is None else threads.filter(where)
+    found = answered(trace, served.get_column("utid"), same=reply == "same")
+    found = found.join(threads, on="utid", how="left", maintain_order="left")
+    whole = found.filter(~pl.col("censored") & ~pl.col("lost"))
+    if single:
+        whole = whole.sort("dur", "ts", descending=[True, False]).head(top)
+        return _single(trace, whole.hstack(parts_of(trace, whole)))
+    whole = whole.hstack(parts_of(trace, whole))
+    rows = [
+        _row(dict(zip(keys, _tuple(key), strict=True)), group, found, keys, slow=slow)
+        for key, group in _groups(whole, keys)
+        for slow in (False, True)
+    ]
+    columns = [*keys, "which", "n", "total", "p50", "p99", "max", *PARTS]
+    columns += ["n_at_least", "n_censored", "n_excluded"]
+    types = {name: whole.schema[name] for name in keys} | {"which": pl.String()}
+    types |= {name: pl.Int64() for name in columns if name not in types}
+    return pl.DataFrame(rows, schema=types).select(columns)
+
+
+def _tuple(key: object) -> tuple[object, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _groups(whole: pl.DataFrame, keys: list[str]) -> list[tuple[object, pl.DataFrame]]:
+    """The most time first."""
+    if whole.is_empty():
+        return []
+    groups = [((), whole)] if not keys else list(whole.group_by(keys, maintain_order=True))
+    return sorted(groups, key=lambda one: (-int(one[1]["dur"].sum()), str(one[0])))
+
+
+def _row(
+    key: dict[str, object],
+    group: pl.DataFrame,
+    found: pl.DataFrame,
+    keys: list[str],
+    *,
+    slow: bool,
+) -> dict[str, object]:
+    every = found
+    for name in keys:
+        every = every.filter(pl.col(name).eq_missing(pl.lit(key[name], found.schema[name])))
+    if slow:
+        group = group.sort("dur", "ts", descending=[True, False]).head(-(-group.height // SLOWEST))
+    times = group["dur"].sort()
+    counts = {
+        "n_censored": int(every["censored"].sum()),
+        "n_excluded": int((every["lost"] & ~every["censored"]).sum()),
+    }
+    return {
+        **key,
+        "which": "slowest 1 %" if slow else "all",
+        "n": group.height,
+        "total": int(times.sum()),
+        "p50": quantile(times, 0.5),
+        "p99": quantile(times, 0.99),
+        "max": times[-1],
+        **{part: group[part].sum() if group[part].count() else None for part in PARTS},
+        "n_at_least": int(group["at_least"].sum()),
+        **({} if slow else counts),
+    }
+
+
+def _single(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    writers = trace.threads.select(writer="utid", by_comm="comm").collect()
+    return rows.join(writers, on="writer", how="left", maintain_order="left").select(
+        "ts", "comm", "tid", "by_comm", "fd", "dur", *PARTS, "at_least", "utid"
+    )

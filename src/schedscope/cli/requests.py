@@ -1,0 +1,86 @@
+"""How long did requests to a server take, and what did that time consist of?
+
+A request is what a thread reads from a socket or pipe until the answer is written, as the system
+calls show it. Each is divided, exactly, into running, waiting for a CPU, throttling, interrupts,
+locks, I/O, timers and other sleep; a second row does so for the slowest 1 % alone. Needs
+`capture --with syscalls`. Choose the server with --process, --comm or --pid: a client that asks
+again after each answer looks the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from schedscope.cli import _options
+from schedscope.errors import UsageError
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
+
+NAME = "requests"
+GROUP = "who waited, and why?"
+HELP = "how long requests to a server took, and what for"
+EXAMPLE = """\
+  schedscope requests web.capture --process nginx
+  schedscope requests web.capture --process nginx --by thread
+  schedscope requests web.capture --process nginx --by request --top 20
+  schedscope requests filter.capture --reply any
+"""
+GROUPS = (
+    *("process", "thread", "all", "request"),
+    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "cmdline"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope requests`."""
+    _options.add_input(parser)
+    _options.add_by(parser, GROUPS, "process")
+    parser.add_argument(
+        "--reply",
+        choices=("same", "any"),
+        default="same",
+        help="whether answers are written to the descriptor that was read, as with sockets, or to"
+        " any, as with pipes (default: same)",
+    )
+    _options.add_top(parser, 20, what="the first N rows; of single requests the N slowest")
+    _options.add_selection(parser, what="threads")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """Two rows per group of threads, or one per request."""
+    from schedscope.analysis.requests.parts import PARTS
+    from schedscope.analysis.requests.requests import requests
+
+    _options.check_top(args)
+    if args.cpu:
+        raise UsageError("--cpu", "threads to choose", "requests have no CPU")
+    single = args.by == "request"
+    by = "request" if single else _options.groups(args.by, GROUPS)
+    trace = _options.open_input(args)
+    most = args.top or (20 if args.format == "table" else 1000)
+    frame = requests(
+        trace, by=by, where=_options.where_threads(args, trace), reply=args.reply, top=most
+    )
+    shown = frame.head(_options.top(args, 20) or len(frame))
+    notes = more(len(frame) - len(shown), "more row", " of less time")
+    if not len(frame):
+        notes.append(
+            "no request of this selection: a request is read from a descriptor and answered by a"
+            " write to the same one (--reply any: to any)"
+        )
+    seen = [part for part in PARTS if frame[part].sum()]
+    if single:
+        names = ["ts", "comm", "tid", "by_comm", "fd", "dur", *seen, "at_least"]
+    else:
+        keys = frame.columns[: frame.columns.index("which")]
+        names = [*keys, "which", "n", "p50", "p99", "max", "total", *seen]
+        names += ["n_at_least", "n_censored?", "n_excluded?"]
+    return Answer(
+        shown,
+        choose(shown, names, question="requests", narrow="utid fd by_comm p50 n_at_least"),
+        about={**headline.about(trace), "rows_in_all": frame.height},
+        head=[*headline.headline(trace), ""],
+        notes=notes,
+    )

@@ -1,0 +1,71 @@
+"""A real server under load: what its own log says of each request is what the trace says."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from collector_runs import ROOT, Run, meta
+
+import schedscope as ss
+from schedscope.analysis.requests.parts import PARTS
+
+LOAD = ROOT / "fixtures" / "request_load.py"
+KINDS = "cctclctccl"
+TURNS = 60
+
+
+@pytest.mark.needs("root", "tracefs")
+@pytest.mark.parametrize("mode", ["own", "handed"])
+def test_requests_are_those_of_the_log(tmp_path: Path, mode: str) -> None:
+    run = Run(
+        "--with", "syscalls", "-o", "x.capture", "--",
+        "sh", "-c", f"echo | {sys.executable} -I -S {LOAD} {mode} {TURNS} >log", cwd=tmp_path,
+    )  # fmt: skip
+    assert run.wait() == 0, run.said
+    assert meta(tmp_path / "x.capture")["lost"] == [], run.said
+    trace = ss.open(tmp_path / "x.capture", cache=tmp_path / "cache")
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    pid = next(int(words[1]) for words in lines if words[0] == "pid")
+    server = pl.col("pid") == pid
+    found = ss.requests(trace, by="request", where=server, top=10 * TURNS).sort("ts")
+    assert found.select(pl.sum_horizontal(PARTS)).to_series().to_list() == found["dur"].to_list()
+    assert found.height == 2 * TURNS
+    differences: list[int] = []
+    timers: list[int] = []
+    # Connections were made in the order of their descriptors.
+    for number, fd in enumerate(sorted(found["fd"].unique())):
+        rows = found.filter(pl.col("fd") == fd).to_dicts()
+        logs = {
+            who: sorted(
+                (int(begin), int(end))
+                for name, which, begin, end in lines
+                if name == who and int(which) == number
+            )
+            for who in ("server", "client")
+        }
+        assert len(rows) == len(logs["server"]) == len(logs["client"]) == TURNS
+        for turn, row in enumerate(rows):
+            (read, sent), (asked, answered) = logs["server"][turn], logs["client"][turn]
+            begin, end = row["ts"], row["ts"] + row["dur"]
+            # The server's log begins behind the read, and ends behind the write.
+            assert begin < read < sent
+            assert end <= sent
+            # A poll may have been woken for the other connection.
+            if mode == "own" and not row["at_least"]:
+                assert asked < begin
+            differences.append((answered - asked) - row["dur"])
+            if KINDS[turn % 10] == "t" and not row["unknown"]:
+                # It sleeps until a time, and may be preempted before.
+                assert row["timer"] + row["waiting"] > 2_900_000
+                timers.append(row["timer"])
+    assert abs(statistics.median(differences)) < 300_000
+    assert statistics.median(timers) > 2_900_000
+    whole = ss.requests(trace, where=server).to_dicts()[0]
+    assert (whole["n"], whole["n_censored"], whole["n_excluded"]) == (2 * TURNS, 0, 0)
+    clients = [int(end) - int(begin) for who, _, begin, end in lines if who == "client"]
+    assert whole["p50"] < statistics.median(clients) + 300_000
+    assert whole["unknown"] < 0.1 * whole["total"]
