@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from schedscope.timelines.widget import SCRIPT
+from schedscope.timelines.script import script
 
 
 @contextmanager
@@ -60,5 +60,4 @@ socket.onopen = () => render({ model, el: document.body });
 def widget_page(widget: Any, url: str) -> str:
     """HTML with the widget in it, which asks the kernel at `url`."""
     model = _MODEL % (url, json.dumps(dict(widget.about)).replace("<", "\\u003c"))
-    script = SCRIPT.read_text(encoding="utf-8")
-    return f'<script type="module">{script}\n{model}</script>'
+    return f'<script type="module">{script()}\n{model}</script>'

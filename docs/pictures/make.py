@@ -101,9 +101,36 @@ def timeline(folder: Path) -> None:
         for _ in range(6):
             browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-150)
         browser.wait(f"!{TIMELINE}.timeline.state().asking")
+        # A window of that size: to grow it for the picture would take the pointer away.
+        metrics = {"width": 1200, "height": 300, "deviceScaleFactor": 1, "mobile": False}
+        browser._call("Emulation.setDeviceMetricsOverride", **metrics)
         browser.mouse("mouseMoved", x + 5, y)
         browser.wait(f"{TIMELINE}.timeline.state().tip")
-        browser.screenshot(HERE / "timeline-near.png", box(browser, ".schedscope-timeline"))
+        browser.screenshot(HERE / "timeline-near.png")
+
+
+def view(folder: Path) -> None:
+    """The viewer with the longest wait selected, found by its thread's name."""
+    capture = FIXTURES / "linux-ftrace-mixed.capture"
+    command = [sys.executable, "-m", "schedscope", "view", str(capture), "--no-browser"]
+    canvas = "document.querySelector('canvas')"
+    with (
+        subprocess.Popen(
+            [*command, "--cache", str(folder)], stdout=subprocess.PIPE, text=True
+        ) as server,
+        Browser() as browser,
+    ):
+        assert server.stdout is not None
+        browser.open(server.stdout.readline().strip())
+        browser.wait(f"{canvas}?.timeline?.state().frames > 0")
+        browser.key("n")
+        select = "(t, w) => t.picture.select('utid:' + w.utid, w.ready + 1)"
+        browser.run(f"({select})({canvas}.timeline, {canvas}.timeline.about.waits[0])")
+        words = "document.querySelector('.sst-body').innerText"
+        browser.wait(f"{words}.includes('Who ran meanwhile')")
+        browser.wait(f"!{canvas}.timeline.state().asking")
+        browser.screenshot(HERE / "view.png")
+        server.terminate()
 
 
 def main() -> int:
@@ -111,6 +138,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report(Path(folder))
         timeline(Path(folder))
+        view(Path(folder))
     large = []
     for path in sorted(HERE.glob("*.png")):
         size = path.stat().st_size

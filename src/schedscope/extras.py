@@ -7,6 +7,8 @@ from schedscope.errors import MissingExtraError
 EXTRAS = {
     "matplotlib": ("plot", "figures and reports"),
     "scipy": ("compare", "comparing recordings"),
+    "starlette": ("view", "the viewer in a browser"),
+    "uvicorn": ("view", "the viewer in a browser"),
     "anywidget": ("notebooks", "a timeline in a notebook"),
     "perfetto": ("perfetto", "Google's own reader of Perfetto files"),
 }

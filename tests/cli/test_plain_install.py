@@ -15,10 +15,11 @@ from schedscope.cli import commands
 from schedscope.extras import EXTRAS
 from schedscope.simulator.generators import web
 
-ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython")
+ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython", "starlette",
+          "uvicorn")  # fmt: skip
 # What cannot do without, and the extra that it names.
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
-         "compare IN IN": "compare"}  # fmt: skip
+         "compare IN IN": "compare", "view IN": "view"}  # fmt: skip
 # Commands that need more than a trace; each of the others is asked about one.
 WITH_ARGUMENTS = [
     "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",

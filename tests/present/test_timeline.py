@@ -264,7 +264,7 @@ def test_the_widget_answers_what_the_picture_asks() -> None:
     widget._handle_custom_msg({**request, "lanes": ["what"], "id": 2}, [])
     (answer, buffers), (error, none) = sent
     assert (answer["kind"], answer["id"], len(buffers)) == ("answer", 1, 4)
-    assert (error["kind"], error["id"], none) == ("error", 2, None)
+    assert (error["kind"], error["id"], none) == ("error", 2, [])
     assert "expected cpu:N or utid:N" in error["text"]
 
 

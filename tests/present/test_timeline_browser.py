@@ -200,7 +200,7 @@ def test_five_per_cent_busy_never_looks_solid(browser: Any, tmp_path: Path) -> N
 
 
 def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
-    show(browser, tmp_path / "small.html", ss.timeline_html(trace, max_bytes=90_000))
+    show(browser, tmp_path / "small.html", ss.timeline_html(trace, max_bytes=150_000))
     now = settled(browser)
     assert now["exact"]
     assert set(now["kinds"]) == {"bins"}

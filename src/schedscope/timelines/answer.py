@@ -55,6 +55,7 @@ class Timeline:
             "name": printable(self.lanes.trace.name),
             "origin": self.lanes.begin - self.lanes.trace.origin,
             "duration": self.lanes.duration,
+            "cpus": self.lanes.cpus(),
             "states": list(STATES),
             "lanes": self.first,
             "waits": self.waits,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
-from schedscope.timelines.widget import SCRIPT
+from schedscope.timelines.script import script
+from schedscope.timelines.threads import as_rows, thread_list
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _ROUGH = 3
 """No interval takes fewer bytes than this when packed: it is not worth trying."""
 _FINE = 2_000
 """Stretches that the time around one wait is cut into, where its intervals do not fit."""
+_CHUNK = 40
+"""Lanes of other threads that are tried at once."""
 
 
 def timeline_html(
@@ -43,12 +46,12 @@ def timeline_html(
     if since is not None or until is not None:
         trace = trace.between(since, until)
     source = Timeline(trace)
-    script = SCRIPT.read_text(encoding="utf-8")
+    code = script()
     begin = trace.window[0]
     first = None
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
-    data = _data(source, first, max_bytes - len(script.encode()) - 1000)
+    data = _data(source, first, max_bytes - len(code.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     name = html.escape(printable(trace.name))
@@ -57,19 +60,27 @@ def timeline_html(
         "<noscript>This timeline is drawn by a script, but scripts are disabled here."
         "</noscript>"
         f'<script type="application/json">{text}</script></div>\n'
-        f'<script type="module">\n{script}\nmountAll(document);\n</script>\n'
+        f'<script type="module">\n{code}\nmountAll(document);\n</script>\n'
     )
 
 
 def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str, Any]:
     about = {**source.about(), **({} if show is None else {"show": list(show)})}
     duration = max(1, source.lanes.duration)
+    listed = as_rows(thread_list(source.lanes.trace))
+    # Names to search in: as many as take a tenth of the page, those that waited most.
+    length = len(json.dumps(listed["rows"], separators=(",", ":")).encode())
+    kept = (
+        len(listed["rows"]) if length < room // 10 else room // 10 * len(listed["rows"]) // length
+    )
+    more = listed["more"] + len(listed["rows"]) - kept
+    about["threads"] = {"rows": listed["rows"][:kept], "more": more}
     rows = sum(len(lane.starts) for lane in source.lanes.get(source.first))
     if rows * _ROUGH < room:
         whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}
         data = _embed(about, [source.answer({**whole, "intervals": rows})], None)
         if _length(data) <= room:
-            return data
+            return _with_threads(source, about, whole, rows, room)
     for bins in (4096, 2048, 1024, 512, 256):
         scale = -(-duration // bins)
         base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
@@ -82,6 +93,27 @@ def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str
         "room for a coarse picture",
         "use a larger max_bytes",
     )
+
+
+def _with_threads(
+    source: Timeline, about: dict[str, Any], whole: dict[str, Any], rows: int, room: int
+) -> dict[str, Any]:
+    """Every interval of the lanes shown first, and of as many other threads as fit."""
+    parts = [source.answer({**whole, "intervals": rows})]
+    left = room - _length(_embed(about, parts, None))
+    others = [f"utid:{row['utid']}" for row in about["threads"]["rows"]]
+    others = [key for key in others if key not in source.first]
+    for start in range(0, len(others), _CHUNK):
+        keys = others[start : start + _CHUNK]
+        rows = sum(len(lane.starts) for lane in source.lanes.get(keys))
+        if rows * 2 > left:
+            break
+        part = source.answer({**whole, "lanes": keys, "intervals": rows})
+        size = _length(_embed({}, [part], None, level=1))
+        if size > left:
+            break
+        parts, left = [*parts, part], left - size
+    return _embed(about, parts, None)
 
 
 def _with_details(

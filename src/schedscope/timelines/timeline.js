@@ -3,36 +3,70 @@
 // Times are whole ns after the begin of the trace; `scale` is a whole number of ns per
 // device pixel, and pixel k is [k * scale, (k + 1) * scale). So every sum here is exact,
 // and Python's pixels are ours. What is shown comes from a `source(request)`, a promise
-// of an answer as timelines/answer.py describes it: a kernel, or the page's own data.
+// of an answer as timelines/answer.py describes it: a kernel, a server, or the page's own data.
+// script.py puts this file and its neighbours together into one module.
 
 const NOBODY = 0xffffffff;
-const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 5, UNKNOWN = 6;
-const AXIS = 22, NAMES = 168, WIDE = 3, ARROWS = 30; // CSS pixels; an interval this wide gets a colour of its own
+const AXIS = 22, NAMES = 168, NARROW = 96, WIDE = 3, ARROWS = 30; // CSS pixels; an interval this wide gets a colour of its own
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Array };
-
-const LIGHT = {
-  back: "#ffffff", text: "#1f2328", faint: "#6b7280", line: "#e3e5e8", lane: "#f5f6f8",
-  [RUNNING]: "#2f7d4f", [RUNNABLE]: "#d1442f", [BLOCKED]: "#7a4fb5", [SLEEPING]: "#d5dae1",
-  [STOPPED]: "#98844a", hatch: "#b9bfc8", arrow: "#1f2328",
-};
-const DARK = {
-  back: "#16181d", text: "#e6e8eb", faint: "#9aa2ad", line: "#2c3038", lane: "#1d2026",
-  [RUNNING]: "#4fae78", [RUNNABLE]: "#f0705a", [BLOCKED]: "#a98be0", [SLEEPING]: "#3a404b",
-  [STOPPED]: "#c5ae6c", hatch: "#565d69", arrow: "#e6e8eb",
-};
 
 const STYLE = `
 .sst { position: relative; font: 13px/1.4 system-ui, sans-serif; }
+.sst [hidden] { display: none !important; }
 .sst canvas { display: block; width: 100%; cursor: grab; touch-action: none; }
-.sst canvas:focus-visible { outline: 2px solid Highlight; outline-offset: 1px; }
-.sst-bar { display: flex; gap: .4em; align-items: center; flex-wrap: wrap; margin-bottom: .4em; }
-.sst-bar button { font: inherit; color: inherit; background: transparent; padding: .1em .6em;
-  border: 1px solid currentColor; border-radius: 4px; cursor: pointer; opacity: .8; }
-.sst-key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .8em;
-  print-color-adjust: exact; }
-.sst-note { min-height: 2.8em; font-variant-numeric: tabular-nums; margin-top: .3em; }
-.sst-tip { position: absolute; pointer-events: none; z-index: 2; padding: .35em .6em; max-width: 40em; width: max-content;
+.sst :focus-visible { outline: 2px solid Highlight; outline-offset: 1px; }
+.sst-picture { position: relative; }
+.sst-bar, .sst-key { display: flex; gap: .4em; align-items: center; flex-wrap: wrap; margin-bottom: .4em; }
+.sst button, .sst select, .sst input, .sst textarea { font: inherit; color: inherit; }
+.sst-bar button, .sst-bar select, .sst-acts > button:not(.sst-link), .sst-tabs button { background: transparent; padding: .1em .6em;
+  border: 1px solid currentColor; border-radius: 4px; cursor: pointer; }
+.sst-bar select { background: Canvas; }
+.sst-key { gap: .1em .9em; font-size: .92em; }
+.sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
+  print-color-adjust: exact; forced-color-adjust: none; }
+.sst-search { position: relative; flex: 1 1 18em; max-width: 34em; }
+.sst-find { width: 100%; box-sizing: border-box; padding: .2em .5em; border: 1px solid currentColor; border-radius: 4px; background: Canvas; }
+.sst-found { position: absolute; z-index: 5; left: 0; right: 0; max-height: 22em; overflow: auto; background: Canvas; color: CanvasText;
+  border: 1px solid currentColor; border-radius: 4px; box-shadow: 0 2px 8px #0004; }
+.sst-option { padding: .2em .6em; cursor: pointer; overflow-wrap: anywhere; }
+.sst-option span { opacity: .8; font-size: .9em; }
+.sst-option[aria-selected=true] { background: Highlight; color: HighlightText; }
+.sst-names { position: absolute; left: 0; top: 0; pointer-events: none; }
+.sst-names div { position: absolute; left: 0; right: 0; text-align: right; pointer-events: auto; white-space: nowrap; overflow: hidden; }
+.sst-names button { opacity: 0; padding: 0 .35em; border: 1px solid currentColor; border-radius: 3px; background: Canvas; color: CanvasText;
+  cursor: pointer; font-size: 11px; line-height: 15px; margin: 3px 2px 0 0; }
+.sst-names div:hover button, .sst-names button:focus-visible, .sst-names button[aria-pressed=true], .sst-names .sst-fold { opacity: 1; }
+.sst-names .sst-fold { float: left; border: 0; background: none; color: inherit; }
+.sst-note { min-height: 2.8em; font-variant-numeric: tabular-nums; margin-top: .3em; overflow-wrap: anywhere; }
+.sst-tip { position: absolute; pointer-events: none; z-index: 4; padding: .35em .6em; max-width: 40em; width: max-content;
   border-radius: 4px; white-space: pre-line; box-shadow: 0 1px 6px #0006; font-variant-numeric: tabular-nums; }
+.sst-panel { position: sticky; bottom: 0; z-index: 3; max-height: 46vh; display: flex; flex-direction: column;
+  background: Canvas; color: CanvasText; border: 1px solid currentColor; border-radius: 6px 6px 0 0; }
+.sst-tabs { display: flex; gap: .4em; padding: .4em .6em; border-bottom: 1px solid; border-color: GrayText; flex-wrap: wrap; }
+.sst-tabs button[aria-selected=true] { background: CanvasText; color: Canvas; }
+.sst-tabs .sst-close { margin-left: auto; }
+.sst-body { overflow: auto; padding: 0 .8em .8em; }
+.sst-body h3 { font-size: 1.05em; margin: .7em 0 .3em; overflow-wrap: anywhere; }
+.sst-body p { margin: .3em 0; }
+.sst-body dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .4em 0; }
+.sst-body dt { opacity: .8; } .sst-body dd { margin: 0; overflow-wrap: anywhere; }
+.sst-body ul { margin: 0; padding-left: 1.1em; }
+.sst-link { background: none; border: 0; padding: 0; color: LinkText !important; text-decoration: underline; cursor: pointer; text-align: left; }
+.sst-faint { opacity: .8; }
+.sst-code code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
+.sst-copy { font-size: .85em !important; cursor: pointer; }
+.sst-wide { overflow-x: auto; max-height: 26em; }
+.sst-table table { border-collapse: collapse; } .sst-table th, .sst-table td { padding: .1em .8em .1em 0; text-align: left; white-space: nowrap; }
+.sst-table th { border-bottom: 1px solid; } .sst-n { text-align: right !important; font-variant-numeric: tabular-nums; }
+.sst-ask { display: grid; grid-template-columns: minmax(0, 3fr) minmax(10em, 1fr); gap: 1em; padding-top: .6em; }
+.sst-ask textarea { width: 100%; box-sizing: border-box; font-family: ui-monospace, monospace; background: Canvas; }
+.sst-schema ul { padding-left: 1em; list-style: none; } .sst-schema summary { cursor: pointer; }
+.sst-notes input { width: min(40em, 90%); background: Canvas; border: 1px solid currentColor; border-radius: 3px; margin: .1em .5em .1em 0; }
+.sst-help { position: absolute; z-index: 6; right: 0; top: 2.4em; background: Canvas; color: CanvasText; border: 1px solid; border-radius: 6px; padding: .4em 1em .8em; box-shadow: 0 2px 10px #0005; }
+.sst-help table { border-collapse: collapse; } .sst-help td { padding: .1em 1em .1em 0; } .sst-help td:first-child { white-space: nowrap; }
+.sst kbd { font: .9em ui-monospace, monospace; border: 1px solid; border-radius: 3px; padding: 0 .3em; }
+@media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
+@media print { .sst-panel, .sst-search, .sst-bar select, .sst-names, .sst-help { display: none !important; } }
 `;
 
 export function duration(ns) {
@@ -149,20 +183,26 @@ export function coverage(piece, first, bins, scale) {
   return found;
 }
 
-/** A colour as ImageData has it, alpha first (every platform with a browser is little-endian). */
-function packed(hex) {
-  const rgb = parseInt(hex.slice(1), 16);
-  return (0xff000000 | ((rgb & 0xff) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
-}
-
-/** `part` of `ink` over what is there. */
-function blend(ground, ink, part) {
-  let mixed = 0xff000000;
-  for (const shift of [0, 8, 16]) {
-    const below = (ground >> shift) & 0xff;
-    mixed |= Math.round(below + (((ink >> shift) & 0xff) - below) * part) << shift;
+/** ns in each state within [begin, end), from what a piece holds. */
+function within(piece, begin, end) {
+  const found = new Map();
+  const add = (code, ns) => { if (ns > 0) found.set(code, (found.get(code) || 0) + ns); };
+  if (piece.kind === "intervals") {
+    for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
+      add(piece.codes[i], Math.min(end, piece.ends[i]) - Math.max(begin, piece.starts[i]));
+    }
+    return found;
   }
-  return mixed >>> 0;
+  for (const [code, values] of piece.states) {
+    const totals = totalsOf(piece, code, values);
+    const upto = (at) => {
+      const slot = Math.floor(at / piece.scale), i = slot - piece.first;
+      if (i >= piece.bins) return totals[piece.bins];
+      return i < 0 ? 0 : totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
+    };
+    add(code, upto(end) - upto(begin));
+  }
+  return found;
 }
 
 /** Does this piece tell the pixels as they are, or only about? */
@@ -172,54 +212,129 @@ function exact(piece, scale) {
 
 // ---- the picture ----
 
-export function mount(root, about, source) {
+export function mount(root, about, source, home = "page") {
   const style = document.createElement("style");
   style.textContent = STYLE;
-  const box = document.createElement("div");
-  box.className = "sst";
-  const bar = element("div", "sst-bar"), note = element("div", "sst-note"), tip = element("div", "sst-tip");
-  const canvas = document.createElement("canvas");
-  canvas.tabIndex = 0;
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `Timeline of ${about.name}: arrow keys pan, plus and minus zoom, ` +
-    "n and p go to the worst waits, 0 shows everything");
-  note.setAttribute("role", "status");
-  tip.hidden = true;
-  box.append(bar, canvas, tip, note);
+  const bar = h("div", { class: "sst-bar", role: "toolbar", "aria-label": "timeline" });
+  const keys = h("div", { class: "sst-key", role: "note", "aria-label": "what colours and patterns mean" });
+  const note = h("div", { class: "sst-note", role: "status" }), tip = h("div", { class: "sst-tip", hidden: true });
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `Timeline of ${about.name}: arrow keys pan, plus and minus zoom, ` +
+    "n and p go to the worst waits, 0 shows everything, / finds threads, ? lists all keys" });
+  const beside = h("div", { class: "sst-names" });
+  const box = h("div", { class: "sst" }, bar, keys, h("div", { class: "sst-picture" }, canvas, beside, tip), note);
   root.append(style, box);
   const paint = canvas.getContext("2d");
+  const second = document.querySelector(".sst") !== box; // the address belongs to the first of a page
+  const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
 
   const total = Math.max(1, about.duration), origin = about.origin;
   const names = { ...about.names };
-  let lanes = [...about.lanes];
+  const threads = new Map(((about.threads || {}).rows || []).map((row) => [row.utid, row]));
+  const cpus = about.cpus || about.lanes.filter((lane) => lane.startsWith("cpu:")).map((lane) => Number(lane.slice(4)));
+  let chosen = [...about.lanes], pinned = [], by = "none", folded = [];
+  let lanes = [...chosen]; // what is drawn: pinned lanes, the others in their order, and headings of groups
   const pieces = new Map(); // lane -> what is known of it, newest last
   const view = { first: 0, scale: 1, bins: 1 };
   let wait = -1, ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
+  let notes = [], sketch = null;
 
-  const thread = (utid) => names[utid] || `thread ${utid}`;
-  const title = (lane) => (lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(lane.slice(5)));
+  const ears = new Map();
+  const on = (event, act) => ears.set(event, [...(ears.get(event) || []), act]);
+  const tell = (event) => (ears.get(event) || []).forEach((act) => act());
+
+  const thread = (utid) => names[utid] || (threads.get(utid) || {}).name || `thread ${utid}`;
+  const isHead = (lane) => lane.startsWith("head:");
+  const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
   const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
 
-  function element(name, kind, text = "") {
-    const made = document.createElement(name);
-    made.className = kind;
-    made.textContent = text;
-    return made;
-  }
-
   function button(text, hint, act) {
-    const made = element("button", "", text);
-    made.type = "button";
-    made.title = hint;
-    made.addEventListener("click", () => { act(); canvas.focus({ preventScroll: true }); });
-    bar.append(made);
+    bar.append(h("button", { type: "button", title: hint, click: () => { act(); canvas.focus({ preventScroll: true }); } }, text));
   }
   button("‹ longer wait", "key p", () => jump(-1));
   button("next longest wait ›", "key n", () => jump(1));
   button("show all", "key 0", whole);
-  const keys = element("span", "sst-key");
-  bar.append(keys);
+  button("undo", "key u", () => keep.undo());
+
+  // ---- lanes ----
+
+  /** The group of a lane, and what its heading says. */
+  function groupOf(lane) {
+    const row = threads.get(Number(lane.slice(5))) || {};
+    if (by === "process") return row.process ? `${row.process} ${row.pid ?? ""}`.trim() : row.pid ? `process ${row.pid}` : "process unknown";
+    return row.cgroup || "no control group known";
+  }
+
+  function ordered() {
+    const rest = chosen.filter((lane) => !pinned.includes(lane));
+    const heads = (groups) => [...groups].flatMap(([name, its]) => [`head:${name}`, ...(folded.includes(name) ? [] : its)]);
+    const groups = new Map();
+    const into = (name, lane) => groups.set(name, [...(groups.get(name) || []), lane]);
+    if (by === "cpu") {
+      for (const lane of rest.filter((key) => key.startsWith("cpu:"))) into(title(lane), lane);
+      for (const lane of rest.filter((key) => !key.startsWith("cpu:"))) {
+        const cpu = (threads.get(Number(lane.slice(5))) || {}).cpu;
+        into(cpu === null || cpu === undefined ? "CPU unknown" : `CPU ${cpu}`, lane);
+      }
+      return [...pinned, ...heads(groups)];
+    }
+    if (by === "none") return [...pinned, ...rest];
+    for (const lane of rest.filter((key) => !key.startsWith("cpu:"))) into(groupOf(lane), lane);
+    return [...pinned, ...rest.filter((key) => key.startsWith("cpu:")), ...heads(groups)];
+  }
+
+  /** Other lanes, or another order of them; what is not given stays. */
+  function arrange(next = {}) {
+    const most = 1000, distinct = (list) => [...new Set(list)].slice(0, most);
+    if (next.chosen) {
+      if (next.chosen.length > most) complain(`Only the first ${most} lanes are shown.`);
+      chosen = distinct(next.chosen);
+    }
+    if (next.pinned) pinned = distinct(next.pinned);
+    if (next.by) by = next.by;
+    if (next.folded) folded = next.folded;
+    pinned = pinned.filter((lane) => chosen.includes(lane));
+    lanes = ordered();
+    measure();
+    label();
+    request();
+    draw();
+    tell("lanes");
+  }
+
+  async function show(keys) {
+    const fresh = keys.filter((key) => !chosen.includes(key));
+    if (fresh.length) {
+      await learn(fresh);
+      // Unless its group is folded, where it would not be seen.
+      arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => key.startsWith("utid:") && by !== "none" && by !== "cpu" && groupOf(key) === name)) });
+    }
+    const row = lanes.indexOf(keys[0]);
+    if (row < 0) return;
+    const top = canvas.getBoundingClientRect().top + AXIS + row * height;
+    if (top < AXIS || top + height > window.innerHeight * 0.9) window.scrollBy({ top: top - window.innerHeight / 3 });
+  }
+  const learn = (keys) => (by === "none" ? Promise.resolve() : find.learn(keys.filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5)))).catch(() => {}));
+  const hide = (lane) => arrange({ chosen: chosen.filter((key) => key !== lane) });
+  const pin = (lane) => arrange({ pinned: pinned.includes(lane) ? pinned.filter((key) => key !== lane) : [...pinned, lane] });
+  const fold = (name) => arrange({ folded: folded.includes(name) ? folded.filter((each) => each !== name) : [...folded, name] });
+
+  /** Buttons beside the lanes' names: for the pointer, the keyboard and screen readers. */
+  function label() {
+    beside.replaceChildren(...lanes.map((lane, i) => {
+      const place = `top: ${AXIS + i * height}px; height: ${height}px`;
+      if (isHead(lane)) {
+        const name = lane.slice(5), closed = folded.includes(name);
+        return h("div", { style: place }, h("button", { type: "button", class: "sst-fold", "aria-expanded": String(!closed), "aria-label": `threads of ${name}`, click: () => fold(name) }, closed ? "▸" : "▾"));
+      }
+      const fixed = pinned.includes(lane);
+      return h("div", { style: place, title: title(lane) },
+        h("button", { type: "button", "aria-pressed": String(fixed), "aria-label": `keep ${title(lane)} at the top`, title: "keep at the top", click: () => pin(lane) }, "pin"),
+        h("button", { type: "button", "aria-label": `remove the lane of ${title(lane)}`, title: "remove this lane", click: () => hide(lane) }, "×"));
+    }));
+  }
+
+  // ---- moving ----
 
   // What may be asked: the page's own data ends somewhere, and its pixels are that fine.
   function fit() {
@@ -233,6 +348,7 @@ export function mount(root, about, source) {
     view.first = Math.min(Math.max(0, Math.round(first)), last);
     request();
     draw();
+    tell("move");
   }
 
   /** Zoom so that the time under device pixel `x` stays there. */
@@ -263,12 +379,22 @@ export function mount(root, about, source) {
     if (!about.waits.length) return;
     wait = Math.min(Math.max(0, wait + step), about.waits.length - 1);
     const w = about.waits[wait], lane = `utid:${w.utid}`;
-    if (!lanes.includes(lane)) {
-      lanes.push(lane);
-      measure();
-    }
-    const scale = Math.max(1, Math.ceil((2 * w.wait) / view.bins));
-    settle((w.ready + w.wait / 2) / scale - view.bins / 2, scale);
+    if (!chosen.includes(lane)) arrange({ chosen: [...chosen, lane] });
+    if (!lanes.includes(lane)) show([lane]);
+    near(w.ready, w.wait);
+  }
+
+  /** A stretch in the middle of the picture, half as long as that. */
+  function near(begin, length) {
+    const scale = Math.max(1, Math.ceil((2 * length) / view.bins));
+    settle((begin + length / 2) / scale - view.bins / 2, scale);
+  }
+
+  /** Show this instant or stretch; the scale changes only where it must. */
+  function go(begin, length) {
+    const now = view.bins * view.scale;
+    if (length * 1.2 > now || length * 40 < now) near(begin, Math.max(length, length ? 1 : now / 40));
+    else settle((begin + length / 2) / view.scale - view.bins / 2, view.scale);
   }
 
   // ---- asking ----
@@ -283,11 +409,12 @@ export function mount(root, about, source) {
     const first = Math.max(0, view.first - margin), scale = view.scale;
     const bins = Math.min(16384, view.first + view.bins + margin - first);
     const want = lanes.filter((lane) => {
+      if (isHead(lane)) return false;
       const known = (pieces.get(lane) || []).at(-1);
       return !known || !holds(known) || !exact(known, scale);
     });
     if (!want.length) return;
-    asked = { lanes: want, first, bins, scale };
+    asked = { kind: "lanes", lanes: want, first, bins, scale };
     Promise.resolve(source(asked)).then(({ answer, buffers }) => {
       problem = "";
       Object.assign(names, answer.names);
@@ -330,10 +457,13 @@ export function mount(root, about, source) {
     ratio = window.devicePixelRatio || 1;
     height = lanes.length > 48 ? 14 : 24;
     const width = Math.max(320, box.clientWidth || root.clientWidth || 800);
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round((AXIS + lanes.length * height) * ratio);
+    const size = [Math.round(width * ratio), Math.round((AXIS + lanes.length * height) * ratio)];
+    // To set a canvas' size empties it, even if it stays the same.
+    if (canvas.width !== size[0]) canvas.width = size[0];
+    if (canvas.height !== size[1]) canvas.height = size[1];
     canvas.style.height = `${AXIS + lanes.length * height}px`;
-    const all = view.scale >= fit(), bins = Math.max(64, canvas.width - Math.round(NAMES * ratio));
+    const all = view.scale >= fit(), gutter = width < 520 ? NARROW : NAMES, bins = Math.max(64, canvas.width - Math.round(gutter * ratio));
+    beside.style.width = `${gutter}px`;
     if (bins === view.bins) return;
     view.bins = bins;
     // The whole stays the whole; anything else keeps its begin and its scale.
@@ -341,22 +471,25 @@ export function mount(root, about, source) {
     view.first = Math.min(view.first, Math.max(0, Math.ceil(total / view.scale) - bins));
   }
 
+  const few = window.matchMedia("(forced-colors: active)");
   function theme() {
     // The page decides: whoever writes light text has a dark ground.
     const [r, g, b] = (getComputedStyle(box).color.match(/[\d.]+/g) || [0, 0, 0]).map(Number);
-    const next = 0.3 * r + 0.6 * g + 0.1 * b > 128 && !paper ? DARK : LIGHT;
+    const next = few.matches && !paper ? (colour.forced ? colour : forced(box)) : 0.3 * r + 0.6 * g + 0.1 * b > 128 && !paper ? DARK : LIGHT;
     if (next === colour && keys.childElementCount) return;
     colour = next;
     tip.style.background = colour.text;
     tip.style.color = colour.back;
-    keys.replaceChildren();
-    for (const [code, word] of [[RUNNING, "running"], [RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"],
-      [SLEEPING, "sleeping"], [UNKNOWN, "unknown"]]) {
-      const patch = document.createElement("i");
-      patch.style.background = code === UNKNOWN
-        ? `repeating-linear-gradient(45deg, ${colour.hatch} 0 1px, transparent 1px 4px)` : colour[code];
-      keys.append(patch, word);
-    }
+    const patch = (background, word) => h("span", {}, h("i", { style: `background: ${background}` }), word);
+    keys.replaceChildren(
+      patch(colour[RUNNING], "running"),
+      ...[[RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"], [STOPPED, "stopped or parked"]].map(([code, word]) =>
+        patch(SWATCHES[code](colour[code], colour.second[code]), word)),
+      patch(`linear-gradient(transparent 40%, ${colour[SLEEPING]} 40% 60%, transparent 60%)`, "sleeping"),
+      patch(`${colour.lane}; border: 1px solid ${colour.hatch}; box-sizing: border-box`, "idle, or no such thread"),
+      patch(`repeating-linear-gradient(135deg, ${colour.hatch} 0 1px, transparent 1px 4px)`, "unknown"),
+      ...(colour.forced ? [] : [patch(`linear-gradient(90deg, ${[1, 2, 3].map((utid, i) => `${hue(utid, colour)} ${33 * i}% ${33 * (i + 1)}%`).join(", ")})`, "on a CPU: a colour per thread")]),
+      h("span", {}, h("i", { style: `background: linear-gradient(90deg, transparent 45%, ${colour.arrow} 45% 55%, transparent 55%)` }), "arrow: wakeup"));
   }
 
   let queued = false;
@@ -403,13 +536,25 @@ export function mount(root, about, source) {
     axis(left);
     shown = true;
     let coarse = 0;
+    // What is scrolled out of the window costs nothing; a printer takes it all.
+    const above = canvas.getBoundingClientRect().top, from = paper ? 0 : -above - height - AXIS, to = paper ? Infinity : window.innerHeight - above;
     until = Math.min(view.bins, Math.max(0, total / view.scale - view.first));
     lanes.forEach((lane, i) => {
       const top = Math.round((AXIS + i * height) * ratio) + gap, tall = high - gap;
+      if (i * height < from || i * height > to) return;
       paint.fillStyle = colour.lane;
       paint.fillRect(left, top, until, tall);
       paint.fillStyle = colour.text;
       clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio);
+      if (isHead(lane)) {
+        paint.font = `bold ${12 * ratio}px system-ui, sans-serif`;
+        paint.fillStyle = colour.back;
+        paint.fillRect(0, top - gap, canvas.width, high);
+        paint.fillStyle = colour.text;
+        clipped(title(lane), 18 * ratio, top + tall / 2, canvas.width - 30 * ratio);
+        paint.font = `${12 * ratio}px system-ui, sans-serif`;
+        return;
+      }
       const piece = best(lane);
       if (!piece || !holds(piece) || !exact(piece, view.scale)) {
         shown = false;
@@ -418,6 +563,7 @@ export function mount(root, about, source) {
       if (piece) body(lane, piece, left, top, tall);
     });
     arrows(left, high);
+    marks(left, high, paper ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
     paint.fillStyle = colour.line;
     paint.fillRect(left - 1, 0, 1, canvas.height);
     say(coarse);
@@ -440,7 +586,57 @@ export function mount(root, about, source) {
     paint.fillText(cut, x, y);
   }
 
-  function axis(left) {
+  /** What is selected, the range, the notes; and the axis where the window begins. */
+  function marks(left, high, down) {
+    const x = (at) => left + at / view.scale - view.first;
+    if (down) {
+      paint.fillStyle = colour.back;
+      paint.fillRect(0, down * ratio, canvas.width, AXIS * ratio);
+      axis(left, down * ratio, AXIS * ratio);
+    }
+    const range = sketch || picture.range;
+    if (range) {
+      const a = Math.max(left, x(range[0])), b = Math.min(canvas.width, x(range[1]));
+      if (b >= left && a <= canvas.width) {
+        paint.globalAlpha = 0.14;
+        paint.fillStyle = colour.mark;
+        paint.fillRect(a, 0, Math.max(1, b - a), canvas.height);
+        paint.globalAlpha = 1;
+        for (const at of range) if (x(at) >= left) paint.fillRect(Math.round(x(at)), 0, Math.max(1, ratio), canvas.height);
+        const text = duration(range[1] - range[0]), size = paint.measureText(text).width + 8 * ratio;
+        if (size < b - a) {
+          const y = down * ratio;
+          paint.fillStyle = colour.mark;
+          paint.fillRect((a + b - size) / 2, y, size, AXIS * ratio - 2 * ratio);
+          paint.fillStyle = colour.back;
+          paint.fillText(text, (a + b - size) / 2 + 4 * ratio, y + (AXIS * ratio) / 2);
+        }
+      }
+    }
+    for (const each of notes) {
+      const at = x(each.at - origin);
+      if (at < left || at > canvas.width) continue;
+      paint.fillStyle = colour.mark;
+      paint.fillRect(Math.round(at), 0, Math.max(1, ratio), canvas.height);
+      paint.beginPath();
+      paint.moveTo(at, down * ratio);
+      paint.lineTo(at + 9 * ratio, down * ratio + 4.5 * ratio);
+      paint.lineTo(at, down * ratio + 9 * ratio);
+      paint.fill();
+    }
+    const chosenOne = picture.selection, row = chosenOne ? lanes.indexOf(chosenOne.lane) : -1;
+    if (row >= 0) {
+      const begin = chosenOne.begin ?? chosenOne.at, end = chosenOne.end ?? chosenOne.at + view.scale;
+      const a = Math.max(left - 2 * ratio, x(begin)), b = Math.min(canvas.width + 2 * ratio, x(end));
+      if (b >= left && a <= canvas.width) {
+        paint.strokeStyle = colour.mark;
+        paint.lineWidth = 3 * ratio;
+        paint.strokeRect(a, (AXIS + row * height) * ratio + ratio, Math.max(2 * ratio, b - a), high);
+      }
+    }
+  }
+
+  function axis(left, down = 0, tall = canvas.height) {
     const least = 90 * ratio * view.scale;
     let step = 10 ** Math.ceil(Math.log10(least));
     if (step / 5 >= least) step /= 5;
@@ -451,10 +647,10 @@ export function mount(root, about, source) {
     for (let tick = Math.ceil((begin + origin) / step) * step; tick <= stop; tick += step) {
       const x = left + Math.round((tick - origin) / view.scale - view.first);
       paint.fillStyle = colour.line;
-      paint.fillRect(x, 0, 1, canvas.height);
+      paint.fillRect(x, down, 1, tall);
       paint.fillStyle = colour.faint;
       const text = `${(tick / 1e9).toFixed(digits)} s`;
-      if (x + paint.measureText(text).width + 6 * ratio < canvas.width) paint.fillText(text, x + 3 * ratio, (AXIS * ratio) / 2);
+      if (x + paint.measureText(text).width + 6 * ratio < canvas.width) paint.fillText(text, x + 3 * ratio, down + (AXIS * ratio) / 2);
     }
   }
 
@@ -513,20 +709,24 @@ export function mount(root, about, source) {
     for (const code of order) {
       const values = sums.get(code);
       if (!values) continue;
-      const ink = packed(colour[code]);
+      const first = packed(colour[code]), second = packed((colour.second || {})[code] || colour[code]);
+      const pattern = PATTERNS[code];
       for (let x = 0; x < bins; x++) {
         if (values[x] <= 0) continue;
         const low = floor[x] * rows, high = Math.min(tall, (floor[x] + values[x]) * rows);
         floor[x] += values[x];
         // A part of the lowest pixel, whole ones, and a part of the highest.
         let row = Math.floor(low), at = (tall - 1 - row) * bins + x;
+        // The pattern moves with the time, not under it.
+        const column = Math.floor((x + (view.first % 1200)) / ratio);
+        const ink = pattern ? (y) => (pattern(column, Math.floor(y / ratio)) ? second : first) : () => first;
         if (row < low) {
-          words[at] = blend(words[at], ink, Math.min(high, row + 1) - low);
+          words[at] = blend(words[at], ink(row), Math.min(high, row + 1) - low);
           row++;
           at -= bins;
         }
-        for (const top = Math.floor(high); row < top; row++, at -= bins) words[at] = ink;
-        if (row < high) words[at] = blend(words[at], ink, high - row);
+        for (const top = Math.floor(high); row < top; row++, at -= bins) words[at] = ink(row);
+        if (row < high) words[at] = blend(words[at], ink(row), high - row);
       }
     }
     return tile;
@@ -541,7 +741,7 @@ export function mount(root, about, source) {
       const b = Math.min(view.bins, Math.floor(piece.ends[i] / view.scale) - view.first);
       if (b <= a) continue;
       if (cpu) {
-        paint.fillStyle = hue(piece.who[i]);
+        paint.fillStyle = hue(piece.who[i], colour);
         paint.fillRect(left + a, top, b - a, tall);
         if (b - a > 10 * ratio) {
           paint.fillStyle = colour.back;
@@ -549,17 +749,11 @@ export function mount(root, about, source) {
         }
       }
       if (b - a > 26 * ratio) {
-        paint.fillStyle = cpu && colour === LIGHT ? "#ffffff" : colour.back;
+        paint.fillStyle = cpu && !colour.dark && !colour.forced ? "#ffffff" : colour.back;
         clipped(cpu ? thread(piece.who[i]) : `CPU ${piece.who[i]}`, left + a + 4 * ratio, top + tall / 2, b - a - 8 * ratio);
       }
     }
   }
-
-  // Neighbours in number are far apart in colour; red and violet mean states.
-  const hue = (utid) => {
-    const angle = 140 + Math.round(utid * 0.618034 * 100) % 100, step = utid % 3;
-    return `hsl(${angle} ${colour === LIGHT ? `45% ${30 + 6 * step}%` : `40% ${58 + 6 * step}%`})`;
-  };
 
   /** From the waker's CPU to the wait that it began, where both are to be seen. */
   function arrows(left, high) {
@@ -612,12 +806,13 @@ export function mount(root, about, source) {
 
   function say(coarse) {
     const begin = view.first * view.scale, end = Math.min(total, begin + view.bins * view.scale);
-    const lines = [`${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel`];
+    const lines = said ? [said] : [];
+    lines.push(`${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel`);
     if (problem) lines.push(problem);
     else if (!shown && about.finest) {
       lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: for every interval ` +
         `write another with schedscope timeline --since ${Math.floor((origin + begin) / 1000)}us --until ${Math.ceil((origin + end) / 1000)}us`);
-    } else if (!shown) lines.push("waiting for Python");
+    } else if (!shown) lines.push(home === "page" ? "this lane is not in the page" : "waiting for Python");
     let text = lines.join(" · ");
     if (wait >= 0) {
       const w = about.waits[wait];
@@ -640,7 +835,8 @@ export function mount(root, about, source) {
   function words(spot) {
     const row = Math.floor((spot.y - AXIS) / height), column = Math.floor(spot.x * ratio) - (canvas.width - view.bins);
     const begin = (view.first + column) * view.scale;
-    if (spot.y < AXIS || row >= lanes.length || column < 0 || column >= view.bins || begin >= total) return "";
+    if (spot.y < AXIS || row < 0 || row >= lanes.length || column < 0 || column >= view.bins || begin >= total) return "";
+    if (isHead(lanes[row])) return "";
     const lane = lanes[row], piece = best(lane), end = begin + view.scale, cpu = lane.startsWith("cpu:");
     if (!piece || begin < piece.begin || begin >= piece.end) return "";
     const lines = [];
@@ -700,55 +896,197 @@ export function mount(root, about, source) {
       settle(view.first + (event.deltaX || pixels) * ratio, view.scale);
     } else zoom(2 ** (Math.max(-300, Math.min(300, pixels)) / 150), column(place(event)));
   }, { passive: false });
+  const timeAt = (spot) => Math.min(total, Math.max(0, Math.floor((view.first + column(spot)) * view.scale)));
+  const sticky = () => Math.max(0, -canvas.getBoundingClientRect().top); // where the axis is seen
   canvas.addEventListener("pointerdown", (event) => {
+    if (event.button) return;
+    const spot = place(event), top = spot.y - sticky();
     canvas.setPointerCapture(event.pointerId);
-    drag = { x: event.clientX, first: view.first, moved: false };
-    canvas.style.cursor = "grabbing";
+    // Along the axis, or with Shift: a range; else the picture moves.
+    const ranging = spot.x >= (canvas.width - view.bins) / ratio && (event.shiftKey || (top >= 0 && top < AXIS));
+    drag = { x: event.clientX, first: view.first, moved: false, from: ranging ? timeAt(spot) : null };
+    canvas.style.cursor = ranging ? "ew-resize" : "grabbing";
   });
   canvas.addEventListener("pointermove", (event) => {
     pointer = place(event);
-    if (drag) {
-      if (Math.abs(event.clientX - drag.x) > 2) drag.moved = true;
-      settle(drag.first - (event.clientX - drag.x) * ratio, view.scale);
-    } else hover();
+    if (!drag) {
+      canvas.style.cursor = pointer.y - sticky() < AXIS ? "ew-resize" : "";
+      hover();
+      return;
+    }
+    if (Math.abs(event.clientX - drag.x) > 2) drag.moved = true;
+    if (!drag.moved) return;
+    if (drag.from === null) settle(drag.first - (event.clientX - drag.x) * ratio, view.scale);
+    else {
+      const at = timeAt(pointer);
+      sketch = [Math.min(at, drag.from), Math.max(at, drag.from)];
+      draw();
+    }
   });
-  const drop = () => { drag = null; canvas.style.cursor = ""; };
+  const drop = (event) => {
+    const was = drag, range = sketch;
+    drag = sketch = null;
+    canvas.style.cursor = "";
+    if (!was || event.type !== "pointerup") return draw();
+    if (range && range[1] > range[0]) return setRange(range);
+    if (was.moved || was.from !== null) return undefined;
+    const spot = place(event), row = Math.floor((spot.y - AXIS) / height), lane = lanes[row];
+    if (spot.y < AXIS || !lane) return undefined;
+    if (isHead(lane)) return fold(lane.slice(5));
+    if (spot.x < (canvas.width - view.bins) / ratio) return undefined;
+    return select(lane, widest(lane, spot));
+  };
   canvas.addEventListener("pointerup", drop);
   canvas.addEventListener("pointercancel", drop);
   canvas.addEventListener("pointerleave", () => { pointer = null; tip.hidden = true; });
+
+  /** The instant under the pointer; where several intervals share its pixel, of the longest. */
+  function widest(lane, spot) {
+    const begin = (view.first + Math.floor(column(spot))) * view.scale, end = begin + view.scale, piece = best(lane);
+    if (!piece || piece.kind !== "intervals") return Math.min(total - 1, Math.floor(begin + view.scale / 2));
+    let longest = -1;
+    for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
+      if (longest < 0 || piece.ends[i] - piece.starts[i] > piece.ends[longest] - piece.starts[longest]) longest = i;
+    }
+    return longest < 0 ? begin : Math.max(piece.starts[longest], Math.min(piece.ends[longest] - 1, begin));
+  }
+
+  // ---- selection ----
+
+  function select(lane, at) {
+    picture.selection = lane === null ? null : { lane, at: Math.round(at) };
+    const piece = lane && best(lane);
+    if (piece && piece.kind === "intervals") {
+      const i = after(piece.ends, at);
+      if (i < piece.starts.length && piece.starts[i] <= at) Object.assign(picture.selection, { begin: piece.starts[i], end: piece.ends[i] });
+    }
+    tip.hidden = true;
+    draw();
+    tell("select");
+  }
+  /** Its true edges, once they are known. */
+  function outline(lane, begin, end) {
+    if (picture.selection && picture.selection.lane === lane) Object.assign(picture.selection, { begin, end });
+    draw();
+  }
+  function setRange(range) {
+    picture.range = range && [Math.max(0, Math.round(range[0])), Math.min(total, Math.round(range[1]))];
+    draw();
+    tell("range");
+  }
+
+  /** The interval before or after the selected one, in its lane. */
+  function beside1(step) {
+    const chosenOne = picture.selection;
+    if (!chosenOne) return;
+    const at = step > 0 ? (chosenOne.end ?? chosenOne.at + view.scale) : (chosenOne.begin ?? chosenOne.at) - 1;
+    if (at < 0 || at >= total) return;
+    select(chosenOne.lane, at);
+    if (at < view.first * view.scale || at >= (view.first + view.bins) * view.scale) settle(at / view.scale - view.bins / 2, view.scale);
+  }
+  function framed() {
+    const range = picture.range, one = picture.selection;
+    if (one && one.end !== undefined) near(one.begin, one.end - one.begin);
+    else if (range) between(...range);
+  }
+  function escape() {
+    if (!help.hidden) help.hidden = true;
+    else if (details.opened()) details.close();
+    else {
+      if (picture.range) setRange(null);
+      if (picture.selection) select(null);
+    }
+  }
+
+  let said = "";
+  function complain(text) {
+    said = text;
+    draw();
+    setTimeout(() => { said = ""; draw(); }, 8000);
+  }
+
+  // ---- keys ----
+
+  const pan = (part) => settle(view.first + part * view.bins, view.scale);
+  const middle = () => (pointer && pointer.x * ratio > canvas.width - view.bins ? column(pointer) : view.bins / 2);
   const strokes = {
-    ArrowLeft: () => settle(view.first - view.bins / 8, view.scale),
-    ArrowRight: () => settle(view.first + view.bins / 8, view.scale),
-    ArrowUp: () => zoom(0.5, view.bins / 2), "+": () => zoom(0.5, view.bins / 2),
-    ArrowDown: () => zoom(2, view.bins / 2), "-": () => zoom(2, view.bins / 2),
-    n: () => jump(1), p: () => jump(-1), 0: whole, Home: whole,
+    a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
+    n: () => jump(1), p: () => jump(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
+    u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
+    ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
+    Delete: () => picture.selection && hide(picture.selection.lane),
   };
-  canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in strokes)) return;
+  // These scroll a page: here only where the timeline is all of it, or has the focus.
+  const scrolling = {
+    ArrowLeft: strokes.a, ArrowRight: strokes.d, ArrowUp: strokes["+"], ArrowDown: strokes["-"], Home: whole,
+  };
+  const KEYS = [["w s", "zoom in, out (at the pointer)"], ["a d", "pan"], ["← → ↑ ↓ + -", "pan and zoom"], ["0", "show everything"],
+    ["/", "find threads, processes, control groups, CPUs, times"], ["n p", "next and previous of the longest waits"],
+    [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
+    ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
+    ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
+  const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h3", {}, "Keys"),
+    h("table", {}, KEYS.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
+
+  function press(event) {
+    if (event.altKey || gone || event.defaultPrevented) return;
+    const inside = box.contains(event.target), typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (typing) return;
+    if (!inside && (home === "notebook" || second || (event.target !== document.body && event.target !== document.documentElement))) return;
+    const undoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
+    if ((event.ctrlKey || event.metaKey) && !undoing) return;
+    const on = event.target.closest?.("button, summary, [role=region]");
+    const act = undoing ? (event.shiftKey ? strokes.U : strokes.u)
+      : strokes[event.key] || ((alone || event.target === canvas) && !on ? scrolling[event.key] : null);
+    if (!act) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook has commands on the same keys
-    pointer = null; // what it pointed at is elsewhere now
+    if (event.key.length > 1 || "adn0p".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
     tip.hidden = true;
-    strokes[event.key]();
-  });
+    act();
+  }
+  // In a notebook other cells have keys, too: there only with the focus.
+  const ear = home === "notebook" ? box : document;
+  ear.addEventListener("keydown", press);
 
-  const watch = new ResizeObserver(() => { measure(); request(); draw(); });
+  const picture = {
+    about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
+    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain,
+    chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
+    setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
+  };
+  const find = finder(picture, source);
+  const keep = keeper(picture, source, home);
+  const details = panel(picture, source, keep);
+  button("link", "copy the address of this view", async () => {
+    const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
+    complain((await copied(text)) ? `Copied: ${text}` : text);
+  });
+  button("keys", "key ?", () => { help.hidden = !help.hidden; });
+  box.append(help);
+
+  const watch = new ResizeObserver(() => { measure(); label(); request(); draw(); });
   watch.observe(box);
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", draw);
+  few.addEventListener("change", draw);
+  document.addEventListener("scroll", draw, { passive: true, capture: true });
   // A printer takes what is drawn now, and paper is white: no frame comes in between.
   const repaint = ({ type }) => { paper = type === "beforeprint"; render(); };
   for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, repaint);
   measure();
+  label();
   if (about.show) between(...about.show);
   else whole();
+  keep.start();
 
   const handle = {
-    about, view, canvas,
+    about, view, canvas, picture, keep,
+    colours: () => ({ light: LIGHT, dark: DARK, states: { RUNNING, RUNNABLE, BLOCKED, STOPPED, SLEEPING } }),
     lanes: () => [...lanes],
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
-      kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind) }),
+      kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
     sums: (lane) => Object.fromEntries([...coverage(best(lane), view.first, view.bins, view.scale)].map(([k, v]) => [k, [...v]])),
   };
   canvas.timeline = handle; // for whoever drives the picture from outside
@@ -757,69 +1095,8 @@ export function mount(root, about, source) {
     watch.disconnect();
     for (const moment of ["beforeprint", "afterprint"]) window.removeEventListener(moment, repaint);
     scheme.removeEventListener("change", draw);
+    few.removeEventListener("change", draw);
+    document.removeEventListener("scroll", draw, { capture: true });
+    ear.removeEventListener("keydown", press);
   };
-}
-
-// ---- where answers come from ----
-
-/** In a notebook: the kernel. anywidget calls this. */
-function render({ model, el }) {
-  const open = new Map();
-  let last = 0;
-  const hear = (message, buffers) => {
-    const wanted = open.get(message.id);
-    if (!wanted) return;
-    open.delete(message.id);
-    if (message.kind === "error") wanted.reject(new Error(message.text));
-    else wanted.resolve({ answer: message, buffers });
-  };
-  model.on("msg:custom", hear);
-  const stop = mount(el, model.get("about"), (request) => new Promise((resolve, reject) => {
-    const id = ++last;
-    open.set(id, { resolve, reject });
-    model.send({ ...request, id });
-  }));
-  return () => {
-    model.off("msg:custom", hear);
-    stop();
-  };
-}
-
-export default { render };
-
-/** On a page: the answers that it carries. */
-export async function carried(data) {
-  const bytes = Uint8Array.from(atob(data.data), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const blob = new Uint8Array(await new Response(stream).arrayBuffer());
-  const buffers = [];
-  let at = 0;
-  for (const size of data.sizes) {
-    buffers.push(blob.subarray(at, at + size));
-    at += size;
-  }
-  const known = new Map();
-  const names = {};
-  for (const answer of data.answers) {
-    Object.assign(names, answer.names);
-    for (const row of answer.lanes) {
-      if (!known.has(row.key)) known.set(row.key, []);
-      known.get(row.key).push(unpack(row, answer, buffers));
-    }
-  }
-  return (request) => ({
-    answer: { names, lanes: request.lanes.map((key) => ({ key, pieces: known.get(key) || [] })) }, buffers,
-  });
-}
-
-export async function mountAll(page) {
-  for (const root of page.querySelectorAll(".schedscope-timeline:not([data-mounted])")) {
-    root.dataset.mounted = "";
-    const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
-    try {
-      mount(root, data.about, await carried(data));
-    } catch (error) {
-      root.append(`This browser cannot draw the timeline: ${error.message}`);
-    }
-  }
 }

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedscope.errors import SchedscopeError
 from schedscope.extras import missing
+from schedscope.timelines.script import script
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
-
-SCRIPT = Path(__file__).with_name("timeline.js")
 
 
 def timeline(
@@ -30,15 +27,16 @@ def timeline(
     the exact share of its time that was spent in each state; where there is room, the intervals
     themselves. The browser holds only what it shows, so traces of any length work.
 
-    Wheel zooms, dragging and the arrow keys pan, `n` and `p` go to the next and
-    the previous of the worst waits. Raises `MissingExtraError` without the package
-    anywidget, `UsageError` for lanes the trace does not have and for times outside it.
+    Search, select and ask as docs/view.md describes; `?` lists the keys. Raises
+    `MissingExtraError` without the package anywidget, `UsageError` for lanes the trace does not
+    have and for times outside it.
     """
-    from schedscope.timelines.answer import Timeline
+    from schedscope.timelines.questions import Questions
 
+    part = trace
     if since is not None or until is not None:
-        trace = trace.between(since, until)
-    return _widget_class()(Timeline(trace, lanes))
+        part = trace.between(since, until)
+    return _widget_class()(Questions(part, lanes, whole=trace))
 
 
 @cache
@@ -51,7 +49,7 @@ def _widget_class() -> Any:
         raise missing("anywidget") from error
 
     class TimelineWidget(anywidget.AnyWidget):
-        _esm = SCRIPT
+        _esm = script()
         about = traitlets.Dict().tag(sync=True)
 
         def __init__(self, source: Any) -> None:
@@ -60,12 +58,7 @@ def _widget_class() -> Any:
             self.on_msg(self._reply)
 
         def _reply(self, _widget: Any, content: Any, _buffers: Any) -> None:
-            try:
-                answer, buffers = self._source.answer(content)
-            except SchedscopeError as error:
-                # The picture says it: nobody reads a kernel's log.
-                self.send({"kind": "error", "id": content.get("id"), "text": str(error)})
-            else:
-                self.send(answer, buffers)
+            answer, buffers = self._source.reply(content)
+            self.send(answer, buffers)
 
     return TimelineWidget

@@ -1,0 +1,79 @@
+"""Look at a trace in a browser: search, select, follow, and ask SQL.
+
+Starts a server that listens on 127.0.0.1 only, prints its address, and opens a browser there.
+Whoever has the address sees the trace, and nothing else of this machine. For a trace on another
+host run it there with --no-browser --port 8118, forward the port with
+`ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import suppress
+
+from schedscope.cli import _options, _output
+
+NAME = "view"
+GROUP = "everything on one page"
+HELP = "look at a trace in a browser: search, select, follow"
+EXAMPLE = "  schedscope view web.capture"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope view`."""
+    _options.add_input(parser)
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="the port to listen on (default: any)"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the address, and open nothing"
+    )
+    parser.add_argument(
+        "--at",
+        metavar="VIEW",
+        help="what to show first: `view=...`, as the viewer's button `link` copies it",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    import secrets
+
+    from schedscope.timelines.server import application, check_installed, listen, serve
+
+    check_installed()
+    # What is wrong with the request is said before a long conversion.
+    door = listen(args.port)
+    with door:
+        since, until = args.since, args.until
+        args.since = args.until = None
+        whole = _options.open_input(args)
+        trace = whole if since is None and until is None else whole.between(since, until)
+        from schedscope.timelines.questions import Questions
+
+        token = secrets.token_urlsafe(24)
+        app = application(Questions(trace, whole=whole), token)
+        address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
+        if args.at:
+            address += "#" + args.at.lstrip("#")
+        _output.say(f"{address}", "Ctrl-C ends it.")
+        sys.stdout.flush()
+        if not args.no_browser:
+            _open(address)
+        with suppress(KeyboardInterrupt):
+            serve(app, door)
+    return 0
+
+
+def _open(address: str) -> None:
+    """Show it in a window; a browser in the terminal would take the terminal."""
+    import threading
+    import webbrowser
+
+    if sys.platform != "darwin" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

@@ -1,0 +1,129 @@
+// What stays: the view in the page's address, the views before it, and the notes.
+
+function keeper(picture, source, home) {
+  const { about } = picture;
+  const short = (key) => key.replace("cpu:", "c").replace("utid:", "u");
+  const long = (key) => (/^c\d+$/.test(key) ? `cpu:${key.slice(1)}` : /^u\d+$/.test(key) ? `utid:${key.slice(1)}` : null);
+  const same = (a, b) => a.length === b.length && a.every((key, i) => key === b[i]);
+
+  /** The view as text: instants are ns after the start of the recording. */
+  function text() {
+    const { first, scale, bins } = picture.view, parts = new URLSearchParams();
+    const begin = Math.max(0, first * scale), end = Math.min(picture.total, (first + bins) * scale);
+    parts.set("view", `${begin + about.origin}-${end + about.origin}`);
+    if (!same(picture.chosen(), about.lanes)) parts.set("lanes", picture.chosen().map(short).join("."));
+    if (picture.pinned().length) parts.set("pin", picture.pinned().map(short).join("."));
+    if (picture.by() !== "none") parts.set("by", picture.by());
+    if (picture.folded().length) parts.set("fold", JSON.stringify(picture.folded()));
+    if (picture.selection) parts.set("select", `${short(picture.selection.lane)}@${picture.selection.at + about.origin}`);
+    if (picture.range) parts.set("range", picture.range.map((at) => at + about.origin).join("-"));
+    if (home === "page" && rows.length) parts.set("notes", JSON.stringify(rows.map(({ at, lane, text }) => [at, lane && short(lane), text])));
+    return parts.toString();
+  }
+
+  function numbers(text) {
+    const found = /^(\d+)-(\d+)$/.exec(text || "");
+    return found && [Number(found[1]) - about.origin, Number(found[2]) - about.origin];
+  }
+
+  async function apply(text, learn) {
+    const parts = new URLSearchParams(text), lanes = (name) => (parts.get(name) || "").split(".").map(long).filter(Boolean);
+    quiet = true;
+    try {
+      const chosen = parts.has("lanes") ? lanes("lanes") : [...about.lanes];
+      const by = ["process", "cgroup", "cpu"].includes(parts.get("by")) ? parts.get("by") : "none";
+      let folded = [];
+      try { folded = JSON.parse(parts.get("fold") || "[]").map(String); } catch { /* not ours */ }
+      await learn([...chosen, ...lanes("pin")].filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5))));
+      picture.arrange({ chosen, pinned: lanes("pin"), by, folded });
+      const view = numbers(parts.get("view"));
+      if (view && view[1] > view[0]) picture.between(...view);
+      else picture.whole();
+      const range = numbers(parts.get("range"));
+      picture.setRange(range && range[1] > range[0] ? range : null);
+      const [lane, at] = (parts.get("select") || "").split("@");
+      if (long(lane) && /^\d+$/.test(at || "")) picture.select(long(lane), Number(at) - about.origin);
+      else picture.select(null);
+      if (home === "page" && parts.has("notes") && !rows.length) {
+        try {
+          rows = JSON.parse(parts.get("notes")).map(([at, lane, text]) => ({ at: Number(at), lane: lane && long(lane), text: String(text) }));
+          picture.setNotes(rows);
+        } catch { /* not ours */ }
+      }
+    } finally {
+      quiet = false;
+    }
+  }
+
+  // ---- before and after ----
+
+  const past = [], future = [];
+  let now = null, timer = null, quiet = false, started = false;
+  function changed() {
+    if (quiet) return;
+    clearTimeout(timer);
+    timer = setTimeout(settle, 300);
+  }
+  function settle() {
+    clearTimeout(timer);
+    timer = null;
+    const next = text();
+    if (next === now) return;
+    if (now !== null) past.push(now);
+    if (past.length > 200) past.shift();
+    future.length = 0;
+    now = next;
+    write();
+  }
+  function write() {
+    // A report has anchors of its own in the address: only what a person changed goes there.
+    if (home === "notebook" || picture.second || !started) return;
+    try { history.replaceState(null, "", `#${now}`); } catch { /* a page in a frame */ }
+  }
+  async function step(from, to) {
+    if (timer) settle();
+    if (!from.length) return;
+    to.push(now);
+    now = from.pop();
+    await apply(now, picture.learn);
+    write();
+  }
+
+  // ---- notes ----
+
+  const shelf = `schedscope notes ${about.name} ${about.whole || about.duration} ${about.origin}`;
+  let rows = about.notes || [];
+  if (home === "page") {
+    try { rows = JSON.parse(localStorage.getItem(shelf) || "[]"); } catch { rows = []; }
+  }
+  async function keep(next) {
+    rows = next;
+    picture.setNotes(rows);
+    if (home === "page") {
+      try { localStorage.setItem(shelf, JSON.stringify(rows)); } catch { /* private windows forget */ }
+      changed();
+      return;
+    }
+    try {
+      await source({ kind: "notes", rows });
+    } catch (error) {
+      picture.complain(String(error.message || error));
+    }
+  }
+  picture.setNotes(rows);
+
+  for (const event of ["move", "lanes", "select", "range"]) picture.on(event, changed);
+  return {
+    text: () => { if (timer) settle(); return now || text(); },
+    notes: () => rows, write: keep,
+    place: home === "page" ? "Notes are kept in this browser, and in the address of this page while they are few."
+      : "Notes are kept in a file beside the converted trace.",
+    undo: () => step(past, future), redo: () => step(future, past),
+    start: async () => {
+      const hash = location.hash.slice(1);
+      if (home !== "notebook" && hash.startsWith("view=")) await apply(hash, picture.learn);
+      now = text();
+      started = true;
+    },
+  };
+}

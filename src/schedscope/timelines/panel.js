@@ -1,0 +1,245 @@
+// What is selected: an interval, a range, the notes; and the box for SQL.
+
+const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "unknown" };
+
+function panel(picture, source, keep) {
+  const { about } = picture, can = new Set(about.can || []);
+  const body = h("div", { class: "sst-body", role: "tabpanel", "aria-live": "polite" });
+  const tabs = h("div", { class: "sst-tabs", role: "tablist", "aria-label": "details" });
+  const whole = h("div", { class: "sst-panel", hidden: true }, tabs, body);
+  picture.box.append(whole);
+  const words = { selection: "Selection", range: "Range", notes: "Notes", sql: "SQL" };
+  const shown = { selection: [], range: [], notes: [], sql: [] };
+  let open = null, last = 0;
+  const buttons = Object.fromEntries(Object.entries(words).map(([name, word]) => [name, h("button", {
+    type: "button", role: "tab", "aria-selected": "false", click: () => (open === name ? close() : turn(name)),
+  }, word)]));
+  tabs.append(...Object.values(buttons), h("button", { type: "button", class: "sst-close", title: "close (Escape)", "aria-label": "close details", click: () => close() }, "×"));
+  picture.bar.append(h("button", { type: "button", title: "key b", click: () => turn("notes") }, "notes"));
+  picture.bar.append(h("button", { type: "button", title: "key q", click: () => turn("sql") }, "SQL"));
+
+  function turn(name) {
+    if (name === "notes") shown.notes = notes();
+    if (name === "sql" && !shown.sql.length) shown.sql = sql();
+    open = name;
+    whole.hidden = false;
+    for (const [key, button] of Object.entries(buttons)) button.setAttribute("aria-selected", String(key === name));
+    buttons.notes.textContent = `Notes${keep.notes().length ? ` (${keep.notes().length})` : ""}`;
+    body.replaceChildren(...(shown[name].length ? shown[name] : [h("p", { class: "sst-faint" },
+      name === "range" ? "Drag along the time axis, or drag with Shift held, to select a range."
+        : "Click an interval to select it.")]));
+    body.scrollTop = 0;
+  }
+  function close() {
+    open = null;
+    whole.hidden = true;
+  }
+
+  const go = ([at, length, lane]) => {
+    if (lane) picture.show([lane]);
+    if (at === null) return;
+    picture.go(at, length, lane);
+    if (lane) picture.select(lane, at + Math.floor(length / 2));
+  };
+  const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
+  const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
+    ? [h("dt", {}, name), h("dd", {}, values)] : []);
+  const missing = (what) => h("p", { class: "sst-faint" }, what, " ", h("code", {}, `schedscope view ${about.name}`));
+
+  // ---- an interval ----
+
+  async function selected() {
+    const chosen = picture.selection, mine = ++last;
+    if (!chosen) {
+      shown.selection = [];
+      if (open === "selection") close();
+      return;
+    }
+    // A lane that was just added is still on its way.
+    for (let i = 0; i < 60 && !can.has("slice") && !picture.best(chosen.lane); i++) await new Promise(requestAnimationFrame);
+    let facts = local(chosen), mayTurn = true;
+    if (can.has("slice")) {
+      if (open !== "selection" || !shown.selection.length) {
+        shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
+        turn("selection");
+      }
+      mayTurn = false; // who turned to something else meanwhile stays there
+      try {
+        facts = (await source({ kind: "slice", lane: chosen.lane, at: chosen.at })).answer;
+        Object.assign(picture.names, facts.names);
+      } catch (error) {
+        facts = { ...facts, problem: String(error.message || error) };
+      }
+    }
+    if (mine !== last) return;
+    if (facts.begin !== undefined) picture.outline(chosen.lane, facts.begin, facts.end);
+    shown.selection = describe(facts);
+    if (mayTurn || open === "selection") turn("selection");
+  }
+
+  /** What the picture itself knows of an interval. */
+  function local({ lane, at }) {
+    const piece = picture.best(lane), found = { lane, at, state: null, tables: [] };
+    const i = piece && piece.kind === "intervals" ? after(piece.ends, at) : -1;
+    const interval = (from, i) => (i < 0 || i >= from.starts.length ? null : {
+      state: about.states[from.codes[i]], begin: from.starts[i], end: from.ends[i],
+      who: from.who[i] === NOBODY ? null : from.who[i],
+      waker: from.waker && from.waker[i] !== NOBODY ? from.waker[i] : null,
+      waker_cpu: from.waker && from.wakerCpu[i] !== NOBODY ? from.wakerCpu[i] : null,
+    });
+    const here = i >= 0 ? interval(piece, i) : null;
+    if (!here || here.begin > at) return { ...found, coarse: !!piece && piece.kind !== "intervals" };
+    const cpu = lane.startsWith("cpu:"), utid = cpu ? here.who : Number(lane.slice(5));
+    if (here.state === "idle") return { ...found, ...here, utid: null };
+    const own = cpu ? picture.best(`utid:${utid}`) : piece;
+    const j = own && own.kind === "intervals" ? after(own.ends, at) : -1;
+    const mine = j >= 0 ? interval(own, j) : null;
+    const both = mine && mine.begin <= at ? { ...mine, before: interval(own, j - 1), after: interval(own, j + 1) } : here;
+    const row = picture.threads.get(utid);
+    return { ...found, ...both, utid, cpu: cpu ? Number(lane.slice(4)) : here.who,
+      thread: row && { process_name: row.process, pid: row.pid, cgroup: row.cgroup } };
+  }
+
+  const neighbour = (part, utid) => part && link(`${part.state === "runnable" ? "waiting for a CPU" : part.state}${part.who === null ? "" : ` on CPU ${part.who}`} for ${duration(part.end - part.begin)}`,
+    () => go([part.begin, part.end - part.begin, `utid:${utid}`]), "select it");
+
+  function describe(facts) {
+    if (facts.problem) return [h("p", { role: "alert" }, facts.problem)];
+    if (facts.state === null) {
+      return [h("h3", {}, `${picture.title(facts.lane)} at ${picture.when(facts.at)}`),
+        h("p", {}, facts.coarse ? "This page has only sums here: zoom in, or look at the recording with " : "The trace does not show what happened here."),
+        facts.coarse && missing("")].filter(Boolean);
+    }
+    const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
+    const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
+    const state = facts.state === "runnable" ? "waiting for a CPU" : facts.state;
+    const wait = facts.wait || {};
+    const woken = (part) => part && part.waker !== null && part.waker !== undefined
+      ? ["woken by ", toThread(part.waker, part.begin), part.waker_cpu === null ? "" : ` on CPU ${part.waker_cpu}`] : null;
+    const list = h("dl", {},
+      row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`),
+      facts.cpu !== null && facts.cpu !== undefined ? row(facts.state === "runnable" ? "on the queue of" : "CPU", link(`CPU ${facts.cpu}`, () => picture.show([`cpu:${facts.cpu}`]), "its lane")) : [],
+      utid !== null && utid !== undefined ? row("thread", link(who, () => picture.show([`utid:${utid}`]), "its lane")) : [],
+      row("process", known.process_name ? `${known.process_name}${known.pid === undefined || known.pid === null ? "" : ` ${known.pid}`}` : known.pid ?? null),
+      row("control group", known.cgroup), row("command line", known.cmdline),
+      row("class and priority", known.sched_class ? `${known.sched_class}${known.prio === undefined ? "" : `, ${known.prio}`}` : null),
+      facts.state === "runnable" ? [
+        row("why it waited", [wait.cause ? CAUSES[wait.cause] || wait.cause : null, wait.cause && facts.waker !== null ? ", " : "", ...(woken(facts) || [])]),
+        wait.queue_cpu !== undefined && wait.queue_cpu !== null && wait.queue_cpu !== facts.cpu ? row("last on the queue of", `CPU ${wait.queue_cpu}`) : [],
+        wait.wait && wait.ready !== undefined ? row("the whole wait", link(`${wait.censored === "right" ? "at least " : ""}${duration(wait.wait)}`, () => picture.go(wait.ready, wait.wait), "show it")) : [],
+        wait.parts && wait.parts.length ? row("meanwhile", h("ul", {}, wait.parts.map(([word, ns]) => h("li", {}, `${word}: ${duration(ns)} (${(100 * ns / length).toFixed(1)} %)`)))) : [],
+        wait.missing ? row("cause", wait.missing) : [],
+      ] : row(facts.state === "running" ? "started it" : "ended by", facts.state === "running" ? null : woken(facts.after)),
+      row("slept for", facts.reason),
+      row("before", neighbour(facts.before, utid)), row("after", neighbour(facts.after, utid)));
+    const extra = h("div", {});
+    const acts = h("p", { class: "sst-acts" },
+      link("zoom to it", () => picture.between(facts.begin - length / 10, facts.end + length / 10), "key f"), " · ",
+      link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time"), " · ",
+      link("add a note", () => note({ at: facts.begin, lane: facts.lane }), "key b"),
+      can.has("path") && utid !== null && utid !== undefined ? [" · ", link("critical path up to here", async () => {
+        extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
+        extra.replaceChildren(...(await tables({ kind: "path", utid, begin: facts.begin, end: facts.end })));
+      }, "what led to the end of this, back through the threads that woke it")] : null);
+    return [h("h3", {}, `${who}: ${state} for ${duration(length)}`), acts, list, ...(facts.tables || []).map((data) => table(data, go)), extra,
+      wait.python && code(wait.python), facts.python && code(facts.python), !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
+  }
+
+  async function tables(request) {
+    try {
+      const { answer } = await source(request);
+      return [...answer.tables.map((data) => table(data, go)), ...(answer.missing || []).map((text) => h("p", { role: "alert" }, text))];
+    } catch (error) {
+      return [h("p", { role: "alert" }, String(error.message || error))];
+    }
+  }
+
+  // ---- a range ----
+
+  async function ranged() {
+    const range = picture.range, mine = ++last;
+    if (!range) {
+      shown.range = [];
+      if (open === "range") close();
+      return;
+    }
+    const [begin, end] = range;
+    const head = [h("h3", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
+      h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(begin, end), "key f"), " · ",
+        link("add a note", () => note({ at: begin, lane: null }), "key b"), " · ", link("clear", () => picture.setRange(null), "Escape"))];
+    const totals = table(sums(begin, end), go);
+    shown.range = [...head, totals, can.has("range") ? h("p", { class: "sst-faint" }, "Looking …") : missing("Waits and interference in this range:")];
+    turn("range");
+    if (!can.has("range")) return;
+    const rest = await tables({ kind: "range", begin, end });
+    if (mine !== last) return;
+    shown.range = [...head, totals, ...rest];
+    if (open === "range") turn("range");
+  }
+
+  /** Time in each state, of the lanes that are shown, from what the picture knows. */
+  function sums(begin, end) {
+    const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped"];
+    const rows = [], links = [];
+    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:")).slice(0, 200)) {
+      const piece = picture.best(lane);
+      if (!piece) continue;
+      const spent = within(piece, begin, end), known = [...spent.values()].reduce((a, b) => a + b, 0);
+      rows.push([picture.title(lane), ...states.map((state) => {
+        const ns = spent.get(about.states.indexOf(state)) || 0;
+        return ns ? duration(ns) : "";
+      }), end - begin - known > 0.5 ? duration(end - begin - known) : ""]);
+      links.push([null, 0, lane]);
+    }
+    return { title: "Totals of the lanes shown", heads: [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]], rows, links, note: "", python: "" };
+  }
+
+  // ---- notes ----
+
+  function notes() {
+    const rows = keep.notes();
+    const acts = h("p", { class: "sst-acts" }, link("add a note here", () => note(), "at the selection, else in the middle of the picture"));
+    return [h("h3", {}, "Notes"), acts, rows.length ? h("ul", { class: "sst-notes" }, rows.map((each, i) => {
+      const at = each.at - about.origin;
+      return h("li", {}, link(picture.when(at), () => go([at, 0, each.lane]), "go there"), " ", each.lane ? `${picture.title(each.lane)} ` : "",
+        h("input", { type: "text", value: each.text, maxlength: "2000", "aria-label": "text of the note", placeholder: "text",
+          keydown: (event) => { event.stopPropagation(); if (event.key === "Enter" || event.key === "Escape") event.target.blur(); },
+          change: (event) => keep.write(rows.map((old, k) => (k === i ? { ...old, text: event.target.value } : old))) }),
+        link("delete", () => { keep.write(rows.filter((_, k) => k !== i)); turn("notes"); }, "delete this note"));
+    })) : h("p", { class: "sst-faint" }, "No notes yet."), h("p", { class: "sst-faint" }, keep.place)];
+  }
+
+  function note(where) {
+    const chosen = picture.selection, middle = Math.round((picture.view.first + picture.view.bins / 2) * picture.view.scale);
+    const { at, lane } = where || (chosen ? { at: chosen.begin ?? chosen.at, lane: chosen.lane } : { at: Math.min(picture.total, middle), lane: null });
+    keep.write([...keep.notes(), { at: at + about.origin, lane, text: "" }]);
+    turn("notes");
+    body.querySelector(".sst-notes li:last-child input").focus();
+  }
+
+  // ---- SQL ----
+
+  function sql() {
+    if (!can.has("sql")) return [h("h3", {}, "SQL"), missing("SQL over the tables:")];
+    const text = h("textarea", { rows: "5", spellcheck: "false", "aria-label": "query", keydown: (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(); }
+      if (event.key === "Escape") text.blur();
+    } });
+    text.value = "SELECT ts_ready, utid, wait, cause\nFROM waits\nWHERE censored = 'none'\nORDER BY wait DESC\nLIMIT 20";
+    const result = h("div", {});
+    const tree = h("div", { class: "sst-schema" });
+    async function run() {
+      result.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
+      result.replaceChildren(...(await tables({ kind: "sql", text: text.value })));
+    }
+    source({ kind: "schema" }).then(({ answer }) => tree.replaceChildren(...answer.schema.map((each) =>
+      h("details", {}, h("summary", { title: each.row }, each.name),
+        h("ul", {}, h("li", { class: "sst-faint" }, each.row), each.columns.map(([name, type, doc]) => h("li", { title: doc }, h("code", {}, name), ` ${type}`)))))));
+    return [h("div", { class: "sst-ask" }, h("div", {}, text, h("p", { class: "sst-acts" }, h("button", { type: "button", click: run }, "run (Ctrl+Enter)")), result), tree)];
+  }
+
+  picture.on("select", selected);
+  picture.on("range", ranged);
+  return { turn, close, note, go, opened: () => open };
+}

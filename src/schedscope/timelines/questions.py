@@ -1,0 +1,104 @@
+"""Every question that a timeline asks while somebody looks at it: one for kernel and server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from schedscope.errors import SchedscopeError, UsageError
+from schedscope.timelines.answer import Answer, Timeline
+from schedscope.timelines.notes import Notes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
+
+KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes")
+"""What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
+
+
+class Questions:
+    """Answers by `kind` of the request, whichever thread asks.
+
+    Pictures do not wait for the slower answers: those have a lock of their own.
+    """
+
+    def __init__(
+        self, trace: Trace, lanes: Sequence[str] | None = None, whole: Trace | None = None
+    ) -> None:
+        """About `trace`; notes are kept with `whole`, of which it may be a part."""
+        self.timeline = Timeline(trace, lanes)
+        self.notes = Notes(whole or trace)
+        self._listed: pl.DataFrame | None = None
+        self._pictures, self._others = RLock(), RLock()
+
+    def about(self) -> dict[str, Any]:
+        """What the picture knows before it asks."""
+        return {**self.timeline.about(), "can": list(KINDS), "notes": self.notes.rows}
+
+    def reply(self, request: Any) -> Answer:
+        """The answer and its buffers; a refusal is an answer, too, of kind `error`."""
+        try:
+            if not isinstance(request, Mapping):
+                raise UsageError("this request", "an object")
+            return self._answer(request)
+        except SchedscopeError as error:
+            number = request.get("id") if isinstance(request, Mapping) else None
+            return {"kind": "error", "id": number, "text": str(error)}, []
+
+    def _answer(self, request: Mapping[str, Any]) -> Answer:
+        kind = request.get("kind", "lanes")
+        if kind == "lanes":
+            with self._pictures:
+                return self.timeline.answer(request)
+        if kind not in KINDS:
+            raise UsageError(f"a question about {kind!r:.40}", "one of " + ", ".join(KINDS))
+        with self._others:
+            found = getattr(self, f"_{kind}")(request)
+        return {"kind": "answer", "id": request.get("id"), **found}, []
+
+    def _threads(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.threads import as_rows, thread_list
+
+        if self._listed is None:
+            self._listed = thread_list(self.timeline.lanes.trace)
+        return as_rows(self._listed, request.get("text", ""), request.get("utids"))
+
+    def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.slice import slice_at
+
+        return slice_at(self.timeline.lanes, str(request.get("lane")), _at(request, "at"))
+
+    def _path(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.slice import path_to
+
+        utid, begin, end = (_at(request, name) for name in ("utid", "begin", "end"))
+        return {"tables": [path_to(self.timeline.lanes, utid, begin, end)]}
+
+    def _range(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.stretch import stretch
+
+        return stretch(self.timeline.lanes, _at(request, "begin"), _at(request, "end"))
+
+    def _sql(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.sql import query
+
+        return {"tables": [query(self.timeline.lanes.trace, request.get("text"))]}
+
+    def _schema(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.sql import schema
+
+        return {"schema": schema()}
+
+    def _notes(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.notes.keep(request.get("rows"))
+        return {"rows": self.notes.rows}
+
+
+def _at(request: Mapping[str, Any], name: str) -> int:
+    value = request.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 53:
+        raise UsageError(f"{name}={value!r:.40}", "a whole number")
+    return value

@@ -1,0 +1,187 @@
+"""A viewer in a browser: a server that answers one person's questions about one trace.
+
+It listens on 127.0.0.1 only, and answers whoever knows the token of its address, under a name of
+this machine: a page from elsewhere, which could reach the port, knows no token and brings another
+host or origin. It serves the page and the answers about this trace, and no files.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import secrets
+import socket
+import struct
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from schedscope.errors import StorageError, UsageError
+from schedscope.extras import missing
+from schedscope.timelines.content_policy import policy
+from schedscope.timelines.questions import Questions
+from schedscope.timelines.script import script
+from schedscope.units import printable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_OURS = {"127.0.0.1", "localhost", "[::1]"}
+_LONGEST = 4_000_000
+"""Bytes of a request; the longest sensible one are a thousand notes."""
+_REFUSED = b"Refused: open the address that was printed.\n"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: .6rem 1rem; color: CanvasText; background: Canvas; }}
+h1 {{ font-size: 1.1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }}</style></head>
+<body data-alone><h1>{title}</h1><div class="schedscope-timeline" data-served>
+<noscript>This timeline is drawn by a script, but scripts are disabled here.</noscript>
+<script type="application/json">{about}</script></div>
+<script type="module">
+{script}
+mountAll(document);
+</script></body></html>
+"""  # noqa: E501 - HTML
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on 127.0.0.1; port 0 is any free one.
+
+    Raises `UsageError` for a port that is in use or not allowed.
+    """
+    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # A port whose last connections are still being forgotten is free.
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind(("127.0.0.1", port))
+        door.listen(64)
+    except (OSError, OverflowError) as error:
+        door.close()
+        reason = getattr(error, "strerror", None) or "not a port"
+        raise UsageError(
+            f"port {port}: {reason.lower()}",
+            "a free port",
+            "leave out --port to get one",
+        ) from error
+    return door
+
+
+def check_installed() -> None:
+    """Raises `MissingExtraError` without the packages that serve."""
+    for package in ("starlette", "uvicorn"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise missing(package) from error
+
+
+def application(questions: Questions, token: str) -> Any:
+    """What the server says, as an ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    name = printable(questions.timeline.lanes.trace.name)
+
+    def answer(code: int, body: bytes, kind: str, allowed: str = "default-src 'none'") -> Response:
+        headers = {**_HEADERS, "Content-Security-Policy": allowed}
+        return Response(body, code, headers, kind)
+
+    def refusal(request: Request) -> Response | None:
+        if not secrets.compare_digest(request.path_params["token"].encode(), token.encode()):
+            return answer(403, _REFUSED, "text/plain")
+        return None
+
+    async def show(request: Request) -> Response:
+        if refused := refusal(request):
+            return refused
+        about = await run_in_threadpool(questions.about)
+        # "<" could end the element: a thread chooses its own name.
+        text = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
+        title = html.escape(f"Timeline of {name}")
+        page = _PAGE.format(title=title, about=text, script=script())
+        allowed = policy(page, "; connect-src 'self'; frame-ancestors 'none'")
+        return answer(200, page.encode(), "text/html; charset=utf-8", allowed)
+
+    async def ask(request: Request) -> Response:
+        if refused := refusal(request):
+            return refused
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > _LONGEST:
+                return answer(413, b"Refused: the request is too long.\n", "text/plain")
+        try:
+            asked: Any = json.loads(bytes(body))
+        except (ValueError, RecursionError):
+            return answer(400, b"Refused: the request is no JSON.\n", "text/plain")
+        content, buffers = await run_in_threadpool(questions.reply, asked)
+        return answer(200, packed(content, buffers), "application/octet-stream")
+
+    async def nothing(request: Request, _error: Exception) -> Response:
+        return answer(403, _REFUSED, "text/plain")
+
+    app = Starlette(
+        routes=[
+            Route("/{token}/", show, methods=["GET"]),
+            Route("/{token}/ask", ask, methods=["POST"]),
+        ],
+        exception_handlers={404: nothing, 405: nothing},
+    )
+    app.router.redirect_slashes = False
+    return _guarded(app)
+
+
+def _guarded(app: Any) -> Any:
+    """Refuse other hosts' names (a name that was made to lead here) and other pages' requests."""
+
+    async def guard(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
+            host = headers.get(b"host", "")
+            origin = headers.get(b"origin")
+            strange = host.rpartition(":")[0] not in _OURS and host not in _OURS
+            if strange or (origin is not None and origin != f"http://{host}"):
+                fields = [(key.lower().encode(), value.encode()) for key, value in _HEADERS.items()]
+                await send({"type": "http.response.start", "status": 403, "headers": fields})
+                await send({"type": "http.response.body", "body": _REFUSED})
+                return
+        elif scope["type"] != "lifespan":
+            return  # no websockets
+        await app(scope, receive, send)
+
+    return guard
+
+
+def packed(content: Any, buffers: list[bytes]) -> bytes:
+    """The length of the JSON, the JSON with the sizes of the buffers, and the buffers."""
+    sizes = [len(data) for data in buffers]
+    head = json.dumps({**content, "sizes": sizes}, separators=(",", ":")).encode()
+    return b"".join([struct.pack("<I", len(head)), head, *buffers])
+
+
+def serve(app: Any, door: socket.socket) -> None:
+    """Answer until Ctrl-C. Raises `StorageError` if it cannot start."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, lifespan="off", server_header=False, ws="none",
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    server.run(sockets=[door])
+    if not server.started:
+        raise StorageError("the server did not start")

@@ -1,0 +1,104 @@
+// Where answers come from: a notebook's kernel, the page's own data, or a server.
+
+/** In a notebook: the kernel. anywidget calls this. */
+function render({ model, el }) {
+  const open = new Map();
+  let last = 0;
+  const hear = (message, buffers) => {
+    const wanted = open.get(message.id);
+    if (!wanted) return;
+    open.delete(message.id);
+    if (message.kind === "error") wanted.reject(new Error(message.text));
+    else wanted.resolve({ answer: message, buffers });
+  };
+  model.on("msg:custom", hear);
+  const stop = mount(el, model.get("about"), (request) => new Promise((resolve, reject) => {
+    const id = ++last;
+    open.set(id, { resolve, reject });
+    model.send({ ...request, id });
+  }), "notebook");
+  return () => {
+    model.off("msg:custom", hear);
+    stop();
+  };
+}
+
+export default { render };
+
+/** On a page: the answers that it carries. */
+export async function carried(data) {
+  const bytes = Uint8Array.from(atob(data.data), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const blob = new Uint8Array(await new Response(stream).arrayBuffer());
+  const buffers = [];
+  let at = 0;
+  for (const size of data.sizes) {
+    buffers.push(blob.subarray(at, at + size));
+    at += size;
+  }
+  const known = new Map();
+  const names = {};
+  for (const answer of data.answers) {
+    Object.assign(names, answer.names);
+    for (const row of answer.lanes) {
+      if (!known.has(row.key)) known.set(row.key, []);
+      known.get(row.key).push(unpack(row, answer, buffers));
+    }
+  }
+  const threads = data.about.threads || { rows: [], more: 0 };
+  for (const row of threads.rows) {
+    row.missing = !known.has(`utid:${row.utid}`);
+    names[row.utid] ||= row.name;
+  }
+  return (request) => {
+    if (request.kind === "threads") return { answer: listed(threads, request) };
+    return { answer: { names, lanes: request.lanes.map((key) => ({ key, pieces: known.get(key) || [] })) }, buffers };
+  };
+}
+
+/** The threads of a page that are asked for, as timelines/threads.py does it. */
+function listed(threads, { text, utids }) {
+  const words = (text || "").toLowerCase().split(/\s+/);
+  const rows = threads.rows.filter((row) => {
+    if (utids) return utids.includes(row.utid);
+    const names = [row.comm, row.tid, row.pid, row.process, row.cgroup].join("\n").toLowerCase();
+    return words.every((word) => names.includes(word));
+  });
+  return { rows, more: utids ? 0 : threads.more };
+}
+
+/** From `schedscope view`: one request for each question. */
+export function served() {
+  return async (request) => {
+    let answer;
+    try {
+      answer = await fetch("ask", { method: "POST", body: JSON.stringify(request), headers: { "Content-Type": "application/json" } });
+    } catch {
+      throw new Error("schedscope view does not answer: was it ended?");
+    }
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const bytes = await answer.arrayBuffer(), length = new DataView(bytes).getUint32(0, true);
+    const content = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length)));
+    if (content.kind === "error") throw new Error(content.text);
+    const buffers = [];
+    let at = 4 + length;
+    for (const size of content.sizes) {
+      buffers.push(new Uint8Array(bytes, at, size));
+      at += size;
+    }
+    return { answer: content, buffers };
+  };
+}
+
+export async function mountAll(page) {
+  for (const root of page.querySelectorAll(".schedscope-timeline:not([data-mounted])")) {
+    root.dataset.mounted = "";
+    const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
+    try {
+      if ("served" in root.dataset) mount(root, data, served(), "server");
+      else mount(root, data.about, await carried(data), "page");
+    } catch (error) {
+      root.append(`This browser cannot draw the timeline: ${error.message}`);
+    }
+  }
+}

@@ -1,0 +1,102 @@
+"""Every thread as the timeline lists it, to be searched, grouped and shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.units import printable
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+MOST = 5_000
+"""Threads in one answer, those that waited most."""
+
+
+def thread_list(trace: Trace) -> pl.DataFrame:
+    """One row per thread but the idle ones, who waited most first.
+
+    `run` and `wait` are ns within the window; `cpu` is where it ran longest; `ready` and `longest`
+    are its longest wait, from the window's begin on; `text` is what a search looks at.
+    """
+    begin, end = trace.window
+    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal(
+        "ts", pl.lit(begin)
+    )
+    ran = (
+        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+        .group_by("utid", "cpu")
+        .agg(run=inside.sum())
+        .sort("run", "cpu", descending=[True, False])
+        .group_by("utid", maintain_order=True)
+        .agg(pl.col("run").sum(), pl.col("cpu").first())
+    )
+    known = pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null()
+    waited = (
+        trace.waits.filter(known)
+        .group_by("utid")
+        .agg(
+            pl.col("wait").sum(),
+            longest=pl.col("wait").max(),
+            ready=pl.col("ts_ready").get(pl.col("wait").arg_max()) - begin,
+        )
+    )
+    names = trace.threads.select(
+        "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
+    ).filter(pl.col("utid") >= trace.ncpu)
+    texts = ("comm", "tid", "pid", "process", "cgroup", "cmdline")
+    return (
+        names.join(ran, on="utid", how="left")
+        .join(waited, on="utid", how="left")
+        .with_columns(
+            pl.col("run", "wait").fill_null(0),
+            text=pl.concat_str(
+                [pl.col(name).cast(pl.String).fill_null("") for name in texts], separator="\n"
+            ).str.to_lowercase(),
+        )
+        .sort("wait", "run", "utid", descending=[True, True, False])
+        .collect(engine="streaming")
+    )
+
+
+def as_rows(threads: pl.DataFrame, text: str = "", utids: Any = None) -> dict[str, Any]:
+    """Those threads in whose names, numbers, process or control group all words of `text` stand.
+
+    With `utids` those of these numbers instead. At most `MOST`; `more` says how many are left out.
+    Raises `UsageError` for what is no text or no list of numbers.
+    """
+    if not isinstance(text, str) or len(text) > 200:
+        raise UsageError(f"text {text!r:.40}", "at most 200 characters")
+    found = threads
+    if utids is not None:
+        if not isinstance(utids, list) or not all(type(utid) is int for utid in utids):
+            raise UsageError(f"utids {utids!r:.40}", "a list of whole numbers")
+        found = threads.filter(pl.col("utid").cast(pl.Int64).is_in(utids))
+    elif text:
+        # Every word of it, wherever: a person copies `comm tid` as it is shown.
+        words = [pl.col("text").str.contains(word, literal=True) for word in text.lower().split()]
+        found = threads.filter(pl.all_horizontal(words)) if words else threads
+    rows = [
+        {
+            "utid": row["utid"],
+            "name": f"{printable(row['comm'] or '')} {_plain(row['tid'])}".strip(),
+            "comm": printable(row["comm"] or ""),
+            "tid": row["tid"],
+            "pid": row["pid"],
+            "process": printable(row["process"] or ""),
+            "cgroup": printable(row["cgroup"] or ""),
+            "cpu": row["cpu"],
+            "run": row["run"],
+            "wait": row["wait"],
+            "longest": None if row["ready"] is None else [row["ready"], row["longest"]],
+        }
+        for row in found.head(MOST).drop("text", "cmdline").iter_rows(named=True)
+    ]
+    return {"rows": rows, "more": max(0, found.height - MOST)}
+
+
+def _plain(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -1,0 +1,384 @@
+"""The viewer's server: what it answers, to whom, and nothing else; its questions, by hand."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from view_server import TOKEN, server
+
+import schedscope as ss
+from schedscope.cli import main
+from schedscope.errors import StorageError, UsageError
+from schedscope.timelines.questions import Questions
+from schedscope.timelines.sql import query
+
+ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    return ss.open(FIXTURE, cache=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def port(trace: ss.Trace) -> Iterator[int]:
+    with server(trace) as number:
+        yield number
+
+
+def http_of(
+    port: int, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    connection.close()
+    return found
+
+
+def ask(port: int, request: Any) -> tuple[dict[str, Any], bytes]:
+    code, _, body = http_of(port, "POST", f"/{TOKEN}/ask", json.dumps(request).encode())
+    assert code == 200, body
+    (length,) = struct.unpack("<I", body[:4])
+    return json.loads(body[4 : 4 + length]), body[4 + length :]
+
+
+def test_the_page_is_whole_and_may_fetch_nothing_but_answers(port: int) -> None:
+    code, headers, body = http_of(port, "GET", f"/{TOKEN}/")
+    assert code == 200
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src 'self'" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+    assert b"http:" not in body
+    assert b"https:" not in body
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("GET", f"/{TOKEN}"),
+        ("GET", "/other/"),
+        ("POST", "/other/ask"),
+        ("GET", f"/{TOKEN}/ask"),
+        ("POST", f"/{TOKEN}/"),
+        ("GET", f"/{TOKEN}/trace.json"),
+        ("GET", f"/{TOKEN}/../../../../etc/passwd"),
+        ("GET", f"/{TOKEN}/%2e%2e/%2e%2e/etc/passwd"),
+        ("GET", "/etc/passwd"),
+        ("OPTIONS", f"/{TOKEN}/ask"),
+    ],
+)
+def test_whoever_has_not_the_address_gets_nothing(port: int, method: str, path: str) -> None:
+    code, headers, body = http_of(port, method, path, b"{}" if method == "POST" else None)
+    assert code == 403
+    assert body == b"Refused: open the address that was printed.\n"
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("127.0.0.1:80", 200),
+        ("localhost:8118", 200),  # the other end of `ssh -L 8118:...`
+        ("localhost", 200),
+        ("[::1]:9", 200),
+        ("evil.example:80", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:80", 403),
+        ("", 403),
+    ],
+)
+def test_another_hosts_name_is_refused(port: int, host: str, code: int) -> None:
+    assert http_of(port, "GET", f"/{TOKEN}/", Host=host)[0] == code
+
+
+def test_another_pages_request_is_refused(port: int) -> None:
+    body = json.dumps({"kind": "schema"}).encode()
+    ours = {"Host": "127.0.0.1:5", "Origin": "http://127.0.0.1:5"}
+    assert http_of(port, "POST", f"/{TOKEN}/ask", body, **ours)[0] == 200
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:6", "https://127.0.0.1:5"):
+        strange = {**ours, "Origin": origin}
+        assert http_of(port, "POST", f"/{TOKEN}/ask", body, **strange)[0] == 403
+
+
+def test_what_is_no_question_gets_a_sentence(port: int) -> None:
+    assert http_of(port, "POST", f"/{TOKEN}/ask", b"{")[0] == 400
+    assert http_of(port, "POST", f"/{TOKEN}/ask", b"x" * 4_000_001)[0] == 413
+    for wrong in (
+        [], {"kind": "files"}, {"kind": "_answer"}, {"kind": ["lanes"]},
+        {"kind": "lanes"}, {"kind": "slice", "lane": "cpu:x", "at": 1},
+        {"kind": "slice", "lane": "cpu:0", "at": 1.5}, {"kind": "slice"},
+        {"kind": "range", "begin": 5, "end": 5}, {"kind": "range", "begin": -1, "end": 1 << 52},
+        {"kind": "path", "utid": 1 << 40, "begin": 0, "end": 10},
+        {"kind": "threads", "text": "x" * 300}, {"kind": "threads", "utids": ["1"]},
+        {"kind": "notes", "rows": "x"}, {"kind": "notes", "rows": [{"at": "x", "text": ""}]},
+        {"kind": "notes", "rows": [{"at": 1, "text": "x" * 3000}]},
+    ):  # fmt: skip
+        answer, rest = ask(port, wrong)
+        assert answer["kind"] == "error", wrong
+        assert answer["text"]
+        assert "Traceback" not in answer["text"]
+        assert rest == b""
+
+
+def test_lanes_come_as_in_a_notebook(port: int, trace: ss.Trace) -> None:
+    request = {"kind": "lanes", "lanes": ["cpu:0"], "first": 0, "bins": 100, "scale": 10_000_000}
+    answer, data = ask(port, request)
+    expected, buffers = Questions(trace).reply(request)
+    assert answer == {**expected, "sizes": [len(part) for part in buffers]}
+    assert data == b"".join(buffers)
+
+
+def test_any_thread_is_found_by_name_number_process_and_command(trace: ss.Trace) -> None:
+    questions = Questions(trace)
+
+    def found(text: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = questions.reply({"kind": "threads", "text": text})[0]["rows"]
+        return rows
+
+    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).collect()
+    assert len(found("")) == threads.height
+    named = threads.filter(pl.col("comm").str.contains("(?i)hog"))["utid"].to_list()
+    assert named
+    assert {row["utid"] for row in found("HOG")} >= set(named)
+    some = threads.row(7, named=True)
+    assert some["utid"] in {row["utid"] for row in found(str(some["tid"]))}
+    assert found("no such thread") == []
+    worst = ss.worst_waits(trace, n=1).row(0, named=True)
+    (row,) = questions.reply({"kind": "threads", "utids": [worst["utid"]]})[0]["rows"]
+    assert row["longest"] == [worst["ts_ready"] - trace.window[0], worst["wait"]]
+    ran = (
+        trace.states.filter(pl.col("utid") == worst["utid"], pl.col("state") == "running")
+        .select(pl.col("dur").sum())
+        .collect()
+        .item()
+    )
+    assert row["run"] == ran
+
+
+def test_an_interval_says_all_that_is_known(trace: ss.Trace) -> None:
+    """The longest wait: its parts are those of wait_breakdown, its neighbours those of states."""
+    worst = ss.wait_breakdown(trace, by="wait", top=1).row(0, named=True)
+    begin = worst["ts"] - trace.window[0]
+    own = trace.states.filter(pl.col("utid") == worst["utid"]).sort("ts").collect()
+    here = own.filter(pl.col("ts") <= worst["ts"])[-1].row(0, named=True)
+    questions = Questions(trace)
+    lane = f"utid:{worst['utid']}"
+    answer = questions.reply({"kind": "slice", "lane": lane, "at": begin})[0]
+    assert (answer["state"], answer["begin"]) == ("runnable", begin)
+    assert answer["end"] == begin + here["dur"]
+    parts = dict(answer["wait"]["parts"])
+    assert sum(parts.values()) == here["dur"]
+    assert answer["thread"]["pid"] is not None
+    i = own["ts"].to_list().index(here["ts"])
+    assert answer["before"]["begin"] == own["ts"][i - 1] - trace.window[0]
+    assert answer["after"]["begin"] == own["ts"][i + 1] - trace.window[0]
+    (ran,) = answer["tables"]
+    shown = eval(ran["python"], {"ss": ss, "trace": trace, "pl": pl})
+    assert ran["rows"][0][0] == shown["comm"][0], "the line of Python gives the same"
+    # The same interval by way of the CPU: who ran there then.
+    cpu = questions.reply({"kind": "slice", "lane": f"cpu:{worst['cpu']}", "at": begin + 1000})[0]
+    assert cpu["state"] in ("running", "idle")
+    assert cpu["utid"] != worst["utid"]
+
+
+def test_an_interval_leads_to_waker_woken_and_critical_path(trace: ss.Trace) -> None:
+    wait = (
+        trace.waits.filter(
+            pl.col("waker_utid").is_not_null() & (pl.col("censored") == "none"),
+            pl.col("waker_utid") >= trace.ncpu,
+        )
+        .sort("wait", descending=True)
+        .head(1)
+        .collect()
+        .row(0, named=True)
+    )
+    questions, begin = Questions(trace), trace.window[0]
+    at = wait["ts_ready"] - begin
+    lane = f"utid:{wait['utid']}"
+    answer = questions.reply({"kind": "slice", "lane": lane, "at": at})[0]
+    assert answer["waker"] == wait["waker_utid"]
+    assert str(wait["waker_utid"]) in answer["names"]
+    waker = questions.reply({"kind": "slice", "lane": f"utid:{wait['waker_utid']}", "at": at})[0]
+    assert waker["state"] == "running"
+    (woke,) = waker["tables"]
+    assert [at, wait["wait"], lane] in woke["links"]
+    span = {"utid": wait["utid"], "begin": at, "end": at + wait["wait"]}
+    (path,) = questions.reply({"kind": "path", **span})[0]["tables"]
+    frame = eval(path["python"], {"ss": ss, "trace": trace})
+    assert len(path["rows"]) == min(200, frame.height)
+    assert path["links"][0][0] == frame["ts"][-1] - begin
+
+
+def test_a_range_is_answered_by_the_analyses_of_just_that(trace: ss.Trace) -> None:
+    questions = Questions(trace)
+    answer = questions.reply({"kind": "range", "begin": 200_000_000, "end": 300_000_000})[0]
+    assert answer["missing"] == []
+    ran, waits, interference = answer["tables"]
+    cut = trace.between("200ms", "300ms")
+    total = cut.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+    most = total.group_by("utid").agg(pl.col("dur").sum()).sort("dur").collect()[-1]
+    assert ran["links"][0][2] == f"utid:{most['utid'][0]}"
+    frame = ss.latency(cut, by=["comm", "tid", "utid"]).sort("total", descending=True)
+    assert waits["rows"][0][:2] == [frame["comm"][0], str(frame["tid"][0])]
+    top = ss.interference(cut, together=True).row(0, named=True)
+    assert interference["rows"][0][0] == top["comm"]
+    for data in answer["tables"]:
+        assert eval(data["python"], {"ss": ss, "trace": trace, "pl": pl}).height
+
+
+def test_sql_asks_the_tables_and_its_rows_lead_to_instants(trace: ss.Trace) -> None:
+    text = "SELECT ts_ready, utid, wait FROM waits WHERE censored = 'none' ORDER BY wait DESC"
+    data = query(trace, text + " LIMIT 3;  -- the worst")
+    frame = eval(data["python"], {"pl": pl, "trace": trace})
+    assert frame.height == 3
+    begin = trace.window[0]
+    first = frame.row(0, named=True)
+    assert data["links"][0] == [first["ts_ready"] - begin, first["wait"], f"utid:{first['utid']}"]
+    long = query(trace, "select * from states")
+    assert len(long["rows"]) == 1000
+    assert long["title"] == "the first 1,000 rows"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from read_csv('/etc/passwd')",
+        "select * from \"read_csv\"('/etc/passwd')",
+        "SELECT * FROM READ_PARQUET('x')",
+        "select * from read_csv/**/('/etc/passwd')",
+        "with a as (select * from read_ndjson('/etc/passwd')) select * from a",
+        "select * from '/etc/passwd'",
+        "select * from `/etc/passwd`",
+        "copy waits to '/tmp/x'",
+        "create table x as select * from waits",
+        "drop table waits",
+        "show tables",
+        "select 1; drop table waits",
+        "select * from nothing",
+        "selec",
+        "",
+        " " * 20_000,
+    ],
+)
+def test_sql_reads_nothing_else(trace: ss.Trace, text: str) -> None:
+    with pytest.raises(UsageError):
+        query(trace, text)
+
+
+def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Path) -> None:
+    """The second door: whatever SQL may learn to say, the plan shows what it reads."""
+    from schedscope.timelines import sql
+
+    pl.DataFrame({"secret": [1]}).write_parquet(tmp_path / "x.parquet")
+    pl.DataFrame({"secret": [1]}).write_csv(tmp_path / "x.csv")
+    for lazy in (pl.scan_parquet(tmp_path / "x.parquet"), pl.scan_csv(tmp_path / "x.csv")):
+        with pytest.raises(UsageError, match="other files"):
+            sql._only_ours(lazy.filter(pl.col("secret") > 0), trace)
+    sql._only_ours(trace.waits, trace)
+
+
+def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    questions = Questions(trace)
+    rows = [{"at": 5, "lane": "cpu:0", "text": "é <b>"}, {"at": 7, "lane": None, "text": ""}]
+    assert questions.reply({"kind": "notes", "rows": rows})[0]["rows"] == rows
+    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    assert json.loads(path.read_text("utf-8")) == rows
+    # A part of the trace, opened anew, has the same.
+    again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
+    assert again.about()["notes"] == rows
+    path.write_text("{}")
+    with pytest.raises(UsageError, match="notes"):
+        Questions(trace)
+    path.write_text("{")
+    with pytest.raises(StorageError, match="holds no notes"):
+        Questions(trace)
+
+
+def test_a_trace_without_events_can_be_asked() -> None:
+    empty = ss.Trace.from_tables({}, {"ncpu": 2, "window": [0, 0]})
+    questions = Questions(empty)
+    assert questions.reply({"kind": "threads"})[0]["rows"] == []
+    assert questions.reply({"kind": "slice", "lane": "cpu:0", "at": 0})[0]["state"] is None
+
+
+# -- the command ----------------------------------------------------------------------------
+
+
+def start(*words: str, **environ: str) -> subprocess.Popen[str]:
+    pytest.importorskip("uvicorn")
+    return subprocess.Popen(
+        [sys.executable, "-m", "schedscope", "view", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--at", "view=1-2")
+    assert process.stdout is not None
+    address, told = (process.stdout.readline().strip() for _ in range(2))
+    try:
+        assert address.startswith("http://127.0.0.1:")
+        assert address.endswith("/#view=1-2")
+        port, token = address[len("http://127.0.0.1:") :].split("/")[:2]
+        assert len(token) >= 32
+        assert http_of(int(port), "GET", f"/{token}/")[0] == 200
+        assert http_of(int(port), "GET", f"/{token[:-1]}x_/")[0] == 403
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert told == "Ctrl-C ends it."
+    with pytest.raises(ConnectionRefusedError):
+        http_of(int(port), "GET", "/")
+
+
+def test_two_servers_have_different_tokens(tmp_path: Path) -> None:
+    ss.open(FIXTURE, cache=tmp_path)
+    both = [start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path)) for _ in range(2)]
+    tokens = {process.stdout.readline().split("/")[3] for process in both if process.stdout}
+    for process in both:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert len(tokens) == 2
+
+
+def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvicorn")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        assert main(["view", str(FIXTURE), "--no-browser", "--port", str(port)]) == 2
+    err = capsys.readouterr().err
+    assert f"port {port}: address already in use" in err
+    assert len(err.splitlines()) == 1
+    assert main(["view", str(FIXTURE), "--no-browser", "--port", "70000"]) == 2
+    assert "expected a free port" in capsys.readouterr().err
+
+
+def test_a_missing_trace_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvicorn")
+    assert main(["view", "no-such.capture", "--no-browser"]) == 1
+    err = capsys.readouterr().err
+    assert "no-such.capture" in err
+    assert len(err.splitlines()) == 1

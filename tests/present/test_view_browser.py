@@ -1,0 +1,466 @@
+"""The viewer as a person uses it: the real command, a real browser, real keys and clicks."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from view_server import TOKEN, server
+
+import schedscope as ss
+
+pytestmark = pytest.mark.needs("chromium")
+
+ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
+HANDLE = "document.querySelector('canvas').timeline"
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+PANEL = "document.querySelector('.sst-body').innerText"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def trace(cache: Path) -> ss.Trace:
+    return ss.open(FIXTURE, cache=cache)
+
+
+@pytest.fixture(scope="module")
+def address(trace: ss.Trace, cache: Path) -> Iterator[str]:
+    """Of the real command."""
+    pytest.importorskip("uvicorn")
+    words = [sys.executable, "-m", "schedscope", "view", str(FIXTURE), "--no-browser"]
+    process = subprocess.Popen([*words, "--cache", str(cache)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    pytest.importorskip("websockets")
+    from browser import Browser
+
+    with Browser() as opened:
+        yield opened
+
+
+def settled(browser: Any) -> dict[str, Any]:
+    browser.wait(f"{HANDLE}?.state().frames > 0 && !{HANDLE}.state().asking")
+    browser.run(FRAMES)
+    assert browser.errors == []
+    found: dict[str, Any] = browser.run(f"{HANDLE}.state()")
+    return found
+
+
+def visit(browser: Any, address: str) -> Any:
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait("document.querySelector('canvas')?.timeline")
+    settled(browser)
+    return browser
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Any:
+    return visit(browser, address)
+
+
+def type_text(browser: Any, text: str) -> None:
+    browser._call("Input.insertText", text=text)
+
+
+def enter(browser: Any, key: str = "Enter") -> None:
+    for kind in ("keyDown", "keyUp"):
+        text = {"text": "\r"} if kind == "keyDown" and key == "Enter" else {}
+        browser._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
+
+
+def search(browser: Any, text: str, option: str = "") -> None:
+    """`/`, a text, and the option that begins so (else the first), by the keyboard alone."""
+    browser.key("/")
+    type_text(browser, text)
+    options = "[...document.querySelectorAll('.sst-found [role=option]')]"
+    browser.wait(f"{options}.some(o => o.innerText.startsWith({json.dumps(option)}))")
+    number = browser.run(f"{options}.findIndex(o => o.innerText.startsWith({json.dumps(option)}))")
+    for _ in range(number):
+        browser.key("ArrowDown")
+    enter(browser)
+    settled(browser)
+
+
+def click(browser: Any, x: float, y: float) -> None:
+    browser.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("mouseReleased", x, y, button="left", clickCount=1)
+
+
+def press(browser: Any, text: str, kind: str = "button") -> None:
+    """Click the first thing with this text, where it is."""
+    found = (
+        f"[...document.querySelectorAll({kind!r})].find(b => b.offsetParent"
+        f" && b.innerText.trim().startsWith({json.dumps(text)}))"
+    )
+    browser.wait(found)
+    x, y = browser.run(
+        f"(b => {{ b.scrollIntoView({{block: 'center'}}); const r = b.getBoundingClientRect();"
+        f" return [r.left + Math.min(20, r.width / 2), r.top + r.height / 2]; }})({found})"
+    )
+    click(browser, x, y)
+
+
+def spot(browser: Any, at: int, lane: str) -> tuple[float, float]:
+    """Where on the screen this instant of a lane is."""
+    now = settled(browser)
+    left, top = browser.run(f"(r => [r.left, r.top])({HANDLE}.canvas.getBoundingClientRect())")
+    row = browser.run(f"{HANDLE}.lanes()").index(lane)
+    x = at / now["scale"] - now["first"] + 0.5
+    return left + now["left"] + x, top + now["axis"] + (row + 0.5) * now["height"]
+
+
+def worst(trace: ss.Trace) -> dict[str, Any]:
+    return ss.worst_waits(trace, n=1).row(0, named=True)
+
+
+def test_keys_work_without_a_click_first(page: Any) -> None:
+    whole = settled(page)
+    assert page.run("document.activeElement === document.body")
+    page.key("w")
+    near = settled(page)
+    assert near["scale"] < whole["scale"]
+    page.key("d")
+    assert settled(page)["first"] > near["first"]
+    page.key("a")
+    assert settled(page)["first"] == near["first"]
+    page.key("ArrowRight")
+    assert settled(page)["first"] > near["first"]
+    page.key("s")
+    page.key("s")
+    assert settled(page)["scale"] == whole["scale"]
+    page.key("n")
+    assert settled(page)["wait"] == 0
+    page.key("0")
+    assert settled(page)["first"] == 0
+    page.key("?")
+    page.wait("!document.querySelector('.sst-help').hidden")
+    enter(page, "Escape")
+    page.wait("document.querySelector('.sst-help').hidden")
+
+
+def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Trace) -> None:
+    """One that has no lane yet: a search brings the lane, the time and the facts."""
+    shown = page.run(f"{HANDLE}.lanes()")
+    waits = trace.waits.filter(pl.col("censored") == "none").join(trace.threads, on="utid")
+    rows = waits.sort("wait", descending=True).collect().iter_rows(named=True)
+    row = next(row for row in rows if f"utid:{row['utid']}" not in shown)
+    name = f"{row['comm']} {row['tid']}"
+    search(page, str(row["tid"]), name)
+    lane = f"utid:{row['utid']}"
+    assert lane in page.run(f"{HANDLE}.lanes()")
+    page.wait(f"{PANEL}.includes('waiting for a CPU for') && {PANEL}.includes({json.dumps(name)})")
+    now = settled(page)
+    begin = row["ts_ready"] - trace.window[0]
+    assert now["first"] * now["scale"] <= begin
+    assert begin + row["wait"] <= (now["first"] + now["bins"] + 1) * now["scale"]
+
+
+def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Trace) -> None:
+    threads = trace.threads.filter(pl.col("process_name").is_not_null()).collect()
+    many = threads.group_by("pid", "process_name").len().sort("len", "pid")[-1].row(0)
+    head = f"{many[1]} {many[0]}"
+    search(page, head, head)
+    page.wait(f"{HANDLE}.lanes().includes('head:{head}')")
+    lanes = page.run(f"{HANDLE}.lanes()")
+    mine = {f"utid:{utid}" for utid in threads.filter(pl.col("pid") == many[0])["utid"]}
+    at = lanes.index(f"head:{head}") + 1
+    assert set(lanes[at : at + len(mine)]) == mine
+    assert page.run("document.querySelector('.sst-order').value") == "process"
+    page.run(f"document.querySelector('[aria-label=\"threads of {head}\"]').focus()")
+    enter(page)
+    page.wait(f"!{HANDLE}.lanes().some(lane => {json.dumps(sorted(mine))}.includes(lane))")
+    assert f"head:{head}" in page.run(f"{HANDLE}.lanes()")
+
+
+def test_lanes_are_pinned_removed_filtered_and_ordered(page: Any, trace: ss.Trace) -> None:
+    lanes = page.run(f"{HANDLE}.lanes()")
+    rows = "document.querySelectorAll('.sst-names div')"
+    page.run(f"{rows}[3].querySelector('button').click()")
+    assert page.run(f"{HANDLE}.lanes()")[0] == lanes[3]
+    page.run(f"{rows}[1].querySelectorAll('button')[1].click()")
+    assert lanes[0] not in page.run(f"{HANDLE}.lanes()")
+    search(page, "rustc", "only these")
+    left = page.run(f"{HANDLE}.lanes()")
+    text = trace.threads.filter(
+        pl.concat_str(pl.col("comm", "process_name", "cmdline"), ignore_nulls=True).str.contains(
+            "rustc"
+        )
+    )
+    found = set(text.select("utid").collect()["utid"])
+    assert {int(key[5:]) for key in left if key.startswith("utid:")} == found
+    page.run(
+        "{const o = document.querySelector('.sst-order'); o.value = 'cpu';"
+        " o.dispatchEvent(new Event('change'));}"
+    )
+    page.wait(f"{HANDLE}.lanes().includes('head:CPU 1')")
+    assert settled(page)["note"]
+
+
+def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -> None:
+    """Every thread of the recording; the axis stays where it is seen."""
+    search(page, "0", "all ")
+    search(page, "1", "all ")
+    count = page.run(f"{HANDLE}.lanes().length")
+    assert count > 150
+    page.run("scrollTo(0, 1500)")
+    settled(page)
+    column = f"[...{HANDLE}.canvas.getContext('2d').getImageData"
+    before = page.run(f"-{HANDLE}.canvas.getBoundingClientRect().top")
+    assert before > 500
+    inks = page.run(f"new Set({column}(170, {round(before)}, 1000, 20).data]).size")
+    assert inks > 2, "the axis is drawn over the lanes"
+    page.key("w")
+    settled(page)
+
+
+def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
+    wait = worst(trace)
+    lane, begin = f"utid:{wait['utid']}", wait["ts_ready"] - trace.window[0]
+    page.key("n")
+    click(page, *spot(page, begin + wait["wait"] // 2, lane))
+    page.wait(f"{PANEL}.includes('Who ran meanwhile')")
+    now = settled(page)["selection"]
+    assert (now["lane"], now["begin"]) == (lane, begin)
+    words = page.run(PANEL)
+    assert f"{wait['comm']} {wait['tid']}: waiting for a CPU for 645 ms" in words
+    assert "[object" not in words
+    parts = ss.wait_breakdown(trace, by="wait", top=1).row(0, named=True)
+    assert f"({100 * parts['behind_better'] / parts['wait']:.1f} %)" in words
+    assert "ss.interference(trace.between(0.911442454, " in words
+    press(page, "critical path")
+    page.wait(f"{PANEL}.includes('Critical path up to the end')")
+    # Who ran meanwhile: the first one's lane.
+    thread = page.run("document.querySelector('.sst-table td button').innerText")
+    press(page, thread, ".sst-table td button")
+    utid = ss.interference(
+        trace.between("911442454ns", f"{911442454 + 644950041}ns"),
+        where=pl.col("utid") == wait["utid"],
+    )["utid"][0]
+    page.wait(f"{HANDLE}.lanes().includes('utid:{utid}')")
+    page.key("f")
+    framed = settled(page)
+    assert (
+        framed["first"] * framed["scale"]
+        < begin
+        < (framed["first"] + framed["bins"]) * framed["scale"]
+    )
+    page.key(".")
+    page.wait(f"{HANDLE}.state().selection.begin > {begin}")
+    page.key(",")
+    page.wait(f"{HANDLE}.state().selection.begin === {begin}")
+
+
+def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
+    row = (
+        trace.waits.filter(pl.col("censored") == "none", pl.col("waker_utid") >= trace.ncpu)
+        .sort("wait", descending=True).head(1).join(trace.threads, on="utid").collect()
+        .row(0, named=True)
+    )  # fmt: skip
+    search(page, str(row["tid"]), f"{row['comm']} {row['tid']}")
+    at = row["ts_ready"] - trace.window[0]
+    page.run(f"{HANDLE}.picture.select('utid:{row['utid']}', {at})")
+    page.wait(f"{PANEL}.includes('woken by')")
+    waker = page.run(f"{HANDLE}.picture.thread({row['waker_utid']})")
+    press(page, waker, ".sst-body dd button")
+    page.wait(f"{HANDLE}.state().selection.lane === 'utid:{row['waker_utid']}'")
+    page.wait(f"{PANEL}.includes('Whom it woke meanwhile')")
+    assert f"{row['comm']}" in page.run(PANEL)
+
+
+def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
+    x, y = spot(page, 400_000_000, "cpu:0")
+    top = page.run(f"{HANDLE}.canvas.getBoundingClientRect().top") + 8
+    page.drag(x, top, x + 120)
+    page.wait(f"{PANEL}.includes('share of all waiting')")
+    begin, end = settled(page)["range"]
+    assert abs(begin - 400_000_000) < 3_000_000
+    cut = trace.between(f"{begin}ns", f"{end}ns")
+    running = cut.states.filter(
+        pl.col("state") == "running", pl.col("cpu") == 0, pl.col("utid") >= trace.ncpu
+    )
+    spent = running.select(pl.col("dur").sum()).collect().item()
+    cell = page.run("document.querySelector('.sst-table tbody tr td:nth-child(2)').innerText")
+    assert cell == f"{float(f'{spent / 1e6:.3g}'):g} ms"
+    # The same with Shift inside the lanes.
+    page._call("Input.dispatchKeyEvent", type="keyDown", key="Shift")
+    for kind, at in (("mousePressed", x), ("mouseMoved", x + 30), ("mouseReleased", x + 30)):
+        page.mouse(kind, at, y, button="left", buttons=1, clickCount=1, modifiers=8)
+    page.wait(f"{HANDLE}.state().range[1] - {HANDLE}.state().range[0] < {(end - begin) // 3}")
+
+
+def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, address: str) -> None:
+    page.key("n")
+    page.wait("location.hash.startsWith('#view=')")
+    first = settled(page)
+    search(page, "cpu 1", "CPU 1")
+    x, y = spot(page, round((first["first"] + 300) * first["scale"]), "cpu:1")
+    click(page, x, y)
+    page.wait("location.hash.includes('select=c1')")
+    x, y = spot(page, round((first["first"] + 200) * first["scale"]), "cpu:1")
+    before = json.dumps(page.run("location.hash"))
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300)
+    page.wait(f"location.hash !== {before}")
+    near, address_now = settled(page), page.run("location.href")
+    lanes = page.run(f"{HANDLE}.lanes()")
+    # A colleague.
+    visit(page, address_now)
+    page.wait(f"{HANDLE}.state().selection")
+    there = settled(page)
+    assert abs(there["first"] - near["first"]) <= 2
+    assert there["scale"] == near["scale"]
+    assert there["selection"]["lane"] == "cpu:1"
+    assert page.run(f"{HANDLE}.lanes()") == lanes
+    # And back, step by step.
+    page.key("0")
+    page.wait(f"location.hash && {HANDLE}.state().first === 0")
+    page.run("new Promise(done => setTimeout(done, 500))")
+    page.key("n")
+    page.run("new Promise(done => setTimeout(done, 500))")
+    page.key("u")
+    page.wait(f"{HANDLE}.state().first === 0")
+    page.key("u")
+    page.wait(f"Math.abs({HANDLE}.state().first - {near['first']}) <= 2")
+    page.key("U")
+    page.wait(f"{HANDLE}.state().first === 0")
+
+
+def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None:
+    page.key("b")
+    page.wait("document.activeElement.matches('.sst-notes input')")
+    type_text(page, "here <b>it</b> began")
+    enter(page)
+    path = cache / "linux-ftrace-mixed.notes.json"
+    page.wait("document.querySelector('.sst-notes input').value")
+    visit(page, address)
+    assert json.loads(path.read_text())[0]["text"] == "here <b>it</b> began"
+    press(page, "notes")
+    page.wait("document.querySelector('.sst-notes input').value === 'here <b>it</b> began'")
+    press(page, "delete")
+    page.wait("!document.querySelector('.sst-notes')")
+    page.wait(FRAMES + ".then(() => true)")
+    assert json.loads(path.read_text()) == []
+
+
+def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.Trace) -> None:
+    page.key("q")
+    page.wait("document.querySelectorAll('.sst-schema details').length === 16")
+    page.run("document.querySelector('.sst-body textarea').focus()")
+    page._call(
+        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", modifiers=2,
+        windowsVirtualKeyCode=13,
+    )  # fmt: skip
+    page.wait(f"{PANEL}.includes('20 rows')")
+    wait = worst(trace)
+    press(page, "", ".sst-table td button")
+    page.wait(f"{HANDLE}.state().selection?.lane === 'utid:{wait['utid']}'")
+    press(page, "SQL", ".sst-tabs button")
+    page.run("document.querySelector('.sst-body textarea').value = 'select * from read_csv(1)'")
+    press(page, "run")
+    page.wait("document.querySelector('.sst-body [role=alert]')?.innerText.includes('read_csv')")
+
+
+def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
+    assert page.fetched
+    strange = [url for url in page.fetched if not url.startswith((address, "about:", "data:"))]
+    assert strange == []
+
+
+def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: Path) -> None:
+    words = [sys.executable, "-m", "schedscope", "view", str(FIXTURE), "--no-browser"]
+    with subprocess.Popen([*words, "--cache", str(cache)], stdout=subprocess.PIPE, text=True) as p:
+        assert p.stdout is not None
+        visit(browser, p.stdout.readline().strip())
+        p.terminate()
+        p.wait(30)
+    browser.run(f"{HANDLE}.picture.show(['utid:30'])")
+    browser.wait(f"{HANDLE}.state().note.includes('does not answer: was it ended?')")
+
+
+# -- a page that carries its data -----------------------------------------------------------
+
+
+@pytest.fixture
+def paper(browser: Any, trace: ss.Trace, tmp_path: Path) -> Any:
+    from schedscope.cli import main
+
+    path = tmp_path / "page.html"
+    assert main(["timeline", str(trace.path), "-o", str(path)]) == 0
+    browser.fetched.clear()
+    browser.run("localStorage.clear()") if browser.run("location.protocol") == "file:" else None
+    return visit(browser, path.as_uri())
+
+
+def test_a_page_finds_selects_sums_and_keeps_by_itself(paper: Any, trace: ss.Trace) -> None:
+    """What needs the recording names the command that has it."""
+    paper.run("localStorage.clear()")
+    shown = paper.run(f"{HANDLE}.lanes()")
+    waits = trace.waits.filter(pl.col("censored") == "none").join(trace.threads, on="utid")
+    rows = waits.sort("wait", descending=True).collect().iter_rows(named=True)
+    row = next(row for row in rows if f"utid:{row['utid']}" not in shown)
+    search(paper, str(row["tid"]), f"{row['comm']} {row['tid']}")
+    paper.wait(f"{PANEL}.includes('waiting for a CPU for')")
+    assert "schedscope view linux-ftrace-mixed" in paper.run(PANEL)
+    assert set(settled(paper)["kinds"]) == {"intervals"}
+    paper.run(f"{HANDLE}.picture.setRange([400000000, 500000000])")
+    paper.wait(f"{PANEL}.includes('Totals of the lanes shown')")
+    paper.key("b")
+    paper.wait("document.activeElement.matches('.sst-notes input')")
+    type_text(paper, "note")
+    enter(paper)
+    paper.wait("location.hash.includes('note')")
+    address = paper.run("location.href")
+    paper.run("localStorage.clear()")
+    visit(paper, address)
+    paper.wait(f"{HANDLE}.state().range?.[0] === 400000000")
+    paper.wait(f"{HANDLE}.keep.notes().length === 1")
+    fetched = [url for url in paper.fetched if not url.startswith(("data:", "about:"))]
+    assert {re.sub("#.*", "", url) for url in fetched} == {re.sub("#.*", "", address)}
+    assert paper.errors == []
+
+
+def test_hostile_names_stay_text(browser: Any) -> None:
+    """Scripts, markup and control characters as names: searched, grouped, selected, queried."""
+    import hostile
+
+    evil = hostile.trace()
+    with server(evil) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        search(browser, "script", "all ")
+        for by in ("process", "cgroup", "cpu"):
+            browser.run(f"{HANDLE}.picture.arrange({{by: {by!r}}})")
+            settled(browser)
+        lane = browser.run(f"{HANDLE}.lanes().find(key => key.startsWith('utid:'))")
+        browser.run(f"{HANDLE}.picture.select({lane!r}, {HANDLE}.about.waits[0].ready)")
+        browser.wait(f"{PANEL}.includes('trace.between')")
+        browser.run(f"{HANDLE}.picture.setRange([0, 100000000])")
+        browser.wait(f"{PANEL}.includes('share of all waiting')")
+        browser.key("q")
+        browser.run(
+            "document.querySelector('.sst-body textarea').value = 'select comm from threads'"
+        )
+        press(browser, "run")
+        browser.wait(f"{PANEL}.includes('<script>window.owned=1</script>')")
+        assert browser.run("window.owned") is None
+        assert browser.run("document.querySelectorAll('img, svg, .sst script').length") == 0
+        words = browser.run("document.body.innerText")
+        assert not set(words) & set("\x1b\x9b\u202e\u2066\u200b\x07")
+        assert settled(browser)["frames"] > 0
