@@ -450,6 +450,8 @@ def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
     )
     found, most = late.row(0)
     text = of(found, total, "wakeup", " enqueued after their switch-in")
+    if not trace.info.get("has_waking", True):
+        text = "without `waking` events no order of two is forced"
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
     elif alike:
@@ -482,8 +484,12 @@ def _rests_on(trace: Trace, alike: str) -> CheckRow:
             "the assumption that no event was lost, as nothing in the trace counts lost events: a "
             "gap across which every CPU keeps its thread would not show"
         )
+    elif missing := _chain_breaks(trace).found:
+        text += f" (they do not tell of all: {several(missing, 'broken chain')} of switches)"
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
+    if trace.info.get("os") != "FreeBSD" and not trace.info.get("has_waking", True):
+        text += "; with no `waking` events, waits start when the thread is enqueued"
     return unanswered(RESTS_ON, "rows", text)
 
 
