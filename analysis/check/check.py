@@ -335,7 +335,8 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
 def _missing_migrations(trace: Trace) -> CheckRow:
     """Threads that ran from another queue than the one they were put on, and nobody moved them.
 
-    Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
+    They may have run unseen meanwhile (docs/trace-model.md, Moved unseen). Where no move at all is
+    recorded, their waits stand, and only which CPU they waited for is not known.
     """
     if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
         why = "only Linux with `waking` events reports every move"
@@ -346,10 +347,8 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     total = _number(trace.migrations)
     text = "none is missing"
     if found:
-        text = (
-            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
-            f"threads waited for is not known"
-        )
+        what = "these waits are not measured" if total else "which CPU each was for is not known"
+        text = f"{several(found, 'wait')} ended on another CPU's queue without one: {what}"
     return part("missing migrations", found, total + found, text, warn=0)
 
 
