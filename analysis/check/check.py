@@ -484,7 +484,7 @@ def _rests_on(trace: Trace, alike: str) -> CheckRow:
             "gap across which every CPU keeps its thread would not show"
         )
     elif missing := _chain_breaks(trace).found:
-        text += f" (they do not tell of all: {several(missing, 'broken chain')} of switches)"
+        text += f" (incomplete: {several(missing, 'broken chain')} of switches)"
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
     if trace.info.get("os") != "FreeBSD" and not trace.info.get("has_waking", True):

@@ -260,9 +260,9 @@ def test_counts_that_miss_what_the_switches_show_are_not_taken_at_their_word(qui
     row = {"cpu": 0, "ts_begin": 1, "ts_end": 2, "count": None, "reason": "chain_break"}
     broken = tables | {"losses": schema.conform("losses", pl.DataFrame([row]))}
     info = {**quiet.info, "recorder": {"name": "ftrace"}}
-    said = "(they do not tell of all: 1 broken chain of switches)"
+    said = "(incomplete: 1 broken chain of switches)"
     assert said in finding(Trace.from_tables(broken, info), "rests on")["text"]
-    assert "do not tell" not in finding(Trace.from_tables(tables, info), "rests on")["text"]
+    assert "incomplete" not in finding(Trace.from_tables(tables, info), "rests on")["text"]
 
 
 @pytest.mark.parametrize(("system", "has"), [("Linux", False), ("Linux", True), ("FreeBSD", False)])
