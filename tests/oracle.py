@@ -18,6 +18,8 @@ from schedscope.parsers import schema
 Row = dict[str, Any]
 AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 # Facts of one time come in this order; within a table the order is the table's.
+# The least time in which a waiting thread runs elsewhere and is back on its queue.
+ROUND_TRIP = 250_000
 ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
 
 
@@ -257,18 +259,24 @@ class Oracle:
             and self.moves_recorded
             and not thread.wait["begun_before"]
         ):
-            cpus = {stayed_on}
-        holes = [hole for hole in self.lost + queued * self.broken if hole[0] in cpus]
-        doubts = [
-            max(begin, thread.since)
-            for _, begin, end in holes
-            if max(end, begin + 1) > thread.since and max(begin, thread.since) < t
-        ]
+            near = self.in_doubt(thread, cpus, t)
+            if not near or max(e for _, e in near) - min(b for b, _ in near) < ROUND_TRIP:
+                cpus = {stayed_on}
+        doubts = [begin for begin, _ in self.in_doubt(thread, cpus, t)]
         if doubts:
             self.close(thread, min(doubts), "lost")
             until = max(min(doubts), thread.wait["ts_ready"]) if thread.wait else 0
             self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
             self.become(thread, "unknown", thread.cpu)
+
+    def in_doubt(self, thread: Thread, cpus: set[int], t: int) -> list[tuple[int, int]]:
+        """What lies of the holes of these CPUs between the thread's last change and `t`."""
+        holes = self.lost + (thread.state == "runnable") * self.broken
+        return [
+            (max(begin, thread.since), min(max(end, begin + 1), t))
+            for c, begin, end in holes
+            if c in cpus and max(end, begin + 1) > thread.since and max(begin, thread.since) < t
+        ]
 
     def ran(self, utid: int, c: int | None) -> None:
         """A mask that forbids what was seen is out of date."""
@@ -369,6 +377,7 @@ class Oracle:
             self.confirm_pending(thread)
         if thread.state == "runnable":
             self.found_queued(thread, c)
+        if thread.state == "runnable":
             self.close(thread, t, "switched")
             self.end_wait(thread, run=t, cpu=c, until=t, censored="none")
         else:
@@ -454,6 +463,8 @@ class Oracle:
         ):
             self.counters["unseen_moves"] += 1
             thread.cpu = thread.wait["queue_cpu"] = None
+            if self.moves_recorded:
+                self.lose_sight(thread)
 
     def migration(self, t: int, e: Row) -> None:
         self.moves_recorded = True
@@ -466,6 +477,7 @@ class Oracle:
         self.settle(thread, t, e["from_cpu"])
         if thread.state == "runnable":
             self.found_queued(thread, e["from_cpu"])
+        if thread.state == "runnable":
             if thread.wait["ts_enqueued"] is not None:
                 self.close(thread, t, "switched")
             thread.cpu = thread.wait["queue_cpu"] = e["to_cpu"]

@@ -335,7 +335,8 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
 def _missing_migrations(trace: Trace) -> CheckRow:
     """Threads that ran from another queue than the one they were put on, and nobody moved them.
 
-    Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
+    They may have run unseen meanwhile (docs/trace-model.md, Moved unseen). Where no move at all is
+    recorded, their waits stand, and only which CPU they waited for is not known.
     """
     if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
         why = "only Linux with `waking` events reports every move"
@@ -346,10 +347,8 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     total = _number(trace.migrations)
     text = "none is missing"
     if found:
-        text = (
-            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
-            f"threads waited for is not known"
-        )
+        what = "these waits are not measured" if total else "which CPU each was for is not known"
+        text = f"{several(found, 'wait')} ended on another CPU's queue without one: {what}"
     return part("missing migrations", found, total + found, text, warn=0)
 
 
@@ -450,6 +449,8 @@ def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
     )
     found, most = late.row(0)
     text = of(found, total, "wakeup", " enqueued after their switch-in")
+    if not trace.info.get("has_waking", True):
+        text = "without `waking` events no order of two is forced"
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
     elif alike:
@@ -482,8 +483,12 @@ def _rests_on(trace: Trace, alike: str) -> CheckRow:
             "the assumption that no event was lost, as nothing in the trace counts lost events: a "
             "gap across which every CPU keeps its thread would not show"
         )
+    elif missing := _chain_breaks(trace).found:
+        text += f" (incomplete: {several(missing, 'broken chain')} of switches)"
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
+    if trace.info.get("os") != "FreeBSD" and not trace.info.get("has_waking", True):
+        text += "; with no `waking` events, waits start when the thread is enqueued"
     return unanswered(RESTS_ON, "rows", text)
 
 

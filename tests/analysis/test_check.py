@@ -254,6 +254,27 @@ def test_the_verdict_says_whose_word_it_takes(recorder: str, said: str, quiet: T
     assert finding(trace, "rests on")["text"].startswith(said)
 
 
+def test_counts_that_miss_what_the_switches_show_are_not_taken_at_their_word(quiet: Trace) -> None:
+    """The kernel counted nothing lost, and a switch is missing."""
+    tables = {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")}
+    row = {"cpu": 0, "ts_begin": 1, "ts_end": 2, "count": None, "reason": "chain_break"}
+    broken = tables | {"losses": schema.conform("losses", pl.DataFrame([row]))}
+    info = {**quiet.info, "recorder": {"name": "ftrace"}}
+    said = "(incomplete: 1 broken chain of switches)"
+    assert said in finding(Trace.from_tables(broken, info), "rests on")["text"]
+    assert "incomplete" not in finding(Trace.from_tables(tables, info), "rests on")["text"]
+
+
+@pytest.mark.parametrize(("system", "has"), [("Linux", False), ("Linux", True), ("FreeBSD", False)])
+def test_the_verdict_says_what_a_wait_is_without_wakings(
+    system: str, has: bool, quiet: Trace
+) -> None:
+    tables = {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")}
+    trace = Trace.from_tables(tables, {**quiet.info, "os": system, "has_waking": has})
+    said = "with no `waking` events, waits start when the thread is enqueued"
+    assert (said in finding(trace, "rests on")["text"]) == (system == "Linux" and not has)
+
+
 def test_clocks_are_compared_where_threads_are_woken_both_ways() -> None:
     """From CPU 0 to 1 a wakeup took 3 ns, back 5; the last one from 0 to 1 ran at 5."""
     one_way = """

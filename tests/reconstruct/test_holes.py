@@ -19,9 +19,11 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
-def answer(engine: Engine, text: str, who: str, *, ncpu: int = 2, allowed: str = "") -> list[str]:
-    """The states and waits of one thread in a window of 0..100, in the notation of worlds.py."""
-    played = world(text, ncpu=ncpu, window=(0, 100))
+def answer(
+    engine: Engine, text: str, who: str, *, ncpu: int = 2, allowed: str = "", until: int = 100
+) -> list[str]:
+    """One thread's states and waits in a window of 0..`until`, in the notation of worlds.py."""
+    played = world(text, ncpu=ncpu, window=(0, until))
     utid = ncpu + played.names.index(who)
     if allowed:
         threads = pl.DataFrame({"utid": [utid], "affinity": [allowed]})
@@ -79,6 +81,48 @@ def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engin
         A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
         A unknown run=60 cpu 0/-/0: -+-=- left
         """
+    )
+
+
+@pytest.mark.parametrize(("begin", "end"), [(20, 40), (20, 250_019), (20, 250_020), (100, 290_000)])
+def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
+    engine: Engine, begin: int, end: int
+) -> None:
+    """CPU 1 pulled it, ran it, and put it back when it woke: both moves are in CPU 1's records."""
+    facts = f"""
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        {begin} loss cpu1 until {end} overrun
+        300000 cpu0: B S -> A
+        """
+    rows = answer(engine, facts, "A", until=400_000)
+    if end - begin < 250_000:
+        assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in rows
+    else:
+        assert rows[-2:] == lines(
+            f"""
+            A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-={begin - 10} right
+            A unknown run=300000 cpu 0/-/0: -+-=- left
+            """
+        )
+
+
+def test_two_short_holes_hide_one_way_each(engine: Engine) -> None:
+    facts = """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        20 loss cpu1 until 40 overrun
+        280000 loss cpu1 until 280030 overrun
+        300000 cpu0: B S -> A
+        """
+    assert "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right" in answer(
+        engine, facts, "A", until=400_000
+    )
+    # On its own CPU alone, it had nowhere to go.
+    assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
+        engine, facts, "A", until=400_000, allowed="0"
     )
 
 
@@ -344,6 +388,32 @@ def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Eng
     )
 
 
+def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: Engine) -> None:
+    """It was put on CPU 0, ran there, slept and was moved: all of that is missing."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A S -> idle
+        20 cpu0: waking A on 0
+        22 cpu0: enqueued A on 0
+        30 cpu1: idle -> A
+        """,
+        "A",
+    ) == lines(
+        """
+        A running@0 0..10 switched
+        A sleeping 10..20 woken
+        A unknown 20..30 switched
+        A running@1 30..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A wake waking=20 ready=20 enqueued=22 by ?@0 cpu 0/-/-: 2+-=2 right
+        A unknown run=30 cpu 0/-/1: -+-=- left
+        """
+    )
+
+
 def test_a_migration_from_another_queue_tells_of_one_that_is_missing(engine: Engine) -> None:
     rows = answer(
         engine,
@@ -358,8 +428,17 @@ def test_a_migration_from_another_queue_tells_of_one_that_is_missing(engine: Eng
         "A",
         ncpu=3,
     )
-    assert "A runnable 20..25 switched" in rows
-    assert "A runnable@2 25..30 switched" in rows
+    assert rows == lines(
+        """
+        A running@0 0..10 switched
+        A sleeping 10..20 woken
+        A unknown 20..30 switched
+        A running@2 30..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A wake waking=20 ready=20 enqueued=22 by ?@0 cpu 0/-/-: 2+-=2 right
+        A unknown run=30 cpu 0/-/2: -+-=- left
+        """
+    )
 
 
 # -- wakeups without their first step ---------------------------------------------------------

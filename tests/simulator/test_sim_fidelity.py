@@ -77,6 +77,23 @@ def test_kendall_against_counting_pairs() -> None:
         assert tau == pytest.approx(1 - 4 * inversions / (n * (n - 1)))
 
 
+@pytest.mark.parametrize(
+    "question", ["simulate {} --policy fifo", "fidelity {} --policy fifo", "whatif {} --cpus 1"]
+)
+def test_what_a_trace_lacks_is_said_of_its_replay_too(
+    question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lossy = str(FIXTURES / "linux-ftrace-lossy.capture")
+    assert main(["latency", lossy]) == 0
+    (said,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("data quality: ")]
+    assert main(question.format(lossy).split()) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "944 events lost" in said
+    assert said in printed
+    if question.startswith("simulate"):
+        assert "the longest wait as recorded was not over when last observed" in printed
+
+
 def test_the_commands(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
     out = str(tmp_path / "a.sched")
     assert main(["simulate", "periodic:3", "--policy", "rr", "--cpus", "2", "-o", out]) == 0

@@ -31,7 +31,18 @@ impl Spans {
         let begin = self.0.get(at)?.0.max(since);
         (begin < until).then_some(begin)
     }
+
+    /// The end of what lies of the intervals in `[since, until)`, if anything does.
+    fn last_in(&self, since: i64, until: i64) -> Option<i64> {
+        let after = self.0.partition_point(|span| span.0 < until);
+        let end = self.0[..after].last()?.1.min(until);
+        (end > since).then_some(end)
+    }
 }
+
+/// The least time in which a waiting thread is moved, runs, sleeps, and is woken back onto the
+/// queue it left. The quickest of complete captures took 3 ms.
+const ROUND_TRIP: i64 = 250_000;
 
 /// CPUs that a thread may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,13 +169,34 @@ impl Holes {
         }
     }
 
-    /// The same of a thread on the queue of `queue`. As long as nothing tells that it
-    /// left that queue, only holes of that CPU may hide a run of it: to get to another
-    /// CPU and back it would have to be moved twice, unseen.
-    pub fn doubt_of_queued(&self, queue: u16, since: i64, until: i64) -> Option<i64> {
+    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
+    /// CPU may hide a run of it; those of others only if they leave it the time to get there and
+    /// back, since both moves are recorded by the CPU that makes them.
+    pub fn doubt_of_queued(&self, utid: u32, queue: u16, since: i64, until: i64) -> Option<i64> {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
-        let doubts = [first(&self.lost), first(&self.broken)];
-        doubts.into_iter().flatten().min()
+        let here = [first(&self.lost), first(&self.broken)];
+        let here = here.into_iter().flatten().min();
+        let Some(from) = self.doubt_of_runnable(utid, since, until) else {
+            return here;
+        };
+        let to = self.last_doubt(utid, since, until).unwrap_or(from);
+        if to - from >= ROUND_TRIP {
+            Some(from)
+        } else {
+            here
+        }
+    }
+
+    /// The end of the last hole that `doubt_of_runnable` finds the first of.
+    fn last_doubt(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        let last = |cpu: usize| {
+            let ends = [&self.lost, &self.broken].map(|spans| spans[cpu].last_in(since, until));
+            ends.into_iter().flatten().max()
+        };
+        match self.mask(utid) {
+            None => (0..self.lost.len()).filter_map(last).max(),
+            Some(mask) => mask.cpus().filter_map(last).max(),
+        }
     }
 
     /// The same of a thread that waits on a queue, nobody knows which: broken chains

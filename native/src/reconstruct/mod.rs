@@ -417,7 +417,7 @@ impl Reconstructor {
                     && self.holes.moves_recorded()
                     && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
             {
-                self.holes.doubt_of_queued(queue, since, t)
+                self.holes.doubt_of_queued(utid, queue, since, t)
             }
             (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
             _ => self.holes.doubt_of_absent(utid, since, t),
@@ -603,10 +603,10 @@ impl Reconstructor {
         if thread.state == State::Running {
             self.unseat(utid);
         }
+        self.found_queued(utid, Some(row.cpu));
         let thread = &mut self.threads[utid as usize];
         match thread.state {
             State::Runnable => {
-                self.found_queued(utid, Some(row.cpu));
                 self.close(utid, t, End::Switched);
                 let thread = &mut self.threads[utid as usize];
                 thread.cpu = Some(row.cpu);
@@ -779,7 +779,8 @@ impl Reconstructor {
     }
 
     /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
-    /// it was put on, nobody knows when it left that.
+    /// it was put on, nobody knows when it left that, nor, where moves are recorded, whether it
+    /// ran meanwhile: its events are missing.
     fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
         let thread = &mut self.threads[utid as usize];
         let Some(wait) = &mut thread.wait else { return };
@@ -791,6 +792,9 @@ impl Reconstructor {
             self.counters.unseen_moves += 1;
             thread.cpu = None;
             wait.queue_cpu = None;
+            if self.holes.moves_recorded() {
+                self.lose_sight(utid);
+            }
         }
     }
 
@@ -806,13 +810,12 @@ impl Reconstructor {
             self.holes.ran(utid, cpu);
         }
         self.settle(utid, t, row.from_cpu);
+        self.found_queued(utid, row.from_cpu);
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
         match thread.state {
             State::Running => {}
             State::Runnable => {
-                self.found_queued(utid, row.from_cpu);
-                let thread = &mut self.threads[utid as usize];
                 if thread
                     .wait
                     .as_ref()

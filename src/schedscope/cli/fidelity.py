@@ -17,6 +17,7 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
+from schedscope.present.headline import headline
 
 NAME = "fidelity"
 GROUP = "simulate"
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> Answer:
         frame,
         choose(frame, COLUMNS, narrow=NARROW),
         about={"trace": trace.name, "costs": vars(costs), "window": list(trace.window)},
-        head=[f"{trace.name}: {trace.ncpu} CPUs, {trace.duration / 1e9:.2f} s", ""],
+        head=[*headline(trace), ""],
         notes=[
             "ratios are replay divided by real; order is Kendall's tau over matched blocks"
             + (" further apart than the captures are" if again is not None else "")

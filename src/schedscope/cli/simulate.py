@@ -21,6 +21,7 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
+from schedscope.present.headline import headline
 
 if TYPE_CHECKING:
     import polars as pl
@@ -301,7 +302,7 @@ def _one(args: argparse.Namespace, source: Workload | Replay, name: str) -> Answ
     ]
     if args.output:
         foot.append(f"trace: {args.output}")
-    return _answer(workload, frame, foot)
+    return _answer(source, workload, frame, foot)
 
 
 def _several(args: argparse.Namespace, source: Workload | Replay, names: list[str]) -> Answer:
@@ -331,7 +332,7 @@ def _several(args: argparse.Namespace, source: Workload | Replay, names: list[st
             kept[name] = trace
     if args.figure:
         _figure(args.figure, kept)
-    return _answer(workload, pl.DataFrame(rows, schema=SCHEMA), [])
+    return _answer(source, workload, pl.DataFrame(rows, schema=SCHEMA), [])
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
@@ -343,9 +344,20 @@ def _share(progress: Progress, args: argparse.Namespace) -> Any:
     return share
 
 
-def _answer(workload: Workload, frame: pl.DataFrame, notes: list[str]) -> Answer:
+def _answer(
+    source: Workload | Replay, workload: Workload, frame: pl.DataFrame, notes: list[str]
+) -> Answer:
     import polars as pl
 
+    from schedscope.analysis.latency import latency
+    from schedscope.simulator.replay import Replay
+
+    recorded: list[str] = []
+    if isinstance(source, Replay):
+        recorded = headline(source.trace)
+        (waits,) = latency(source.trace).to_dicts()
+        if (waits["max_censored"] or 0) > (waits["max"] or 0):
+            notes = [*notes, f"the longest wait {RECORDED} was not over when last observed"]
     report = workload.info.get("extraction")
     several = frame["sched_class"].is_not_null().any()
     # A policy's name stands once, above its classes.
@@ -358,7 +370,7 @@ def _answer(workload: Workload, frame: pl.DataFrame, notes: list[str]) -> Answer
         frame,
         choose(shown, names, question="simulate", narrow=NARROW),
         about={"workload": workload.info, "n_threads": workload.n_threads},
-        head=[repr(workload), *(_extraction(report) if report else []), ""],
+        head=[*recorded, repr(workload), *(_extraction(report) if report else []), ""],
         notes=notes,
         shown=shown,
     )

@@ -19,6 +19,7 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+from schedscope.present.headline import gaps, headline
 
 NAME = "whatif"
 GROUP = "simulate"
@@ -160,6 +161,7 @@ def run(args: argparse.Namespace) -> Answer:
         head=[
             f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)},"
             f" recorded under a scheduler modelled by {way.policy}",
+            *(headline(trace)[1:] if gaps(trace) else []),
             f"changed: {', '.join(wanted.words)}",
             "",
         ],
