@@ -77,6 +77,8 @@ ftrace_prepare() {
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
+    # A ring is seldom read: a snapshot's beginning is as exact as its sub-buffers are small.
+    [ -z "$ring" ] || ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-4}
     for ftrace_extra in $recorder_extras; do
         eval "ftrace_event=\$ftrace_$ftrace_extra"
         if [ ! -d "$ftrace_root/events/${ftrace_event%% *}" ]; then
@@ -87,7 +89,8 @@ ftrace_prepare() {
     done
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
     guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb'
-    guard_start linux/ftrace-reader.sh -- || return 1
+    # shellcheck disable=SC2086
+    guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {
         read -r ftrace_page
         read -r ftrace_cpus
@@ -186,4 +189,5 @@ ftrace_json() {
     "instance": "$ftrace_name"
   },
 END_JSON
+    [ -z "$ring" ] || ring_json
 }

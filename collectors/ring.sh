@@ -1,0 +1,740 @@
+# The flight recorder: `capture --ring` records into a ring in memory and writes nothing until a
+# trigger comes; then the last seconds become a capture folder of their own (docs/flight-recorder.md).
+#
+# The ring is the kernel's buffer of the trace instance, in overwrite mode.  A snapshot reads it
+# while recording goes on: whole sub-buffers leave the ring at ten times the pace at which a storm
+# fills it, so tracing is never held and nothing is missing between two snapshots.  What comes
+# after the trigger's instant is left out by the reader.  What the ring overwrote before is no loss
+# but where each CPU begins, and capture.json says when that is.
+#
+# The folder NAME.ring belongs to root while recording, and only root writes there; a snapshot is
+# made in it under a name ending in .partial, handed over, and renamed when it is complete.
+# Triggers: ring-watch.sh in the folder of the operating system.
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# ------------------------------------------------------------------ what was asked for
+
+# A time like 50ms in ns.
+ring_ns() {
+    ring_digits=${1%%[!0-9]*}
+    case $ring_digits in '' | 0 | 0?* | ????????????*) return 1 ;; esac
+    case ${1#"$ring_digits"} in
+    ns) echo "$ring_digits" ;;
+    us) echo "$((ring_digits * 1000))" ;;
+    ms) echo "$((ring_digits * 1000000))" ;;
+    s) echo "$((ring_digits * 1000000000))" ;;
+    *) return 1 ;;
+    esac
+}
+
+# Sets ring_seconds or ring_kb, ring_pause and keep_kb from the options.
+ring_options() {
+    case $ring in
+    *[0-9]s)
+        ring_seconds=${ring%s}
+        case $ring_seconds in
+        *[!0-9]* | 0* | ?????*) die "--ring $ring is neither a time nor a size; try --ring 20s or --ring 64M" ;;
+        esac
+        ;;
+    *) ring_kb=$(size_kb "$ring") && [ "$ring_kb" -gt 0 ] ||
+        die "--ring $ring is neither a time nor a size; try --ring 20s or --ring 64M" ;;
+    esac
+    [ -z "$ring_kb" ] || [ -z "$buffer_kb" ] ||
+        die "--ring $ring and -b both say how much memory to use; give -b with a time only, like --ring 20s"
+    case $ring_pause in
+    *[!0-9]* | '' | 0?* | ??????*) die "--pause $ring_pause is not a number of seconds; try --pause 60" ;;
+    esac
+    [ -z "$max_size" ] || die "--max-size limits a recording on disk; with --ring, --keep limits all snapshots together"
+    if [ -n "$keep" ]; then
+        keep_kb=$(size_kb "$keep") && [ "$keep_kb" -gt 0 ] || die "--keep $keep is not a size; try --keep 2G"
+    fi
+    case $recorder in
+    '' | ftrace) recorder=ftrace ;;
+    *) die "$recorder cannot record into a ring; only ftrace can: leave out -t $recorder" ;;
+    esac
+    [ "$os_folder" = linux ] || die "--ring needs Linux's ftrace; on FreeBSD try collectors/freebsd/ring.d (docs/flight-recorder.md)"
+    ring_predicates=
+    while IFS= read -r ring_line; do
+        [ -z "$ring_line" ] || ring_predicate "$ring_line"
+    done <<END_UNTIL
+$ring_untils
+END_UNTIL
+    case "
+$ring_predicates" in
+    *"
+wait "* | *"
+quantile "*)
+        [ -n "$service" ] || bpftrace_probe ||
+            die "waits are watched in the kernel by bpftrace: $probe_text; other triggers (exit, file, log, a signal) need no tool"
+        ;;
+    esac
+}
+
+# One --until, checked, as words that ring-watch.sh and ring_exit read.
+ring_predicate() {
+    ring_bad="--until '$1' is no trigger; try 'exit != 0', 'file /run/alarm', 'log /var/log/app.log ERROR', 'wait > 50ms' or 'p99 > 5ms for 2s'"
+    case $1 in
+    'file '*)
+        case $1 in 'file /'*) ;; *) die "--until '$1': give the whole path of the file" ;; esac
+        ring_predicates="$ring_predicates$1
+"
+        return
+        ;;
+    'log '*)
+        ring_rest=${1#log }
+        case $ring_rest in /*' '?*) ;; *) die "--until '$1': give the whole path of the file, then the text to look for" ;; esac
+        [ -f "${ring_rest%% *}" ] || die "--until '$1': there is no file ${ring_rest%% *}"
+        ring_predicates="$ring_predicates$1
+"
+        return
+        ;;
+    esac
+    ring_words=$(printf '%s\n' "$1" | sed 's/[!=<>][!=<>]*/ & /g')
+    set -f
+    # shellcheck disable=SC2086
+    set -- $ring_words
+    set +f
+    case "$# ${1:-} ${2:-}" in
+    "1 exit ") ring_predicates="${ring_predicates}exit any
+" ;;
+    "3 exit !=" | "3 exit =" | "3 exit ==")
+        case $3 in *[!0-9]* | ????*) die "$ring_bad" ;; esac
+        ring_predicates="${ring_predicates}exit $2 $3
+"
+        ;;
+    "3 wait >")
+        ring_least=$(ring_ns "$3") || die "$ring_bad"
+        ring_predicates="${ring_predicates}wait $ring_least $3
+"
+        ;;
+    "5 p50 >" | "5 p90 >" | "5 p95 >" | "5 p99 >" | "5 p99.9 >")
+        [ "$4" = for ] && ring_least=$(ring_ns "$3") && ring_long=$(ring_ns "$5") || die "$ring_bad"
+        ring_turns=$((ring_long / 500000000))
+        [ $((ring_turns * 500000000)) = "$ring_long" ] && [ "$ring_turns" -gt 0 ] ||
+            die "--until: $5 is not a multiple of 500ms, the step at which $1 is looked at"
+        case $1 in p50) ring_above=500 ;; p90) ring_above=100 ;; p95) ring_above=50 ;; p99) ring_above=10 ;; *) ring_above=1 ;; esac
+        ring_predicates="${ring_predicates}quantile $ring_least $ring_above $ring_turns $1 > $3 for $5
+"
+        ;;
+    *) die "$ring_bad" ;;
+    esac
+}
+
+# 0 if the exit status of COMMAND is one that --until names; sets ring_reason.
+ring_exit() {
+    while read -r ring_kind ring_compare ring_number; do
+        [ "$ring_kind" = exit ] || continue
+        case $ring_compare in
+        any) ;;
+        !=) [ "$1" -ne "$ring_number" ] || continue ;;
+        *) [ "$1" -eq "$ring_number" ] || continue ;;
+        esac
+        ring_reason="the command ended with status $1"
+        return 0
+    done <<END_UNTIL
+$ring_predicates
+END_UNTIL
+    return 1
+}
+
+# ------------------------------------------------------------------ memory
+
+# Seconds to bytes, by a guess that capture.json repeats: the switches of the host in half a
+# second, 200 bytes for each with its wakeup, and four times its share for the busiest CPU; but
+# at least 1 MiB/s a CPU, since a recorder is started in quiet times for others.  At most an eighth
+# of the free memory, as for every recording.
+ring_memory() {
+    if [ -n "$ring_kb" ]; then
+        buffer_kb=$((ring_kb / host_ncpu))
+        [ "$buffer_kb" -ge 64 ] ||
+            die "--ring $ring is too small for $host_ncpu CPUs; try --ring $((host_ncpu * 64))K or more"
+        ring_guess="$ring for all CPUs together, as asked for"
+    elif [ -n "$buffer_kb" ]; then
+        ring_guess="$buffer_kb KiB for each CPU, as asked for"
+    else
+        ring_before=$(awk '$1 == "ctxt" { print $2 }' /proc/stat)
+        sleep 0.5 2>/dev/null || sleep 1
+        ring_rate=$(awk -v before="$ring_before" '$1 == "ctxt" { printf "%.0f\n", ($2 - before) * 2 }' /proc/stat)
+        # shellcheck disable=SC2086
+        set -- $recorder_extras
+        ring_bytes=$((ring_rate * 200 * 4 / host_ncpu * (1 + 2 * $#)))
+        [ "$ring_bytes" -ge 1048576 ] || ring_bytes=1048576
+        buffer_kb=$((ring_bytes / 1024 * ring_seconds))
+        ring_free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+        ring_most=$((${ring_free:-1048576} / 8 / host_ncpu))
+        ring_guess="$ring_seconds s at $((ring_bytes / 1024)) KiB/s for each CPU, from $ring_rate switches a second of the host at the start"
+        if [ "$buffer_kb" -gt "$ring_most" ]; then
+            buffer_kb=$ring_most
+            ring_guess="$ring_guess, cut to an eighth of the free memory"
+        fi
+        [ "$buffer_kb" -ge 256 ] || buffer_kb=256
+    fi
+    # What one snapshot can take: every ring, once more that of a CPU whose file is being cut, and
+    # the tables.
+    ring_worst_kb=$((buffer_kb * (host_ncpu + 1) + 8192))
+    [ -z "$keep" ] || [ "$keep_kb" -ge "$ring_worst_kb" ] ||
+        die "--keep $keep is less than one snapshot may take; give --keep $((ring_worst_kb / 1024 + 1))M or more, or a smaller --ring"
+}
+
+# ------------------------------------------------------------------ the folder
+
+# NAME.ring may be there already: a service that starts again goes on in it.
+ring_folder() {
+    case $output in
+    */*) folder_parent=${output%/*}/ ;;
+    *) folder_parent=. ;;
+    esac
+    base=${output##*/}
+    partial=$base
+    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output: there is no folder $folder_parent that can be entered"
+    folder_parent=$(folder_now) || die "cannot tell where $output would be; give a whole path with -o"
+    folder_path=${folder_parent%/}/$base
+    ring_new=
+    if [ ! -e "./$base" ] && [ ! -h "./$base" ]; then
+        mkdir -m 700 "./$base" || die "cannot make the folder $output; give a writable place with -o"
+        ring_new=1
+    fi
+    if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
+        die "$folder_path is not a folder that only root can write to; give another name with -o"
+    fi
+    if [ -d .scratch ]; then
+        read -r ring_other 2>/dev/null <.scratch/ring || ring_other=
+        for ring_path in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+            [ -z "$ring_other" ] || [ ! -d "$ring_path/instances/$ring_other" ] ||
+                die "another capture --ring records into $folder_path; give another name with -o"
+        done
+        rm -rf .scratch .reserve ./*.partial
+    fi
+    capture_dir=.
+    scratch=.scratch
+    mkdir -m 700 "$scratch" || die "cannot write into $output"
+    # The user who asked may look at the snapshots while recording goes on.
+    [ -z "$run_uid" ] || chmod 755 .
+}
+
+ring_is_ours() {
+    # shellcheck disable=SC2012
+    case $(ls -ldn . | awk '{ print substr($1, 1, 10), $3; exit }') in
+    d???[-r][-x]?[-rs][-x]?" $(id -u)" | d???[-r]-[-xs][-r]-[-x]" $(id -u)") return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+# Leaves no trace of the recorder, and no empty folder.
+ring_remove() {
+    rm -rf .scratch .reserve ./*.capture.partial
+    if [ -n "$run_uid" ]; then
+        chown "$run_uid:$run_gid" . && chmod 700 .
+    fi
+    cd .. && rmdir "./$base" 2>/dev/null
+}
+
+# ------------------------------------------------------------------ triggers
+
+# After every wake of `record`: is a snapshot due?
+ring_turn() {
+    if [ -n "$ring_asked" ]; then
+        ring_asked=
+        ring_snapshot "asked for" signal
+    fi
+    [ -e "$scratch/trigger" ] || return 0
+    # The first word says what kind of trigger it was.
+    read -r ring_kind ring_reason 2>/dev/null <"$scratch/trigger"
+    rm -f "$scratch/trigger"
+    host_clock
+    if [ -n "$ring_last" ] && [ $(((clock_ns - ring_last) / 1000000000)) -lt "$ring_pause" ]; then
+        ring_skipped=$((ring_skipped + 1))
+        return 0
+    fi
+    ring_snapshot "$ring_reason" "$ring_kind"
+    ring_last=$clock_ns
+    # Without --keep the first snapshot is what the recording was for.
+    [ -n "$keep" ] || ring_done=1
+}
+
+# Takes a snapshot in a shell of its own, which no signal ends: REASON KIND.
+ring_snapshot() {
+    host_clock
+    ring_now=$clock_ns
+    ring_wall=$(date +%Y%m%d-%H%M%S)
+    ring_number=$((ring_number + 1))
+    ring_name=$ring_wall-$ring_number-$2.capture
+    (
+        trap '' INT TERM HUP QUIT PIPE USR1 USR2 ALRM
+        trap - EXIT
+        # Ahead of what fills the ring, where the host is overloaded.
+        # shellcheck disable=SC2016
+        renice -n -20 -p "$(sh -c 'echo $PPID')" >/dev/null 2>&1
+        ring_write "$1"
+    )
+    ring_status=$?
+    clock_ns=$ring_now
+    if [ "$ring_status" = 0 ]; then
+        ring_made=$((ring_made + 1))
+        say "snapshot $output/$ring_name: $1$(cat "$scratch/summary" 2>/dev/null)"
+    else
+        ring_failed=$((ring_failed + 1))
+        printf 'capture: no snapshot of "%s": %s\n' "$1" "$(cat "$scratch/why" 2>/dev/null)" >&2
+    fi
+    # For --snapshot, which waits for it.
+    {
+        echo "$ring_number $ring_status"
+        if [ "$ring_status" = 0 ]; then echo "$folder_path/$ring_name"; else cat "$scratch/why"; fi
+    } >"$scratch/answer.new" 2>/dev/null && mv "$scratch/answer.new" "$scratch/answer"
+}
+
+ring_give_up() {
+    printf '%s\n' "$1" >"../$scratch/why"
+    cd .. && rm -rf "./$ring_name.partial"
+    [ -e .reserve ] || dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null
+    exit 1
+}
+
+# Room for the worst snapshot within --keep and above --min-free: the oldest ones go first.
+ring_room() {
+    while :; do
+        ring_why=
+        if [ -n "$keep" ]; then
+            ring_used=$(du -sk . 2>/dev/null)
+            ring_used=${ring_used%%[!0-9]*}
+            [ $((${ring_used:-0} + ring_worst_kb)) -le "$keep_kb" ] ||
+                ring_why="--keep $keep leaves no room for another"
+        fi
+        if [ "$min_free_kb" -gt 0 ]; then
+            ring_space=$(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9]*% .*$/\1/p')
+            [ -z "$ring_space" ] || [ $((ring_space - ring_worst_kb)) -ge "$min_free_kb" ] ||
+                ring_why="only $((ring_space / 1024)) MiB of disk space are left (--min-free)"
+        fi
+        [ -n "$ring_why" ] || return 0
+        [ -n "$keep" ] || return 1
+        ring_oldest=$(ring_first [0-9]*-[0-9]*-[0-9]*-*.capture)
+        [ -n "$ring_oldest" ] || return 1
+        ring_drop "$ring_oldest" || return 1
+    done
+}
+
+# Names begin with the date, so the first is the oldest.
+ring_first() { [ ! -d "$1" ] || printf '%s\n' "$1"; }
+
+# What the user owns is emptied as that user: who may change the folder could lead root astray.
+ring_drop() {
+    if [ -n "$run_uid" ]; then
+        (
+            cd -P "./$1" || exit
+            ring_words='rm -rf ./* ./.[!.]* ./..?*'
+            if have setpriv; then
+                setpriv "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- sh -c "$ring_words"
+            elif have runuser; then
+                runuser -u "$run_user" -- sh -c "$ring_words"
+            else
+                su "$run_user" -s /bin/sh -c "$ring_words"
+            fi
+        ) 2>/dev/null
+        rmdir "./$1" 2>/dev/null
+    else
+        rm -rf "./$1"
+    fi
+    [ -d "./$1" ] || return 0
+    ring_why="the oldest snapshot, $1, cannot be removed"
+    return 1
+}
+
+# ------------------------------------------------------------------ one snapshot
+
+# Writes the snapshot of `ring_now` for the reason $1; the working directory is NAME.ring.
+ring_write() {
+    if ! ring_room; then
+        printf '%s\n' "$ring_why" >"$scratch/why"
+        exit 1
+    fi
+    if ! mkdir -m 700 "./$ring_name.partial" 2>/dev/null || ! cd "./$ring_name.partial"; then
+        echo "no folder can be made: is the disk full?" >"$scratch/why"
+        exit 1
+    fi
+    ring_home=../$scratch
+    ring_reason=$1
+    ring_load_counts
+    cp -R "$ring_home/events" . && mkdir raw stats && cp "$ring_home/cpus.tsv" . || ring_give_up "no space left for it"
+    window_begin=$ring_from window_end=
+    recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
+    ring_held=
+    write_json >capture.json || ring_give_up "no space left for it"
+    fail_text=
+    for ring_cpu in $ftrace_cpus; do
+        ring_copy "$ring_cpu" || fail_text=${fail_text:-no space was left for all of the snapshot}
+    done
+    host_clock
+    ring_next=$clock_ns
+    rm -f ../.reserve
+    ring_cut || fail_text=${fail_text:-no space was left for all of the snapshot}
+    window_end=$ring_now
+    for ring_cpu in $ftrace_cpus; do
+        [ -z "$fail_text" ] || ftrace_end_unknown "$ring_cpu"
+        ring_account "$ring_cpu"
+    done
+    host_threads >threads.tsv
+    {
+        printf 'seen\tpid\tppid\tcreated\tcgroup\tcmdline\n'
+        host_processes start >"$ring_home/processes"
+        cat "$ring_home/processes"
+        # They are as they are now, for those who were born meanwhile, too.
+        sed 's/^start/end/' "$ring_home/processes"
+    } >processes.tsv
+    {
+        printf 'seen\tcgroup\tweight\tquota\tperiod\tusage\tperiods\tn_throttled\tthrottled\tpressure\n'
+        host_groups start
+    } >groups.tsv
+    clock_pair
+    ring_save_counts
+    write_json >capture.json.new && mv capture.json.new capture.json || ring_give_up "no space left for it"
+    ring_span=$(((window_end - window_begin) / 10000000))
+    printf ' (%s events, %d.%02d s%s)\n' "${ring_events:-0}" $((ring_span / 100)) $((ring_span % 100)) \
+        "${fail_text:+; $fail_text}" >"$ring_home/summary"
+    if [ -n "$run_uid" ]; then
+        find . -name . -o -exec chown -h "$run_uid:$run_gid" {} +
+        chown "$run_uid:$run_gid" .
+    fi
+    cd .. && mv "./$ring_name.partial" "./$ring_name" || exit 1
+    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null
+    exit 0
+}
+
+# Sets ring_<name>_<cpu> to what the kernel counted for the CPU, without a process.
+ring_count() {
+    while IFS=: read -r ring_key ring_value; do
+        case $ring_key in
+        entries | overrun | 'commit overrun' | 'dropped events' | 'read events')
+            case $ring_value in *[!0-9\ ]*) return 1 ;; esac
+            case $ring_key in
+            entries) ring_entries=$((ring_value)) ;;
+            overrun) ring_overrun=$((ring_value)) ;;
+            'commit overrun') ring_commit=$((ring_value)) ;;
+            'dropped events') ring_dropped=$((ring_value)) ;;
+            *) ring_read=$((ring_value)) ;;
+            esac
+            ;;
+        esac
+    done 2>/dev/null <"$ftrace_dir/per_cpu/cpu$1/stats"
+}
+
+# What was counted at the end of the snapshot before, and how far this one goes: all that every
+# CPU had recorded when the trigger came.
+ring_load_counts() {
+    while read -r ring_cpu ring_2 ring_3 ring_4 ring_5; do
+        eval "ring_overrun_$ring_cpu=$ring_2 ring_read_$ring_cpu=$ring_3"
+        eval "ring_commit_$ring_cpu=$ring_4 ring_dropped_$ring_cpu=$ring_5"
+    done <"$ring_home/counts"
+    read -r ring_from <"$ring_home/from"
+    for ring_cpu in $ftrace_cpus; do
+        ring_entries=0 ring_read=0 ring_overrun=0
+        ring_count "$ring_cpu"
+        eval "ring_goal_$ring_cpu=$((ring_entries + ring_read + ring_overrun))"
+    done
+}
+
+ring_save_counts() {
+    for ring_cpu in $ftrace_cpus; do
+        ring_count "$ring_cpu"
+        echo "$ring_cpu $ring_overrun $ring_read $ring_commit $ring_dropped"
+    done >"$ring_home/counts"
+    printf '%s\n' "$ring_next" >"$ring_home/from"
+}
+
+# Copies what the CPU had recorded when the trigger came.  As in ftrace-reader.sh, no more pages
+# are asked for than there must be, so that dd never waits.
+ring_copy() {
+    : >"raw/cpu$1" || return 1
+    eval "ring_goal=\$ring_goal_$1"
+    ring_error=
+    while ring_count "$1"; do
+        ring_left=$((ring_goal - ring_read - ring_overrun))
+        [ "$ring_left" -le "$ring_entries" ] || ring_left=$ring_entries
+        [ "$ring_left" -gt 0 ] || break
+        ring_pages=$((ring_left * 36 / ftrace_page))
+        [ "$ring_pages" -gt 0 ] || ring_pages=1
+        # shellcheck disable=SC2086
+        ring_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
+            count="$ring_pages" $ring_nonblock 2>&1 >>"raw/cpu$1") || break
+    done
+    case $ring_error in
+    *"o space left"* | *"uota"* | *"ile too large"* | *"nput/output error"*)
+        ring_size=$(wc -c <"raw/cpu$1")
+        dd if=/dev/null of="raw/cpu$1" bs="$ftrace_page" seek=$((ring_size / ftrace_page)) 2>/dev/null
+        return 1
+        ;;
+    esac
+    return 0
+}
+
+# The time stamp of a file's sub-buffer: FILE NUMBER.
+ring_stamp() { dd if="$1" bs=8 skip=$(($2 * ftrace_page / 8)) count=1 2>/dev/null | od -An -v -tu8 | tr -d ' '; }
+
+# 0 if the kernel marks that events before a file's first sub-buffer were overwritten (bit 31).
+ring_marked() {
+    # shellcheck disable=SC2046
+    set -- $(dd if="$1" bs=8 skip=1 count=1 2>/dev/null | od -An -v -tu4)
+    [ "$host_long_bits$host_endian" != 64big ] || shift
+    [ "${1:-0}" -ge 2147483648 ]
+}
+
+# Cuts every file to what belongs to the snapshot; sets window_begin, and ring_begin_<cpu> for
+# each CPU of which less is known.
+ring_cut() {
+    ring_least='' ring_all=1
+    for ring_cpu in $ftrace_cpus; do
+        ring_file=raw/cpu$ring_cpu
+        ring_count "$ring_cpu"
+        eval "ring_gone=\$((ring_overrun - ring_overrun_$ring_cpu))"
+        eval "ring_gone_$ring_cpu=$ring_gone ring_begin_$ring_cpu="
+        if [ "$ring_gone" -gt 0 ] && [ -s "$ring_file" ]; then
+            # The rest of a sub-buffer that the snapshot before has read in part, now far away.
+            ring_marked "$ring_file" || ring_keep_from "$ring_file" 1 || return 1
+            [ ! -s "$ring_file" ] || eval "ring_begin_$ring_cpu=\$(ring_stamp $ring_file 0)"
+            eval "ring_first=\$ring_begin_$ring_cpu"
+            [ -n "$ring_least" ] && [ "$ring_least" -le "$ring_first" ] || ring_least=$ring_first
+        else
+            ring_all=
+        fi
+    done
+    window_begin=$ring_from
+    if [ -n "$ring_seconds" ]; then
+        ring_wanted=$((ring_now - ring_seconds * 1000000000))
+        [ "$window_begin" -ge "$ring_wanted" ] || window_begin=$ring_wanted
+        [ -z "$ring_all" ] || [ -z "$ring_least" ] || [ "$window_begin" -ge "$ring_least" ] || window_begin=$ring_least
+    elif [ -n "$ring_least" ] && [ "$window_begin" -lt "$ring_least" ]; then
+        # As far back as a CPU that the ring does not hold in full.
+        window_begin=$ring_least
+    fi
+    ring_begin=$window_begin
+    for ring_cpu in $ftrace_cpus; do
+        ring_file=raw/cpu$ring_cpu
+        [ -s "$ring_file" ] || continue
+        # The last sub-buffer that begins before the window, by halves.
+        ring_low=0
+        ring_high=$(($(wc -c <"$ring_file") / ftrace_page))
+        while [ $((ring_low + 1)) -lt "$ring_high" ]; do
+            ring_middle=$(((ring_low + ring_high) / 2))
+            if [ "$(ring_stamp "$ring_file" "$ring_middle")" -le "$ring_begin" ]; then
+                ring_low=$ring_middle
+            else
+                ring_high=$ring_middle
+            fi
+        done
+        if [ "$ring_low" -gt 0 ]; then
+            ring_keep_from "$ring_file" "$ring_low" || return 1
+            eval "ring_begin_$ring_cpu=\$(ring_stamp $ring_file 0)"
+        fi
+        eval "ring_first=\$ring_begin_$ring_cpu"
+        [ -z "$ring_first" ] || [ "$ring_first" -ge "$window_begin" ] || window_begin=$ring_first
+    done
+}
+
+# Leaves out the first sub-buffers of a file: FILE HOW_MANY.
+ring_keep_from() {
+    tail -c +$(($2 * ftrace_page + 1)) "$1" >"$1.new" && mv "$1.new" "$1"
+}
+
+# What the kernel counted since the snapshot before, and what the CPU holds.
+ring_account() {
+    ring_count "$1"
+    eval "ring_gone=\$ring_gone_$1 ring_first=\$ring_begin_$1"
+    ring_never=0
+    for ring_key in commit dropped; do
+        eval "ring_more=\$((ring_$ring_key - ring_${ring_key}_$1))"
+        ring_never=$((ring_never + ring_more))
+        case $ring_key in commit) ring_word=commit_overrun ;; *) ring_word=dropped ;; esac
+        [ "$ring_more" = 0 ] || lost "$1" "$ring_more" "$ring_word"
+    done
+    eval "ring_taken=\$((ring_read - ring_read_$1))"
+    ring_events=$((${ring_events:-0} + ring_taken))
+    {
+        printf 'entries: 0\noverrun: %s\ncommit overrun: %s\ndropped events: 0\nread events: %s\n' \
+            "$ring_gone" "$ring_never" "$ring_taken"
+        sed -n '/^now ts:/p' "$ftrace_dir/per_cpu/cpu$1/stats"
+    } >"stats/cpu$1"
+    ring_known=$window_begin
+    [ -z "$ring_first" ] || ring_known=$ring_first
+    ring_held="$ring_held${ring_held:+,
+      }{\"cpu\": $1, \"begin\": ${ring_first:-null}, \"held_ns\": $((window_end - ring_known)), \"overwritten\": $ring_gone}"
+}
+
+# The member `ring` of capture.json.
+ring_json() {
+    cat <<END_JSON
+  "ring": {
+    "trigger": $(json_string "$ring_reason"),
+    "at": $ring_now,
+    "seconds": ${ring_seconds:-null},
+    "memory": $(json_string "$ring_guess"),
+    "snapshot": $ring_number,
+    "skipped": $ring_skipped,
+    "cpus": [
+      $ring_held
+    ]
+  },
+END_JSON
+}
+
+# ------------------------------------------------------------------ from start to end
+
+ring_main() {
+    stage=preparing
+    host_clean
+    ring_folder
+    check_space
+    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
+    host_facts
+    ring_memory
+    tunables_json=$(host_tunables | json_pairs)
+    host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
+    printf '%s' "$ring_predicates" >"$scratch/predicates"
+    "${recorder}_prepare" || die "$recorder cannot record: $fail_text"
+    ring_nonblock=
+    ! dd if=/dev/null of=/dev/null iflag=nonblock count=0 2>/dev/null || ring_nonblock=iflag=nonblock
+    ring_armed
+    printf '%s\n' "$ftrace_name" >"$scratch/ring"
+    clock_pair
+    "${recorder}_start" || die "$recorder cannot record: $fail_text"
+    for ring_cpu in $ftrace_cpus; do echo "$ring_cpu 0 0 0 0"; done >"$scratch/counts"
+    printf '%s\n' "$window_begin" >"$scratch/from"
+    : >"$scratch/armed"
+    stage=recording
+    say "recording into a ring of $((buffer_kb * host_ncpu / 1024)) MiB ($ring_guess)"
+    say "a snapshot: kill -USR1 $capture_pid, or capture --snapshot; Ctrl-C ends without one"
+    record ${1+"$@"}
+    stage=finishing
+    [ -n "$work_pid$seconds" ] || [ "$interrupted" != INT ] || interrupted=
+    if [ -n "$work_status" ] && [ -z "$ring_done" ] && ring_exit "$work_status"; then
+        ring_snapshot "$ring_reason" exit
+    fi
+    guard_failed && fail_text=$guard_said
+    [ -n "$fail_text" ] || ftrace_recording || :
+    guard_end || fail_text=${fail_text:-the process that records was killed}
+    [ -z "$timer_pid" ] || kill "$timer_pid" 2>/dev/null
+    finish_command
+    [ "${work_status:-0}" -le 384 ] || work_status=$((work_status - 256))
+    capture_dir=
+    ring_remove
+    exit_status=${work_status:-0}
+    ring_summary="$ring_made snapshots in $output"
+    [ "$ring_made" != 1 ] || ring_summary="1 snapshot in $output"
+    [ "$ring_made" != 0 ] || ring_summary="no trigger came, and nothing was written"
+    [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_skipped triggers came within --pause $ring_pause of one before"
+    [ "$ring_failed" = 0 ] || { ring_summary="$ring_summary; $ring_failed snapshots FAILED" && exit_status=125; }
+    if [ -n "$fail_text" ]; then
+        printf 'capture: %s (%s)\n' "$fail_text" "$ring_summary" >&2
+        exit_status=125
+    else
+        say "$ring_summary"
+    fi
+    leave
+}
+
+# Waits until those triggers watch that need time to start.
+ring_armed() {
+    ring_tries=0
+    until [ -e "$scratch/watched" ]; do
+        ! guard_failed || die "$guard_said"
+        ring_tries=$((ring_tries + 1))
+        [ "$ring_tries" -lt 240 ] || die "the triggers were not ready within a minute"
+        pause
+    done
+}
+
+# `capture --snapshot`: finds the recorder by its trace instance, which nobody can remove while it
+# records, and by the folder that its process is in; never by a pid alone.
+ring_ask() {
+    ring_found='' ring_many=0
+    for ring_path in /sys/kernel/tracing/instances/schedscope-*-*; do
+        [ -d "$ring_path" ] || continue
+        ring_pid=${ring_path##*/schedscope-}
+        ring_pid=${ring_pid%%-*}
+        read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
+        [ "$ring_other" = "${ring_path##*/}" ] || continue
+        ring_at=$(readlink "/proc/$ring_pid/cwd")
+        if [ -n "$output" ]; then
+            case $ring_at in "$output" | */"${output##*/}" | */"${output##*/}.ring") ;; *) continue ;; esac
+        fi
+        ring_found=$ring_pid
+        ring_many=$((ring_many + 1))
+    done
+    [ "$ring_many" -gt 0 ] || die "no capture --ring is recording here${output:+ into $output}"
+    [ "$ring_many" = 1 ] || die "$ring_many of capture --ring are recording here; say which with -o NAME.ring"
+    ring_at=/proc/$ring_found/cwd/.scratch
+    ring_before=$(head -n 1 "$ring_at/answer" 2>/dev/null)
+    kill -s USR1 "$ring_found" || die "the recorder (pid $ring_found) cannot be reached"
+    ring_tries=0
+    while :; do
+        pause
+        ring_now=$(head -n 1 "$ring_at/answer" 2>/dev/null)
+        [ "$ring_now" = "$ring_before" ] || break
+        ring_tries=$((ring_tries + 1))
+        [ "$ring_tries" -lt 480 ] || die "the recorder (pid $ring_found) did not answer within two minutes"
+    done
+    ring_reason=$(sed 1d "$ring_at/answer")
+    case $ring_now in *' 0') ;; *) die "no snapshot: $ring_reason" ;; esac
+    printf '%s\n' "$ring_reason"
+    exit_status=0
+    leave
+}
+
+# A word as systemd reads it in a command line.
+ring_unit_word() { printf '"%s"' "$(printf '%s' "$1" | sed 's/[\\"]/\\&/g; s/%/%%/g; s/\$/$$/g')"; }
+
+ring_unit_words() {
+    while [ $# -gt 0 ]; do
+        ring_words="$ring_words $(ring_unit_word "$1")"
+        shift
+    done
+}
+
+# `capture --service`: a unit for systemd that records with these options.
+ring_service() {
+    ring_at=$here/capture
+    [ -z "$bundled" ] || ring_at=$(cd -- "$(dirname -- "$0")" && pwd -P)/${0##*/}
+    case $output in
+    /*) ;;
+    '') output=/var/lib/schedscope/flight ;;
+    *) die "--service needs the whole path of a folder: -o /var/lib/schedscope/$output" ;;
+    esac
+    ring_words=
+    ring_unit_words --ring "$ring" -o "$output" --pause "$ring_pause"
+    [ -z "$keep" ] || ring_unit_words --keep "$keep"
+    [ -z "$min_free" ] || ring_unit_words --min-free "$min_free"
+    [ -z "$buffer_kb" ] || ring_unit_words -b "$buffer_kb"
+    [ -z "$recorder_extras" ] || ring_unit_words --with "$(echo "$recorder_extras" | tr ' ' ',')"
+    [ -z "$anonymous" ] || ring_unit_words --anonymous-host
+    while IFS= read -r ring_line; do
+        [ -z "$ring_line" ] || ring_unit_words --until "$ring_line"
+    done <<END_UNTIL
+$ring_untils
+END_UNTIL
+    cat <<END_UNIT
+# A flight recorder of the CPU scheduler, written by: capture --service
+#   capture --service OPTIONS >/etc/systemd/system/schedscope-flight.service
+#   systemctl daemon-reload && systemctl enable --now schedscope-flight
+# systemctl reload schedscope-flight takes a snapshot.
+[Unit]
+Description=Flight recorder of the CPU scheduler
+ConditionPathExists=/sys/kernel/tracing/instances
+
+[Service]
+Type=exec
+ExecStartPre=/bin/mkdir -p -m 0755 $(ring_unit_word "${output%/*}")
+ExecStart=/bin/sh $(ring_unit_word "$ring_at")$ring_words
+ExecReload=/bin/kill -s USR1 \$MAINPID
+# The recorder alone is told to end, and ends what belongs to it.
+KillMode=mixed
+TimeoutStopSec=60
+Restart=on-failure
+RestartSec=10
+UMask=0077
+NoNewPrivileges=yes
+PrivateNetwork=yes
+
+[Install]
+WantedBy=multi-user.target
+END_UNIT
+    exit_status=0
+    leave
+}
