@@ -48,6 +48,8 @@ guard_start() {
         watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
         watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
+        # The ring takes no disk: its snapshots look for room themselves.
+        [ -z "$ring" ] || watch_min_kb=0
         watch_ring=${ring:+1} watch_wake=${ring:+USR2}
         # shellcheck disable=SC2086
         export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \

@@ -171,6 +171,10 @@ ftrace_orphaned() {
     printf '0\n' 2>/dev/null >"$ftrace_dir/tracing_on"
     rm -f "$scratch/reading"
     guard_kill_tools
+    if [ -n "$ring" ]; then
+        ring_kill_tools
+        ftrace_cpus=
+    fi
     for ftrace_cpu in $ftrace_cpus; do
         cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"stats/cpu$ftrace_cpu" 2>/dev/null
     done

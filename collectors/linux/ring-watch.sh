@@ -7,7 +7,7 @@
 # OVERHEAD  docs/flight-recorder.md.  Files are looked at twice a second; a log is followed by tail,
 # and a text looked for by the shell; waits are measured by a bpftrace program in the kernel, which
 # hands out a line only when the predicate holds.
-# shellcheck shell=sh disable=SC2034,SC2154,SC2317
+# shellcheck shell=sh disable=SC2030,SC2031,SC2034,SC2154,SC2317
 
 ring_watch() {
     : >.scratch/reading
