@@ -14,7 +14,7 @@ ring_write() {
     fi
     ring_home=../$scratch
     ring_reason=$1
-    ring_load_counts
+    ring_aim
     cp -R "$ring_home/events" . 2>/dev/null && mkdir raw stats 2>/dev/null && cp "$ring_home/cpus.tsv" . 2>/dev/null || ring_give_up "no space left for it"
     window_begin=$ring_from window_end=
     recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
@@ -23,6 +23,10 @@ ring_write() {
     fail_text=
     for ring_cpu in $ftrace_cpus; do
         ring_copy "$ring_cpu" || fail_text=${fail_text:-no space was left for all of the snapshot}
+        # At once: what is overwritten from here on lies before the beginning of the next one.
+        ring_count "$ring_cpu" || ring_give_up "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
+        eval "ring_new_overrun_$ring_cpu=$ring_overrun ring_new_read_$ring_cpu=$ring_read"
+        eval "ring_new_commit_$ring_cpu=$ring_commit ring_new_dropped_$ring_cpu=$ring_dropped"
     done
     host_clock
     ring_next=$clock_ns
@@ -62,6 +66,7 @@ ring_write() {
 
 # Sets ring_<name>_<cpu> to what the kernel counted for the CPU, without a process.
 ring_count() {
+    ring_read=
     while IFS=: read -r ring_key ring_value; do
         case $ring_key in
         entries | overrun | 'commit overrun' | 'dropped events' | 'read events')
@@ -76,27 +81,42 @@ ring_count() {
             ;;
         esac
     done 2>/dev/null <"$ftrace_dir/per_cpu/cpu$1/stats"
+    # The last of them.
+    [ -n "$ring_read" ]
 }
 
-# What was counted at the end of the snapshot before, and how far this one goes: all that every
-# CPU had recorded when the trigger came.
+# What had been counted where the snapshot before ends, from its own hands.
 ring_load_counts() {
+    read -r ring_from 2>/dev/null <"$scratch/from" || return 1
     while read -r ring_cpu ring_2 ring_3 ring_4 ring_5; do
         eval "ring_overrun_$ring_cpu=$ring_2 ring_read_$ring_cpu=$ring_3"
         eval "ring_commit_$ring_cpu=$ring_4 ring_dropped_$ring_cpu=$ring_5"
-    done <"$ring_home/counts"
-    read -r ring_from <"$ring_home/from"
+    done <"$scratch/counts"
+}
+
+# The same of now: at the start, or where a snapshot failed, of which nobody knows how far it had
+# read.  What came before is in no snapshot then.
+ring_recount() {
+    host_clock
+    ring_from=$clock_ns
     for ring_cpu in $ftrace_cpus; do
-        ring_entries=0 ring_read=0 ring_overrun=0
-        ring_count "$ring_cpu"
+        ring_count "$ring_cpu" || ring_count "$ring_cpu" || die "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
+        eval "ring_overrun_$ring_cpu=$ring_overrun ring_read_$ring_cpu=$ring_read"
+        eval "ring_commit_$ring_cpu=$ring_commit ring_dropped_$ring_cpu=$ring_dropped"
+    done
+}
+
+# How far a snapshot goes: all that every CPU had recorded when the trigger came.
+ring_aim() {
+    for ring_cpu in $ftrace_cpus; do
+        ring_count "$ring_cpu" || ring_give_up "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
         eval "ring_goal_$ring_cpu=$((ring_entries + ring_read + ring_overrun))"
     done
 }
 
 ring_save_counts() {
     for ring_cpu in $ftrace_cpus; do
-        ring_count "$ring_cpu"
-        echo "$ring_cpu $ring_overrun $ring_read $ring_commit $ring_dropped"
+        eval "echo \"$ring_cpu \$ring_new_overrun_$ring_cpu \$ring_new_read_$ring_cpu \$ring_new_commit_$ring_cpu \$ring_new_dropped_$ring_cpu\""
     done >"$ring_home/counts"
     printf '%s\n' "$ring_next" >"$ring_home/from"
 }
@@ -144,8 +164,7 @@ ring_cut() {
     ring_least='' ring_all=1
     for ring_cpu in $ftrace_cpus; do
         ring_file=raw/cpu$ring_cpu
-        ring_count "$ring_cpu"
-        eval "ring_gone=\$((ring_overrun - ring_overrun_$ring_cpu))"
+        eval "ring_gone=\$((ring_new_overrun_$ring_cpu - ring_overrun_$ring_cpu))"
         eval "ring_gone_$ring_cpu=$ring_gone ring_begin_$ring_cpu="
         if [ "$ring_gone" -gt 0 ] && [ -s "$ring_file" ]; then
             # The rest of a sub-buffer that the snapshot before has read in part, now far away.
@@ -186,7 +205,13 @@ ring_cut() {
             eval "ring_begin_$ring_cpu=\$(ring_stamp $ring_file 0)"
         fi
         eval "ring_first=\$ring_begin_$ring_cpu"
-        [ -z "$ring_first" ] || [ "$ring_first" -ge "$window_begin" ] || window_begin=$ring_first
+        if [ -n "$ring_first" ] && [ "$ring_first" -le "$ring_from" ]; then
+            # All is there that the snapshot before had not.
+            eval "ring_begin_$ring_cpu="
+            window_begin=$ring_from
+        elif [ -n "$ring_first" ] && [ "$ring_first" -lt "$window_begin" ]; then
+            window_begin=$ring_first
+        fi
     done
 }
 
@@ -197,16 +222,15 @@ ring_keep_from() {
 
 # What the kernel counted since the snapshot before, and what the CPU holds.
 ring_account() {
-    ring_count "$1"
     eval "ring_gone=\$ring_gone_$1 ring_first=\$ring_begin_$1"
     ring_never=0
     for ring_key in commit dropped; do
-        eval "ring_more=\$((ring_$ring_key - ring_${ring_key}_$1))"
+        eval "ring_more=\$((ring_new_${ring_key}_$1 - ring_${ring_key}_$1))"
         ring_never=$((ring_never + ring_more))
         case $ring_key in commit) ring_word=commit_overrun ;; *) ring_word=dropped ;; esac
         [ "$ring_more" = 0 ] || lost "$1" "$ring_more" "$ring_word"
     done
-    eval "ring_taken=\$((ring_read - ring_read_$1))"
+    eval "ring_taken=\$((ring_new_read_$1 - ring_read_$1))"
     ring_events=$((${ring_events:-0} + ring_taken))
     {
         printf 'entries: 0\noverrun: %s\ncommit overrun: %s\ndropped events: 0\nread events: %s\n' \

@@ -231,8 +231,15 @@ ring_remove() {
 
 # ------------------------------------------------------------------ triggers
 
-# After every wake of `record`: is a snapshot due?
+# After every wake of `record`: is a snapshot due?  A signal ends the `read` of a shell half-way, and
+# the watchdog's come every few seconds: they are not heard meanwhile.
 ring_turn() {
+    trap '' USR2
+    ring_look
+    trap 'signalled=1' USR2
+}
+
+ring_look() {
     if ! ring_alive; then
         ring_done=1
         return
@@ -260,7 +267,9 @@ ring_turn() {
 ring_alive() {
     fail_text=
     kill -0 "$guard_pid" 2>/dev/null || fail_text="the process that records was killed"
-    read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" || ring_on=
+    # Somebody's signal may have come in between: it is asked again.
+    read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" ||
+        read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" || ring_on=
     [ "$ring_on" = 1 ] || fail_text=${fail_text:-recording was switched off by somebody else while it ran ($ftrace_dir)}
     [ -z "$fail_text" ]
 }
@@ -271,7 +280,7 @@ ring_snapshot() {
     ring_now=$clock_ns
     ring_wall=$(date +%Y%m%d-%H%M%S)
     ring_number=$((ring_number + 1))
-    rm -f "$scratch/why" "$scratch/summary"
+    rm -f "$scratch/why" "$scratch/summary" "$scratch/from"
     ring_name=$ring_wall-$ring_number-$2.capture
     (
         trap '' INT TERM HUP QUIT PIPE USR1 USR2 ALRM
@@ -280,8 +289,9 @@ ring_snapshot() {
         # shellcheck disable=SC2016
         renice -n -20 -p "$(sh -c 'echo $PPID')" >/dev/null 2>&1
         ring_write "$1"
-    )
+    ) 2>/dev/null
     ring_status=$?
+    [ "$ring_status" = 0 ] && ring_load_counts || ring_recount
     clock_ns=$ring_now
     if [ "$ring_status" = 0 ]; then
         ring_made=$((ring_made + 1))
@@ -375,13 +385,15 @@ ring_main() {
     printf '%s\n' "$ftrace_name" >"$scratch/ring"
     clock_pair
     "${recorder}_start" || die "$recorder cannot record: $fail_text"
-    for ring_cpu in $ftrace_cpus; do echo "$ring_cpu 0 0 0 0"; done >"$scratch/counts"
-    printf '%s\n' "$window_begin" >"$scratch/from"
+    ring_recount
+    ring_from=$window_begin
     : >"$scratch/armed"
     stage=recording
     say "recording into a ring of $((buffer_kb * host_ncpu)) KiB ($ring_guess)"
     say "a snapshot: kill -USR1 $capture_pid, or capture --snapshot; Ctrl-C ends without one"
+    trap 'signalled=1' USR2
     record ${1+"$@"}
+    trap '' USR2
     stage=finishing
     [ -n "$work_pid$seconds" ] || [ "$interrupted" != INT ] || interrupted=
     if [ -n "$work_status" ] && [ -z "$ring_done" ] && ring_exit "$work_status"; then

@@ -278,6 +278,7 @@ watch_main() {
     exec 4<&-
     watch_limits &
     watch_limiter=$!
+    echo "$watch_limiter" >>.scratch/pids
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-
     # Nothing is ever written into it: this returns when capture closes it, or is gone.

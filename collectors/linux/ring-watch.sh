@@ -12,7 +12,6 @@
 ring_watch() {
     : >.scratch/reading
     : >.scratch/triggers
-    : >.scratch/pids
     ring_number=0 ring_waits=
     while IFS= read -r ring_line; do
         ring_number=$((ring_number + 1))

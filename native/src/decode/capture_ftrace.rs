@@ -130,7 +130,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     }
 
     let salvage = options.get("salvage").is_some();
-    let window_end = info.window.1;
+    let window = info.window;
     let trace = FtraceTrace {
         info,
         big_endian,
@@ -138,7 +138,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             layout,
             catalogue,
             salvage,
-            until: ring.and(window_end),
+            within: ring.and(window.0.zip(window.1)),
         },
         cpus,
         stats,

@@ -241,7 +241,8 @@ impl Identity {
         let twin = self.find(child.tid).filter(|&utid| {
             let record = &self.records[utid as usize];
             let announced = record.recorder && record.comm_first.is_empty();
-            (record.start_ts.is_some() || announced || record.at_end) && !self.sights[utid as usize].seen
+            (record.start_ts.is_some() || announced || record.at_end)
+                && !self.sights[utid as usize].seen
         });
         let parent_tid = parent.tid;
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));

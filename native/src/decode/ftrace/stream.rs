@@ -50,8 +50,8 @@ pub struct Plan {
     pub catalogue: Arc<Catalogue>,
     /// Go on after damage, with a loss in its place.
     pub salvage: bool,
-    /// Later events are left out: of a ring that records on, each CPU is read to another time.
-    pub until: Option<i64>,
+    /// Events outside are left out: of a ring that records on, each CPU is read to another time.
+    pub within: Option<(i64, i64)>,
 }
 
 /// What is known of the events behind a CPU's last one.
@@ -358,7 +358,9 @@ impl<const BIG: bool> CpuStream<BIG> {
             return self.broken(format!("a record of {len} bytes"));
         };
         let mut ts = self.clock.apply(self.raw_ts);
-        if self.plan.until.is_some_and(|until| ts > until) {
+        if let Some((from, until)) = self.plan.within
+            && !(from..=until).contains(&ts)
+        {
             return Ok(false);
         }
         if let Some(last) = self.last {

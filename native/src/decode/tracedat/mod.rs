@@ -150,7 +150,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             layout,
             catalogue: Arc::new(builder.finish()),
             salvage,
-            until: None,
+            within: None,
         },
         cpus,
         stats: stats.collect(),
