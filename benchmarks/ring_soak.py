@@ -88,7 +88,9 @@ class Soak:
             subprocess.run(["sh", str(CAPTURE), "--clean"], check=False, capture_output=True)
         self.rule(not self.instances(pid), f"{what}: a trace instance stayed")
         for one in self.ring.glob("*.partial"):
-            self.rule((one / "capture.json").exists(), f"{what}: {one.name} does not tell of itself")
+            self.rule(
+                (one / "capture.json").exists(), f"{what}: {one.name} does not tell of itself"
+            )
             self.highest["folders of killed snapshots"] += 1
             subprocess.run(["rm", "-rf", str(one)], check=False)
         self.start()
@@ -102,7 +104,9 @@ class Soak:
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if f"{MARK}={self.folder.name}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if f"{MARK}={self.folder.name}".encode() in (entry / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                     found[int(entry.name)] = line[:80]
             except OSError:

@@ -112,7 +112,11 @@ def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
     for capture in (first, second):
         assert all(cpu["begin"] is None for cpu in ring_of(capture)["cpus"])
         trace = schedscope.open(capture, cache=tmp_path / "cache")
-        assert trace.losses.collect().filter(trace.losses.collect()["reason"] != "chain_break").is_empty()
+        assert (
+            trace.losses.collect()
+            .filter(trace.losses.collect()["reason"] != "chain_break")
+            .is_empty()
+        )
 
 
 @needs_ftrace
