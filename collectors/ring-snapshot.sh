@@ -4,6 +4,7 @@
 
 # Writes the snapshot of `ring_now` for the reason $1; the working directory is NAME.ring.
 ring_write() {
+    ring_aim
     if ! ring_room; then
         printf '%s\n' "$ring_why" 2>/dev/null >"$scratch/why"
         exit 1
@@ -14,15 +15,11 @@ ring_write() {
     fi
     ring_home=../$scratch
     ring_reason=$1
-    ring_aim
-    cp -R "$ring_home/events" . 2>/dev/null && mkdir raw stats 2>/dev/null && cp "$ring_home/cpus.tsv" . 2>/dev/null || ring_give_up "no space left for it"
-    window_begin=$ring_from window_end=
-    recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
-    ring_held=
-    write_json >capture.json || ring_give_up "no space left for it"
-    fail_text=
+    mkdir raw stats 2>/dev/null || ring_give_up "no space left for it"
+    # First of all: the ring goes on, and in a storm soon overwrites what the trigger was about.
+    ring_unread=
     for ring_cpu in $ftrace_cpus; do
-        ring_copy "$ring_cpu" || fail_text=${fail_text:-no space was left for all of the snapshot}
+        ring_copy "$ring_cpu" || ring_unread="no space was left for all of the snapshot"
         # At once: what is overwritten from here on lies before the beginning of the next one.
         ring_count "$ring_cpu" || ring_give_up "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
         eval "ring_new_overrun_$ring_cpu=$ring_overrun ring_new_read_$ring_cpu=$ring_read"
@@ -30,6 +27,12 @@ ring_write() {
     done
     host_clock
     ring_next=$clock_ns
+    cp -R "$ring_home/events" . 2>/dev/null && cp "$ring_home/cpus.tsv" . 2>/dev/null || ring_give_up "no space left for it"
+    window_begin=$ring_from window_end=
+    recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
+    ring_held=
+    write_json >capture.json || ring_give_up "no space left for it"
+    fail_text=$ring_unread
     rm -f ../.reserve
     ring_cut || fail_text=${fail_text:-no space was left for all of the snapshot}
     window_end=$ring_now
@@ -109,7 +112,7 @@ ring_recount() {
 # How far a snapshot goes: all that every CPU had recorded when the trigger came.
 ring_aim() {
     for ring_cpu in $ftrace_cpus; do
-        ring_count "$ring_cpu" || ring_give_up "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
+        ring_count "$ring_cpu" || exit 1
         eval "ring_goal_$ring_cpu=$((ring_entries + ring_read + ring_overrun))"
     done
 }

@@ -63,10 +63,10 @@ def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
 @pytest.mark.records
 def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
     """What was overwritten is where a CPU begins, and no loss; nothing reaches past the trigger."""
-    run = Run("--ring", "3s", "-b", "256", "-o", "x", cwd=tmp_path)
+    run = Run("--ring", "3s", "-b", "1024", "-o", "x", cwd=tmp_path)
     run.until(READY)
     for _ in range(4):
-        load(4000)
+        load(8000)
     (capture,) = asked(run)
     assert run.process.poll() is None
     run.process.send_signal(signal.SIGTERM)
