@@ -207,7 +207,9 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_second=$((watch_second + 1))
-        [ $((watch_second % 5)) != 0 ] || [ ! -s capture.json ] && [ -z "${watch_ring:-}" ] || watch_tell "$watch_wake"
+        if [ $((watch_second % 5)) = 0 ] && { [ -s capture.json ] || [ -n "${watch_ring:-}" ]; }; then
+            watch_tell "$watch_wake"
+        fi
         if [ "$watch_posted" -gt 0 ]; then
             # A capture that does not react (stopped, hung): its tracer is ended without it.
             watch_posted=$((watch_posted + 1))
