@@ -157,9 +157,9 @@ ring_memory() {
         ring_rate=$(awk -v before="$ring_before" '$1 == "ctxt" { printf "%.0f\n", ($2 - before) * 2 }' /proc/stat)
         # shellcheck disable=SC2086
         set -- $recorder_extras
-        ring_bytes=$((ring_rate * 200 * 4 / host_ncpu * (1 + 2 * $#)))
+        ring_bytes=$((ring_rate * 200 * 4 * (1 + 2 * $#) / host_ncpu))
         [ "$ring_bytes" -ge 1048576 ] || ring_bytes=1048576
-        buffer_kb=$((ring_bytes / 1024 * ring_seconds))
+        buffer_kb=$((ring_bytes * ring_seconds / 1024))
         ring_free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
         ring_most=$((${ring_free:-1048576} / 8 / host_ncpu))
         ring_guess="$ring_seconds s at $((ring_bytes / 1024)) KiB/s for each CPU, from $ring_rate switches a second of the host at the start"
