@@ -37,7 +37,7 @@ command_tool() { command -v "$1" 2>/dev/null; }
 # caller's directory, umask, PATH and descriptors, and none of the recorder's.  A shell without job control
 # starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
 exec_command() {
-    trap - EXIT INT TERM HUP QUIT PIPE USR1 ALRM
+    trap - EXIT INT TERM HUP QUIT PIPE USR1 USR2 ALRM
     exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
     [ -z "$lifeline" ] || exec 4<&-
     command_sh=$(command_tool sh)
@@ -82,7 +82,7 @@ start_timer() {
 
 run_timer() {
     exec 5>&- 7<&- 8<&-
-    trap - EXIT INT HUP QUIT PIPE USR1 ALRM
+    trap - EXIT INT HUP QUIT PIPE USR1 USR2 ALRM
     trap 'kill "$timer_sleep" 2>/dev/null; exit 0' TERM
     sleep "$seconds" 6<&- &
     timer_sleep=$!
@@ -124,7 +124,7 @@ record() {
         exec 9<&-
     fi
     [ -z "$seconds" ] || start_timer
-    while [ -z "$interrupted$timed_out" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
+    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
         if [ -n "$work_pid" ]; then
             if wait_for "$work_pid"; then
                 work_status=$waited
@@ -134,12 +134,13 @@ record() {
             wait "$timer_pid"
         else
             # Not for ever: a signal just before `wait` would go unnoticed.
-            (exec 5>&- 7<&- 8<&- sleep 5) &
+            (exec 5>&- 7<&- 8<&- sleep "$idle_seconds") &
             idle_pid=$!
             wait "$idle_pid"
             # A new process may still lose a TERM to the trap that it inherited.
             kill -s KILL "$idle_pid" 2>/dev/null
         fi
+        [ -z "$ring" ] || ring_turn
     done
 }
 

@@ -13,8 +13,8 @@ guard_apart() {
     fi
 }
 
-# guard_start [TEXT_FILE] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
-# run, or what TEXT_FILE records with.  guard_output, guard_input, guard_growing, guard_signal
+# guard_start [TEXT_FILE ...] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
+# run, or what the TEXT_FILEs record with.  guard_output, guard_input, guard_growing, guard_signal
 # and guard_last are the watchdog's settings of those names; guard_settings names variables of the recorder.
 guard_start() {
     : >"$scratch/recording"
@@ -28,11 +28,14 @@ guard_start() {
     guard_text=$(
         text "$os_folder/clock.sh"
         text watchdog.sh
-        [ "$1" = -- ] || text "$1"
+        while [ "$1" != -- ]; do
+            text "$1"
+            shift
+        done
         # shellcheck disable=SC2016
         echo 'watch_main "$@"'
     ) || return 1
-    [ "$1" = -- ] || shift
+    while [ "$1" != -- ]; do shift; done
     shift
     # An explicit subshell: some shells stay between themselves and a background program, and
     # would hold the pipe.
@@ -45,9 +48,12 @@ guard_start() {
         watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
         watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
+        # The ring takes no disk: its snapshots look for room themselves.
+        [ -z "$ring" ] || watch_min_kb=0
+        watch_ring=${ring:+1} watch_wake=${ring:+USR2}
         # shellcheck disable=SC2086
         export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \
-            watch_output watch_growing watch_input watch_signal watch_last ${guard_settings:-}
+            watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake ${guard_settings:-}
         SCHEDSCOPE_RECORDER=$capture_pid
         export SCHEDSCOPE_RECORDER
         exec $(guard_apart) sh -c "$guard_text" schedscope-watchdog ${1+"$@"} \

@@ -20,11 +20,14 @@
 #   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
 #   watch_last      how the last line of its output begins, where it has one
+#   watch_ring      1 for a flight recorder: the folder holds snapshots, which are kept as they are
+#   watch_wake      the signal that wakes capture (USR1)
 #   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
 # shellcheck shell=sh disable=SC2154,SC2317
 
 set -u
-trap '' INT HUP QUIT PIPE USR1 ALRM
+trap '' INT HUP QUIT PIPE USR1 USR2 ALRM
+watch_wake=${watch_wake:-USR1}
 trap : TERM
 
 watch_nap=0.2
@@ -37,7 +40,7 @@ watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/de
 watch_failed() {
     printf '%s\n' "$1" 2>/dev/null >.scratch/failed.new
     mv .scratch/failed.new .scratch/failed 2>/dev/null || : >.scratch/failed
-    watch_tell USR1
+    watch_tell "$watch_wake"
 }
 
 # The clock now: nothing is recorded after this.
@@ -204,7 +207,9 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_second=$((watch_second + 1))
-        [ $((watch_second % 5)) != 0 ] || [ ! -s capture.json ] || watch_tell USR1
+        if [ $((watch_second % 5)) = 0 ] && { [ -s capture.json ] || [ -n "${watch_ring:-}" ]; }; then
+            watch_tell "$watch_wake"
+        fi
         if [ "$watch_posted" -gt 0 ]; then
             # A capture that does not react (stopped, hung): its tracer is ended without it.
             watch_posted=$((watch_posted + 1))
@@ -217,7 +222,7 @@ watch_limits() {
         if watch_over; then
             printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
             mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
-            watch_tell USR1
+            watch_tell "$watch_wake"
             watch_posted=1
             continue
         fi
@@ -240,6 +245,10 @@ watch_limits() {
 # Capture was killed.  Its folder is opened like any other, and says so; a folder without
 # capture.json was never recorded into.
 watch_salvage() {
+    if [ -n "${watch_ring:-}" ]; then
+        ring_salvage
+        return
+    fi
     if [ ! -s capture.json ]; then
         rm -rf ./* .scratch .reserve
         cd .. && rmdir "./$watch_name" 2>/dev/null
@@ -271,6 +280,7 @@ watch_main() {
     exec 4<&-
     watch_limits &
     watch_limiter=$!
+    echo "$watch_limiter" >>.scratch/pids
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-
     # Nothing is ever written into it: this returns when capture closes it, or is gone.

@@ -50,7 +50,13 @@ tracer_begin() {
         read -r _ <&6
         ftrace_set tracing_on 0
         rm -f .scratch/reading
+        [ -z "${watch_ring:-}" ] || ring_watch_end
     ) &
+    if [ -n "${watch_ring:-}" ]; then
+        ring_watch
+        ftrace_tell
+        return
+    fi
     # One loop for eight CPUs: copying goes on in parallel on a large host.
     # shellcheck disable=SC2086
     set -- $ftrace_cpus
@@ -71,6 +77,11 @@ tracer_begin() {
     renice -n -20 -p $ftrace_pids >/dev/null 2>&1
     # shellcheck disable=SC2086
     printf '%s\n' $ftrace_pids >>.scratch/pids
+    ftrace_tell
+}
+
+# What capture must know of the instance.
+ftrace_tell() {
     echo "$ftrace_page" >.scratch/ftrace
     printf '%s\n' "$ftrace_cpus" >>.scratch/ftrace
 }
@@ -89,13 +100,16 @@ ftrace_set_up() {
     ftrace_fail="the kernel refuses a buffer of $ftrace_buffer_kb KiB per CPU; give a smaller one with -b"
     ftrace_set buffer_size_kb "$ftrace_buffer_kb" || return 1
     ftrace_fail="cannot write into the folder of the capture"
-    mkdir raw stats events || return 1
-    cat "$ftrace_root/events/header_page" >events/header_page || return 1
-    cat "$ftrace_root/events/header_event" >events/header_event || return 1
+    # A flight recorder copies the formats into each snapshot.
+    ftrace_at=${watch_ring:+.scratch/}
+    mkdir "${ftrace_at}events" || return 1
+    [ -n "$ftrace_at" ] || mkdir raw stats || return 1
+    cat "$ftrace_root/events/header_page" >"${ftrace_at}events/header_page" || return 1
+    cat "$ftrace_root/events/header_event" >"${ftrace_at}events/header_event" || return 1
     for ftrace_event in $ftrace_events; do
         [ -d "$ftrace_dir/events/$ftrace_event" ] || continue
-        mkdir -p "events/$ftrace_event" || return 1
-        cat "$ftrace_root/events/$ftrace_event/format" >"events/$ftrace_event/format" || return 1
+        mkdir -p "${ftrace_at}events/$ftrace_event" || return 1
+        cat "$ftrace_root/events/$ftrace_event/format" >"${ftrace_at}events/$ftrace_event/format" || return 1
         case $ftrace_calls_only$ftrace_event in
         *"("*raw_syscalls/*)
             ftrace_set "events/$ftrace_event/filter" "$ftrace_calls_only" || {
@@ -111,7 +125,7 @@ ftrace_set_up() {
     done
     ftrace_quotas || return 1
     # A sub-buffer is a header and the data; header_page gives the offset and the size of the data.
-    ftrace_page=$(awk -F '[:;]' '/ data;/ { print $4 + $6 }' events/header_page)
+    ftrace_page=$(awk -F '[:;]' '/ data;/ { print $4 + $6 }' "${ftrace_at}events/header_page")
     if [ -r "$ftrace_dir/buffer_subbuf_size_kb" ]; then
         ftrace_page=$(head -n 1 "$ftrace_dir/buffer_subbuf_size_kb")
         ftrace_page=$((ftrace_page * 1024))
@@ -139,9 +153,9 @@ ftrace_quotas() {
     ftrace_event=events/timer/hrtimer_expire_entry
     [ -n "$ftrace_timer" ] && [ -d "$ftrace_dir/$ftrace_event" ] || return 0
     ftrace_set "$ftrace_event/filter" "function == 0x$ftrace_timer" || return 0
-    mkdir -p events/quota/hrtimer_expire_entry || return 1
-    cat "$ftrace_root/$ftrace_event/format" >events/quota/hrtimer_expire_entry/format || return 1
-    ftrace_set "$ftrace_event/enable" 1 || rm -r events/quota
+    mkdir -p "${ftrace_at}events/quota/hrtimer_expire_entry" || return 1
+    cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/quota/hrtimer_expire_entry/format" || return 1
+    ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"
 }
 
 # Sets ftrace_entries to the number of unread events of a CPU, without a process; 1 if the
@@ -214,6 +228,7 @@ tracer_end() {
     [ -d "$ftrace_dir" ] || return 0
     ftrace_set tracing_on 0
     rm -f .scratch/reading
+    [ -z "${watch_ring:-}" ] || ftrace_cpus=
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done

@@ -80,6 +80,8 @@ ftrace_prepare() {
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
     ftrace_calls_only=
+    # A ring is seldom read: a snapshot's beginning is as exact as its sub-buffers are small.
+    [ -z "$ring" ] || ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-4}
     for ftrace_extra in $recorder_extras; do
         [ "$ftrace_extra" != locks ] || { ftrace_locks_wanted || return 1; }
         eval "ftrace_event=\$ftrace_$ftrace_extra"
@@ -92,7 +94,8 @@ ftrace_prepare() {
     done
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
     guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
-    guard_start linux/ftrace-reader.sh -- || return 1
+    # shellcheck disable=SC2086
+    guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {
         read -r ftrace_page
         read -r ftrace_cpus
@@ -199,6 +202,10 @@ ftrace_orphaned() {
     printf '0\n' 2>/dev/null >"$ftrace_dir/tracing_on"
     rm -f "$scratch/reading"
     guard_kill_tools
+    if [ -n "$ring" ]; then
+        ring_kill_tools
+        ftrace_cpus=
+    fi
     for ftrace_cpu in $ftrace_cpus; do
         cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"stats/cpu$ftrace_cpu" 2>/dev/null
     done
@@ -227,4 +234,5 @@ ftrace_json() {
     "instance": "$ftrace_name"
   },
 END_JSON
+    [ -z "$ring" ] || ring_json
 }

@@ -166,3 +166,22 @@ def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> 
     with pytest.raises(schedscope.FormatError, match=r"expected events of one recording"):
         schedscope.read_tables(mixed, "switches")
     assert schedscope.read_tables(mixed, "switches", options={"salvage": "1"})
+
+
+def test_what_a_ring_overwrote_is_where_a_cpu_begins(capture: Path) -> None:
+    """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
+    there = [record for record in records(LOSSY) if record.cpu == 0]
+    others = [record.ts for record in records(LOSSY) if record.cpu != 0]
+    begin, first = min(others) - 5_000_000, there[0].ts
+    end = there[len(there) // 2].ts
+    held = [{"cpu": 0, "begin": first}, {"cpu": 1, "begin": None}]
+    rewrite(capture, ring={"cpus": held}, window={"begin": begin, "end": end})
+    tables, about = decode(capture)
+    late = losses(tables).filter(pl.col("reason") == "late_start")
+    assert late.select("cpu", "ts_end", "count").rows() == [(0, first, None)]
+    assert about["unplaced_losses"] == []
+    assert about["warnings"] == []
+    for name in ("switches", "wakeups", "migrations"):
+        assert tables[name]["ts"].is_between(begin, end).all()
+    running = tables["states"].filter((pl.col("cpu") == 0) & (pl.col("state") == "running"))
+    assert running["ts"].min() >= first

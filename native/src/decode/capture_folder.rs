@@ -206,6 +206,8 @@ impl CaptureFolder {
 
     fn threads(&self) -> Result<Vec<KnownThread>> {
         let rows = self.table("threads.tsv")?;
+        // A flight recorder reads the table when it takes a snapshot.
+        let at_end = self.get(&["ring"]).is_some_and(Value::is_object);
         Ok(rows
             .iter()
             .filter_map(|row| {
@@ -220,6 +222,7 @@ impl CaptureFolder {
                     kernel,
                     affinity: row.text("affinity").map(str::to_string),
                     recorder: false,
+                    at_end,
                 })
             })
             .collect())

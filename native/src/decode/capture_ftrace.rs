@@ -55,6 +55,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
 
     let clock = folder.text(&["ftrace", "clock"]).unwrap_or("local");
     let scale = cycles(&path.display().to_string(), clock, options.get("tsc_hz"))?;
+    let ring = Ring::of(&folder);
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
     let files = numbered(&path.join("raw"))?;
@@ -72,11 +73,16 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             pages: Box::new(Plain::new(input, 0, end)),
             cut: false,
             unfinished: false,
+            late: ring.as_ref().is_some_and(|ring| ring.late.contains(&cpu)),
         });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
     for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
-        stats.extend(CpuStats::parse(cpu, &read_text(&file)?));
+        let counted = CpuStats::parse(cpu, &read_text(&file)?);
+        stats.extend(match ring {
+            Some(_) => counted.map(CpuStats::of_a_ring),
+            None => counted,
+        });
     }
     if cpus.is_empty() {
         return Err(Error::format(
@@ -124,6 +130,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     }
 
     let salvage = options.get("salvage").is_some();
+    let window = info.window;
     let trace = FtraceTrace {
         info,
         big_endian,
@@ -131,6 +138,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             layout,
             catalogue,
             salvage,
+            within: ring.and(window.0.zip(window.1)),
         },
         cpus,
         stats,
@@ -138,6 +146,25 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         last_names: last_names(&path.join("saved_cmdlines"))?,
     };
     trace.into_source()
+}
+
+/// What a flight recorder's snapshot says of itself.
+struct Ring {
+    /// CPUs of which older events than the file has were overwritten, or left out.
+    late: Vec<u16>,
+}
+
+impl Ring {
+    fn of(folder: &CaptureFolder) -> Option<Self> {
+        let held = folder.get(&["ring", "cpus"])?.as_array()?;
+        let late = held.iter().filter_map(|held| {
+            held.get("begin")?.as_i64()?;
+            u16::try_from(held.get("cpu")?.as_u64()?).ok()
+        });
+        Some(Self {
+            late: late.collect(),
+        })
+    }
 }
 
 fn last_names(file: &Path) -> Result<Vec<(u32, crate::model::event::Comm)>> {

@@ -501,6 +501,8 @@ pub struct KnownThread {
     pub affinity: Option<String>,
     /// Part of the recorder itself.
     pub recorder: bool,
+    /// Seen when recording ended: it may have been born meanwhile.
+    pub at_end: bool,
 }
 
 /// What the recorder knew of a process, when it started or when it ended.

@@ -36,6 +36,7 @@ struct Record {
     known_class: Option<SchedClass>,
     affinity: Option<String>,
     recorder: bool,
+    at_end: bool,
     start_ts: Option<i64>,
     parent: Option<u32>,
     exit_ts: Option<i64>,
@@ -105,6 +106,7 @@ impl Identity {
             record.known_class = thread.class;
             record.affinity.clone_from(&thread.affinity);
             record.recorder = thread.recorder;
+            record.at_end = thread.at_end;
             record.ppid = thread.ppid;
             if let Some(process) = thread.pid.and_then(|pid| identity.first.get(&pid)) {
                 record.ppid = record.ppid.or(process.ppid);
@@ -234,11 +236,13 @@ impl Identity {
             return None;
         }
         // Two events may tell of one birth (sched_process_fork, task_newtask);
-        // and a recorder may announce tids of its own that are yet to be born.
+        // and a recorder may announce tids of its own that are yet to be born, or have read
+        // its table when the thread had been born.
         let twin = self.find(child.tid).filter(|&utid| {
             let record = &self.records[utid as usize];
             let announced = record.recorder && record.comm_first.is_empty();
-            (record.start_ts.is_some() || announced) && !self.sights[utid as usize].seen
+            (record.start_ts.is_some() || announced || record.at_end)
+                && !self.sights[utid as usize].seen
         });
         let parent_tid = parent.tid;
         let parent_utid = (parent.tid != 0).then(|| self.resolve_known(parent.tid));
@@ -419,7 +423,7 @@ impl Identity {
         let first = self.first.get(&pid);
         let same = first.is_some_and(|first| first.created == last.created);
         let born = record.start_ts.is_some() && record.exit_ts.is_none();
-        ((born && !same) || (record.execs && same)).then_some(last)
+        ((born && (!same || record.at_end)) || (record.execs && same)).then_some(last)
     }
 }
 

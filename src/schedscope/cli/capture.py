@@ -31,6 +31,7 @@ EXAMPLE = """\
   sudo schedscope capture -o web.capture -d 10
   sudo schedscope capture -o make.capture -- make -j8
   sudo schedscope capture --self-test > report.txt
+  sudo schedscope capture --ring 20s --until 'wait > 50ms' --keep 2G -o incident.ring
 """
 
 
@@ -75,6 +76,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not record host name, user name and command lines",
     )
+    parser.add_argument(
+        "--ring",
+        metavar="TIME|SIZE",
+        help="flight recorder: keep the last 20s, or 64M, in memory, and write them as a capture"
+        " folder when a trigger comes",
+    )
+    parser.add_argument(
+        "--until",
+        action="append",
+        metavar="TRIGGER",
+        help="'exit != 0', 'file PATH', 'log PATH TEXT', 'wait > 50ms', 'p99 > 5ms for 2s'",
+    )
+    parser.add_argument("--keep", metavar="SIZE", help="go on, with snapshots of this size at most")
+    parser.add_argument(
+        "--pause", metavar="SECONDS", help="between two snapshots of --until (default: 10)"
+    )
+    parser.add_argument(
+        "--snapshot", action="store_true", help="ask the running flight recorder for a snapshot"
+    )
+    parser.add_argument(
+        "--service", action="store_true", help="print a systemd unit with the options given"
+    )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
         "--self-test",
@@ -112,6 +135,8 @@ def _run(args: argparse.Namespace) -> int:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     if args.self_test or args.judge:
         return _record(_self_test(args, program))[0]
+    if args.ring or args.snapshot or args.service or args.until or args.keep:
+        return _record(_flight(args, program))[0]
     _options.check_top(args)
     # As the program names it.
     output = (args.output or time.strftime("sched-%Y%m%d-%H%M%S")).rstrip("/")
@@ -141,6 +166,22 @@ def _run(args: argparse.Namespace) -> int:
             return code or summary
     summary = _summarise(output, args)
     return code or summary
+
+
+def _flight(args: argparse.Namespace, program: Path) -> list[str]:
+    """The program's words for a flight recorder, which writes its snapshots by itself."""
+    words = ["sh", str(program)]
+    options = {"--ring": args.ring, "-o": args.output, "-t": args.recorder, "-d": args.duration}
+    options |= {"-b": args.buffer, "--with": args.extras, "--min-free": args.min_free}
+    options |= {"--max-size": args.max_size, "--keep": args.keep, "--pause": args.pause}
+    for flag, value in options.items():
+        if value is not None:
+            words += [flag, value]
+    for trigger in args.until or []:
+        words += ["--until", trigger]
+    words += ["--snapshot"] * args.snapshot + ["--service"] * args.service
+    words += ["-q"] * args.quiet + ["--anonymous-host"] * args.anonymous_host
+    return words + (["--", *args.command] if args.command else [])
 
 
 def _self_test(args: argparse.Namespace, program: Path) -> list[str]:

@@ -18,6 +18,8 @@ pub struct CpuStats {
     /// sub-buffer that was read; and when it was counted.
     pub oldest: Option<u64>,
     pub now: Option<u64>,
+    /// The file was made to hold a part of what was counted: the last seconds of a ring.
+    pub of_a_part: bool,
 }
 
 /// Seconds with six decimals, as `stats` has stamps of a clock of ns.
@@ -48,13 +50,28 @@ impl CpuStats {
             read: count("read events"),
             oldest: value("oldest event ts").and_then(stamp),
             now: value("now ts").and_then(stamp),
+            of_a_part: false,
         })
+    }
+
+    /// The counts of a ring, of which the file holds the last events: what was overwritten lies
+    /// before its beginning, and gaps between its sub-buffers are marked there.
+    pub fn of_a_ring(self) -> Self {
+        Self {
+            overrun: 0,
+            oldest: None,
+            of_a_part: true,
+            ..self
+        }
     }
 
     /// Events that were written, neither overwritten nor among the `there` of
     /// the file. A recorder that counts before it saves what the buffer holds
     /// finds them unread; one that counts behind itself finds them read.
     pub fn missing(&self, there: u64) -> u64 {
+        if self.of_a_part {
+            return 0;
+        }
         self.read.saturating_add(self.unread).saturating_sub(there)
     }
 

@@ -21,6 +21,8 @@ pub struct CpuPart {
     pub cut: bool,
     /// The recorder did not come to the end of this CPU: more may have happened.
     pub unfinished: bool,
+    /// It begins with the oldest event that was kept: nothing tells what came before.
+    pub late: bool,
 }
 
 /// An ftrace trace, opened: everything but the events.
@@ -276,7 +278,9 @@ impl FtraceTrace {
             };
             let (plan, clock) = (self.plan.clone(), part.clock.clone());
             let stream = CpuStream::<BIG>::new(part.cpu, plan, clock, pages);
-            streams.push(stream.with_tail(tail).with_only_gap(only_gap));
+            let late = part.late && from.is_none();
+            let stream = stream.with_late_start(late).with_tail(tail);
+            streams.push(stream.with_only_gap(only_gap));
         }
         let total = streams.iter().map(CpuStream::total).sum();
         let mut shared = Shared {
@@ -432,7 +436,7 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
         ));
     }
     let more = there.saturating_sub(stats.read.saturating_add(stats.unread));
-    if more > 0 {
+    if more > 0 && !stats.of_a_part {
         done.warnings.push(format!(
             "CPU {cpu}: the file has {more} more events than the kernel counted: the file was \
              changed after recording, or two recordings were mixed"
@@ -522,6 +526,7 @@ mod tests {
             read: 17179,
             oldest: Some(1_660_400_411_000),
             now: Some(1_660_716_206_000),
+            of_a_part: false,
         };
         assert_eq!(CpuStats::parse(5, text), Some(expected));
         assert_eq!(CpuStats::parse(5, ""), None);

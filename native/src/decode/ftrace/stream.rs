@@ -50,6 +50,8 @@ pub struct Plan {
     pub catalogue: Arc<Catalogue>,
     /// Go on after damage, with a loss in its place.
     pub salvage: bool,
+    /// Events outside are left out: of a ring that records on, each CPU is read to another time.
+    pub within: Option<(i64, i64)>,
 }
 
 /// What is known of the events behind a CPU's last one.
@@ -146,6 +148,14 @@ impl<const BIG: bool> CpuStream<BIG> {
 
     pub fn with_only_gap(self, only_gap: Option<u64>) -> Self {
         Self { only_gap, ..self }
+    }
+
+    /// What came before the first record is not there: a ring kept the last events alone.
+    pub fn with_late_start(mut self, late: bool) -> Self {
+        if late {
+            self.lose(None, LossReason::LateStart);
+        }
+        self
     }
 
     pub fn with_tail(self, tail: Tail) -> Self {
@@ -348,6 +358,11 @@ impl<const BIG: bool> CpuStream<BIG> {
             return self.broken(format!("a record of {len} bytes"));
         };
         let mut ts = self.clock.apply(self.raw_ts);
+        if let Some((from, until)) = self.plan.within
+            && !(from..=until).contains(&ts)
+        {
+            return Ok(false);
+        }
         if let Some(last) = self.last {
             if ts < last {
                 self.backwards += 1;

@@ -126,6 +126,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             pages,
             cut: whole.is_none(),
             unfinished: false,
+            late: false,
         });
     }
     let most = cpus.iter().map(|part| part.cpu + 1).max().unwrap_or(0);
@@ -149,6 +150,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             layout,
             catalogue: Arc::new(builder.finish()),
             salvage,
+            within: None,
         },
         cpus,
         stats: stats.collect(),

@@ -1,0 +1,202 @@
+# What watches for the triggers of a flight recorder; it runs in the watchdog, behind
+# ftrace-reader.sh, so that it ends with the capture however that ends (main part: ../ring.sh).
+#
+# .scratch/predicates has a line for each --until; a trigger puts one line, its kind and why, into
+# .scratch/trigger and wakes capture, which takes the file away.
+#
+# OVERHEAD  docs/flight-recorder.md.  Files are looked at twice a second; a log is followed by tail,
+# and a text looked for by the shell; waits are measured by a bpftrace program in the kernel, which
+# hands out a line only when the predicate holds.
+# shellcheck shell=sh disable=SC2030,SC2031,SC2034,SC2154,SC2317
+
+ring_watch() {
+    : >.scratch/reading
+    : >.scratch/triggers
+    ring_number=0 ring_waits=
+    while IFS= read -r ring_line; do
+        ring_number=$((ring_number + 1))
+        # None of them holds what is to end with the watchdog: its pipe, the trace instance.
+        case $ring_line in
+        'file '*) (exec 6<&- 9>&- && ring_watch_file "${ring_line#file }") & ;;
+        'log '*)
+            ring_rest=${ring_line#log }
+            (exec 6<&- 9>&- && ring_watch_log "${ring_rest%% *}" "${ring_rest#* }") &
+            ;;
+        'wait '* | 'quantile '*)
+            ring_waits="$ring_waits $ring_number"
+            (exec 6<&- 9>&- && ring_watch_waits "$ring_number" "$ring_line") &
+            ;;
+        esac
+    done <.scratch/predicates
+    (
+        exec 6<&- 9>&-
+        for ring_number in $ring_waits; do
+            until [ -e ".scratch/on.$ring_number" ]; do
+                [ -e .scratch/reading ] && [ ! -e .scratch/failed ] || exit
+                sleep "$watch_nap"
+            done
+        done
+        : >.scratch/watched
+    ) &
+}
+
+# Ends the tools that watch; the shells that read them end with them.
+ring_watch_end() {
+    while read -r ring_pid; do
+        kill -s TERM "$ring_pid" 2>/dev/null
+    done 2>/dev/null <.scratch/triggers
+}
+
+# KIND WHY.  Told again until capture has taken it: a shell can miss a signal.
+ring_post() {
+    [ -e .scratch/armed ] || return 0
+    printf '%s %s\n' "$1" "$2" >".scratch/trigger.$1" && mv ".scratch/trigger.$1" .scratch/trigger || return 0
+    while [ -e .scratch/trigger ] && [ -e .scratch/reading ]; do
+        watch_tell "$watch_wake"
+        sleep "$watch_nap"
+    done
+}
+
+# A file that appears: once for each time it was not there before.
+ring_watch_file() {
+    ring_there=
+    [ ! -e "$1" ] || ring_there=1
+    ring_nap=0.5
+    [ "$watch_nap" != 1 ] || ring_nap=1
+    while [ -e .scratch/reading ]; do
+        if [ ! -e "$1" ]; then
+            ring_there=
+        elif [ -z "$ring_there" ]; then
+            ring_there=1
+            ring_post file "the file $1 appeared"
+        fi
+        sleep "$ring_nap"
+    done
+}
+
+# Lines that are added to a file.  What was written while a snapshot was taken is not looked at: a
+# log that repeats itself would keep us in the past.
+ring_watch_log() {
+    while [ -e .scratch/reading ]; do
+        # shellcheck disable=SC2016
+        sh -c 'echo $$ >"$1"; echo $$ >>.scratch/triggers; shift; exec "$@"' ring ".scratch/tail.$ring_number" \
+            tail -n 0 -F "$1" 2>/dev/null </dev/null | while IFS= read -r ring_text; do
+            case $ring_text in
+            *"$2"*)
+                ring_post log "$1 has a line with: $2"
+                break
+                ;;
+            esac
+        done
+        # tail notices that nobody reads any more only when it writes.
+        read -r ring_pid <.scratch/tail."$ring_number" && kill -s TERM "$ring_pid" 2>/dev/null
+        sleep "$watch_nap"
+    done
+}
+
+# Waits for a CPU, from the time on a queue to the switch-in, or by chance of preemption from the
+# switch-out on.  A thread that never gets a CPU is not seen: its wait has no end.
+ring_watch_waits() {
+    # shellcheck disable=SC2086
+    set -- "$1" $2
+    ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace}
+    # shellcheck disable=SC2016,SC2086
+    case $2 in
+    wait) ring_script_wait "$3" ;;
+    quantile) ring_script_quantile "$3" "$4" "$5" ;;
+    esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo $$ >>.scratch/triggers; exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
+        while IFS= read -r ring_text; do
+            [ -e .scratch/reading ] || break
+            case $ring_text in
+            '#on') : >".scratch/on.$1" ;;
+            'hit '*)
+                ring_text=$(printf '%s' "${ring_text#hit }" | tr -cd '[:print:]')
+                case $2 in
+                wait) ring_post wait "a wait longer than $4: $ring_text" ;;
+                *) ring_post wait "$6 $7 $8 $9 ${10} ($ring_text)" ;;
+                esac
+                ;;
+            esac
+        done
+    [ ! -e .scratch/reading ] ||
+        watch_failed "bpftrace, which watches for waits, ended by itself: $(sed '/^ *$/d; /[Ww]arn/d' ".scratch/bpf.$1" | tail -n 1)"
+}
+
+# Sets $wait to the length of the wait that ends with this switch, ns; 0 if none is known.
+# A wake of a thread that is on its CPU is no wait: its next sleep takes the time back.
+ring_script_waits() {
+    cat <<'END_SCRIPT'
+BEGIN { printf("#on\n"); }
+tracepoint:sched:sched_wakeup, tracepoint:sched:sched_wakeup_new { @ready[args->pid] = nsecs; }
+tracepoint:sched:sched_process_exit { delete(@ready[args->pid]); }
+interval:s:5 { printf("\n"); }
+tracepoint:sched:sched_switch {
+    $now = nsecs;
+    if (args->prev_pid != 0) {
+        if ((args->prev_state & 255) == 0) { @ready[args->prev_pid] = $now; }
+        else { @ready[args->prev_pid] = 0; }
+    }
+    if (args->next_pid != 0) {
+        $ready = @ready[args->next_pid];
+        if ($ready != 0) {
+END_SCRIPT
+}
+
+ring_script_wait() {
+    ring_script_waits
+    cat <<END_SCRIPT
+            if (\$now - \$ready > $1) {
+                if (\$now > @quiet) {
+                    @quiet = \$now + 200000000;
+                    printf("hit thread %d (%s) waited %d us\n", args->next_pid, args->next_comm, (\$now - \$ready) / 1000);
+                }
+            }
+        }
+    }
+}
+END { clear(@ready); clear(@quiet); }
+END_SCRIPT
+}
+
+# The quantile is above the limit if more than so many of a thousand waits are: no histogram, no
+# error.  Counted for each CPU by itself; looked at twice a second.
+ring_script_quantile() {
+    ring_script_waits
+    cat <<END_SCRIPT
+            @all[cpu]++;
+            if (\$now - \$ready > $1) { @slow[cpu]++; }
+        }
+    }
+}
+interval:ms:500 {
+    \$i = 0; \$all = 0; \$slow = 0;
+    while (\$i < $(getconf _NPROCESSORS_CONF 2>/dev/null || grep -c '^processor' /proc/cpuinfo)) {
+        \$all = \$all + @all[\$i]; \$slow = \$slow + @slow[\$i];
+        @all[\$i] = 0; @slow[\$i] = 0;
+        \$i++;
+    }
+    if (\$slow * 1000 > \$all * $2) { @row = @row + 1; } else { @row = 0; }
+    if (@row >= $3) { @row = 0; printf("hit %d of the last %d waits\n", \$slow, \$all); }
+}
+END { clear(@ready); clear(@all); clear(@slow); clear(@row); }
+END_SCRIPT
+}
+
+# Capture was killed: finished snapshots stay; one that was being taken is kept as far as it came,
+# under the name that says so, if it tells of itself.
+ring_salvage() {
+    for ring_path in ./*.capture.partial; do
+        [ -d "$ring_path" ] || continue
+        if [ ! -s "$ring_path/capture.json" ]; then
+            rm -rf "$ring_path"
+            continue
+        fi
+        rm -f "$ring_path/capture.json.new"
+        [ -z "$watch_owner" ] || find "$ring_path" -depth -exec chown -h "$watch_owner" {} +
+    done
+    rm -rf .scratch .reserve
+    if [ -n "$watch_owner" ]; then
+        chown "$watch_owner" . && chmod 700 .
+    fi
+    cd .. && rmdir "./$watch_name" 2>/dev/null
+}

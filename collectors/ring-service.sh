@@ -1,0 +1,101 @@
+# Asking a flight recorder for a snapshot, and the unit that starts one with the host (main part:
+# ring.sh).
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# `capture --snapshot`: finds the recorder by its trace instance, which nobody can remove while it
+# records, and by the folder that its process is in; never by a pid alone.
+ring_ask() {
+    ring_found='' ring_many=0
+    for ring_path in /sys/kernel/tracing/instances/schedscope-*-*; do
+        [ -d "$ring_path" ] || continue
+        ring_pid=${ring_path##*/schedscope-}
+        ring_pid=${ring_pid%%-*}
+        read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
+        [ "$ring_other" = "${ring_path##*/}" ] || continue
+        ring_at=$(readlink "/proc/$ring_pid/cwd")
+        if [ -n "$output" ]; then
+            case $ring_at in "$output" | */"${output##*/}" | */"${output##*/}.ring") ;; *) continue ;; esac
+        fi
+        ring_found=$ring_pid
+        ring_many=$((ring_many + 1))
+    done
+    [ "$ring_many" -gt 0 ] || die "no capture --ring is recording here${output:+ into $output}"
+    [ "$ring_many" = 1 ] || die "$ring_many of capture --ring are recording here; say which with -o NAME.ring"
+    ring_at=/proc/$ring_found/cwd/.scratch
+    ring_before=$(head -n 1 "$ring_at/answer" 2>/dev/null)
+    kill -s USR1 "$ring_found" || die "the recorder (pid $ring_found) cannot be reached"
+    ring_tries=0
+    while :; do
+        pause
+        ring_now=$(head -n 1 "$ring_at/answer" 2>/dev/null)
+        [ "$ring_now" = "$ring_before" ] || break
+        ring_tries=$((ring_tries + 1))
+        [ "$ring_tries" -lt 480 ] || die "the recorder (pid $ring_found) did not answer within two minutes"
+    done
+    ring_reason=$(sed 1d "$ring_at/answer")
+    case $ring_now in *' 0') ;; *) die "no snapshot: $ring_reason" ;; esac
+    printf '%s\n' "$ring_reason"
+    exit_status=0
+    leave
+}
+
+# A word as systemd reads it in a command line.
+ring_unit_word() { printf '"%s"' "$(printf '%s' "$1" | sed 's/[\\"]/\\&/g; s/%/%%/g; s/\$/$$/g')"; }
+
+ring_unit_words() {
+    while [ $# -gt 0 ]; do
+        ring_words="$ring_words $(ring_unit_word "$1")"
+        shift
+    done
+}
+
+# `capture --service`: a unit for systemd that records with these options.
+ring_service() {
+    ring_at=$here/capture
+    [ -z "$bundled" ] || ring_at=$(cd -- "$(dirname -- "$0")" && pwd -P)/${0##*/}
+    case $output in
+    /*) ;;
+    '') output=/var/lib/schedscope/flight ;;
+    *) die "--service needs the whole path of a folder: -o /var/lib/schedscope/$output" ;;
+    esac
+    ring_words=
+    ring_unit_words --ring "$ring" -o "$output" --pause "$ring_pause"
+    [ -z "$keep" ] || ring_unit_words --keep "$keep"
+    [ -z "$min_free" ] || ring_unit_words --min-free "$min_free"
+    [ -z "$buffer_kb" ] || ring_unit_words -b "$buffer_kb"
+    [ -z "$recorder_extras" ] || ring_unit_words --with "$(echo "$recorder_extras" | tr ' ' ',')"
+    [ -z "$anonymous" ] || ring_unit_words --anonymous-host
+    while IFS= read -r ring_line; do
+        [ -z "$ring_line" ] || ring_unit_words --until "$ring_line"
+    done <<END_UNTIL
+$ring_untils
+END_UNTIL
+    cat <<END_UNIT
+# A flight recorder of the CPU scheduler, written by: capture --service
+#   capture --service OPTIONS >/etc/systemd/system/schedscope-flight.service
+#   systemctl daemon-reload && systemctl enable --now schedscope-flight
+# systemctl reload schedscope-flight takes a snapshot.
+[Unit]
+Description=Flight recorder of the CPU scheduler
+ConditionPathExists=/sys/kernel/tracing/instances
+
+[Service]
+Type=exec
+ExecStartPre=/bin/mkdir -p -m 0755 $(ring_unit_word "${output%/*}")
+ExecStart=/bin/sh $(ring_unit_word "$ring_at")$ring_words
+ExecReload=/bin/kill -s USR1 \$MAINPID
+# The recorder alone is told to end, and ends what belongs to it.
+KillMode=mixed
+TimeoutStopSec=60
+Restart=on-failure
+RestartSec=10
+UMask=0077
+NoNewPrivileges=yes
+PrivateNetwork=yes
+
+[Install]
+WantedBy=multi-user.target
+END_UNIT
+    exit_status=0
+    leave
+}

@@ -1,0 +1,336 @@
+"""The flight recorder: what a snapshot holds, what asks for one, and what stays afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collector_runs import CAPTURE, Run, eventually, meta, table
+
+import schedscope
+
+needs_ftrace = pytest.mark.needs("root", "tracefs", "linux")
+READY = "capture --snapshot"
+SWITCHES = "import time\nfor _ in range({}): time.sleep(0.0001)"
+
+
+def snapshots(run: Run, name: str = "x") -> list[Path]:
+    return sorted((run.cwd / f"{name}.ring").glob("*.capture"))
+
+
+def gone(run: Run) -> None:
+    """No instance, no process, and in the folder nothing but snapshots."""
+    assert run.instance() == []
+    eventually(lambda: not run.leftovers(), 10)
+    assert not list(run.cwd.glob("*.ring/.*")) + list(run.cwd.glob("*.ring/*.partial"))
+
+
+def asked(run: Run, count: int = 1, name: str = "x") -> list[Path]:
+    """Asks for a snapshot until there are so many."""
+    os.kill(run.process.pid, signal.SIGUSR1)
+    eventually(lambda: len(snapshots(run, name)) >= count, 60)
+    return snapshots(run, name)
+
+
+def ring_of(capture: Path) -> dict[str, Any]:
+    return meta(capture)["ring"]
+
+
+def load(loops: int) -> None:
+    subprocess.run([sys.executable, "-c", SWITCHES.format(loops)], check=True)
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    assert not snapshots(run)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 0
+    assert "no trigger came" in run.said
+    assert not (tmp_path / "x.ring").exists()
+    gone(run)
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
+    """What was overwritten is where a CPU begins, and no loss; nothing reaches past the trigger."""
+    run = Run("--ring", "3s", "-b", "1024", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    for _ in range(4):
+        load(8000)
+    (capture,) = asked(run)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    gone(run)
+
+    about, ring = meta(capture), ring_of(capture)
+    assert about["complete"] is True
+    assert about["lost"] == []
+    begin, end = about["window"]["begin"], about["window"]["end"]
+    assert ring["at"] == end
+    assert any(cpu["overwritten"] for cpu in ring["cpus"])
+    trace = schedscope.open(capture, cache=tmp_path / "cache")
+    assert trace.window == (begin, end)
+    losses = trace.losses.collect()
+    told = losses.filter(losses["reason"] != "chain_break")
+    assert set(told["reason"]) <= {"late_start"}
+    assert told["count"].drop_nulls().is_empty()
+    held = {cpu["cpu"]: cpu for cpu in ring["cpus"]}
+    for loss in told.iter_rows(named=True):
+        assert loss["ts_begin"] == begin
+        # No time is invented ahead of what the CPU holds.
+        assert loss["ts_end"] >= held[loss["cpu"]]["begin"]
+    for cpu in ring["cpus"]:
+        assert cpu["held_ns"] == end - (cpu["begin"] or begin)
+    checks = dict(schedscope.check(trace).select("check", "level").iter_rows())
+    assert "violated" not in checks.values()
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
+    """A ring that overwrites nothing: each event of the kernel's count is in one of the two."""
+    run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    load(2000)
+    (first,) = asked(run)
+    load(2000)
+    _, second = asked(run, 2)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert meta(second)["window"]["begin"] >= meta(first)["window"]["end"]
+    for capture in (first, second):
+        assert all(cpu["begin"] is None for cpu in ring_of(capture)["cpus"])
+        trace = schedscope.open(capture, cache=tmp_path / "cache")
+        assert (
+            trace.losses.collect()
+            .filter(trace.losses.collect()["reason"] != "chain_break")
+            .is_empty()
+        )
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_exit_status_of_the_command(status: int, tmp_path: Path) -> None:
+    command = ["sh", "-c", f"sleep 0.3; exit {status}"]
+    run = Run("--ring", "5s", "-o", "x", "--until", "exit != 0", "--", *command, cwd=tmp_path)
+    assert run.wait() == status
+    found = snapshots(run)
+    assert len(found) == (1 if status else 0)
+    for capture in found:
+        assert meta(capture)["workload"]["exit_status"] == 3
+        assert ring_of(capture)["trigger"] == "the command ended with status 3"
+        names = {row["comm"] for row in table(capture / "threads.tsv")}
+        assert "sh" in names
+    gone(run)
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_files_and_log_lines(tmp_path: Path) -> None:
+    """Each ends a recording without --keep; with it, --pause leaves out the second of two."""
+    log, flag = tmp_path / "app.log", tmp_path / "flag"
+    log.write_text("an ERROR of yesterday\n")
+    run = Run("--ring", "5s", "-o", "x", "--until", f"log {log} ERROR", cwd=tmp_path)
+    run.until(READY)
+    # tail begins at the end of the file as it finds it.
+    eventually(lambda: "tail" in " ".join(run.leftovers()), 10)
+    with log.open("a") as lines:
+        lines.write("all is well\nan ERROR of today\n")
+    assert run.wait() == 0
+    (capture,) = snapshots(run)
+    assert capture.name.endswith("-log.capture")
+    gone(run)
+
+    words = ["--until", f"file {flag}", "--keep", "200M", "--pause", "3000"]
+    run = Run("--ring", "5s", "-b", "1024", "-o", "y", *words, cwd=tmp_path)
+    run.until(READY)
+    flag.touch()
+    eventually(lambda: len(snapshots(run, "y")) == 1, 20)
+    eventually(lambda: "snapshot y.ring" in run.said, 20)
+    flag.unlink()
+    eventually(lambda: flag.touch() or not (tmp_path / "y.ring/.scratch/trigger").exists(), 10)
+    os.kill(run.process.pid, signal.SIGUSR1)
+    eventually(lambda: len(snapshots(run, "y")) == 2, 20)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    gone(run)
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.needs("bpftrace")
+@pytest.mark.parametrize("until", ["wait > 1us", "p50 > 1ns for 500ms"])
+def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
+    run = Run("--ring", "5s", "-o", "x", "--until", until, cwd=tmp_path)
+    assert run.wait(120) == 0
+    (capture,) = snapshots(run)
+    assert capture.name.endswith("-wait.capture")
+    gone(run)
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
+    environment = {"SCHEDSCOPE_BPFTRACE": "no-such-bpftrace"}
+    words = ["--ring", "5s", "-o", "x", "--until", "wait > 50ms"]
+    run = Run(*words, cwd=tmp_path, environment=environment)
+    assert run.wait() == 125
+    assert "waits are watched in the kernel by bpftrace: there is no no-such-bpftrace" in run.said
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_asking_by_command(tmp_path: Path) -> None:
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    words = ["sh", str(CAPTURE), "--snapshot", "-o", str(tmp_path / "x.ring")]
+    answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    (capture,) = snapshots(run)
+    assert answer.strip() == str(capture)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    answer = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert answer.returncode == 125
+    assert "no capture --ring is recording here" in answer.stderr
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_the_oldest_make_room(tmp_path: Path) -> None:
+    """--keep holds for all snapshots together, also for those of a recorder before."""
+    words = ["--ring", "512K", "-o", "x", "--until", f"file {tmp_path}/never", "--keep", "20M"]
+    old = tmp_path / "x.ring" / "20200101-000000-1-wait.capture"
+    run = Run(*words, cwd=tmp_path)
+    run.until(READY)
+    old.mkdir(mode=0o700)
+    (old / "raw").write_bytes(bytes(16 << 20))
+    os.kill(run.process.pid, signal.SIGUSR1)
+    run.until("snapshot x.ring")
+    assert not old.exists()
+    assert len(snapshots(run)) == 1
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    again = Run(*words, cwd=tmp_path)
+    again.until(READY)
+    assert len(asked(again, 2)) == 2
+    again.process.send_signal(signal.SIGTERM)
+    assert again.wait() == 0
+    gone(again)
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_path: Path) -> None:
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    (capture,) = asked(run)
+    run.process.send_signal(number)
+    run.wait()
+    eventually(lambda: not run.leftovers() and not run.instance(), 30)
+    assert snapshots(run) == [capture]
+    assert meta(capture)["complete"] is True
+    gone(run)
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    other = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    assert other.wait() == 125
+    assert "another capture --ring records into" in other.said
+    assert run.process.poll() is None
+    asked(run)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+
+
+@needs_ftrace
+@pytest.mark.records
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.ring").mkdir()
+    (tmp_path / "x.ring").chmod(0o777)
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    assert run.wait() == 125
+    assert "not a folder that only root can write to" in run.said
+    assert (tmp_path / "x.ring").exists()
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.needs("setpriv")
+def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
+    environment = {"SUDO_USER": "nobody"}
+    tmp_path.chmod(0o755)
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path, environment=environment)
+    run.until(READY)
+    (capture,) = asked(run)
+    assert {path.owner() for path in [capture, *capture.rglob("*")]} == {"nobody"}
+    assert oct(capture.stat().st_mode & 0o777) == "0o700"
+    # Nobody but root writes beside it while recording.
+    assert capture.parent.owner() == "root"
+    assert oct(capture.parent.stat().st_mode & 0o777) == "0o755"
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert capture.parent.owner() == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ring", "20x"], "--ring 20x is neither a time nor a size; try --ring 20s"),
+        (["--ring", "0s"], "--ring 0s is neither"),
+        (["--ring", "5s", "--until", "wait 50ms"], "--until 'wait 50ms' is no trigger"),
+        (["--ring", "5s", "--until", "p99 > 5ms"], "--until 'p99 > 5ms' is no trigger"),
+        (["--ring", "5s", "--until", "p99 > 5ms for 700ms"], "700ms is not a multiple of 500ms"),
+        (["--ring", "5s", "--until", "file x"], "give the whole path"),
+        (["--ring", "5s", "--until", "log /nowhere x"], "there is no file /nowhere"),
+        (["--ring", "64M", "-b", "100"], "both say how much memory"),
+        (["--ring", "5s", "--max-size", "1G"], "--keep limits all snapshots"),
+        (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
+        (["--ring", "5s", "--pause", "x"], "--pause x is not a number"),
+        (["--until", "exit"], "are for a flight recorder"),
+    ],
+)
+@pytest.mark.needs("linux")
+def test_options_that_make_no_sense(words: list[str], said: str, tmp_path: Path) -> None:
+    run = Run("-o", "x", *words, cwd=tmp_path)
+    assert run.wait() == 125
+    assert said in run.said
+    assert run.said.count("\n") == 1
+    assert not list(tmp_path.glob("*.ring"))
+
+
+@pytest.mark.needs("linux")
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    words = ["--service", "--ring", "20s", "--keep", "2G", "--until", "wait > 50ms"]
+    log = tmp_path / "log"
+    log.touch()
+    words += ["--until", f'log {log} 100% "$HOME"']
+    made = subprocess.run(
+        ["sh", str(CAPTURE), *words], capture_output=True, text=True, check=True
+    ).stdout
+    assert '"--until" "wait > 50ms"' in made
+    assert '100%% \\\\"$$HOME\\\\""' in made.replace("\\", "\\\\")
+    unit = tmp_path / "flight.service"
+    unit.write_text(made)
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
