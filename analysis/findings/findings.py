@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.findings.rules import Finding, FindingRules
+from schedscope.analysis.findings.finding import ADVICE, Finding
+from schedscope.analysis.findings.rules import FindingRules
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -19,13 +20,15 @@ SCHEMA = {
     "cost_frac": pl.Float64,
     "text": pl.String,
     "command": pl.String,
+    "advice": pl.String,
+    "whatif": pl.String,
     "ts": pl.Int64,
     "dur": pl.Int64,
 }
 LEVELS = ("violated", "warning", "note", "context")
 """From the worst on."""
 
-WORTH = 0.001
+WORTH = 0.01
 """What costs less than this share of the machine's time is left out."""
 WARN = 0.05
 """From this share on it is a warning."""
@@ -51,7 +54,7 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     * `ts`, `dur`: start and length of the worst case, if there is a single one.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
-    can be believed. A cost below 0.1 % makes no row. Waits of `threshold` or longer count as
+    can be believed. A cost below 1 % makes no row. Waits of `threshold` or longer count as
     starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
     add up. Definition: docs/report.md.
     """
@@ -74,6 +77,8 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "cost_frac": share,
         "text": finding.text,
         "command": finding.command,
+        "advice": ADVICE[finding.topic],
+        "whatif": finding.whatif and f"whatif {finding.whatif}",
         "ts": finding.ts,
         "dur": finding.dur,
     }

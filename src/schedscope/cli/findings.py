@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> Answer:
     for number, row in enumerate(shown.iter_rows(named=True), 1):
         lines += _lines(number, row, args.input)
     if not len(frame):
-        lines.append("nothing that costs 0.1 % of the machine's time")
+        lines.append("nothing that costs 1 % of the machine's time")
     return Answer(
         shown,
         [],

@@ -59,14 +59,14 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"
         if items
-        else "<p class=nothing>No findings: nothing that is checked here takes 0.1 % of the CPUs'"
+        else "<p class=nothing>No findings: nothing that is checked here takes 1 % of the CPUs'"
         " time, and no events are missing.</p>"
     )
     return Section(
         "wrong",
         "Findings",
         "The worst first, by the thread or CPU time that they concern (with its share of the CPUs'"
-        " time). Findings below 0.1 % are excluded. Topics overlap, so their times do not add up.",
+        " time). Findings below 1 % are excluded. Topics overlap, so their times do not add up.",
         body,
     )
 
