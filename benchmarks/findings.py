@@ -11,7 +11,8 @@ long:
 
     setsid -w sh -c 'echo -20 >/proc/self/autogroup; exec python3 benchmarks/findings.py'
 
-Recordings stay in `--work`, and are not made twice. Exit code 1 if a finding was missed or was found where it must not be.
+Recordings stay in `--work`, and are not made twice. Exit code 1 if a finding was missed or was
+found where it must not be.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import os
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from findings import page, places
 from findings.cases import cases
@@ -38,7 +39,9 @@ def main() -> int:
     parser.add_argument("--where", nargs="+", choices=["host", *places.APPEND], help="only there")
     parser.add_argument("--fresh", action="store_true", help="record what is there already, too")
     parser.add_argument("--judge", action="store_true", help="record nothing")
-    parser.add_argument("--kernel", default="amd64-6.12", help="of the laboratory (lab/matrix.toml)")
+    parser.add_argument(
+        "--kernel", default="amd64-6.12", help="of the laboratory (lab/matrix.toml)"
+    )
     parser.add_argument("--counted", action="store_true", help="machines of counted time")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-findings"))
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")

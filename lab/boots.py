@@ -85,9 +85,7 @@ def boot(
     folder = cache / "runs" / cell.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    called, environment = machines.emulator(
-        cache, kernel.arch, newest=newest or cell.counted
-    )
+    called, environment = machines.emulator(cache, kernel.arch, newest=newest or cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
     settings |= {"DURING": cell.during}
     settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.findings.finding import Finding
-from schedscope.analysis.migration.migrations import migrations
+from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.migration.migrations import WAITED, moves
 from schedscope.units import count, duration, percent, printable, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_OFTEN = 100
+_OFTEN = 20
 """Wake-ups a second that moved a thread: fewer cost next to nothing."""
 _MOST = 0.3
 """Of a thread's wake-ups."""
+_WORTH = 0.001
+"""Of the machine's time: cold caches cost more than the stretches in which they fill."""
 
 
 def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     """Threads that a wakeup moved to another core, again and again."""
     enough = max(_OFTEN * trace.duration / 1e9, 10)
-    moved = migrations(trace).filter(
+    names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm").collect()
+    moved = moves(trace, None, WAITED).join(names, on="utid", how="left")
+    moved = moved.filter(
         pl.col("cause") == "wake", pl.col("distance").cast(pl.String).ne_missing("smt")
     )
-    times = moved.group_by("utid", "comm").len("moves").filter(pl.col("moves") >= enough)
+    times = moved.group_by("utid", "comm").len("n").filter(pl.col("n") >= enough)
     if times.is_empty():
         return
     woken = (
@@ -36,7 +39,7 @@ def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
         .len("wakeups")
         .collect()
     )
-    rows = times.join(woken, on="utid").filter(pl.col("moves") >= _MOST * pl.col("wakeups"))
+    rows = times.join(woken, on="utid").filter(pl.col("n") >= _MOST * pl.col("wakeups"))
     if rows.is_empty():
         return
     ran = (
@@ -56,13 +59,13 @@ def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     far = int((caches.is_in(["package", "numa"])).sum())
     text = (
         f"{several(rows.height, 'thread was', 'threads were')} woken onto another core most of the"
-        f" time; most of all {printable(name)}, in {count(worst['moves'])} of"
-        f" {several(worst['wakeups'], 'wake-up')} ({percent(worst['moves'] / worst['wakeups'])}),"
+        f" time; most of all {printable(name)}, in {count(worst['n'])} of"
+        f" {several(worst['wakeups'], 'wake-up')} ({percent(worst['n'] / worst['wakeups'])}),"
         f" {count(far)} of them without a cache in common. It then ran with cold caches for"
         f" {duration(worst['dur'])} at most."
     )
     yield Finding(
-        "wakeup migration", cost, text, "migrations --by comm,cause", level="note",
+        "wakeup migration", cost, text, "migrations --by comm,cause", level="note", worth=_WORTH,
         whatif=_pinned(trace, worst["utid"], name),
     )  # fmt: skip
 
@@ -76,4 +79,4 @@ def _pinned(trace: Trace, utid: int, name: str) -> str | None:
         .sort("dur", descending=True)
         .collect()
     )
-    return f"--pin {shlex.quote(name + '=' + str(ran['cpu'][0]))}" if ran.height else None
+    return option("pin", name, ran["cpu"][0]) if ran.height else None

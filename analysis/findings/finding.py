@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Literal
+
+WORTH = 0.01
+"""What costs less than this share of the machine's time is left out, if nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +22,23 @@ class Finding:
     dur: int | None = None
     level: Literal["violated", "note"] | None = None
     """Set where it does not follow from the cost."""
+    worth: float = WORTH
+    """From this part of the machine's time on it is worth a row."""
     always: bool = False
     """Worth a row, whatever it costs."""
     context: bool = False
     """Explains others, and is no fault of the scheduler's."""
     whatif: str | None = None
     """Options of `schedscope whatif` that test what `ADVICE` says, for this trace."""
+
+
+def option(name: str, thread: str | None, value: object) -> str | None:
+    """An option of `whatif` for threads of a name; None if the name is not known.
+
+    >>> option("pin", "web server", "0-3")
+    "--pin 'web server=0-3'"
+    """
+    return f"--{name} {shlex.quote(f'{thread}={value}')}" if thread else None
 
 
 ADVICE = {
@@ -38,7 +53,7 @@ ADVICE = {
     ),
     "mask": "Widen the masks (taskset, cpuset), or give each of these threads a CPU of its own.",
     "crowding": "Keep the other threads off that CPU (cpuset, taskset), or widen the mask.",
-    "weight": "If they are meant to wait less, change their nice level or their group's cpu.weight.",
+    "weight": "If they are meant to wait less, change their nice or their group's cpu.weight.",
     "fairness": "Compare the weights of their control groups and sessions, then the nice levels.",
     "migration": "Pin the threads that wait most (taskset, cpuset).",
     "ping-pong": "Pin the thread to one of the two CPUs, or move what else runs there.",

@@ -1,4 +1,4 @@
-"""Did a real-time thread sleep until one woke it that threads of a priority between them held up?"""
+"""Was a real-time thread held up by threads of worse priority, through one that it slept for?"""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ _LONGEST = 10_000
 """Sleeps that are looked at; of an endless trace, the longest ones."""
 _SHORT = 100_000
 """Sleeps below (ns) are not: nobody was held up for long in them."""
+_BRIEF = 1_000_000
+"""A real-time thread may well be held up for less (ns); from here on it is worth a row, however
+little of the machine's time it is."""
 _UNTIL = pl.col("ts") + pl.col("dur")
 
 
@@ -28,12 +31,13 @@ def inversions(trace: Trace) -> pl.DataFrame:
 
     * `utid`, `waker`, `middle`: the sleeper, who woke it, and who ran instead of the waker, with a
       worse priority than the sleeper's and a better one than the waker's;
-    * `time`: how long while the sleeper slept (ns), `n`: in how many sleeps; `ts`: the first one.
+    * `time`: how long while the sleeper slept (ns), `n`: in how many sleeps, `longest`: the
+      most in one of them, which began at `ts`.
     """
     none = pl.DataFrame(
         schema={
             "utid": pl.UInt32, "waker": pl.UInt32, "middle": pl.UInt32, "time": pl.Int64,
-            "n": pl.UInt32, "ts": pl.Int64,
+            "n": pl.UInt32, "longest": pl.Int64, "ts": pl.Int64,
         }
     )  # fmt: skip
     if not linux_priorities(trace):
@@ -42,9 +46,12 @@ def inversions(trace: Trace) -> pl.DataFrame:
         pl.col("utid").cast(pl.UInt32), pl.col("cpu").cast(pl.UInt16), "ts", "state", "prio",
         until=_UNTIL,
     )  # fmt: skip
+    # The kernel's own threads sleep for want of work: a stopper or an interrupt's thread.
+    programs = trace.threads.filter(~pl.col("kernel").fill_null(False)).select("utid").collect()
     woken = (
         trace.waits.filter(
-            pl.col("cause") == "wake", pl.col("prio") < _REAL_TIME, pl.col("waker_utid") >= trace.ncpu
+            pl.col("cause") == "wake", pl.col("prio") < _REAL_TIME,
+            pl.col("waker_utid") >= trace.ncpu, pl.col("utid").is_in(programs["utid"].implode()),
         )
         .select(
             pl.col("utid").cast(pl.UInt32), until="ts_waking",
@@ -110,8 +117,15 @@ def inversions(trace: Trace) -> pl.DataFrame:
     overlap = pl.min_horizontal("until", "end") - pl.max_horizontal("ts", "begin")
     return (
         both.with_columns(time=overlap)
+        .group_by("utid", "waker", "middle", "sleep")
+        .agg(pl.col("time").sum(), ts=pl.col("begin").min())
         .group_by("utid", "waker", "middle")
-        .agg(pl.col("time").sum(), n=pl.col("sleep").n_unique(), ts=pl.col("begin").min())
+        .agg(
+            pl.col("time").sum(),
+            n=pl.len(),
+            longest=pl.col("time").max(),
+            ts=pl.col("ts").sort_by("time").last(),
+        )
         .sort("time", "utid", descending=[True, False])
     )
 
@@ -127,18 +141,21 @@ def priority_inversion(trace: Trace) -> Iterator[Finding]:
         return printable(names.get(utid) or "?")
 
     worst = rows.row(0, named=True)
+    if rows["longest"].max() < _BRIEF:  # type: ignore[operator]
+        return
     total = int(rows["time"].sum())
     text = (
         f"{name(worst['utid'])}, a real-time thread, slept until {name(worst['waker'])} woke it,"
         f" and in {several(worst['n'], 'of these sleeps', 'of these sleeps')} that thread, of a"
         f" worse priority, was kept off its CPU by {name(worst['middle'])}, whose priority is"
-        f" between the two: {duration(worst['time'])}. Such a sleep is a priority inversion if it"
+        f" between the two: {duration(worst['time'])}, at most {duration(worst['longest'])} at a"
+        " time. Such a sleep is a priority inversion if it"
         " was for a lock or an answer, not for new work."
     )
     if rows.height > 1:
         text += f" With other threads it is {duration(total)}."
     command = f"off-cpu --comm {_quoted(names.get(worst['utid']))}"
-    yield Finding("priority inversion", total, text, command, worst["ts"])
+    yield Finding("priority inversion", total, text, command, worst["ts"], always=True)
 
 
 def _quoted(name: str | None) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
 from schedscope.analysis.weights import weights
 from schedscope.units import duration, printable, several
@@ -72,8 +72,8 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     text += " Then a larger part of the CPU is due to the others."
     comm = shlex.quote(pair["victim_comm"] or "?")
     options = None
-    if found[2] == "thread" and pair["victim_comm"]:
-        options = f"--set-nice {shlex.quote(pair['victim_comm'] + '=' + str(_nice(pair['prio'])))}"
+    if found[2] == "thread":
+        options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
         whatif=options,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import Throttling, throttling
+from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
-from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.findings.interrupts import interrupts
 from schedscope.analysis.findings.inversion import priority_inversion
 from schedscope.analysis.findings.lower_weight import lower_weight
@@ -25,6 +26,7 @@ from schedscope.analysis.migration.migrations import migration_summary, ping_pon
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
 from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.analysis.weights import weights
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
@@ -36,6 +38,8 @@ EPISODES = 200
 STRETCHES = 8
 """Stretches of wasted time that the report lists."""
 
+_MUCH = 0.2
+"""Names that have this part of a cost are named."""
 _NAMED = 5
 """Threads that starved longest, which are named."""
 _RECORDER = 0.01
@@ -232,7 +236,18 @@ class FindingRules:
         inversion = int(rows["inversion"].sum())
         if inversion > 0.01 * int(rows["wait"].sum()):
             text += f" For {duration(inversion)} it was a thread of a worse priority."
-        yield Finding("starvation", total, text, "starvation", first["ts"], first["dur"])
+        yield Finding(
+            "starvation", total, text, "starvation", first["ts"], first["dur"],
+            whatif=self._lighter(int(first["utid"])),
+        )  # fmt: skip
+
+    def _lighter(self, utid: int) -> str | None:
+        """A larger weight for the thread that starved longest, where weights decide."""
+        row = once(weights, self.trace).filter(pl.col("utid") == utid).row(0, named=True)
+        if row["basis"] != "kernel table" or row["sharing"] != "fair" or row["prio"] is None:
+            return None
+        nice = row["prio"] - 120
+        return option("set-nice", row["comm"], 0 if nice > 0 else max(nice - 5, -20))
 
     def _wasted(self) -> Iterator[Finding]:
         row = self.machine
@@ -292,9 +307,8 @@ class FindingRules:
             f" {duration(cost)} while another CPU was idle and no other thread could use that."
             f" Most on CPU {cpu}: {_names(names)}."
         )
-        name = waited["comm"][0]
-        options = f"--pin {shlex.quote(f'{name}=0-{self.trace.ncpu - 1}')}" if name else None
-        yield Finding("mask", cost, text, "affinity --by utid", whatif=options)
+        every = option("pin", waited["comm"][0], cpu_text(cpus_of(self.trace)))
+        yield Finding("mask", cost, text, "affinity --by utid", whatif=every)
 
     def _stayed(self, threads: pl.DataFrame) -> list[str]:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
@@ -346,7 +360,11 @@ class FindingRules:
             f"most of it behind {printable(worst['by'] or '?')}."
         )
         command = f"interference --comm '{worst['victim_comm']}'"
-        yield Finding("crowding", total, text, command)
+        mask = self.trace.threads.filter(pl.col("utid") == worst["victim_utid"])
+        own = mask.select("affinity").collect().item()
+        rest = [cpu for cpu in cpus_of(self.trace) if str(cpu) != own]
+        whatif = option("pin", worst["by"], cpu_text(rest))
+        yield Finding("crowding", total, text, command, whatif=whatif)
 
     def _unfair(self) -> Iterator[Finding]:
         """Only where weights are known: elsewhere nothing is due by them."""
@@ -380,10 +398,19 @@ class FindingRules:
         row = once(migration_summary, self.trace, by=()).row(0, named=True)
         if not row["n_waited"] or self.overloaded or self.phantoms:
             return
+        worst = (
+            once(migration_summary, self.trace)
+            .filter(pl.col("queued") >= _MUCH * row["queued"])
+            .sort("queued", "comm", descending=[True, False])
+            .select("comm", "queued")
+        )
         text = (
             f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
             f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
         )
+        names = [f"{printable(name or '?')} {duration(time)}" for name, time in worst.iter_rows()]
+        if names:
+            text += f" Most of it: {', '.join(names)}."
         yield Finding("migration", row["queued"], text, "migrations")
 
     def _throttled_waits(self, group: dict[str, Any]) -> str:
@@ -453,7 +480,8 @@ class FindingRules:
             f" They waited {duration(int(frame['wait'].sum()))} when moving back."
         )
         cost = int(frame["wait"].sum())
-        yield Finding("ping-pong", cost, text, "migrations --ping-pong")
+        whatif = option("pin", worst["comm"], worst["cpu_a"])
+        yield Finding("ping-pong", cost, text, "migrations --ping-pong", whatif=whatif)
 
     def _outside(self) -> Iterator[Finding]:
         frame = self.outside
@@ -483,7 +511,11 @@ class FindingRules:
             f" ({duration(worst['running'])})."
         )
         cost = int(frame["running"].sum())
-        yield Finding("isolation", cost, text, "affinity --isolated", worst["ts_first"])
+        rest = [cpu for cpu in cpus_of(self.trace) if cpu not in cpus]
+        whatif = option("pin", worst["comm"], cpu_text(rest)) if rest else None
+        yield Finding(
+            "isolation", cost, text, "affinity --isolated", worst["ts_first"], whatif=whatif
+        )
 
     def _overload(self) -> Iterator[Finding]:
         row = self.overloaded
@@ -496,7 +528,8 @@ class FindingRules:
             f" threads waited {duration(row['waiting'])}."
         )
         cost = int(row["waiting"])
-        yield Finding("overload", cost, text, "queue-depth --by all", context=True)
+        enough = f"--cpus {max(ceil(row['mean']), self.trace.ncpu + 1)}"
+        yield Finding("overload", cost, text, "queue-depth --by all", context=True, whatif=enough)
 
 
 def _names(names: list[str]) -> str:

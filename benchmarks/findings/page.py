@@ -48,7 +48,11 @@ def write(path: Path, results: Results, work: Path) -> None:
             place = "the machines" if one.case.where != "host" else "the host"
             releases[place] = json.loads(about.read_text())["release"]
     commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     kernels = ", ".join(f"Linux {release} on {place}" for place, release in releases.items())
     head = (

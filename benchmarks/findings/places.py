@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from findings.cases import HERE, Case, Scene
 from lab.__main__ import default_cache, matrix
 from lab.boots import Cell, boot
+
+from findings.cases import HERE, Case, Scene
 
 ROOT = HERE.parents[1]
 CAPTURE = ROOT / "collectors" / "capture"
@@ -59,7 +60,11 @@ def on_host(asked: Sequence[Recorded], work: Path, done: Done) -> None:
         words = ["sh", str(HERE / "scene.sh"), str(CAPTURE), str(work / one.name)]
         environment = {"PATH": f"{load.parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
         ran = subprocess.run(
-            [*words, *one.scene.words()], env=environment, capture_output=True, text=True, check=False
+            [*words, *one.scene.words()],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         done(one.name if ran.returncode == 0 else f"{one.name}: {ran.stderr.strip()[-200:]}")
 
@@ -94,9 +99,7 @@ def in_machine(
         done("not recorded: " + ", ".join(one.name for one in missing))
 
 
-def _boot(
-    place: str, asked: Sequence[Recorded], work: Path, kernel: str, *, counted: bool
-) -> None:
+def _boot(place: str, asked: Sequence[Recorded], work: Path, kernel: str, *, counted: bool) -> None:
     lines = []
     for one in asked:
         words = ["sh", "/bin/scene.sh", "/collectors/capture", f"/out/{one.name}"]

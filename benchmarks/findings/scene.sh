@@ -45,7 +45,7 @@ if [ "$version" = 1 ]; then
     mkdir "$own"
     groups=$own
     echo 262144 >"$own/cpu.shares"
-    [ ! -f "$own/cpu.rt_runtime_us" ] || echo 900000 >"$own/cpu.rt_runtime_us"
+    [ ! -f "$own/cpu.rt_runtime_us" ] || echo 400000 >"$own/cpu.rt_runtime_us"
     echo $$ >"$own/cgroup.procs"
 else
     mkdir "$own"
@@ -90,10 +90,14 @@ sleep 0.2
 eval "$settle" >/dev/null
 # What is known of threads is read before the recording: nobody needs to compute meanwhile.
 # shellcheck disable=SC2086
-kill -s STOP $pids
-# shellcheck disable=SC2086
-sh "$capture" -q -o "$folder" $options -- sh "$0" --during "$pids" "${during:-:}"
-status=$?
+if kill -s STOP $pids; then
+    # shellcheck disable=SC2086
+    sh "$capture" -q -o "$folder" $options -- sh "$0" --during "$pids" "${during:-:}"
+    status=$?
+else
+    echo "a load ended by itself" >&2
+    status=1
+fi
 # shellcheck disable=SC2086
 kill $pids 2>/dev/null
 # shellcheck disable=SC2086
