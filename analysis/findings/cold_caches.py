@@ -1,4 +1,4 @@
-"""Which threads are woken onto another core most of the time, where caches are cold?"""
+"""Which threads are woken onto another core again and again, where caches are cold?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _OFTEN = 20
 """Wake-ups a second that moved a thread: fewer cost next to nothing."""
-_MOST = 0.3
+_MOST = 0.2
 """Of a thread's wake-ups."""
 _WORTH = 0.001
 """Of the machine's time: cold caches cost more than the stretches in which they fill."""
@@ -25,8 +25,10 @@ _WORTH = 0.001
 def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     """Threads that a wakeup moved to another core, again and again."""
     enough = max(_OFTEN * trace.duration / 1e9, 10)
-    names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm").collect()
-    moved = moves(trace, None, WAITED).join(names, on="utid", how="left")
+    # The kernel's own threads, as RCU's, go wherever they are needed.
+    programs = trace.threads.filter(~pl.col("kernel").fill_null(False))
+    names = programs.select(pl.col("utid").cast(pl.UInt32), "comm").collect()
+    moved = moves(trace, None, WAITED).join(names, on="utid")
     moved = moved.filter(
         pl.col("cause") == "wake", pl.col("distance").cast(pl.String).ne_missing("smt")
     )
@@ -58,8 +60,8 @@ def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     caches = moved.filter(pl.col("utid") == worst["utid"])["distance"].cast(pl.String)
     far = int((caches.is_in(["package", "numa"])).sum())
     text = (
-        f"{several(rows.height, 'thread was', 'threads were')} woken onto another core most of the"
-        f" time; most of all {printable(name)}, in {count(worst['n'])} of"
+        f"{several(rows.height, 'thread was', 'threads were')} woken onto another core again and"
+        f" again; most of all {printable(name)}, in {count(worst['n'])} of"
         f" {several(worst['wakeups'], 'wake-up')} ({percent(worst['n'] / worst['wakeups'])}),"
         f" {count(far)} of them without a cache in common. It then ran with cold caches for"
         f" {duration(worst['dur'])} at most."

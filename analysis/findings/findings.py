@@ -40,7 +40,7 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       while threads waited whose mask allows another one only); crowding (threads with one allowed
       CPU, behind threads that run elsewhere, too); weight (behind threads of larger weight, by nice
       level or control group); fairness (furthest behind); migration (moved, then waited anyway);
-      wakeup migration (woken onto another core most of the time); ping-pong; affinity (ran outside
+      wakeup migration (woken onto another core again and again); ping-pong; affinity (ran outside
       the recorded mask); isolation (ran on an isolated CPU); quota (threads held back by the CPU
       quota of their control group); interrupts (one CPU handles most); priority inversion (a
       real-time thread slept until one woke it that was kept off its CPU); steal (the hypervisor
