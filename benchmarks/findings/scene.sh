@@ -9,7 +9,7 @@
 #   group NAME FILE=X..  makes a control group; FILE is of cgroup 2, and translated for version 1
 #   in_group NAME COMMAND .. (in LOADS)
 #   again NAME           the pids of the loads of that name
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2317
 set -u
 
 again() {
