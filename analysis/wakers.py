@@ -12,6 +12,7 @@ import polars as pl
 from schedscope.analysis._base.by import WORDS, check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.softirqs import SOFTIRQS
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -22,12 +23,6 @@ KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 
 QUANTILES = (0.5, 0.99)
 _KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
-# Linux's softirq vectors, include/linux/interrupt.h; unchanged since 4.2.
-_SOFTIRQS = (
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-)  # fmt: skip
-
-
 # Edges up to which a table, and no sorting, finds their numbers.
 _TABLE = 1 << 22
 
@@ -163,7 +158,7 @@ def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataF
     numbers[inside["#"].to_numpy()] = inside["number"].to_numpy()
     texts = [
         f"irq {number}" if kind == "hard"
-        else f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
+        else f"softirq {SOFTIRQS[number] if number < len(SOFTIRQS) else number}"
         for kind, number in kinds.select("kind", "id").iter_rows()
     ]  # fmt: skip
     named = kinds.select(pl.col("number").cast(pl.Int64), interrupt=pl.Series(texts))

@@ -385,7 +385,7 @@ def _descendants(roots: list[int]) -> set[int]:
 
 
 def measure(rounds: int, loops: int, only: str = "") -> dict[str, Result]:
-    """All measurements, of recorders whose names match `only`; the bare host is "" in the result."""
+    """Measurements of recorders whose names match `only`; the bare host is "" in the result."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="recorders-", dir="/tmp") as temporary:
         folder = Path(temporary) / "run"

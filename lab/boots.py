@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,15 +66,26 @@ class Run:
         return self.folder / "lab.capture"
 
 
-def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
+def boot(
+    cache: Path,
+    cell: Cell,
+    kernel: Kernel,
+    *,
+    timeout: float,
+    programs: Sequence[Path] = (),
+    newest: bool = False,
+) -> Run:
     """Boot the machine of a cell once; everything of it lies in `cache`/runs/NAME afterwards.
+
+    `programs` are files that lie beside the machine's commands; the `newest` emulator is taken
+    wherever time is counted, else the one that is installed.
 
     Raises `Absent` for what this host lacks.
     """
     folder = cache / "runs" / cell.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    called, environment = machines.emulator(cache, kernel.arch, counted=cell.counted)
+    called, environment = machines.emulator(cache, kernel.arch, newest=newest or cell.counted)
     settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
     settings |= {"DURING": cell.during}
     settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
@@ -83,7 +95,7 @@ def boot(cache: Path, cell: Cell, kernel: Kernel, *, timeout: float) -> Run:
         job += machines.TURNS
     packed = guests.initrd(
         cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder,
-        tools=bool(cell.tools),
+        tools=bool(cell.tools), programs=programs,
     )  # fmt: skip
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,14 +74,27 @@ def tools(cache: Path, kernel: Kernel, packages: list[str]) -> Path:
     return disk
 
 
-def initrd(cache: Path, kernel: Kernel, job: str, out: Path, *, tools: bool = False) -> Path:
-    """The root of one machine as a compressed archive in `out`; `job` is a shell script."""
+def initrd(
+    cache: Path,
+    kernel: Kernel,
+    job: str,
+    out: Path,
+    *,
+    tools: bool = False,
+    programs: Sequence[Path] = (),
+) -> Path:
+    """The root of one machine as a compressed archive in `out`; `job` is a shell script.
+
+    `programs` are copied to where the machine finds its commands.
+    """
     root = out / "root"
     places = ["bin", "proc", "sys", "dev", "tmp", "out", "modules", *(["tools"] if tools else [])]
     for folder in places:
         (root / folder).mkdir(parents=True)
     shutil.copy(_busybox(cache, kernel.arch), root / "bin/busybox")
     shutil.copy(_work(cache, kernel.arch), root / "bin/work")
+    for program in programs:
+        shutil.copy(program, root / "bin")
     shutil.copytree(COLLECTORS, root / "collectors", symlinks=True)
     shutil.copy(HERE / "guest/init", root / "init")
     (root / "init").chmod(0o755)

@@ -83,15 +83,16 @@ def takes_turns(arch: str, smp: str, *, counted: bool) -> bool:
     return counted and arch == "amd64" and smp != "1"
 
 
-def emulator(cache: Path, arch: str, *, counted: bool) -> tuple[list[str], dict[str, str]]:
+def emulator(cache: Path, arch: str, *, newest: bool) -> tuple[list[str], dict[str, str]]:
     """How to call QEMU, and its environment.
 
-    Several CPUs whose time is `counted` in instructions need a QEMU of 2026; the suite that this
-    machine runs may be older, so that one comes from the newest suite and runs from a folder.
+    Several CPUs whose time is counted in instructions need a QEMU of 2026, and those of 2022 crash
+    when several CPUs run at once for long; the suite that this machine runs may be older, so the
+    `newest` one comes from the newest suite and runs from a folder.
     """
     known = ARCHITECTURES[arch]
     program = f"qemu-system-{known.qemu}"
-    if not counted:
+    if not newest:
         if found := shutil.which(program):
             return [found], dict(os.environ)
         raise Absent(f"{program} is not installed: apt install {known.package}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.findings.rules import Finding, FindingRules
+from schedscope.analysis.findings.finding import ADVICE, Finding
+from schedscope.analysis.findings.rules import FindingRules
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -19,14 +20,14 @@ SCHEMA = {
     "cost_frac": pl.Float64,
     "text": pl.String,
     "command": pl.String,
+    "advice": pl.String,
+    "whatif": pl.String,
     "ts": pl.Int64,
     "dur": pl.Int64,
 }
 LEVELS = ("violated", "warning", "note", "context")
 """From the worst on."""
 
-WORTH = 0.001
-"""What costs less than this share of the machine's time is left out."""
 WARN = 0.05
 """From this share on it is a warning."""
 
@@ -35,24 +36,30 @@ WARN = 0.05
 def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     """One row per problem found in this trace, worst first.
 
-    * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); crowding (threads
-      with one allowed CPU, behind threads that run elsewhere, too); fairness (furthest behind);
-      migration (moved, then waited anyway); ping-pong; affinity (ran outside the recorded mask);
-      isolation (ran on an isolated CPU); recorder (its own CPU time); data quality (what the trace
-      does not show); sums (the trace contradicts itself); overload (too few CPUs for the load);
-      quota (threads held back by the CPU quota of their control group); lock convoy (threads
-      queued for a mutex; where locks or system calls were recorded);
+    * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); mask (a CPU idled
+      while threads waited whose mask allows another one only); crowding (threads with one allowed
+      CPU, behind threads that run elsewhere, too); weight (behind threads of larger weight, by nice
+      level or control group); fairness (furthest behind); migration (moved, then waited anyway);
+      wakeup migration (woken onto another core again and again); ping-pong; affinity (ran outside
+      the recorded mask); isolation (ran on an isolated CPU); quota (threads held back by the CPU
+      quota of their control group); interrupts (one CPU handles most); priority inversion (a
+      real-time thread slept until one woke it that was kept off its CPU); steal (the hypervisor
+      took CPU time); recorder (its own CPU time); data quality (what the trace does not show);
+      sums (the trace contradicts itself); overload (too few CPUs for the load); lock
+      convoy (threads queued for a mutex; where locks or system calls were recorded);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
       are missing; else `note`, and always for fairness, because no trace shows all of it; `context`
       for overload, which explains others and is not a fault of the scheduler;
     * `cost`: thread or CPU time that it concerns, ns; `cost_frac`: relative to the window
       times the CPUs. Waiting threads can be many, so it may exceed 1;
     * `text`: a sentence with numbers; `command`: the command that shows its table (append the
-      input);
+      input); `advice`: what to try; `whatif`: the command that tests that in simulation, null
+      where there is none;
     * `ts`, `dur`: start and length of the worst case, if there is a single one.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
-    can be believed. A cost below 0.1 % makes no row. Waits of `threshold` or longer count as
+    can be believed. A cost below 1 % makes no row (of
+    a wakeup migration, 0.1 %). Waits of `threshold` or longer count as
     starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
     add up. Definition: docs/report.md.
     """
@@ -65,7 +72,7 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
 
 def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
     share = finding.cost / capacity
-    if share < WORTH and finding.level != "violated" and not finding.always:
+    if share < finding.worth and finding.level != "violated" and not finding.always:
         return None
     level = finding.level or ("warning" if share >= WARN or finding.always else "note")
     return {
@@ -75,6 +82,8 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "cost_frac": share,
         "text": finding.text,
         "command": finding.command,
+        "advice": ADVICE[finding.topic],
+        "whatif": finding.whatif and f"whatif {finding.whatif}",
         "ts": finding.ts,
         "dur": finding.dur,
     }

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from schedscope.analysis._base.lock_convoys import Convoy, convoys
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import Throttling, throttling
+from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.findings.cold_caches import wakeup_migrations
+from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.findings.interrupts import interrupts
+from schedscope.analysis.findings.inversion import priority_inversion
+from schedscope.analysis.findings.lower_weight import lower_weight
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
 from schedscope.analysis.migration.migrations import migration_summary, ping_pong
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
 from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.analysis.weights import weights
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import count, duration, nanoseconds, percent, printable, several
 
@@ -32,6 +39,12 @@ EPISODES = 200
 STRETCHES = 8
 """Stretches of wasted time that the report lists."""
 
+_MUCH = 0.2
+"""Names that have this part of a cost are named."""
+_NAMED = 5
+"""Threads that starved longest, which are named."""
+_RECORDER = 0.01
+"""Of the running time: what every recorder takes to start and to end is no finding."""
 _BOUNCES = 10
 """Fewer returns to a CPU are no ping-pong."""
 _STOLEN = 0.01
@@ -51,24 +64,6 @@ _LAG = 0.1
 below the threshold of starvation: over a few turns nobody gets exactly what is due."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong; `ts` and `dur` are where it is to be seen, if anywhere."""
-
-    topic: str
-    cost: int
-    text: str
-    command: str
-    ts: int | None = None
-    dur: int | None = None
-    level: Literal["violated", "note"] | None = None
-    """Set where it does not follow from the cost."""
-    always: bool = False
-    """Worth a row, whatever it costs."""
-    context: bool = False
-    """Explains others, and is no fault of the scheduler's."""
-
-
 class FindingRules:
     """Looks for every kind of fault in one trace."""
 
@@ -81,15 +76,21 @@ class FindingRules:
         yield from self._trust()
         yield from self._starved()
         yield from self._wasted()
+        yield from self._masked()
         yield from self._crowded()
+        yield from lower_weight(self.trace, self.throttling.quota_of)
+        yield from priority_inversion(self.trace)
         yield from self._unfair()
         yield from self._moved()
         yield from self._bounced()
+        if not self.overloaded and not self.phantoms:
+            yield from wakeup_migrations(self.trace)
         yield from self._outside()
         yield from self._leaks()
         yield from self._throttled()
         yield from self._stolen()
         yield from self._convoys()
+        yield from interrupts(self.trace)
         yield from self._overload()
 
     # ---- what several of them need ----
@@ -138,14 +139,15 @@ class FindingRules:
         for row in self.checked:
             name, text, found = str(row["check"]), str(row["text"]), row["found"]
             number = found if isinstance(found, int) else 0
+            total = row["total"] if isinstance(row["total"], int) else 0
             if row["level"] == "violated":
                 said = f"The trace cannot be trusted: {name}: {text}."
                 cost = number if row["unit"] == "ns" else 0
                 yield Finding("sums", cost, said, "check", level="violated")
-            elif name == "recorder" and number:
+            elif name == "recorder" and number > _RECORDER * total:
                 yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
-                unknown, share = number, text
+                unknown, share = number if row["level"] == "warning" else 0, text
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
                 warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
         sentences = []
@@ -226,10 +228,32 @@ class FindingRules:
                 f" In {count(times)} {which} {printable(name)} had the CPU longest,"
                 f" {duration(time)} together."
             )
+        most = (
+            rows.group_by("utid")
+            .agg(pl.col("wait").sum(), pl.col("comm").first())
+            .sort("wait", "utid", descending=[True, False])
+        )
+        if most.height > 1:
+            longest = [
+                f"{printable(comm or '?')} {duration(wait)}"
+                for comm, wait in most.head(_NAMED).select("comm", "wait").iter_rows()
+            ]
+            text += f" In total they waited longest: {', '.join(longest)}."
         inversion = int(rows["inversion"].sum())
         if inversion > 0.01 * int(rows["wait"].sum()):
             text += f" For {duration(inversion)} it was a thread of a worse priority."
-        yield Finding("starvation", total, text, "starvation", first["ts"], first["dur"])
+        yield Finding(
+            "starvation", total, text, "starvation", first["ts"], first["dur"],
+            whatif=self._lighter(int(first["utid"])),
+        )  # fmt: skip
+
+    def _lighter(self, utid: int) -> str | None:
+        """A larger weight for the thread that starved longest, where weights decide."""
+        row = once(weights, self.trace).filter(pl.col("utid") == utid).row(0, named=True)
+        if row["basis"] != "kernel table" or row["sharing"] != "fair" or row["prio"] is None:
+            return None
+        nice = row["prio"] - 120
+        return option("set-nice", row["comm"], 0 if nice > 0 else max(nice - 5, -20))
 
     def _wasted(self) -> Iterator[Finding]:
         row = self.machine
@@ -260,6 +284,37 @@ class FindingRules:
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
         ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
         yield Finding("avoidable idle time", row["wasted"], text, "work-conservation", ts, dur)
+
+    def _masked(self) -> Iterator[Finding]:
+        """Threads that may use one CPU only and waited there while another one was spare."""
+        pinned = self.machine["pinned"]
+        if not pinned or self.phantoms:
+            return
+        outside = self.outside["utid"].unique().to_list()
+        masks = (
+            self.trace.threads.filter(
+                pl.col("affinity").str.contains(r"^\d+$"), pl.col("kernel").eq(False)
+            )
+            .filter(~pl.col("utid").is_in(outside))
+            .select(pl.col("utid").cast(pl.UInt32), "affinity")
+            .collect()
+        )
+        waited = once(work_conservation, self.trace, by="thread").join(masks, on="utid")
+        waited = waited.filter(pl.col("waiting") > 0).sort(
+            "waiting", "utid", descending=[True, False]
+        )
+        cost = min(pinned, int(waited["waiting"].sum()))
+        if waited.is_empty() or not cost:
+            return
+        cpu = waited["affinity"][0]
+        names = [printable(name or "?") for name in waited["comm"].unique(maintain_order=True)]
+        text = (
+            f"{several(waited.height, 'thread')} whose mask allows one CPU only waited for it"
+            f" {duration(cost)} while another CPU was idle and no other thread could use that."
+            f" Most on CPU {cpu}: {_names(names)}."
+        )
+        every = option("pin", waited["comm"][0], cpu_text(cpus_of(self.trace)))
+        yield Finding("mask", cost, text, "affinity --by utid", whatif=every)
 
     def _stayed(self, threads: pl.DataFrame) -> list[str]:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
@@ -311,7 +366,11 @@ class FindingRules:
             f"most of it behind {printable(worst['by'] or '?')}."
         )
         command = f"interference --comm '{worst['victim_comm']}'"
-        yield Finding("crowding", total, text, command)
+        mask = self.trace.threads.filter(pl.col("utid") == worst["victim_utid"])
+        own = mask.select("affinity").collect().item()
+        rest = [cpu for cpu in cpus_of(self.trace) if str(cpu) != own]
+        whatif = option("pin", worst["by"], cpu_text(rest))
+        yield Finding("crowding", total, text, command, whatif=whatif)
 
     def _unfair(self) -> Iterator[Finding]:
         """Only where weights are known: elsewhere nothing is due by them."""
@@ -345,10 +404,19 @@ class FindingRules:
         row = once(migration_summary, self.trace, by=()).row(0, named=True)
         if not row["n_waited"] or self.overloaded or self.phantoms:
             return
+        worst = (
+            once(migration_summary, self.trace)
+            .filter(pl.col("queued") >= _MUCH * row["queued"])
+            .sort("queued", "comm", descending=[True, False])
+            .select("comm", "queued")
+        )
         text = (
             f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
             f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
         )
+        names = [f"{printable(name or '?')} {duration(time)}" for name, time in worst.iter_rows()]
+        if names:
+            text += f" Most of it: {', '.join(names)}."
         yield Finding("migration", row["queued"], text, "migrations")
 
     def _throttled_waits(self, group: dict[str, Any]) -> str:
@@ -383,7 +451,7 @@ class FindingRules:
             text = (
                 f"The CPU quota{limit} of control group {name} held its threads back for"
                 f" {duration(group['throttled'])}{often}, as the kernel counted."
-                f"{self._throttled_waits(group)} Raise cpu.max, or run fewer threads at a time."
+                f"{self._throttled_waits(group)}"
             )
             command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
             yield Finding("quota", group["throttled"], text, command)
@@ -401,8 +469,6 @@ class FindingRules:
             f" ({percent(total / (self.trace.duration * self.trace.ncpu))}; CPU {worst}:"
             f" {duration(stolen[worst])}), as the kernel counted in steps of 10 ms. Which threads"
             " it hit is not known: they ran, or waited behind one that did, and made no progress."
-            " The physical host is oversold, or this machine is limited; fewer busy virtual CPUs"
-            " may lose less."
         )
         yield Finding("steal", total, text, "info")
 
@@ -457,7 +523,8 @@ class FindingRules:
             f" They waited {duration(int(frame['wait'].sum()))} when moving back."
         )
         cost = int(frame["wait"].sum())
-        yield Finding("ping-pong", cost, text, "migrations --ping-pong")
+        whatif = option("pin", worst["comm"], worst["cpu_a"])
+        yield Finding("ping-pong", cost, text, "migrations --ping-pong", whatif=whatif)
 
     def _outside(self) -> Iterator[Finding]:
         frame = self.outside
@@ -487,7 +554,11 @@ class FindingRules:
             f" ({duration(worst['running'])})."
         )
         cost = int(frame["running"].sum())
-        yield Finding("isolation", cost, text, "affinity --isolated", worst["ts_first"])
+        rest = [cpu for cpu in cpus_of(self.trace) if cpu not in cpus]
+        whatif = option("pin", worst["comm"], cpu_text(rest)) if rest else None
+        yield Finding(
+            "isolation", cost, text, "affinity --isolated", worst["ts_first"], whatif=whatif
+        )
 
     def _overload(self) -> Iterator[Finding]:
         row = self.overloaded
@@ -500,7 +571,8 @@ class FindingRules:
             f" threads waited {duration(row['waiting'])}."
         )
         cost = int(row["waiting"])
-        yield Finding("overload", cost, text, "queue-depth --by all", context=True)
+        enough = f"--cpus {max(ceil(row['mean']), self.trace.ncpu + 1)}"
+        yield Finding("overload", cost, text, "queue-depth --by all", context=True, whatif=enough)
 
 
 def _names(names: list[str]) -> str:

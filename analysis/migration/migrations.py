@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
 
-_WAITED = "100us"
+WAITED = "100us"
 # Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
 _SQUARE = 1024
 _ROWS: dict[str, Any] = {
@@ -45,7 +45,7 @@ _ROWS: dict[str, Any] = {
 
 @needs("switches")
 def migrations(
-    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
+    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = WAITED
 ) -> pl.DataFrame:
     """One row per migration: a thread came onto another CPU than it last ran on.
 
@@ -95,7 +95,7 @@ def migrations(
     │ 70  ┆ 1        ┆ 0      ┆ balance ┆ 30    ┆ 30   │
     └─────┴──────────┴────────┴─────────┴───────┴──────┘
     """
-    moved = _moves(trace, where, waited)
+    moved = moves(trace, where, waited)
     moved = moved.with_columns(since=since_last_run(trace, moved))
     threads = trace.threads.select("utid", "tid", "pid", "comm").collect()
     return (
@@ -112,7 +112,7 @@ def migration_summary(
     *,
     every: str | int | None = None,
     where: pl.Expr | None = None,
-    waited: str | int = _WAITED,
+    waited: str | int = WAITED,
 ) -> pl.DataFrame:
     """One row per group of threads: how often they moved; most migrations first.
 
@@ -161,7 +161,7 @@ def migration_summary(
     threads = trace.threads.select("utid", *of_thread).collect()
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
-    found = _moves(trace, where, waited).join(threads, on="utid", how="left")
+    found = moves(trace, where, waited).join(threads, on="utid", how="left")
     if bucket is not None:
         found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
     moved = found.group_by(*time, *keys) if time or keys else found.group_by(pl.lit(0).alias("_"))
@@ -207,7 +207,7 @@ def migration_summary(
 
 @needs("switches")
 def migration_matrix(
-    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = _WAITED
+    trace: Trace, *, where: pl.Expr | None = None, waited: str | int = WAITED
 ) -> pl.DataFrame:
     """One row per ordered pair of CPUs: how many migrations went from one to the other.
 
@@ -221,7 +221,7 @@ def migration_matrix(
     """
     pair = ["from_cpu", "to_cpu"]
     sums = (
-        _moves(trace, where, waited)
+        moves(trace, where, waited)
         .group_by(pair)
         .agg(
             n=pl.len(),
@@ -263,7 +263,7 @@ def ping_pong(
     limit = nanoseconds(within)
     if limit < 0:
         raise UsageError(f"within={within!r}", "a duration of 0 ns or more", "as in 10ms")
-    moved = _moves(trace, where, _WAITED).sort("utid", "ts", "ts_ready")
+    moved = moves(trace, where, WAITED).sort("utid", "ts", "ts_ready")
     before = [pl.col(name).shift().over("utid") for name in ("from_cpu", "to_cpu", "cause", "ts")]
     legs = moved.with_columns(
         came_from=before[0], came_to=before[1], came_by=before[2], away=pl.col("ts") - before[3]
@@ -298,7 +298,7 @@ def ping_pong(
     )
 
 
-def _moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFrame:
+def moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFrame:
     """Migrations with what the ledger has beside them."""
     limit = nanoseconds(waited)
     if limit < 0:

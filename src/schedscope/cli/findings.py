@@ -1,9 +1,10 @@
 """What is wrong, worst first?
 
-Starvation, avoidable idle time, threads that may use one CPU only, unfair shares,
-quotas, migrations that did not help, and what is missing from the trace: each with
-its cost in thread or CPU time, and the command that shows its table. `schedscope
-report` shows the same on a page, with figures.
+Starvation, avoidable idle time, masks, weights, quotas, interrupts, priority inversion,
+migrations that did not help, and what is missing from the trace: each with its cost in
+thread or CPU time, the command that shows its table, what to try, and where there is
+one, the command that tests it in simulation. `schedscope report` shows the same on a
+page, with figures.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> Answer:
     for number, row in enumerate(shown.iter_rows(named=True), 1):
         lines += _lines(number, row, args.input)
     if not len(frame):
-        lines.append("nothing that costs 0.1 % of the machine's time")
+        lines.append("nothing that costs 1 % of the machine's time")
     return Answer(
         shown,
         [],
@@ -64,13 +65,20 @@ def _lines(number: int, row: dict[str, Any], source: str) -> list[str]:
     import shlex
     import textwrap
 
+    def call(command: str) -> str:
+        words = command.split(" ", 1)
+        return " ".join(["schedscope", words[0], shlex.quote(source), *words[1:]])
+
+    def wrapped(text: str) -> list[str]:
+        return [f"   {line}" for line in textwrap.wrap(text, 76, break_on_hyphens=False)]
+
     cost = f"{units.duration(row['cost'])}, {units.percent(row['cost_frac'])} of the machine's time"
-    command, *options = row["command"].split(" ", 1)
-    call = " ".join(["schedscope", command, shlex.quote(source), *options])
-    text = textwrap.wrap(row["text"], 76, break_on_hyphens=False)
+    tested = [f"   {call(row['whatif'])}"] if row["whatif"] else []
     return [
         f"{number}. {row['topic']} ({row['level']}): {cost}",
-        *(f"   {line}" for line in text),
-        f"   {call}",
+        *wrapped(row["text"]),
+        f"   {call(row['command'])}",
+        *wrapped(f"Try: {row['advice']}"),
+        *tested,
         "",
     ]

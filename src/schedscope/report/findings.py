@@ -18,7 +18,13 @@ _ABOUT = {
     "overload": ("cpus", "cpus"),
     "quota": ("latency", "latency"),
     "avoidable idle time": ("idle", "idle"),
+    "mask": ("idle", "idle"),
     "crowding": ("kept", "kept"),
+    "weight": ("fair", "fair"),
+    "priority inversion": ("latency", "latency"),
+    "interrupts": ("latency", "latency"),
+    "steal": ("trust", "time"),
+    "wakeup migration": ("moved", "moved"),
     "fairness": ("fair", "fair"),
     "migration": ("moved", "moved"),
     "ping-pong": ("bounced", "moved"),
@@ -47,26 +53,28 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
         where = " · ".join(
             f'<a href="#{anchor}">{word}</a>' for word, anchor in links if anchor in anchors
         )
+        tested = f" Test it with {call(row['whatif'], name)}" if row["whatif"] else ""
         share = units.percent(row["cost_frac"])
         cost = units.duration(row["cost"]) + ("" if row["cost_frac"] > 1 else f" · {share}")
         badge = _WORDS.get(level, level)
         items.append(
             f"<li class={level}><p class=what><b>{escape(topic)}</b> <i>{badge}</i>"
             f"<span class=cost>{cost}</span></p><p>{prose(row['text'])}</p>"
+            f"<p>{prose('Try: ' + row['advice'])}{tested}</p>"
             f"<p class=where><span class=links>{where} · </span>"
             f"{call(row['command'], name)}</p></li>"
         )
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"
         if items
-        else "<p class=nothing>No findings: nothing that is checked here takes 0.1 % of the CPUs'"
+        else "<p class=nothing>No findings: nothing that is checked here takes 1 % of the CPUs'"
         " time, and no events are missing.</p>"
     )
     return Section(
         "wrong",
         "Findings",
         "The worst first, by the thread or CPU time that they concern (with its share of the CPUs'"
-        " time). Findings below 0.1 % are excluded. Topics overlap, so their times do not add up.",
+        " time). Findings below 1 % are excluded. Topics overlap, so their times do not add up.",
         body,
     )
 

@@ -1,0 +1,95 @@
+"""Who waited behind threads of a larger weight, by nice level or by control group?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.memo import once
+from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.interference import interference
+from schedscope.analysis.weights import weights
+from schedscope.units import duration, printable, several
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+_STEP = 1.2
+"""One nice level is a factor of 1.25: less is the same weight."""
+_WAITED = 0.1
+"""Of the window: who waited less behind larger weights got what was to be expected."""
+_VICTIMS = 50
+"""Threads that are looked at: those that waited longest."""
+
+
+def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
+    """The thread that waited longest behind larger weights; `quotas`: whose quota explains it."""
+    known = once(weights, trace).filter(pl.col("basis").cast(pl.String) == "kernel table")
+    if known.is_empty():
+        return
+    cgroups = trace.threads.select("utid", "cgroup").collect()
+    known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
+        cgroups.with_columns(pl.col("utid").cast(pl.UInt32)), on="utid", how="left"
+    )
+    of_victim = known.rename(lambda name: f"victim_{name}")
+    pairs = (
+        interference(trace, by="thread", victims=_VICTIMS)
+        .filter(pl.col("kind") == "thread", ~pl.col("victim_utid").is_in(list(quotas)))
+        .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
+        .join(known, on="utid")
+        .join(of_victim, on="victim_utid")
+        .filter(pl.col("sharing") == pl.col("victim_sharing"))
+    )
+    groups = GroupWeights(trace)
+    rows = []
+    for pair in pairs.iter_rows(named=True):
+        own = pair["victim_weight"], pair["weight"]
+        found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own)
+        if found is not None and found[1] >= _STEP * found[0]:
+            rows.append((pair["victim_utid"], pair["time"], pair, found))
+    behind: dict[int, int] = {}
+    for utid, time, _, _ in rows:
+        behind[utid] = behind.get(utid, 0) + time
+    behind = {utid: time for utid, time in behind.items() if time >= _WAITED * trace.duration}
+    if not behind:
+        return
+    worst = max(behind, key=lambda utid: (behind[utid], -utid))
+    time, pair, found = max(
+        ((time, pair, found) for utid, time, pair, found in rows if utid == worst),
+        key=lambda row: row[0],
+    )
+    text = (
+        f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']}) waited"
+        f" {duration(behind[worst])} behind threads of larger weight, {duration(time)} of it behind"
+        f" {printable(pair['comm'] or '?')}: {_whose(pair, found)}."
+    )
+    if len(behind) > 1:
+        text += f" So did {several(len(behind) - 1, 'other thread')}."
+    text += " Then a larger part of the CPU is due to the others."
+    comm = shlex.quote(pair["victim_comm"] or "?")
+    options = None
+    if found[2] == "thread":
+        options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
+    yield Finding(
+        "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
+        whatif=options,
+    )  # fmt: skip
+
+
+def _nice(prio: int) -> int:
+    return prio - 120
+
+
+def _whose(pair: dict[str, object], found: tuple[int, int, str]) -> str:
+    small, large, of = found
+    if of == "group":
+        return (
+            f"its control group {printable(str(pair['victim_cgroup']))} has weight {small},"
+            f" {printable(str(pair['cgroup']))} has {large}"
+        )
+    one, other = (_nice(int(str(pair[name]))) for name in ("victim_prio", "prio"))
+    return f"its nice level is {one} (weight {small}), the other's {other} (weight {large})"

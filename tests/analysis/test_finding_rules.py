@@ -1,0 +1,205 @@
+"""Findings about weights, masks, interrupts, priority inversion and wake-ups on other cores."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from archives import unpack
+from ledgers import played
+
+import schedscope as ss
+from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis.findings.finding import ADVICE
+from schedscope.analysis.findings.inversion import inversions
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real recordings: `fixtures/findings.md`."""
+    folder = tmp_path_factory.mktemp("findings")
+    with tarfile.open(FIXTURES / "findings.tar.xz") as archive:
+        unpack(archive, folder)
+    return folder
+
+
+def row(trace: ss.Trace, topic: str) -> dict[str, Any] | None:
+    found = ss.findings(trace).filter(pl.col("topic") == topic)
+    return found.row(0, named=True) if found.height else None
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "said", "whatif"),
+    [
+        ("weight-fault-1", "weight", "has weight 50, ", None),
+        ("weight1-fault-1", "weight", "its nice level is 10 (weight 110)", "--set-nice small=0"),
+        ("mask-fault-3", "mask", "Most on CPU 0: right, left", "--pin right=0-1"),
+    ],
+)
+def test_a_load_that_must_produce_it(
+    recorded: Path, name: str, topic: str, said: str, whatif: str | None
+) -> None:
+    found = row(ss.open(recorded / f"{name}.capture"), topic)
+    assert found is not None
+    assert said in found["text"]
+    assert found["advice"] == ADVICE[topic]
+    assert found["whatif"] == (whatif and f"whatif {whatif}")
+
+
+@pytest.mark.parametrize(
+    ("name", "topic"),
+    [("weight-alike-1", "weight"), ("weight1-alike-1", "weight"), ("mask-alike-3", "mask")],
+)
+def test_a_load_that_looks_alike(recorded: Path, name: str, topic: str) -> None:
+    assert row(ss.open(recorded / f"{name}.capture"), topic) is None
+
+
+def test_what_a_finding_says_to_try_can_be_tried(recorded: Path) -> None:
+    """The what-if command of the nice level: `small` gets as much as `large` then."""
+    from schedscope.cli import main
+
+    trace = recorded / "weight1-fault-1.capture"
+    command = str(row(ss.open(trace), "weight")["whatif"]).split()  # type: ignore[index]
+    code = main([command[0], str(trace), *command[1:], "--replays", "1", "--format", "json"])
+    assert code == 0
+
+
+HELD = """
+    0              cpu0: idle -> low
+    {0.5}          cpu0: waking high on 0 by low
+    {0.5}          cpu0: enqueued high on 0 by low
+    {0.6}          cpu0: low R -> high
+    {1}            cpu0: high S -> low
+    {2}            cpu0: low R -> mid
+    {7}            cpu0: mid S -> low
+    {8}            cpu0: waking high on 0 by low
+    {8}            cpu0: enqueued high on 0 by low
+    {8}            cpu0: low R -> high
+    {9}            cpu0: high S -> low
+"""
+
+
+def inverted(high: int, mid: int, low: int, *, kernel: bool = False) -> ss.Trace:
+    """`high` sleeps from 1 to 8 ms, until `low` wakes it, which waits from 2 to 7 behind `mid`."""
+    text = HELD
+    for part in ("0.5", "0.6", "1", "2", "7", "8", "9"):
+        text = text.replace("{" + part + "}", str(int(float(part) * MS)))
+    plain = played(text, ncpu=1, window=(0, 10 * MS), os="Linux")
+    prios = {"high": high, "mid": mid, "low": low}
+    threads = plain.threads.collect()
+    utids = dict(threads.select("utid", "comm").iter_rows())
+    prio = pl.col("utid").replace_strict(
+        {utid: prios.get(name) for utid, name in utids.items()}, return_dtype=pl.Int16
+    )
+    tables = {
+        "states": plain.states.with_columns(prio=prio).collect(),
+        "waits": plain.waits.with_columns(prio=prio).collect(),
+        "threads": threads.with_columns(
+            prio=prio, sched_class=pl.lit("realtime"), kernel=pl.lit(kernel)
+        ),
+    }
+    for name in ("switches", "wakeups", "migrations", "losses"):
+        tables[name] = getattr(plain, name).collect()
+    return ss.Trace.from_tables(tables, plain.info)
+
+
+def test_a_waker_behind_a_priority_between_the_two() -> None:
+    trace = inverted(high=79, mid=89, low=120)
+    assert inversions(trace).select("time", "n", "longest", "ts").rows() == [
+        (5 * MS, 1, 5 * MS, 2 * MS)
+    ]
+    found = row(trace, "priority inversion")
+    assert found is not None
+    assert found["cost"] == 5 * MS
+    assert "high, a real-time thread, slept until low woke it" in found["text"]
+    assert "kept off its CPU by mid" in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("high", "mid", "low", "kernel"),
+    [
+        (79, 69, 120, False),  # `mid` would have had the CPU before `high`, too
+        (79, 89, 79, False),  # `low` has been lent the priority of `high`
+        (110, 115, 120, False),  # nice levels share; none goes before another
+        (79, 120, 120, False),  # `mid` is no better than `low`
+        (79, 89, 120, True),  # a kernel thread waits for work, not for a lock
+    ],
+)
+def test_what_is_no_inversion(high: int, mid: int, low: int, kernel: bool) -> None:
+    assert row(inverted(high, mid, low, kernel=kernel), "priority inversion") is None
+
+
+BUSY = f"0 cpu0: idle -> a\n 0 cpu1: idle -> b\n {9 * MS} cpu0: a S -> idle"
+
+
+@pytest.mark.parametrize(("other", "told"), [(0, True), (MS, False)])
+def test_one_cpu_that_handles_most_interrupts(other: int, told: bool) -> None:
+    """2 ms of 10 on CPU 1, a nested one within, beside none or 1 ms on CPU 0."""
+    plain = played(BUSY, ncpu=2, window=(0, 10 * MS))
+    rows = [
+        {"ts": MS, "cpu": 1, "kind": "soft", "id": 3, "dur": 2 * MS},
+        {"ts": 2 * MS, "cpu": 1, "kind": "hard", "id": 36, "dur": MS // 2},
+    ]
+    rows += [{"ts": MS, "cpu": 0, "kind": "soft", "id": 3, "dur": other}] if other else []
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "threads")
+    tables = {name: getattr(plain, name).collect() for name in names}
+    irqs = pl.DataFrame(rows, schema=ss.parsers.schema.TABLES["irqs"].schema)
+    found = row(ss.Trace.from_tables({**tables, "irqs": irqs}, plain.info), "interrupts")
+    assert (found is not None) == told
+    if found:
+        assert found["cost"] == 2 * MS
+        assert "Interrupts took 2.00 ms of CPU 1 (20.0 %)" in found["text"]
+        assert "softirq NET_RX" in found["text"]
+
+
+def test_a_thread_that_each_wakeup_moves() -> None:
+    """30 wake-ups in 300 ms, each onto the other CPU, where it runs 1 ms; and every tenth one."""
+    for moves, told in ((1, True), (10, False)):
+        lines, cpu = [], 0
+        for n in range(30):
+            at = (10 * n + 5) * MS
+            cpu = 1 - cpu if n % moves == 0 else cpu
+            lines += [
+                f"{at} cpu{cpu}: waking w on {cpu} by idle",
+                f"{at} cpu{cpu}: enqueued w on {cpu} by idle",
+                f"{at + 1000} cpu{cpu}: idle -> w",
+                f"{at + MS} cpu{cpu}: w S -> idle",
+            ]
+        trace = played("\n".join(lines), ncpu=2, window=(0, 300 * MS))
+        found = row(trace, "wakeup migration")
+        assert (found is not None) == told
+        if found:
+            assert "woken onto another core" in found["text"]
+            assert found["whatif"].startswith("whatif --pin w=")
+
+
+def test_weights_decide_where_paths_differ() -> None:
+    """Groups /a (100), /a/x (200), /a/y (400), /b (300); / has no weight of its own."""
+    trace = played(BUSY, ncpu=2, window=(0, 10 * MS))
+    trace.info["groups"] = [
+        {"cgroup": "/", "weight": None}, {"cgroup": "/a", "weight": 100},
+        {"cgroup": "/a/x", "weight": 200}, {"cgroup": "/a/y", "weight": 400},
+        {"cgroup": "/b", "weight": 300},
+    ]  # fmt: skip
+    groups = GroupWeights(trace)
+    own = (1024, 335)
+    assert groups.compare("/a/x", "/a/x", own) == (1024, 335, "thread")
+    assert groups.compare("/a/x", "/a/y", own) == (200, 400, "group")
+    assert groups.compare("/a/x", "/b", own) == (100, 300, "group")
+    assert groups.compare("/a/x/leaf", "/a/y", own) == (200, 400, "group")
+    assert groups.compare("/a", "/a/x", own) is None
+    assert groups.compare("/", "/", own) == (1024, 335, "thread")
+    assert groups.compare(None, "/", own) is None
+
+
+def test_sessions_are_not_known_where_autogroup_is_on() -> None:
+    tunables = {"/proc/sys/kernel/sched_autogroup_enabled": "1"}
+    trace = played(BUSY, ncpu=2, window=(0, MS), scheduler={"name": "eevdf", "tunables": tunables})
+    trace.info["groups"] = [{"cgroup": "/", "weight": None}]
+    assert GroupWeights(trace).compare("/", "/", (15, 1024)) is None
