@@ -268,7 +268,12 @@ _SYSTEM_CALLS = Table(
             pl.Int32(),
             "The kernel's number of the call, which depends on the architecture; -1: refused.",
         ),
-        _maybe("value", pl.Int64(), "What the call returned; null when it is entered."),
+        _maybe(
+            "value",
+            pl.Int64(),
+            "Of `exit` what the call returned; of `enter` its first argument (of reads and writes"
+            " the file descriptor), null where not recorded.",
+        ),
     ),
 )
 

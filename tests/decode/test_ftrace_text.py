@@ -139,7 +139,9 @@ def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
         texts.append(f"  a-11 [001] d... 1.00000{2 * number + 3}: {back}{value}")
     path.write_text("# tracer: nop\n" + "\n".join(texts) + "\n")
     rows = decode(path).system_calls.select("cpu", "step", "number", "value").collect().rows()
-    assert rows[::2] == [(1, "enter", 202, None)] * 3
+    # -R prints the arguments as bytes, whose order it does not say.
+    assert [row[3] for row in rows[::2]] == [0x7F, 0x7F, None]
+    assert {row[:3] for row in rows[::2]} == {(1, "enter", 202)}
     assert rows[1::2] == [(1, "exit", 202, -11), (1, "exit", 202, -11), (1, "exit", 202, 2)]
 
 

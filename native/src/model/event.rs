@@ -379,7 +379,7 @@ pub enum Event {
         step: CallStep,
         /// The kernel's number of it, which depends on the architecture.
         number: i32,
-        /// What it returned, if it came back.
+        /// Its first argument (where recorded), or what it returned.
         value: Option<i64>,
     },
     /// Events of `cpu` (None: of any CPU) may be missing in

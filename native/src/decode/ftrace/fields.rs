@@ -201,6 +201,21 @@ impl<'a> Layout<'a> {
             .ok_or_else(|| self.missing(name, "a number"))
     }
 
+    /// The first of the six words of an array (a system call's arguments), if there is one.
+    pub fn first_of_six(&mut self, name: &str) -> Option<Int> {
+        let field = self.format.field(name)?;
+        let word = field.size / 6;
+        if field.shape != Shape::Array || word * 6 != field.size || !matches!(word, 4 | 8) {
+            return None;
+        }
+        self.min_len = self.min_len.max(field.offset + word);
+        Some(Int {
+            offset: field.offset as u32,
+            size: word as u8,
+            signed: field.signed,
+        })
+    }
+
     pub fn name(&mut self, name: &str) -> Result<Name> {
         let field = self
             .find(name)

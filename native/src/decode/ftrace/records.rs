@@ -297,7 +297,7 @@ fn action(
             common: common(layout)?,
             step: CallStep::Enter,
             id: layout.int("id")?,
-            value: None,
+            value: layout.first_of_six("args"),
         },
         ("raw_syscalls", "sys_exit") => Action::SystemCall {
             common: common(layout)?,
@@ -740,7 +740,8 @@ mod tests {
     fn a_system_call_has_two_ends_and_its_number_is_a_long() {
         let long =
             |name: &str, at| format!("\tfield:long {name};\toffset:{at};\tsize:8;\tsigned:1;\n");
-        let enter = plan("raw_syscalls", "sys_enter", &long("id", 8));
+        let args = "\tfield:unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;\n";
+        let enter = plan("raw_syscalls", "sys_enter", &(long("id", 8) + args));
         let exit = plan(
             "raw_syscalls",
             "sys_exit",
@@ -749,7 +750,7 @@ mod tests {
         let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
         let minus = u32::MAX;
         for (plan, ts, rest) in [
-            (&enter, 10, vec![202, 0]),
+            (&enter, 10, [vec![202, 0, 5, 0], vec![9; 10]].concat()),
             (&exit, 15, vec![202, 0, 11u32.wrapping_neg(), minus]),
             // What a tracer refused.
             (&exit, 20, vec![minus, minus, 38u32.wrapping_neg(), minus]),
@@ -776,7 +777,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                (10, CallStep::Enter, 202, None),
+                (10, CallStep::Enter, 202, Some(5)),
                 (15, CallStep::Exit, 202, Some(-11)),
                 (20, CallStep::Exit, -1, Some(-38)),
             ]

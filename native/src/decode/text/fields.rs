@@ -170,7 +170,9 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             let plain = text.strip_prefix(b"NR ");
             let number = plain.map_or_else(|| value(text, b"id="), number)?;
             let (step, value) = if kind == SYS_ENTER {
-                (CallStep::Enter, None)
+                // Its arguments in parentheses; -R prints the bytes of an array.
+                let first = plain.and_then(|_| hex(&text[find(text, b" (")? + 2..]));
+                (CallStep::Enter, first.map(u64::cast_signed))
             } else {
                 let key: &[u8] = if plain.is_some() { b" = " } else { b" ret=" };
                 (CallStep::Exit, returned(text, key))
