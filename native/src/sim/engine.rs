@@ -499,22 +499,21 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether the thread on `c` is in the kernel, on its way to be preempted by a
-    /// request that was made there: it begins no step that is not a `run`.
-    fn is_about_to_choose(&mut self, c: Cpu) -> bool {
+    /// Whether the thread on `c` is on its way out of the kernel, where a request that
+    /// was made on that CPU preempts it before it gets to its next call through a pipe.
+    fn is_about_to_choose(&self, c: Cpu) -> bool {
         let slot = 3 * self.world.cpus.len() as u32 + u32::from(c);
         let cpu = &self.world.cpus[c as usize];
         let (Some(t), Some(_), true) = (cpu.curr, cpu.resched, cpu.told) else {
             return false;
         };
-        if !self.world.cpu_events.is_armed(slot) {
-            return false;
-        }
-        self.fetch_run(t);
-        if self.world.threads[t as usize].work > 0 {
-            self.arm_completion(c);
-        }
-        true
+        let next = self.next_step[t as usize];
+        next < self.world.threads[t as usize].end
+            && matches!(
+                self.load.steps[next as usize],
+                Step::Put { .. } | Step::Take { .. }
+            )
+            && self.world.cpu_events.is_armed(slot)
     }
 
     pub(super) fn settle_pending(&mut self) {
