@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.simulator.machine import Machine
-from schedscope.simulator.workload import CLASSES, STEPS, THREADS, Workload
+from schedscope.simulator.workload import CLASSES, PIPES, STEPS, THREADS, Workload
 from schedscope.units import nanoseconds
 
 Time = int | str
@@ -30,6 +30,27 @@ class Builder:
         """Start with no threads."""
         self._threads: list[dict[str, Any]] = []
         self._programs: list[Program] = []
+        self._pipes: list[dict[str, int | None]] = []
+
+    def pipe(self, capacity: int | None = None, *, low: int | None = None, filled: int = 0) -> int:
+        """Add a pipe (or socket, or queue) and answer its number, for `put` and `take`.
+
+        It holds `capacity` (None: any amount) and `filled` at the beginning. Writers that sleep
+        because it is full are woken once it holds no more than `low`, by default as soon as
+        anything was taken.
+
+        >>> b = Builder()
+        >>> queue = b.pipe(4)
+        >>> _ = b.thread("producer").run("1ms").put(queue).repeat(10)
+        >>> _ = b.threads("worker", 2).take(queue).run("2ms").repeat(5)
+        >>> b.workload()
+        Workload of 3 threads, 6 steps
+        """
+        if capacity is not None and capacity < 1:
+            raise UsageError(f"a pipe that holds {capacity}", "at least 1, or None for any amount")
+        low = low if low is not None else 0 if capacity is None else capacity - 1
+        self._pipes.append({"capacity": capacity, "low": low, "filled": filled})
+        return len(self._pipes) - 1
 
     def thread(self, name: str, **options: Any) -> Program:
         """Add one thread and answer its program, to which steps are added.
@@ -73,7 +94,8 @@ class Builder:
         """The workload as it stands."""
         steps = [step for program in self._programs for step in program.steps]
         threads = _table("thread", self._threads, THREADS)
-        return Workload(threads, _table("step", steps, STEPS), machine, info)
+        pipes = _table("pipe", self._pipes, PIPES)
+        return Workload(threads, _table("step", steps, STEPS), machine, info, pipes)
 
 
 def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:
@@ -134,6 +156,17 @@ class Program:
         """
         thread = to.thread if isinstance(to, Program) else to
         return self._add("signal", thread=thread, sync=sync, meet=meet)
+
+    def put(self, pipe: int, amount: int = 1, *, sync: bool = True) -> Program:
+        """Put `amount` into a pipe, sleeping while that does not fit; it wakes a sleeping reader.
+
+        `sync`: with the wake the policy is told that this thread is about to sleep, as Linux does.
+        """
+        return self._add("put", pipe=pipe, count=amount, sync=sync)
+
+    def take(self, pipe: int, amount: int = 1) -> Program:
+        """Take `amount` out of a pipe, sleeping whenever it is empty."""
+        return self._add("take", pipe=pipe, count=amount, disk=False)
 
     def fork(self, child: Program | int) -> Program:
         """Start a thread whose `start` is None."""

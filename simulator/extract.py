@@ -18,6 +18,17 @@ The rules, each counted in the extraction report:
 * Any other thread that several threads wake waits for any of them (`waits_for_anyone`),
   because the scheduler decides which child ends first and which writer writes. It waits
   as often as it was woken.
+* Where system calls were recorded with their file descriptors (`calls_recorded`), a write into a
+  pipe or socket is a `put` and a read a `take` of as many bytes (`messages`): also a message that
+  found its reader awake, which leaves no wakeup (`messages_unnoticed`). The reader takes
+  whatever comes, and a writer sleeps while the pipe is full. Which descriptors belong to one pipe
+  (`pipes`) is told by wakes of threads inside reads by threads inside writes; one
+  that was never seen in such a wake is taken to be that of a process that agrees on all
+  others. What a pipe holds is the most that it was seen to hold if a writer slept in it; no
+  limit is known if none did in any. A pipe is left out (`pipes_left_out`) if more than a tenth of
+  what was read from it was not seen to be written. Two threads that converse by a pipe each
+  way follow the rule for conversations instead. All other wakes, and all where no calls were
+  recorded, follow the rules above and below.
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
   `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
   does sleep (`wake_time`, `sleep_time`). A sleep costs twice what a wake does in the median, since
@@ -68,8 +79,9 @@ from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
+from schedscope.simulator.recorded_calls import reads_and_writes
 from schedscope.simulator.tick_phase import measured_clock
-from schedscope.simulator.workload import CLASSES, OPS, STEPS, THREADS, Workload
+from schedscope.simulator.workload import CLASSES, OPS, PIPES, STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
@@ -147,8 +159,9 @@ def extract_with_utids(
     classes = set(known["sched_class"].drop_nulls().cast(pl.String).to_list())
     begun_with = trace.info.get("priorities")
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
-    made, columns, report = _native.extract(
-        {"switches": switches, "wakeups": wakeups, "yields": yields},
+    calls = reads_and_writes(trace, known)
+    made, columns, pipes, report = _native.extract(
+        {"switches": switches, "wakeups": wakeups, "yields": yields, "calls": calls},
         trace.ncpu,
         trace.window,
         external == "absolute",
@@ -166,6 +179,7 @@ def extract_with_utids(
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
+    report["calls_recorded"] = not calls.is_empty()
     report["bound_by_name"] = int(threads["named"].sum())
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
     report["kernel_classes_guessed"] = not linux and begun_with is None
@@ -195,6 +209,7 @@ def extract_with_utids(
             "others": others,
             "extraction": report,
         },
+        pl.DataFrame(pipes, schema=PIPES, orient="row"),
     )
     return workload, utids
 

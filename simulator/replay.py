@@ -28,6 +28,10 @@ AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
 
 
+ENOUGH = 10
+"""So many wakes on other CPUs tell how long one takes."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """What a replay of `trace` runs, and how; `policy` is the model of its own scheduler.
@@ -160,10 +164,13 @@ def measured_costs(trace: Trace) -> Costs:
         return round(found) if isinstance(found, float) else 0
 
     preempt = median(at_once & pl.col("here"))
+    elsewhere = at_once & ~pl.col("here")
+    # A few are chance, and would be charged to every wake.
+    enough = waits.filter(elsewhere).height >= ENOUGH
     return Costs(
         idle_exit=median(pl.col("idle")),
         preempt=preempt,
-        ipi=max(0, median(at_once & ~pl.col("here")) - preempt),
+        ipi=max(0, median(elsewhere) - preempt) if enough else 0,
     )
 
 

@@ -18,7 +18,7 @@ from schedscope.simulator import policy as _policy
 from schedscope.simulator.change import fitted
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.replay import replay, resolve
-from schedscope.simulator.workload import Workload, engine_tables
+from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
 
 Progress = Callable[[int, int], object]
@@ -127,6 +127,7 @@ def simulate(
         "shape": [(c.core, c.llc, c.package, c.numa_node, c.capacity) for c in shape.cpus],
         "costs": {name: float(value) for name, value in asdict(shape.costs).items()},
         "tick_phase": shape.tick_phase,
+        "pipes": engine_pipes(workload),
     }
 
     def run(folder: Path | None) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:

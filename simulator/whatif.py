@@ -38,6 +38,14 @@ LITTLE = 0.001
 LONGER = 4
 """What ended in the recording is given so many times the recording's length to end in a replay."""
 
+APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
+"""How far recordings of one workload lie apart, which one of them cannot tell: the standard
+deviation of the logarithm of each figure, in the quadratic mean over 9 services, each recorded
+three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
+
+INTERVAL = 1.645
+"""So many standard deviations hold 90 % of outcomes."""
+
 REPLAYS = 5
 
 CONFIGURATIONS = ("recorded", "replayed", "changed")
@@ -107,9 +115,11 @@ def whatif(
     * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
       waiting for one, the mean and the 99th percentile of the waits;
     * `completion`: when the service's last thread ended; null if not all did;
-    * `*_low`, `*_high`: the extremes over the replays, for `changed` wider by the factor by which
-      the replay of the recorded configuration is off, in CPU time for `cpu_time`, in waiting for
-      the others;
+    * `*_low`, `*_high`: the extremes over the replays; of `changed` the range in which 90 % of
+      recordings should lie: wider by the factor by which the replay of the recorded configuration
+      is off (in CPU time for `cpu_time`, in waiting for the others), and by that by which
+      recordings of one workload lie apart (`APART`), as the root of the sum of squares of both
+      logarithms;
     * `replay_error`: the larger of these two factors: replayed over recorded, or its
       inverse; quantities below 0.1 % of the machine's time count as that;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
@@ -212,7 +222,8 @@ def answer(
         )
         last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
         if verdict != "refused":
-            last |= {**then, **_extremes(changed, factors)}
+            widths = {key: _width(factor, APART[key]) for key, factor in factors.items()}
+            last |= {**then, **_extremes(changed, widths)}
         rows.append(last)
     weight = {
         service: (
@@ -393,6 +404,11 @@ def _extremes(runs: list[dict[str, Any]], factors: Mapping[str, float]) -> dict[
     return found
 
 
+def _width(off: float, apart: float) -> float:
+    """The factor by which a range is widened, of two causes that know nothing of each other."""
+    return math.exp(math.hypot(math.log(off), INTERVAL * apart))
+
+
 def _off(real: float, replayed: float | None, floor: float) -> float:
     a, b = max(real, floor), max(replayed or 0, floor)
     return max(a / b, b / a)
@@ -455,11 +471,14 @@ def unrecorded(trace: Trace) -> list[str]:
     anyone = report["waits_for_anyone"] / max(
         1, report["wakes_by_threads"] + report["wakes_external"]
     )
-    if anyone > 0.1:
+    if anyone > 0.1 and not report["calls_recorded"]:
         found.append(
             f"messages whose reader was already awake ({percent(anyone)} of the wakeups are of"
-            " threads that several others wake)"
+            " threads that several others wake; `capture --with syscalls` records them)"
         )
+    elif report["pipes_left_out"]:
+        left = several(report["pipes_left_out"], "pipe or socket", "pipes or sockets")
+        found.append(f"all that was written into {left}")
     unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
     if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
         found.append(f"the waker of {several(unknown, 'wakeup')}")

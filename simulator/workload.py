@@ -42,6 +42,8 @@ OPS = (
     "repeat",
     "park",
     "exit",
+    "put",
+    "take",
 )
 CLASSES = ("fifo", "rr", "fair", "batch", "idle")
 
@@ -76,8 +78,14 @@ STEPS = pl.Schema(
         "nice": pl.Int8(),
         "rt_prio": pl.UInt8(),
         "cpus": pl.String(),
+        "pipe": pl.UInt32(),
     }
 )
+
+PIPES = pl.Schema({"capacity": pl.Int64(), "low": pl.Int64(), "filled": pl.Int64()})
+
+UNLIMITED = 2**62
+"""What a pipe without a limit holds."""
 
 _STEPS_FILE = "steps.parquet"
 _ABOUT_FILE = "workload.json"
@@ -85,7 +93,7 @@ _ABOUT_FILE = "workload.json"
 
 @dataclass(frozen=True)
 class Workload:
-    """Threads and programs; `machine` if the workload comes from one.
+    """Threads, programs, and the pipes between them; `machine` if the workload comes from one.
 
     `info` says where it comes from; for one extracted from a trace it holds the
     extraction report under "extraction".
@@ -95,12 +103,14 @@ class Workload:
     steps: pl.DataFrame
     machine: Machine | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    pipes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PIPES))
 
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists."""
         for name, frame, schema in (
             ("threads", self.threads, THREADS),
             ("steps", self.steps, STEPS),
+            ("pipes", self.pipes, PIPES),
         ):
             if frame.schema != schema:
                 found = {k: str(v) for k, v in frame.schema.items() if schema.get(k) != v}
@@ -108,7 +118,7 @@ class Workload:
                 raise UsageError(
                     f"table {name} with {found or 'no other columns'}, lacking {lacking}",
                     "the columns and types of docs/simulator.md",
-                    "make the frame with schedscope.simulator.workload.THREADS or STEPS",
+                    "make the frame with schedscope.simulator.workload.THREADS, STEPS or PIPES",
                 )
 
     @property
@@ -123,7 +133,7 @@ class Workload:
         Steps inside a `repeat` count once; what a signal or wait takes only if it
         wakes or sleeps counts.
         """
-        uses = self.steps.filter(pl.col("op").is_in(["run", "signal", "wait_for"]))
+        uses = self.steps.filter(pl.col("op").is_in(["run", "signal", "wait_for", "put", "take"]))
         per_program = uses.group_by("program").agg(pl.col("ns").sum())
         joined = self.threads.join(per_program, on="program", how="left")
         return int(joined["ns"].fill_null(0).sum())
@@ -182,6 +192,7 @@ class Workload:
             "machine": self.machine.to_dict() if self.machine else None,
             "info": self.info,
             "threads": self.threads.to_dicts(),
+            "pipes": self.pipes.to_dicts(),
         }
         try:
             partial.mkdir()
@@ -228,7 +239,10 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         )
     try:
         threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
+        if "pipe" not in steps.columns:  # written before there were pipes
+            steps = steps.with_columns(pipe=None)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
+        pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
@@ -236,7 +250,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     machine, info = about.get("machine"), about.get("info") or {}
     if not isinstance(info, dict):
         raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
-    return Workload(threads, steps, Machine.from_dict(machine) if machine else None, info)
+    return Workload(threads, steps, Machine.from_dict(machine) if machine else None, info, pipes)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:
@@ -253,6 +267,15 @@ def cpu_list(text: str | None, ncpu: int) -> list[int]:
     if text is None:
         return list(range(ncpu))
     return [cpu for cpu in topology.cpu_list(text) if cpu < ncpu]
+
+
+def engine_pipes(workload: Workload) -> list[list[int]]:
+    """The pipes as the engine takes them: capacity, low, filled; without a limit the largest."""
+    rows = workload.pipes.iter_rows()
+    return [
+        [UNLIMITED if whole is None else whole, low or 0, filled or 0]
+        for whole, low, filled in rows
+    ]
 
 
 def engine_tables(
@@ -282,7 +305,17 @@ def engine_tables(
     )
     steps = workload.steps.select(
         *plain(
-            "program", "ns", "thread", "count", "step", "disk", "sync", "meet", "nice", "rt_prio"
+            "program",
+            "ns",
+            "thread",
+            "count",
+            "step",
+            "disk",
+            "sync",
+            "meet",
+            "nice",
+            "rt_prio",
+            "pipe",
         ),
         codes("op").alias("op"),
         codes("class").alias("class"),

@@ -153,7 +153,12 @@ def extract(
     linux_priorities: bool,
     has_waking: bool,
     drop: list[int],
-) -> tuple[ArrowTable, dict[str, list[int | None]], dict[str, Any]]: ...
+) -> tuple[
+    ArrowTable,
+    dict[str, list[int | None]],
+    list[tuple[int | None, int, int]],
+    dict[str, Any],
+]: ...
 
 class CpuHistory:
     """Who ran on each CPU and who waited for it, read once (analysis/_base/occupancy.py)."""

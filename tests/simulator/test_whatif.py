@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
-from schedscope.simulator.whatif import BOUND, REFUSED
+from schedscope.simulator.whatif import APART, BOUND, REFUSED
 from schedscope.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -44,6 +45,19 @@ def test_with_a_cpu_each_nobody_waits(hogs: Trace) -> None:
     assert ss.whatif_notes(hogs, frame) == [
         "the replay of the recorded configuration is off by at most 1.00x"
     ]
+
+
+def test_a_range_holds_what_recordings_differ_by(hogs: Trace) -> None:
+    """Every replay of it is the same, and right: what is left is the spread of recordings."""
+    frame = ss.whatif(hogs, slice="20ms", by="name")
+    (service,) = frame["name"].unique()
+    again, then = (one(frame, service, c) for c in ("replayed", "changed"))
+    assert again["waiting_low"] == again["waiting_high"] == again["waiting"]
+    assert then["waiting"] == 60 * MS
+    for key, apart in APART.items():
+        factor = math.exp(1.645 * apart)
+        assert then[f"{key}_low"] == pytest.approx(then[key] / factor, abs=2)
+        assert then[f"{key}_high"] == pytest.approx(then[key] * factor, abs=2)
 
 
 def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:

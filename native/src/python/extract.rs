@@ -6,13 +6,18 @@ use super::arrow::ArrowTable;
 use super::tables::{Frames, rows_in};
 use crate::error::Result;
 use crate::reconstruct::facts::{self, Facts, TableIn};
-use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, steps_of};
+use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, call_rows, steps_of};
+
+type Pipes = Vec<(Option<u64>, u64, u64)>;
+
+type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>);
 
 /// A workload's steps and threads out of a trace's fact tables.
 ///
-/// `facts`: switches, wakeups and, where recorded, yields. Answers (steps,
-/// threads by column, report): steps in order of `program`, which is the
-/// thread's row.
+/// `facts`: switches, wakeups and, where recorded, yields and `calls`, the ends of reads
+/// and writes: `ts, utid, process, enters, writes, value`. Answers (steps, threads by
+/// column, pipes, report): steps in order of `program`, which is the thread's row; of
+/// each pipe its capacity, the level at which writers are woken, and what is in it.
 #[pyfunction]
 #[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop))]
 #[allow(clippy::too_many_arguments)]
@@ -26,9 +31,10 @@ pub fn extract<'py>(
     linux_priorities: bool,
     has_waking: bool,
     drop: Vec<u32>,
-) -> PyResult<(ArrowTable, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
+    let calls = read("calls")?;
     let (out, steps) = py.detach(|| -> Result<_> {
         let facts = Facts {
             switches: facts::switches(TableIn::new("switches", &switches))?,
@@ -36,6 +42,7 @@ pub fn extract<'py>(
             yields: facts::yields(TableIn::new("yields", &yields))?,
             ..Facts::default()
         };
+        let calls = call_rows(&TableIn::new("calls", &calls))?;
         facts.check_order()?;
         facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
         let rules = Rules {
@@ -43,7 +50,8 @@ pub fn extract<'py>(
             extend_cut,
             linux_priorities,
         };
-        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, window.1);
+        let out =
+            Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, &calls, window.1);
         let steps = steps_of(&out)?;
         Ok((out, steps))
     })?;
@@ -76,5 +84,7 @@ pub fn extract<'py>(
     for (name, value) in out.report.entries() {
         report.set_item(name, value)?;
     }
-    Ok((steps.into(), threads, report))
+    let pipes = out.pipes.iter();
+    let pipes = pipes.map(|p| (p.capacity, p.low, p.filled)).collect();
+    Ok((steps.into(), threads, pipes, report))
 }

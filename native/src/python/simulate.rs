@@ -87,6 +87,8 @@ pub struct Options {
     #[pyo3(item)]
     tick_phase: i64,
     #[pyo3(item)]
+    pipes: Vec<[u64; 3]>,
+    #[pyo3(item)]
     folder: Option<PathBuf>,
 }
 
@@ -120,6 +122,7 @@ pub fn simulate<'py>(
         steps: numbers(&steps)?,
         masks,
         names,
+        pipes: options.pipes.clone(),
     };
     let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
     let load = input.workload(machine.ncpu())?;

@@ -10,6 +10,7 @@ use super::heap::SlotHeap;
 use super::machine::CpuSet;
 use super::machine::{Cpu, Machine};
 use super::output::Sink;
+use super::pipes::Pipe;
 use super::policy::{Clocks, Policy, Wake};
 use super::rng::Rng;
 use super::timers::Timers;
@@ -75,6 +76,9 @@ pub struct Engine<'a> {
     pub(super) seq: u64,
     pub(super) boxes: Vec<Mailbox>,
     pub(super) waiting: Vec<Option<Waiting>>,
+    pub(super) pipes: Vec<Pipe>,
+    /// What each thread has yet to put or take in its present step; 0: all of it.
+    pub(super) left: Vec<u32>,
     /// For each channel the sender that waits for its reader to wait.
     pub(super) meeting: Vec<Option<Tid>>,
     /// Counters of `Repeat` steps: a thread's start at `counter_base[t]`.
@@ -156,6 +160,7 @@ impl<'a> Engine<'a> {
                 nr_queued: 0,
                 idle_since: 0,
                 resched: None,
+                told: false,
                 charged_at: 0,
                 settled_at: 0,
                 rate: i64::from(machine.info(c).capacity),
@@ -209,6 +214,8 @@ impl<'a> Engine<'a> {
             seq: 0,
             boxes: vec![Mailbox::default(); load.channels.len()],
             waiting: vec![None; n],
+            pipes: load.pipes.iter().map(Pipe::new).collect(),
+            left: vec![0; if load.pipes.is_empty() { 0 } else { n }],
             meeting: vec![None; load.channels.len()],
             counters: vec![0; counters as usize],
             counter_base,
@@ -328,7 +335,11 @@ impl<'a> Engine<'a> {
                 "correct the queues of your policy",
             ));
         }
-        let blocked = self.blocked();
+        let mut blocked = self.blocked();
+        if self.limits.until.is_none() {
+            // With an end, who reads from a pipe sleeps there to the end, as in a recording.
+            blocked.extend(self.in_pipes());
+        }
         if blocked.is_empty() {
             return Ok(Progress::Finished);
         }
@@ -452,7 +463,9 @@ impl<'a> Engine<'a> {
             0 => {
                 self.world.cpu_events.disarm(slot);
                 self.settle(c);
-                self.advance(c);
+                if !self.is_about_to_choose(c) {
+                    self.advance(c);
+                }
             }
             1 | 2 => {
                 let hz = if kind == 1 {
@@ -484,6 +497,23 @@ impl<'a> Engine<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the thread on `c` is on its way out of the kernel, where a request that
+    /// was made on that CPU preempts it before it gets to its next call through a pipe.
+    fn is_about_to_choose(&self, c: Cpu) -> bool {
+        let slot = 3 * self.world.cpus.len() as u32 + u32::from(c);
+        let cpu = &self.world.cpus[c as usize];
+        let (Some(t), Some(_), true) = (cpu.curr, cpu.resched, cpu.told) else {
+            return false;
+        };
+        let next = self.next_step[t as usize];
+        next < self.world.threads[t as usize].end
+            && matches!(
+                self.load.steps[next as usize],
+                Step::Put { .. } | Step::Take { .. }
+            )
+            && self.world.cpu_events.is_armed(slot)
     }
 
     pub(super) fn settle_pending(&mut self) {

@@ -8,7 +8,9 @@ use arrow_schema::Schema;
 
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
-use super::workload::{Channel, Class, INBOX, NO_CHANNEL, SELF, Step, ThreadSpec, Workload};
+use super::workload::{
+    Channel, Class, INBOX, NO_CHANNEL, PipeSpec, SELF, Step, ThreadSpec, Workload,
+};
 
 /// The columns of both tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +33,12 @@ enum Col {
     Start,
     Asleep,
     Cpu,
+    Pipe,
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "program", "op", "ns", "thread", "count", "step", "disk", "sync", "meet", "class", "nice",
-    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu",
+    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu", "pipe",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -93,6 +96,14 @@ impl Numbers {
     }
 }
 
+fn pipe([capacity, low, filled]: [u64; 3]) -> PipeSpec {
+    PipeSpec {
+        capacity,
+        low,
+        filled,
+    }
+}
+
 const CLASSES: [Class; 5] = [
     Class::Fifo,
     Class::RoundRobin,
@@ -125,6 +136,8 @@ pub mod op {
     pub const REPEAT: u8 = 9;
     pub const PARK: u8 = 10;
     pub const EXIT: u8 = 11;
+    pub const PUT: u8 = 12;
+    pub const TAKE: u8 = 13;
 }
 
 /// The channel from one thread to another.
@@ -135,11 +148,16 @@ pub struct Input {
     pub steps: Numbers,
     pub masks: Vec<Vec<Cpu>>,
     pub names: Vec<String>,
+    /// Of each pipe its capacity, the level at which writers are woken, and what is in it.
+    pub pipes: Vec<[u64; 3]>,
 }
 
 impl Input {
     pub fn workload(&self, ncpu: usize) -> Result<Workload> {
-        let mut load = Workload::default();
+        let mut load = Workload {
+            pipes: self.pipes.iter().map(|p| pipe(*p)).collect(),
+            ..Workload::default()
+        };
         for mask in &self.masks {
             let mut set = CpuSet::empty(ncpu);
             for c in mask.iter().filter(|c| (**c as usize) < ncpu) {
@@ -328,12 +346,24 @@ impl Input {
                 },
                 counter: 0,
             },
+            op::PUT => Step::Put {
+                pipe: s.need("step", Col::Pipe, row)?,
+                amount: s.need("step", Col::Count, row)?,
+                cost: cost()?,
+                sync: flag(Col::Sync),
+            },
+            op::TAKE => Step::Take {
+                pipe: s.need("step", Col::Pipe, row)?,
+                amount: s.need("step", Col::Count, row)?,
+                cost: cost()?,
+                disk: flag(Col::Disk),
+            },
             op::PARK => Step::Park,
             op::EXIT => Step::Exit,
             other => {
                 return Err(Error::usage(
                     format!("step {row}: operation {other}"),
-                    "an operation number below 12",
+                    "an operation number below 14",
                     "",
                 ));
             }

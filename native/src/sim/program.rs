@@ -2,6 +2,7 @@
 use super::engine::{Engine, Waiting};
 use super::error::Error;
 use super::machine::Cpu;
+use super::pipes::woken_by;
 use super::policy::Wake;
 use super::workload::{INBOX, SELF, Step, Tid};
 use super::world::{RescheduleReason, State};
@@ -119,6 +120,38 @@ impl Engine<'_> {
                             self.burst(t, cost);
                             break;
                         }
+                    }
+                }
+                Step::Put {
+                    pipe,
+                    amount,
+                    cost,
+                    sync,
+                } => {
+                    let Ok(reader) = self.put(c, t, pipe, amount) else {
+                        return;
+                    };
+                    if let Some(reader) = reader {
+                        self.wake(reader, woken_by(c, t, sync));
+                        self.policy.back_from_kernel(&mut self.world, t);
+                        if cost > 0 {
+                            self.burst(t, cost);
+                            break;
+                        }
+                    }
+                }
+                Step::Take {
+                    pipe,
+                    amount,
+                    cost,
+                    disk,
+                } => {
+                    if !self.take(c, t, pipe, amount) {
+                        if cost > 0 {
+                            self.burst(t, cost);
+                        }
+                        self.block(c, t, disk);
+                        return;
                     }
                 }
                 Step::Fork(child) => {

@@ -13,6 +13,7 @@ impl Engine<'_> {
     pub(super) fn appear_asleep(&mut self, t: Tid) -> bool {
         let now = self.world.now;
         let mut after = 0;
+        let mut again = false;
         let (until, wait, disk) = match self.load.program(t).first() {
             Some(Step::Sleep { ns, disk }) if *ns > 0 => (Some(now + ns), None, *disk),
             Some(Step::WaitUntil(at)) if *at > now => (Some(*at), None, false),
@@ -37,6 +38,14 @@ impl Engine<'_> {
                 after = *cost;
                 (None, Some(wait), *disk)
             }
+            Some(Step::Take {
+                pipe, cost, disk, ..
+            }) if self.pipes[*pipe as usize].is_empty() => {
+                self.pipes[*pipe as usize].sleep(t);
+                again = true;
+                after = *cost;
+                (None, None, *disk)
+            }
             Some(Step::Park) => (None, None, false),
             _ => return false,
         };
@@ -49,7 +58,8 @@ impl Engine<'_> {
         if disk {
             th.sleep_kind = SleepKind::Disk;
         }
-        self.next_step[t as usize] += 1;
+        // Woken in a pipe it looks again.
+        self.next_step[t as usize] += u32::from(!again);
         self.waiting[t as usize] = wait;
         if let Some(at) = until {
             self.live += 1;

@@ -37,6 +37,23 @@ pub enum Step {
         sync: bool,
         meet: bool,
     },
+    /// Put `amount` into a pipe, first sleeping while it is full, and wake a reader
+    /// that sleeps there. `cost`: CPU time that raising the wake takes, used only
+    /// if one is raised.
+    Put {
+        pipe: u32,
+        amount: u32,
+        cost: u32,
+        sync: bool,
+    },
+    /// Take `amount` out of a pipe, sleeping whenever it is empty. `cost`: CPU time
+    /// of going to sleep and coming back, used only if it does sleep.
+    Take {
+        pipe: u32,
+        amount: u32,
+        cost: u32,
+        disk: bool,
+    },
     /// Start a thread that has no start time of its own.
     Fork(Tid),
     /// Give up the CPU but stay runnable.
@@ -134,8 +151,20 @@ pub struct Channel {
     pub from: Option<Tid>,
 }
 
+/// A pipe, a socket, a queue: what writers put into it whichever reader comes takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PipeSpec {
+    /// What it holds; a writer whose amount does not fit sleeps, unless it is empty.
+    pub capacity: u64,
+    /// Sleeping writers are woken once it holds no more than this.
+    pub low: u64,
+    /// What is in it at the beginning.
+    pub filled: u64,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Workload {
+    pub pipes: Vec<PipeSpec>,
     pub threads: Vec<ThreadSpec>,
     pub steps: Vec<Step>,
     pub masks: Vec<CpuSet>,
@@ -237,6 +266,9 @@ impl Workload {
                 .get(t as usize)
                 .is_some_and(|i| *i != NO_CHANNEL),
             Step::WaitFor { channel, .. } => (channel as usize) < self.channels.len(),
+            Step::Put { pipe, amount, .. } | Step::Take { pipe, amount, .. } => {
+                (pipe as usize) < self.pipes.len() && amount > 0
+            }
             Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
             Step::SetPriority {
                 of,
@@ -295,6 +327,10 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         Step::Repeat { to, .. } => (
             format!("it goes back to step {to}, which comes later"),
             "an earlier step",
+        ),
+        Step::Put { pipe, amount, .. } | Step::Take { pipe, amount, .. } => (
+            format!("it moves {amount} through pipe {pipe}"),
+            "a pipe of the workload, and an amount above 0",
         ),
         Step::Signal { .. } | Step::WaitFor { .. } => (
             "its signal has no channel".to_string(),

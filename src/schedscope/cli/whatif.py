@@ -3,9 +3,9 @@
 The trace is replayed as it was configured and with the change: three rows for each service, as
 recorded, as replayed, as changed. How far the replay of the recorded configuration is from the
 recording says how far the answer can be trusted: within a factor of 1.25 it is good, up to a
-factor of 2 doubtful, and beyond that it is refused. Ranges are over several replays, with other
-seeds and with clock ticks at other instants, widened by the error of the replay. Two recordings
-may differ by as much or more: to be sure, change the setting and record again.
+factor of 2 doubtful, and beyond that it is refused. Ranges are those in which 9 of 10 recordings
+should lie: over several replays, with other seeds and with clock ticks at other instants, widened
+by the error of the replay and by how far recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _ranges(rows: Any, name: str) -> list[str]:
-    """A figure, and behind it the extremes over the replays."""
+    """A figure, and behind it the range in which 9 of 10 recordings should lie."""
     found = []
     for row in rows.iter_rows(named=True):
         low, high = row[f"{name}_low"], row[f"{name}_high"]

@@ -10,6 +10,10 @@ use super::super::load::op;
 use super::{Extractor, Now};
 use crate::model::tables::Wakeup;
 
+/// In place of the cost of a wake or sleep that did not happen in the trace: if it
+/// does in a replay it costs what it usually does.
+pub(super) const UNPAID: i64 = -1;
+
 /// What the trace shows of such costs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Charges {
@@ -79,14 +83,18 @@ impl Extractor {
     pub(super) fn charge_sleeps(&mut self) {
         let cost = self.charges.sleep();
         self.report.sleep_cost = cost;
-        if cost == 0 {
-            return;
-        }
+        let wake = quantile(&mut self.charges.wakes, 50);
         for th in &mut self.threads {
+            for step in th.steps.iter_mut().filter(|s| s.ns == UNPAID) {
+                step.ns = if step.op == op::PUT { wake } else { cost };
+            }
+            if cost == 0 {
+                continue;
+            }
             for i in 1..th.steps.len() {
                 let (before, rest) = th.steps.split_at_mut(i);
                 let (burst, wait) = (&mut before[i - 1], &mut rest[0]);
-                if wait.op == op::WAIT_FOR && burst.op == op::RUN {
+                if matches!(wait.op, op::WAIT_FOR | op::TAKE) && burst.op == op::RUN {
                     let moved = (cost - wait.ns).clamp(0, burst.ns);
                     burst.ns -= moved;
                     wait.ns += moved;

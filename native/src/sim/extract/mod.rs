@@ -8,6 +8,7 @@
 //! time, so the programs cannot deadlock under any policy.
 mod charges;
 mod conversations;
+mod pipes;
 mod report;
 mod table;
 mod timers;
@@ -18,6 +19,8 @@ use super::load::op;
 use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
+pub use pipes::{CallRow, Pipe, call_rows};
+use pipes::{push_call, sleeps_in_pipe};
 pub use report::Report;
 pub use table::steps_of;
 
@@ -28,7 +31,7 @@ pub struct Made {
     pub disk: bool,
     /// Of a signal: the sender waits for its reader.
     pub meet: bool,
-    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`.
+    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe.
     pub thread: u32,
     /// ns, or the priority number of `set_priority`.
     pub ns: i64,
@@ -89,6 +92,8 @@ pub struct ThreadOut {
     awake: Option<i64>,
     /// Sleeps that something outside ended.
     outside: Vec<timers::OutsideSleep>,
+    /// The read or write through a pipe that it is in, and whether its step is written.
+    call: Option<(u32, bool)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +131,8 @@ pub struct Extractor {
     /// Utids to leave out.
     dropped: Vec<bool>,
     charges: charges::Charges,
+    calls: Vec<pipes::Call>,
+    pub pipes: Vec<Pipe>,
     pub report: Report,
 }
 
@@ -149,6 +156,8 @@ impl Extractor {
             },
             dropped,
             charges: charges::Charges::default(),
+            calls: Vec::new(),
+            pipes: Vec::new(),
             report: Report::default(),
         }
     }
@@ -159,14 +168,23 @@ impl Extractor {
     }
 
     /// Feeds all rows; `end` is that of the window.
-    pub fn run(mut self, facts: &Facts, end: i64) -> Self {
-        let (mut s, mut w, mut y) = (0, 0, 0);
+    pub fn run(mut self, facts: &Facts, calls: &[CallRow], end: i64) -> Self {
+        let ends = self.find_pipes(facts, calls);
+        let (mut s, mut w, mut y, mut c) = (0, 0, 0, 0);
         loop {
             let at = [
                 facts.switches.get(s).map_or(i64::MAX, |r| r.ts),
                 facts.wakeups.get(w).map_or(i64::MAX, |r| r.ts),
                 facts.yields.get(y).map_or(i64::MAX, |r| r.ts),
             ];
+            // A thread is on its CPU at both ends of a call.
+            if let Some(&(ts, call, entry)) = ends.get(c)
+                && at.iter().all(|t| ts <= *t)
+            {
+                self.call(ts, call, entry);
+                c += 1;
+                continue;
+            }
             if at == [i64::MAX; 3] {
                 break;
             }
@@ -234,6 +252,7 @@ impl Extractor {
                 woken: false,
                 awake: None,
                 outside: Vec::new(),
+                call: None,
             });
         }
         self.index[at]
@@ -347,6 +366,21 @@ impl Extractor {
                 let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
                 th.ran -= leaving;
                 flush(th, &mut self.report);
+                if let Some(call) = sleeps_in_pipe(th, &self.calls) {
+                    if let Some(call) = call {
+                        let ns = if pending.is_some() { leaving } else { 0 };
+                        self.report.sleep_time += ns;
+                        self.report.cpu_time += ns;
+                        push_call(th, &call, ns, disk);
+                    } else {
+                        th.ran += leaving;
+                    }
+                    if pending.is_some() {
+                        self.report.wakes_before_sleep += 1;
+                        th.now = Now::Runnable;
+                    }
+                    return;
+                }
                 match pending {
                     Some(p) if p.waker != NOBODY => {
                         self.report.wakes_before_sleep += 1;
@@ -430,6 +464,9 @@ impl Extractor {
         }
         let begin = self.begin;
         let i = self.thread(row.utid);
+        if self.woken_in_pipe(row, i) {
+            return;
+        }
         match self.threads[i as usize].now {
             Now::Runnable | Now::Gone => self.report.wakes_spurious += 1,
             Now::Running { .. } => {

@@ -9,6 +9,12 @@ pub struct Report {
     pub wakes_by_threads: u64,
     pub meetings: u64,
     pub waits_for_anyone: u64,
+    /// Pipes and sockets found, and those whose reads and writes do not add up.
+    pub pipes: u64,
+    pub pipes_left_out: u64,
+    /// Writes into the former, and those of them that woke nobody.
+    pub messages: u64,
+    pub messages_unnoticed: u64,
     pub wakes_external: u64,
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
@@ -43,6 +49,10 @@ impl Report {
             ("wakes_by_threads", n(self.wakes_by_threads)),
             ("meetings", n(self.meetings)),
             ("waits_for_anyone", n(self.waits_for_anyone)),
+            ("pipes", n(self.pipes)),
+            ("pipes_left_out", n(self.pipes_left_out)),
+            ("messages", n(self.messages)),
+            ("messages_unnoticed", n(self.messages_unnoticed)),
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),

@@ -48,22 +48,30 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
     let mut count = Sparse::<Int64Type>::with_capacity(n);
     let mut disk = BooleanBuilder::with_capacity(n);
     let mut meet = BooleanBuilder::with_capacity(n);
+    let mut sync = BooleanBuilder::with_capacity(n);
+    let mut pipe = Sparse::<UInt32Type>::with_capacity(n);
     let mut class = Sparse::<UInt8Type>::with_capacity(n);
     let mut nice = Sparse::<Int8Type>::with_capacity(n);
     let mut rt_prio = Sparse::<UInt8Type>::with_capacity(n);
     for (i, t) in out.threads.iter().enumerate() {
         for s in &t.steps {
-            let costs = matches!(s.op, op::SIGNAL | op::WAIT_FOR) && s.ns > 0;
+            let piped = matches!(s.op, op::PUT | op::TAKE);
+            let costs = (piped || matches!(s.op, op::SIGNAL | op::WAIT_FOR)) && s.ns > 0;
             let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
-            let named = (s.thread != u32::MAX).then_some(s.thread);
+            let named = (!piped && s.thread != u32::MAX).then_some(s.thread);
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);
             ops.push(s.op);
             ns.push(timed.then_some(s.ns));
             thread.push(named);
             // Of anyone, it waits for the next signal not yet taken.
-            count.push((s.op == op::WAIT_FOR && named.is_some()).then_some(s.count as i64));
-            disk.append_option(matches!(s.op, op::SLEEP | op::WAIT_FOR).then_some(s.disk));
+            let counts = piped || (s.op == op::WAIT_FOR && named.is_some());
+            count.push(counts.then_some(s.count as i64));
+            let sleeps = matches!(s.op, op::SLEEP | op::WAIT_FOR | op::TAKE);
+            disk.append_option(sleeps.then_some(s.disk));
+            pipe.push(piped.then_some(s.thread));
+            // pipe_write and sock_def_readable say that the writer is about to sleep.
+            sync.append_option((s.op == op::PUT).then_some(true));
             meet.append_option((s.op == op::SIGNAL).then_some(s.meet));
             class.push(priority.map(|p| p.0));
             nice.push(priority.map(|p| p.1));
@@ -78,6 +86,8 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
         ("count", count.finish()),
         ("disk", Arc::new(disk.finish())),
         ("meet", Arc::new(meet.finish())),
+        ("sync", Arc::new(sync.finish())),
+        ("pipe", pipe.finish()),
         ("class", class.finish()),
         ("nice", nice.finish()),
         ("rt_prio", rt_prio.finish()),

@@ -1,0 +1,210 @@
+"""Pipes: what the engine does with them, and what extraction finds of them in system calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from schedscope import _native, workload as w
+from schedscope.errors import UsageError
+from schedscope.simulator.builder import Builder
+from schedscope.simulator.extract import extract
+from schedscope.simulator.run import simulate
+from schedscope.simulator.workload import read_workload
+from schedscope.trace import Trace
+
+MS = 1_000_000
+
+READ, WRITE = 0, 1  # x86-64's numbers
+
+
+def runs(trace: Trace) -> list[tuple[str, float, float]]:
+    """Who ran from when to when, ms."""
+    rows = (
+        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+        .join(trace.threads.select("utid", "comm"), on="utid")
+        .sort("ts")
+        .select("comm", begin=pl.col("ts") / MS, end=(pl.col("ts") + pl.col("dur")) / MS)
+    )
+    return [tuple(row) for row in rows.collect().rows()]
+
+
+def pair(capacity: int | None, low: int | None = None) -> w.Workload:
+    """A writer of four messages, 1 ms each, and a reader that takes 3 ms for each."""
+    b = Builder()
+    pipe = b.pipe(capacity, low=low)
+    b.thread("writer").run("1ms").put(pipe).repeat(4)
+    b.thread("reader").take(pipe).run("3ms").repeat(4)
+    return b.workload()
+
+
+def test_a_message_that_finds_its_reader_awake_is_a_message() -> None:
+    # fifo on two CPUs: the writer never waits, the reader sleeps once, for the first message.
+    trace = simulate(pair(None), policy="fifo", cpus=2)
+    assert runs(trace) == [("writer", 0, 4), ("reader", 1, 13)]
+    wakes = trace.wakeups.filter(pl.col("kind") == "waking").collect()
+    assert wakes["ts"].to_list() == [1 * MS]
+
+
+def test_a_writer_sleeps_while_the_pipe_is_full() -> None:
+    # Of 2: full at 3 ms (one was taken at 1 ms); room at 4 ms, when the reader takes the next.
+    trace = simulate(pair(2), policy="fifo", cpus=2)
+    assert runs(trace) == [("writer", 0, 4), ("reader", 1, 13)]
+    # Of 1: the third does not fit at 3 ms, and goes in at 4 ms; the fourth at 7 ms.
+    trace = simulate(pair(1), policy="fifo", cpus=2)
+    assert runs(trace) == [("writer", 0, 3), ("reader", 1, 13), ("writer", 4, 5)]
+    # Of 2 and woken only when empty: the fourth at 7 ms, when the last of two is taken.
+    b = Builder()
+    pipe = b.pipe(2, low=0)
+    b.thread("writer").put(pipe).put(pipe).put(pipe).run("1ms")
+    b.thread("reader", start="1ms").take(pipe).run("3ms").repeat(3)
+    assert runs(simulate(b.workload(), policy="fifo", cpus=2)) == [
+        ("reader", 1, 10),
+        ("writer", 4, 5),
+    ]
+
+
+def test_whichever_reader_comes_takes_it() -> None:
+    b = Builder()
+    pipe = b.pipe()
+    b.threads("worker", 2).take(pipe).run("2ms").repeat(3)
+    b.thread("source").run("1ms").put(pipe).repeat(6)
+    trace = simulate(b.workload(), policy="fifo", cpus=3)
+    # One message a ms and 2 ms for each: the two take turns and never wait for a CPU.
+    ran = {
+        name: sum(b - a for who, a, b in runs(trace) if who == name) for name, _, _ in runs(trace)
+    }
+    assert ran == {"source": 6, "worker-0": 6, "worker-1": 6}
+    assert max(end for _, _, end in runs(trace)) == 8
+    assert trace.waits.filter(pl.col("wait") > 0).collect().is_empty()
+
+
+def test_a_large_message_is_taken_as_it_comes() -> None:
+    b = Builder()
+    pipe = b.pipe()
+    b.thread("writer").run("1ms").put(pipe, 100).repeat(3)
+    b.thread("reader").take(pipe, 300).run("1ms")
+    trace = simulate(b.workload(), policy="fifo", cpus=2)
+    assert runs(trace)[-1] == ("reader", 3, 4)
+
+
+def test_who_reads_for_ever_is_an_error_only_without_an_end() -> None:
+    b = Builder()
+    b.thread("reader").take(b.pipe())
+    with pytest.raises(UsageError, match=r"reader.*something in pipe 0"):
+        simulate(b.workload(), policy="fifo")
+    assert simulate(b.workload(), policy="fifo", until="1ms").ncpu == 1
+
+
+def test_pipes_are_kept_with_the_workload(tmp_path: Path) -> None:
+    load = pair(2)
+    again = read_workload(load.save(tmp_path / "x.workload"))
+    assert again.pipes.equals(load.pipes)
+    assert again.steps.equals(load.steps)
+
+
+def test_a_pipe_that_is_not_there_is_one_sentence() -> None:
+    b = Builder()
+    b.thread("t").run("1ms").put(3)
+    with pytest.raises(UsageError, match="pipe 3"):
+        simulate(b.workload(), policy="fifo")
+
+
+# --- Extraction. Utids 0 and 1 are idle, 2 writes on CPU 0, 3 reads on CPU 1. ---
+
+
+def recorded(calls: list[tuple[Any, ...]], switches: list[Any], wakes: list[Any]) -> Trace:
+    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
+    threads = pl.DataFrame(
+        {"utid": range(4), "comm": ["", "", "writer", "reader"], "pid": [0, 0, 12, 13]}
+    ).with_columns(
+        pl.lit(None, dtype).alias(name)
+        for name, dtype in empty["threads"].schema.items()
+        if name not in ("utid", "comm", "pid")
+    )
+    tables = {
+        "switches": pl.DataFrame(
+            [(ts, cpu, p, state, 120, None, n, 120) for ts, cpu, p, state, n in switches],
+            schema=empty["switches"].schema,
+            orient="row",
+        ),
+        "wakeups": pl.DataFrame(
+            [
+                {"ts": ts, "cpu": 0, "waker_utid": 2, "utid": 3, "kind": kind}
+                | {"target_cpu": 1, "prio": 120}
+                for ts, kind in wakes
+            ],
+            schema=empty["wakeups"].schema,
+        ),
+        "system_calls": pl.DataFrame(calls, schema=empty["system_calls"].schema, orient="row"),
+        "threads": threads.select(empty["threads"].columns).cast(empty["threads"].schema),
+    }
+    return Trace.from_tables(
+        tables, {"ncpu": 2, "window": [0, 20 * MS], "os": "Linux", "machine": "x86_64"}
+    )
+
+
+def messages() -> Trace:
+    """Three messages of 100 bytes; of the second and third the reader is awake."""
+    calls = [(0, 1, 3, "enter", READ, 5)]
+    for at in (2, 4, 6):
+        calls += [(at * MS, 0, 2, "enter", WRITE, 7), (at * MS + 100, 0, 2, "exit", WRITE, 100)]
+    for back, again in ((3, 8), (9, 10), (11, 12)):
+        calls += [(back * MS, 1, 3, "exit", READ, 100), (again * MS, 1, 3, "enter", READ, 5)]
+    switches = [
+        (0, 0, 0, "runnable", 2),
+        (0, 1, 1, "runnable", 3),
+        (1 * MS, 1, 3, "sleeping", 1),
+        (2 * MS + 60, 1, 1, "runnable", 3),
+        (7 * MS, 0, 2, "dead", 0),
+        (13 * MS, 1, 3, "sleeping", 1),
+    ]
+    wakes = [(2 * MS + 50, "waking"), (2 * MS + 55, "enqueued")]
+    return recorded(sorted(calls), switches, wakes)
+
+
+def steps(load: w.Workload, name: str) -> list[tuple[str, int | None]]:
+    number = load.threads.row(by_predicate=pl.col("name") == name, named=True)["program"]
+    rows = load.steps.filter(pl.col("program") == number)
+    return [
+        (op, count if op in ("put", "take") else ns)
+        for op, ns, count in rows.select(pl.col("op").cast(pl.String), "ns", "count").rows()
+    ]
+
+
+def test_writes_that_woke_nobody_are_messages() -> None:
+    load = extract(messages())
+    found = load.info["extraction"]
+    assert [found[k] for k in ("pipes", "messages", "messages_unnoticed")] == [1, 3, 2]
+    assert [s for s in steps(load, "writer") if s[0] == "put"] == [("put", 100)] * 3
+    assert [s for s in steps(load, "reader") if s[0] == "take"] == [("take", 100)] * 3
+    assert not {"signal", "wait_for"} & set(load.steps["op"].cast(pl.String))
+    assert load.steps.filter(pl.col("op") == "put")["sync"].all()
+    # It never was full.
+    assert load.pipes.select("capacity", "filled").rows() == [(None, 0)]
+    # A replay wakes once, as it was.
+    again = simulate(load, policy="fifo", until="20ms")
+    assert again.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
+
+
+def test_without_descriptors_the_rules_without_calls_apply() -> None:
+    trace = messages()
+    calls = trace.system_calls.collect().with_columns(value=pl.lit(None, pl.Int64))
+    trace._tables["system_calls"] = calls.lazy()
+    load = extract(trace)
+    assert not load.info["extraction"]["calls_recorded"]
+    assert load.pipes.is_empty()
+    assert "signal" in [op for op, _ in steps(load, "writer")]
+
+
+def test_what_was_not_seen_to_be_written_leaves_the_pipe_out() -> None:
+    trace = messages()
+    calls = trace.system_calls.collect()
+    # The reader gets more than the writer wrote: somebody else writes, unseen.
+    more = pl.when((pl.col("step") == "exit") & (pl.col("number") == READ)).then(500)
+    trace._tables["system_calls"] = calls.with_columns(value=more.otherwise("value")).lazy()
+    found = extract(trace).info["extraction"]
+    assert (found["pipes"], found["pipes_left_out"]) == (0, 1)
