@@ -17,13 +17,17 @@ Clocks = tuple[list[int], int | None]
 
 
 def by_oracle(world: World, clocks: Clocks | None = None) -> dict[str, Any]:
-    return oracle.reconstruct(world.tables, world.ncpu, world.window, clocks)
+    return oracle.reconstruct(
+        world.tables, world.ncpu, world.window, clocks, uncounted=world.uncounted
+    )
 
 
 def by_native(
     world: World, chunk: int | None = None, clocks: Clocks | None = None
 ) -> dict[str, Any]:
-    answer = _native.reconstruct(world.tables, world.ncpu, world.window, chunk, clocks=clocks)
+    answer = _native.reconstruct(
+        world.tables, world.ncpu, world.window, chunk, clocks=clocks, uncounted=world.uncounted
+    )
     frames = {name: pl.DataFrame(answer[name]) for name in ("states", "waits", "losses")}
     return frames | {"counters": answer["counters"], "per_cpu": answer["per_cpu"]}
 

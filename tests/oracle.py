@@ -76,6 +76,8 @@ class Oracle:
     stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
     moves_recorded: bool = False
+    # Nothing counts what was lost: where a switch is missing, moves may be, too.
+    uncounted: bool = False
     # Where the CPUs' clocks differ: the clock of each CPU, and by how much two may be off.
     clocks: tuple[list[int], int | None] | None = None
     stories: dict[int, Story] = field(default_factory=dict)
@@ -260,7 +262,8 @@ class Oracle:
             and not thread.wait["begun_before"]
         ):
             near = self.in_doubt(thread, cpus, t)
-            if not near or max(e for _, e in near) - min(b for b, _ in near) < ROUND_TRIP:
+            far = near and max(e for _, e in near) - min(b for b, _ in near) >= ROUND_TRIP
+            if not (self.uncounted and far):
                 cpus = {stayed_on}
         doubts = [begin for begin, _ in self.in_doubt(thread, cpus, t)]
         if doubts:
@@ -463,7 +466,7 @@ class Oracle:
         ):
             self.counters["unseen_moves"] += 1
             thread.cpu = thread.wait["queue_cpu"] = None
-            if self.moves_recorded:
+            if self.moves_recorded and self.uncounted:
                 self.lose_sight(thread)
 
     def migration(self, t: int, e: Row) -> None:
@@ -563,9 +566,11 @@ def reconstruct(
     ncpu: int,
     window: tuple[int, int] | None = None,
     clocks: tuple[list[int], int | None] | None = None,
+    *,
+    uncounted: bool = False,
 ) -> dict[str, Any]:
     """The same answer as `_native.reconstruct`, with frames for tables."""
-    oracle = Oracle(ncpu, clocks=clocks)
+    oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted)
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
     oracle.has_waking = "waking" in list(kinds)
     if "threads" in tables:

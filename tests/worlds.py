@@ -53,6 +53,8 @@ class World:
     ncpu: int
     names: tuple[str, ...]
     window: tuple[int, int] | None = None
+    uncounted: bool = False
+    """Nothing counts the events that were lost."""
 
     def name(self, utid: int) -> str:
         return f"idle{utid}" if utid < self.ncpu else self.names[utid - self.ncpu]

@@ -335,8 +335,7 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
 def _missing_migrations(trace: Trace) -> CheckRow:
     """Threads that ran from another queue than the one they were put on, and nobody moved them.
 
-    They may have run unseen meanwhile (docs/trace-model.md, Moved unseen). Where no move at all is
-    recorded, their waits stand, and only which CPU they waited for is not known.
+    Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
     """
     if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
         why = "only Linux with `waking` events reports every move"
@@ -347,8 +346,10 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     total = _number(trace.migrations)
     text = "none is missing"
     if found:
-        what = "these waits are not measured" if total else "which CPU each was for is not known"
-        text = f"{several(found, 'wait')} ended on another CPU's queue without one: {what}"
+        text = (
+            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
+            f"threads waited for is not known"
+        )
     return part("missing migrations", found, total + found, text, warn=0)
 
 

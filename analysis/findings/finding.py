@@ -60,6 +60,10 @@ ADVICE = {
     "wakeup migration": "Pin the thread and those that wake it to CPUs that share a cache.",
     "affinity": "If nobody was to change the mask, look for who calls sched_setaffinity or cpuset.",
     "isolation": "Take the isolated CPUs out of the masks of these threads (taskset, cpuset).",
+    "lock convoy": (
+        "Hold the lock for less time, or divide what it protects; if its holder waited for a CPU,"
+        " give it a larger weight."
+    ),
     "quota": "Raise cpu.max, or run fewer threads at a time.",
     "steal": (
         "The physical host is oversold, or this machine is limited: ask for another host or a"

@@ -32,6 +32,7 @@ pub struct Pipeline<'a, S: Store> {
     linux: bool,
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
     every_waking: bool,
+    uncounted: bool,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -93,6 +94,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             every_waking: info.has_waking && info.linux_priorities,
+            uncounted: info.uncounted,
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -153,10 +155,12 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         let (every_waking, identity) = (self.every_waking, &self.identity);
+        let uncounted = self.uncounted;
         let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
+                .with_uncounted_losses(uncounted)
                 .with_clocks(clocks.clone());
             for utid in u32::from(ncpu)..identity.count() {
                 if let Some(cpus) = identity.affinity(utid) {

@@ -46,6 +46,7 @@ def reconstruct(
     chunk: int | None = None,
     linux: bool = True,
     clocks: tuple[list[int], int | None] | None = None,
+    uncounted: bool = False,
 ) -> dict[str, Any]: ...
 def definition_figures(
     frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]

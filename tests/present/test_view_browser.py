@@ -362,7 +362,7 @@ def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None
 
 def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.Trace) -> None:
     page.key("q")
-    page.wait("document.querySelectorAll('.sst-schema details').length === 16")
+    page.wait("document.querySelectorAll('.sst-schema details').length === 17")
     page.run("document.querySelector('.sst-body textarea').focus()")
     page._call(
         "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", modifiers=2,

@@ -20,10 +20,17 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def answer(
-    engine: Engine, text: str, who: str, *, ncpu: int = 2, allowed: str = "", until: int = 100
+    engine: Engine,
+    text: str,
+    who: str,
+    *,
+    ncpu: int = 2,
+    allowed: str = "",
+    until: int = 100,
+    uncounted: bool = False,
 ) -> list[str]:
     """One thread's states and waits in a window of 0..`until`, in the notation of worlds.py."""
-    played = world(text, ncpu=ncpu, window=(0, until))
+    played = replace(world(text, ncpu=ncpu, window=(0, until)), uncounted=uncounted)
     utid = ncpu + played.names.index(who)
     if allowed:
         threads = pl.DataFrame({"utid": [utid], "affinity": [allowed]})
@@ -96,7 +103,7 @@ def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
         {begin} loss cpu1 until {end} overrun
         300000 cpu0: B S -> A
         """
-    rows = answer(engine, facts, "A", until=400_000)
+    rows = answer(engine, facts, "A", until=400_000, uncounted=True)
     if end - begin < 250_000:
         assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in rows
     else:
@@ -118,11 +125,11 @@ def test_two_short_holes_hide_one_way_each(engine: Engine) -> None:
         300000 cpu0: B S -> A
         """
     assert "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right" in answer(
-        engine, facts, "A", until=400_000
+        engine, facts, "A", until=400_000, uncounted=True
     )
     # On its own CPU alone, it had nowhere to go.
     assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
-        engine, facts, "A", until=400_000, allowed="0"
+        engine, facts, "A", until=400_000, uncounted=True, allowed="0"
     )
 
 
@@ -401,6 +408,7 @@ def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: En
         30 cpu1: idle -> A
         """,
         "A",
+        uncounted=True,
     ) == lines(
         """
         A running@0 0..10 switched
@@ -414,7 +422,10 @@ def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: En
     )
 
 
-def test_a_migration_from_another_queue_tells_of_one_that_is_missing(engine: Engine) -> None:
+@pytest.mark.parametrize("uncounted", [False, True])
+def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
+    engine: Engine, uncounted: bool
+) -> None:
     rows = answer(
         engine,
         """
@@ -427,7 +438,12 @@ def test_a_migration_from_another_queue_tells_of_one_that_is_missing(engine: Eng
         """,
         "A",
         ncpu=3,
+        uncounted=uncounted,
     )
+    if not uncounted:
+        assert "A runnable 20..25 switched" in rows
+        assert "A runnable@2 25..30 switched" in rows
+        return
     assert rows == lines(
         """
         A running@0 0..10 switched

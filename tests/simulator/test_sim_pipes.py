@@ -116,6 +116,18 @@ def test_a_pipe_that_is_not_there_is_one_sentence() -> None:
 # --- Extraction. Utids 0 and 1 are idle, 2 writes on CPU 0, 3 reads on CPU 1. ---
 
 
+def system_calls(calls: list[tuple[Any, ...]], schema: Any) -> pl.DataFrame:
+    """The last of an entry is its first argument, of a return its value."""
+    frame = pl.DataFrame(calls, schema=schema.names()[: len(calls[0])], orient="row")
+    enters = pl.col("step") == "enter"
+    return frame.with_columns(
+        arg0=pl.when(enters).then("value"), value=pl.when(~enters).then("value")
+    ).select(
+        (pl.col(name) if name in {*frame.columns, "arg0"} else pl.lit(None).alias(name)).cast(dtype)
+        for name, dtype in schema.items()
+    )
+
+
 def recorded(calls: list[tuple[Any, ...]], switches: list[Any], wakes: list[Any]) -> Trace:
     empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     threads = pl.DataFrame(
@@ -139,7 +151,7 @@ def recorded(calls: list[tuple[Any, ...]], switches: list[Any], wakes: list[Any]
             ],
             schema=empty["wakeups"].schema,
         ),
-        "system_calls": pl.DataFrame(calls, schema=empty["system_calls"].schema, orient="row"),
+        "system_calls": system_calls(calls, empty["system_calls"].schema),
         "threads": threads.select(empty["threads"].columns).cast(empty["threads"].schema),
     }
     return Trace.from_tables(
@@ -192,7 +204,7 @@ def test_writes_that_woke_nobody_are_messages() -> None:
 
 def test_without_descriptors_the_rules_without_calls_apply() -> None:
     trace = messages()
-    calls = trace.system_calls.collect().with_columns(value=pl.lit(None, pl.Int64))
+    calls = trace.system_calls.collect().with_columns(arg0=pl.lit(None, pl.UInt64))
     trace._tables["system_calls"] = calls.lazy()
     load = extract(trace)
     assert not load.info["extraction"]["calls_recorded"]

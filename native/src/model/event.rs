@@ -542,6 +542,8 @@ pub struct SourceInfo {
     pub cpus: Vec<CpuInfo>,
     pub threads: Vec<KnownThread>,
     pub processes: Vec<KnownProcess>,
+    /// Nothing counts what was lost, so a broken chain may be any number of missing events.
+    pub uncounted: bool,
     /// The recorder was stopped before its end: nothing is known of a CPU behind
     /// its last event.
     pub unfinished: bool,

@@ -23,9 +23,9 @@ use crate::summary;
 /// the first and last row. `chunk`: rows of output per batch. `linux`: wakeups are
 /// Linux's, each of which begins with a `waking` where these are recorded. `clocks`:
 /// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
-/// nobody can tell).
+/// nobody can tell). `uncounted`: nothing counts the events that were lost.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None))]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false))]
 pub fn reconstruct<'py>(
     py: Python<'py>,
     facts: Frames<'py>,
@@ -34,6 +34,7 @@ pub fn reconstruct<'py>(
     chunk: Option<usize>,
     linux: bool,
     clocks: Option<(Vec<u16>, Option<i64>)>,
+    uncounted: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, migrations, yields, losses) = (
@@ -75,6 +76,7 @@ pub fn reconstruct<'py>(
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);
         let mut reconstruction = Reconstructor::new(ncpu, begin)
             .expecting_waking(every_waking)
+            .with_uncounted_losses(uncounted)
             .with_clocks(clocks.map(|(clock, width)| Clocks { clock, width }));
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
             reconstruction.allow(utid, &cpus);

@@ -170,12 +170,22 @@ impl Holes {
     }
 
     /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it; those of others only if they leave it the time to get there and
-    /// back, since both moves are recorded by the CPU that makes them.
-    pub fn doubt_of_queued(&self, utid: u32, queue: u16, since: i64, until: i64) -> Option<i64> {
+    /// CPU may hide a run of it; those of others only if `anywhere` and if they leave it the time
+    /// to get there and back: both moves are recorded by the CPU that makes them.
+    pub fn doubt_of_queued(
+        &self,
+        utid: u32,
+        queue: u16,
+        since: i64,
+        until: i64,
+        anywhere: bool,
+    ) -> Option<i64> {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
         let here = here.into_iter().flatten().min();
+        if !anywhere {
+            return here;
+        }
         let Some(from) = self.doubt_of_runnable(utid, since, until) else {
             return here;
         };

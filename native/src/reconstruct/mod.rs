@@ -76,6 +76,7 @@ pub struct Reconstructor {
     holes: Holes,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
+    uncounted: bool,
     /// The CPUs' clocks differ: what is known of that.
     apart: Option<Box<Apart>>,
     /// Wakeups enqueued after the switch-in that they led to.
@@ -107,6 +108,7 @@ impl Reconstructor {
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
             expects_waking: false,
+            uncounted: false,
             apart: None,
             late_enqueues: 0,
             states: States::default(),
@@ -120,6 +122,13 @@ impl Reconstructor {
     #[must_use]
     pub fn expecting_waking(mut self, expected: bool) -> Self {
         self.expects_waking = expected;
+        self
+    }
+
+    /// Nothing counts what was lost: where a switch is missing, moves may be, too.
+    #[must_use]
+    pub fn with_uncounted_losses(mut self, uncounted: bool) -> Self {
+        self.uncounted = uncounted;
         self
     }
 
@@ -417,7 +426,8 @@ impl Reconstructor {
                     && self.holes.moves_recorded()
                     && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
             {
-                self.holes.doubt_of_queued(utid, queue, since, t)
+                let anywhere = self.uncounted;
+                self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
             }
             (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
             _ => self.holes.doubt_of_absent(utid, since, t),
@@ -779,8 +789,8 @@ impl Reconstructor {
     }
 
     /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
-    /// it was put on, nobody knows when it left that, nor, where moves are recorded, whether it
-    /// ran meanwhile: its events are missing.
+    /// it was put on, nobody knows when it left that, nor, where moves are recorded and losses are
+    /// not counted, whether it ran meanwhile: its events are missing.
     fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
         let thread = &mut self.threads[utid as usize];
         let Some(wait) = &mut thread.wait else { return };
@@ -792,7 +802,7 @@ impl Reconstructor {
             self.counters.unseen_moves += 1;
             thread.cpu = None;
             wait.queue_cpu = None;
-            if self.holes.moves_recorded() {
+            if self.uncounted && self.holes.moves_recorded() {
                 self.lose_sight(utid);
             }
         }

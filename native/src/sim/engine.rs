@@ -10,7 +10,7 @@ use super::heap::SlotHeap;
 use super::machine::CpuSet;
 use super::machine::{Cpu, Machine};
 use super::output::Sink;
-use super::pipes::Pipe;
+use super::pipe::Pipe;
 use super::policy::{Clocks, Policy, Wake};
 use super::rng::Rng;
 use super::timers::Timers;

@@ -11,6 +11,7 @@ pub mod kendall;
 pub mod load;
 pub mod machine;
 pub mod output;
+mod pipe;
 mod pipes;
 pub mod policy;
 mod program;

@@ -3,54 +3,13 @@
 //! Modelled on fs/pipe.c of Linux 6.x: a write into an empty pipe wakes one reader,
 //! a read that makes room wakes one writer, and who was woken wakes the next if
 //! something is left for it (pipe_write, pipe_read). A socket's writers are woken
-//! at a lower level (sock_def_write_space), which `PipeSpec::low` says. Left out:
+//! at a lower level (sock_def_write_space), which `low` of a `PipeSpec` says. Left out:
 //! slots that small messages share or do not, and writes longer than the pipe.
-use std::collections::VecDeque;
 
 use super::engine::Engine;
 use super::machine::Cpu;
 use super::policy::Wake;
-use super::workload::{PipeSpec, Tid};
-
-#[derive(Debug)]
-pub(super) struct Pipe {
-    spec: PipeSpec,
-    level: u64,
-    /// Who sleeps until there is something, or room, in the order in which they came.
-    readers: VecDeque<Tid>,
-    writers: VecDeque<Tid>,
-    /// Writers that were woken and have not yet put anything.
-    woken: u32,
-}
-
-impl Pipe {
-    pub(super) fn new(spec: &PipeSpec) -> Self {
-        Self {
-            spec: *spec,
-            level: spec.filled,
-            readers: VecDeque::new(),
-            writers: VecDeque::new(),
-            woken: 0,
-        }
-    }
-
-    pub(super) fn sleepers(&self) -> impl Iterator<Item = Tid> {
-        self.readers.iter().chain(&self.writers).copied()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.level == 0
-    }
-
-    /// A reader that is there from the beginning.
-    pub(super) fn sleep(&mut self, reader: Tid) {
-        self.readers.push_back(reader);
-    }
-
-    fn has_room(&self, amount: u32) -> bool {
-        self.level == 0 || self.level + u64::from(amount) <= self.spec.capacity
-    }
-}
+use super::workload::Tid;
 
 impl Engine<'_> {
     /// `t`, on `c`, puts `amount` into a pipe; answers the reader to wake, or `Err`

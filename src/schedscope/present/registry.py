@@ -314,6 +314,8 @@ level           |                   | text  | how serious it is
 check           |                   | text  | what was checked
 topic           |                   | text  | what the finding is about
 command         |                   | text  | command that shows the details
+advice          |                   | text  | what to try
+whatif          | what-if           | text  | command that tests the advice
 found           |                   | count | how much was found
 unit            |                   | text  | unit of the numbers
 trace           |                   | count | number of the trace

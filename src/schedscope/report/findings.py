@@ -23,6 +23,7 @@ _ABOUT = {
     "weight": ("fair", "fair"),
     "priority inversion": ("latency", "latency"),
     "interrupts": ("latency", "latency"),
+    "lock convoy": ("latency", "latency"),
     "steal": ("trust", "time"),
     "wakeup migration": ("moved", "moved"),
     "fairness": ("fair", "fair"),

@@ -164,6 +164,7 @@ impl PerfData {
                 )
             }),
             linux_priorities: true,
+            uncounted: false,
             about: metadata::about(&features, &attrs),
         };
         let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();

@@ -166,6 +166,7 @@ impl FtraceText {
             has_waking: scan.kinds[1],
             has_enqueued: scan.kinds[2],
             linux_priorities: true,
+            uncounted: true,
             about: json!({
                 "os": "Linux",
                 "release": text(&scan.release),
