@@ -30,9 +30,11 @@ def test_perfetto_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> Non
         assert shared.is_empty()
         assert missing.is_empty()
         assert len(ours) == len(theirs)
-    # The format has no word for a CPU whose record began late, and so no wait is cut by it.
+    # The format has no word for a CPU whose record began late, and so no wait is cut by it; nor
+    # for a recorder that counts no losses, as text does, whose broken chains cut more waits.
     late = trace.losses.filter(pl.col("reason") == "late_start").collect().height
-    cut = ("waits", "right_censored", "first_sights") if late else ()
+    less = late or name.startswith("text")
+    cut = ("waits", "right_censored", "first_sights") if less else ()
     counted, recounted = (
         {name: n for name, n in one.info["reconstruction"].items() if name not in cut}
         for one in (trace, again)
