@@ -26,6 +26,7 @@ use crate::summary;
 /// nobody can tell). `uncounted`: nothing counts the events that were lost.
 #[pyfunction]
 #[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false))]
+#[expect(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn reconstruct<'py>(
     py: Python<'py>,
     facts: Frames<'py>,
