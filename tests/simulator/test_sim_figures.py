@@ -136,5 +136,6 @@ def test_the_extraction_is_reported(tmp_path, capsys) -> None:  # type: ignore[n
     capsys.readouterr()
     assert main(["simulate", out, "--policy", "rr"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == ["kept", "cut", "guessed"]
-    assert "wakeups by threads" in lines[1]
+    first = next(n for n, line in enumerate(lines) if line.startswith("  kept"))
+    assert [line.split()[0] for line in lines[first : first + 3]] == ["kept", "cut", "guessed"]
+    assert "wakeups by threads" in lines[first]
