@@ -233,11 +233,13 @@ class Oracle:
         self.counters["spurious_wakeups"] += thread.pending is not None
         thread.pending = None
 
-    def found(self, thread: Thread) -> None:
+    def found(self, thread: Thread, t: int) -> None:
         """Rule Found: the thread is on a CPU and we did not see it get there."""
         if thread.state == "running":
             assert thread.cpu is not None
             self.counters["contradictions"] += 1
+            if self.uncounted:
+                self.broken.append((thread.cpu, self.cpu(thread.cpu).confirmed, t))
             self.out_of_sight(self.cpu(thread.cpu), thread.cpu)
         elif thread.state != "unknown":
             self.counters["unseen_switch_ins"] += 1
@@ -304,7 +306,7 @@ class Oracle:
             cpu.current, cpu.since = utid, t
             if not self.idle(utid):
                 thread = self.seen(utid, t)
-                self.found(thread)
+                self.found(thread, t)
                 self.close(thread, t, "switched")
                 self.get_on(thread, c, t)
         cpu.confirmed = t
@@ -353,7 +355,7 @@ class Oracle:
 
     def switch_out(self, thread: Thread, c: int, t: int, e: Row) -> None:
         if (thread.state, thread.cpu) != ("running", c):
-            self.found(thread)
+            self.found(thread, t)
         state = e["prev_state"]
         ends = {"dead": "exited", "runnable": "preempted"}
         self.close(thread, t, ends.get(state, "switched"))
@@ -375,7 +377,7 @@ class Oracle:
         self.ran(thread.utid, c)
         self.settle(thread, t, c)
         if thread.state == "running":
-            self.found(thread)
+            self.found(thread, t)
         if thread.state in AT_REST and thread.pending:
             self.confirm_pending(thread)
         if thread.state == "runnable":
@@ -420,7 +422,7 @@ class Oracle:
     def waking(self, thread: Thread, t: int, facts: Row) -> None:
         was, target = thread.cpu, facts["queue_cpu"]
         if self.has_waking and self.moves_recorded and None not in (was, target) and was != target:
-            self.found(thread)  # rule Woken elsewhere
+            self.found(thread, t)  # rule Woken elsewhere
         if thread.state == "running":
             self.drop_pending(thread)
             thread.pending = facts | {"ts_waking": t}
@@ -432,7 +434,10 @@ class Oracle:
             self.open_wait(thread, "wake", t, begun_before=True, **facts)
         else:
             if thread.state == "runnable":  # rule Woken again
-                self.found(thread)
+                if self.uncounted:
+                    cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
+                    self.broken += [(cpu, thread.since, t) for cpu in sorted(cpus)]
+                self.found(thread, t)
             self.drop_pending(thread)
             self.close(thread, t, "woken")
             self.open_wait(thread, "wake", t, ts_waking=t, **facts)

@@ -16,7 +16,9 @@ use crate::summary::TraceJson;
 ///
 /// Where the source lost events and does not say when, the trace is read again with every
 /// place where they may be missing. Where the threads' events come in an order that cannot be,
-/// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended.
+/// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended. Where
+/// nothing counts losses and chains of switches are broken, it is read once more, with the breaks
+/// known from the start.
 ///
 /// `only`: names of the tables to build, all if none are named.
 pub fn convert<S: Store>(
@@ -27,50 +29,62 @@ pub fn convert<S: Store>(
     progress: &mut Progress<'_>,
 ) -> Result<(S, TraceJson)> {
     type Places = [(Option<u16>, u64)];
-    let mut pass = |offsets: &[Offset], anywhere: &Places, progress: &mut Progress<'_>| {
-        let mut store = store()?;
-        let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
-        let info = source.info().clone();
-        let mut pipeline = Pipeline::new(&info, &mut store, progress);
-        if let Some(names) = only {
-            pipeline = pipeline.only(names);
-        }
-        pipeline = pipeline.with_clocks(clocks::known(offsets, info.ncpu));
-        let end = match clocks::ahead(offsets, info.ncpu) {
-            None => source.run(&mut pipeline)?,
-            Some(ahead) => {
-                let mut realign = Realign::new(pipeline, ahead);
-                let end = source.run(&mut realign)?;
-                pipeline = realign.finish()?;
-                end
+    type Breaks = [(u16, i64, i64)];
+    let mut pass =
+        |offsets: &[Offset], anywhere: &Places, breaks: &Breaks, progress: &mut Progress<'_>| {
+            let mut store = store()?;
+            let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
+            let info = source.info().clone();
+            let mut pipeline = Pipeline::new(&info, &mut store, progress);
+            if let Some(names) = only {
+                pipeline = pipeline.only(names);
             }
+            pipeline = pipeline
+                .with_clocks(clocks::known(offsets, info.ncpu))
+                .with_breaks(breaks);
+            let end = match clocks::ahead(offsets, info.ncpu) {
+                None => source.run(&mut pipeline)?,
+                Some(ahead) => {
+                    let mut realign = Realign::new(pipeline, ahead);
+                    let end = source.run(&mut realign)?;
+                    pipeline = realign.finish()?;
+                    end
+                }
+            };
+            pipeline.last_names(&end.last_names);
+            let summary = pipeline.finish(&info)?;
+            let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
+            let inferred = summary.reconstruction.is_some();
+            let (broken, breaks) = match &summary.reconstruction {
+                Some(one) if info.uncounted => (one.out_of_order(), one.breaks()),
+                Some(one) => (one.out_of_order(), Vec::new()),
+                None => (0, Vec::new()),
+            };
+            let anywhere = if inferred { end.anywhere } else { Vec::new() };
+            Ok::<_, Error>((store, json, broken, anywhere, breaks))
         };
-        pipeline.last_names(&end.last_names);
-        let summary = pipeline.finish(&info)?;
-        let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
-        let inferred = summary.reconstruction.is_some();
-        let broken = summary.reconstruction.map_or(0, |one| one.out_of_order());
-        let anywhere = if inferred { end.anywhere } else { Vec::new() };
-        Ok::<_, Error>((store, json, broken, anywhere))
-    };
-    let (mut store, mut json, broken, anywhere) = pass(&[], &[], progress)?;
+    let (mut store, mut json, broken, anywhere, mut breaks) = pass(&[], &[], &[], progress)?;
     // A pipe is read once.
     if !(path.is_file() || path.is_dir()) {
         return Ok((store, json));
     }
     if !anywhere.is_empty() {
         drop(store);
-        (store, json, ..) = pass(&[], &anywhere, progress)?;
+        (store, json, _, _, breaks) = pass(&[], &anywhere, &[], progress)?;
     }
-    if broken < clocks::SUSPICIOUS {
-        return Ok((store, json));
+    let offsets = if broken < clocks::SUSPICIOUS {
+        Vec::new()
+    } else {
+        offsets(path, options, progress)?
+    };
+    if !offsets.is_empty() {
+        drop(store);
+        (store, json, _, _, breaks) = pass(&offsets, &anywhere, &[], progress)?;
     }
-    let offsets = offsets(path, options, progress)?;
-    if offsets.is_empty() {
-        return Ok((store, json));
+    if !breaks.is_empty() {
+        drop(store);
+        (store, json, ..) = pass(&offsets, &anywhere, &breaks, progress)?;
     }
-    drop(store);
-    let (store, json, ..) = pass(&offsets, &anywhere, progress)?;
     Ok((store, json))
 }
 

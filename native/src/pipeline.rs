@@ -33,6 +33,8 @@ pub struct Pipeline<'a, S: Store> {
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
     every_waking: bool,
     uncounted: bool,
+    /// (CPU, first instant, end).
+    breaks: &'a [(u16, i64, i64)],
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -95,6 +97,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             linux: info.linux_priorities,
             every_waking: info.has_waking && info.linux_priorities,
             uncounted: info.uncounted,
+            breaks: &[],
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -144,6 +147,13 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
+    /// Where an earlier reading found broken chains.
+    #[must_use]
+    pub fn with_breaks(mut self, breaks: &'a [(u16, i64, i64)]) -> Self {
+        self.breaks = breaks;
+        self
+    }
+
     /// Notes the time; the reconstruction, where there is to be one, begins
     /// with the window.
     #[inline]
@@ -155,12 +165,13 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         let (every_waking, identity) = (self.every_waking, &self.identity);
-        let uncounted = self.uncounted;
+        let (uncounted, breaks) = (self.uncounted, self.breaks);
         let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
                 .with_uncounted_losses(uncounted)
+                .with_breaks(breaks)
                 .with_clocks(clocks.clone());
             for utid in u32::from(ncpu)..identity.count() {
                 if let Some(cpus) = identity.affinity(utid) {

@@ -383,3 +383,35 @@ def test_a_header_that_reads_as_an_event_is_a_header(tmp_path: Path) -> None:
     trace = decode(path)
     assert trace.info["events"] == {"sched:sched_switch": {"0": 1}}
     assert trace.info["ncpu"] == 2
+
+
+def test_a_wait_beside_a_hole_that_nothing_marks_is_a_bound(tmp_path: Path) -> None:
+    """CPU 1 says nothing for 300 ms; that a switch is missing shows when the wait is over."""
+
+    def switch(cpu: int, ms: int, prev: str, state: str, following: str) -> str:
+        def of(who: str, name: str) -> str:
+            return f"{who}_comm=t{name} {who}_pid={name} {who}_prio=120"
+
+        return (
+            f" t-1 [{cpu:03d}] d..2. 1.{ms:03d}000: sched_switch: {of('prev', prev)} "
+            f"prev_state={state} ==> {of('next', following)}"
+        )
+
+    def waits(*lines: str) -> list[tuple[int, str]]:
+        path = tmp_path / "trace.txt"
+        path.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
+        trace = decode(path)
+        who = trace.threads.filter(pl.col("tid") == 11).select("utid")
+        of_it = trace.waits.join(who, on="utid").filter(pl.col("ts_ready").is_not_null())
+        return of_it.select("wait", pl.col("censored").cast(pl.String)).collect().rows()
+
+    moved = (
+        " t-1 [000] d..2. 1.005000: sched_migrate_task: comm=t9 pid=9 prio=120 "
+        "orig_cpu=0 dest_cpu=1"
+    )
+    before = [switch(1, 1, "7", "S", "8"), moved, switch(0, 10, "11", "R", "12")]
+    after = switch(0, 300, "12", "S", "11")
+    whole = waits(*before, after, switch(1, 310, "8", "S", "7"))
+    assert whole == [(290_000_000, "none")]
+    # Not 8, whom CPU 1 ran when it was last heard of: it may have had thread 11 meanwhile.
+    assert waits(*before, after, switch(1, 310, "13", "S", "7")) == [(0, "right")]

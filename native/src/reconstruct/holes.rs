@@ -149,6 +149,26 @@ impl Holes {
         self.broken_anywhere.add(begin, end);
     }
 
+    /// At least one switch of a CPU that `utid` may use is missing in `[begin, end)`.
+    pub fn break_chains(&mut self, utid: u32, begin: i64, end: i64) {
+        let cpus: Vec<usize> = match self.mask(utid) {
+            None => (0..self.broken.len()).collect(),
+            Some(mask) => mask.cpus().collect(),
+        };
+        for cpu in cpus {
+            self.broken[cpu].add(begin, end);
+        }
+        self.broken_anywhere.add(begin, end);
+    }
+
+    /// Where chains are broken, by CPU: what `break_chain` was told.
+    pub fn breaks(&self) -> Vec<(u16, i64, i64)> {
+        let spans = (0..).zip(&self.broken);
+        spans
+            .flat_map(|(cpu, spans)| spans.0.iter().map(move |span| (cpu, span.0, span.1)))
+            .collect()
+    }
+
     /// No hole reaches beyond `since`: nobody who has not moved since can be in doubt.
     #[inline]
     pub fn none_after(&self, since: i64) -> bool {

@@ -148,6 +148,21 @@ impl Reconstructor {
             + self.late_enqueues
     }
 
+    /// Where the chains of switches are broken: (CPU, first instant, end).
+    pub fn breaks(&self) -> Vec<(u16, i64, i64)> {
+        self.holes.breaks()
+    }
+
+    /// An earlier reading found these `breaks`. One is known at its end only, and then what ended
+    /// inside it has been written.
+    #[must_use]
+    pub fn with_breaks(mut self, breaks: &[(u16, i64, i64)]) -> Self {
+        for (cpu, begin, end) in breaks {
+            self.holes.break_chain(*cpu, *begin, *end);
+        }
+        self
+    }
+
     /// The CPUs that a thread may use, as a list (`0-3,8`).
     pub fn allow(&mut self, utid: u32, list: &str) {
         self.holes.allow(utid, list);
@@ -470,7 +485,7 @@ impl Reconstructor {
             });
         }
         if !self.is_idle(utid) {
-            self.unseat(utid);
+            self.unseat(utid, t);
         }
         false
     }
@@ -478,12 +493,16 @@ impl Reconstructor {
     /// The thread is on a CPU and we did not see it get there: what we believed
     /// since its last event is not to be trusted. Its interval, now `unknown`,
     /// stays open; the event at hand closes it.
-    fn unseat(&mut self, utid: u32) {
+    fn unseat(&mut self, utid: u32, t: i64) {
         let thread = &mut self.threads[utid as usize];
         match (thread.state, thread.cpu) {
             (State::Unknown, _) => return,
             (State::Running, Some(cpu)) => {
                 self.counters.contradictions += 1;
+                if self.uncounted {
+                    let since = self.cpus[usize::from(cpu)].confirmed;
+                    self.holes.break_chain(cpu, since, t);
+                }
                 return self.lose_current(cpu);
             }
             _ => self.counters.unseen_switch_ins += 1,
@@ -611,7 +630,7 @@ impl Reconstructor {
         self.settle(utid, t, Some(row.cpu));
         let thread = &self.threads[utid as usize];
         if thread.state == State::Running {
-            self.unseat(utid);
+            self.unseat(utid, t);
         }
         self.found_queued(utid, Some(row.cpu));
         let thread = &mut self.threads[utid as usize];
@@ -675,8 +694,8 @@ impl Reconstructor {
         self.settle(utid, t, stayed_on);
         let mut awake_before = false;
         if row.kind == WakeKind::Waking && self.expects_waking {
-            self.woken_elsewhere(utid, row.target_cpu);
-            awake_before = self.woken_again(utid);
+            self.woken_elsewhere(utid, t, row.target_cpu);
+            awake_before = self.woken_again(utid, t);
         }
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
@@ -764,18 +783,19 @@ impl Reconstructor {
 
     /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
     /// where it was, it ran there, unseen.
-    fn woken_elsewhere(&mut self, utid: u32, target: Option<u16>) {
+    fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
         let was = self.threads[utid as usize].cpu;
         let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
         if elsewhere && self.holes.moves_recorded() {
-            self.unseat(utid);
+            self.unseat(utid, t);
         }
     }
 
     /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
     /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
-    /// it may have been on its way to sleep instead, and awake ever since.
-    fn woken_again(&mut self, utid: u32) -> bool {
+    /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
+    /// losses, it shows that switches of a CPU are missing, nobody knows of which.
+    fn woken_again(&mut self, utid: u32, t: i64) -> bool {
         let Some(wait) = &self.threads[utid as usize].wait else {
             return false;
         };
@@ -783,7 +803,11 @@ impl Reconstructor {
         if may_be_woken {
             self.lose_sight(utid);
         } else {
-            self.unseat(utid);
+            if self.uncounted {
+                let since = self.threads[utid as usize].since;
+                self.holes.break_chains(utid, since, t);
+            }
+            self.unseat(utid, t);
         }
         may_be_woken
     }
