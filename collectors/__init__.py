@@ -16,6 +16,7 @@ _ASSETS = (
     "self-test-load.sh",
     "*/clock.sh",
     "*/ftrace-reader.sh",
+    "*/ring-watch.sh",
 )
 
 

@@ -201,6 +201,9 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
 
 def worded(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
     """`waits` with `lock` and `released_by` in words."""
+    if waits.is_empty():
+        none = pl.lit(None, pl.String)
+        return waits.with_columns(released_by=none, lock=none)
     who = trace.threads.select("utid", "tid", "comm").collect()
     described = pl.format("{} ({})", pl.col("comm"), pl.col("tid"))
     named = who.select(releaser="utid", released_by=described)

@@ -96,9 +96,10 @@ def test_the_parts_of_a_wait_add_up(world: World) -> None:
     begun_before = pl.col("censored").is_in(["left", "both"])
     assert waits.filter(begun_before != pl.col("ts_ready").is_null()).is_empty()
     assert waits.filter((pl.col("cause") == "unknown") & (pl.col("censored") != "left")).is_empty()
-    # Of what began with a waking that was not seen, the time on the queue is known.
-    enqueued = waits.filter(begun_before & (pl.col("cause") != "unknown"))
-    assert enqueued["ts_enqueued"].null_count() == 0
+    # Of what began with a waking that was not seen, the time on the queue is known; unless a
+    # waking may have come on the way to sleep, and its enqueue is not there.
+    unplaced = waits.filter(begun_before & pl.col("ts_enqueued").is_null())
+    assert unplaced["queue"].null_count() == unplaced.height
 
 
 @given(ANY_STREAM)

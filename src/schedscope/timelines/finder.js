@@ -50,6 +50,7 @@ function finder(picture, source) {
 
   async function search() {
     const text = input.value.trim(), mine = ++last;
+    entries = [];
     if (!text) return close();
     let answer;
     try {
@@ -109,7 +110,10 @@ function finder(picture, source) {
     if (at >= 0) input.setAttribute("aria-activedescendant", `${list.id}-${at}`);
   }
 
+  /** Nothing of it stays: the next search must not take what this one found. */
   function close() {
+    entries = [];
+    list.replaceChildren();
     list.hidden = true;
     input.setAttribute("aria-expanded", "false");
     input.removeAttribute("aria-activedescendant");
