@@ -71,7 +71,7 @@ class Run:
     def until(self, text: str, seconds: float = 60) -> None:
         """Wait until stderr has the text."""
         eventually(lambda: text in self.said or self.process.poll() is not None, seconds)
-        assert text in self.said
+        assert text in self.said, f"it said: {self.said}"
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that carry our mark."""

@@ -68,4 +68,6 @@ def test_requests_are_those_of_the_log(tmp_path: Path, mode: str) -> None:
     assert (whole["n"], whole["n_censored"], whole["n_excluded"]) == (2 * TURNS, 0, 0)
     clients = [int(end) - int(begin) for who, _, begin, end in lines if who == "client"]
     assert whole["p50"] < statistics.median(clients) + 300_000
-    assert whole["unknown"] < 0.1 * whole["total"]
+    assert whole["unknown"] == found["unknown"].sum()
+    # Who is handed a request while awake is woken by nobody: that time is unknown, as it happens.
+    assert whole["unknown"] < (0.1 if mode == "own" else 0.5) * whole["total"]
