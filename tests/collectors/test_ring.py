@@ -16,7 +16,7 @@ from collector_runs import CAPTURE, Run, eventually, meta, table
 import schedscope
 
 needs_ftrace = pytest.mark.needs("root", "tracefs", "linux")
-# About one run of this file in three fails in one test, and why is not known: not in CI until it is.
+# About one run of this file in three fails in one test, for a reason not found: not in CI yet.
 pytestmark = pytest.mark.skipif(
     "SCHEDSCOPE_RING_TESTS" not in os.environ, reason="set SCHEDSCOPE_RING_TESTS to run these"
 )
