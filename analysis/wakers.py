@@ -12,7 +12,7 @@ import polars as pl
 from schedscope.analysis._base.by import WORDS, check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis._base.softirqs import SOFTIRQS
+from schedscope.analysis._base.softirqs import softirq
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -157,8 +157,7 @@ def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataF
     numbers = np.zeros(waits.height, dtype=np.int64)
     numbers[inside["#"].to_numpy()] = inside["number"].to_numpy()
     texts = [
-        f"irq {number}" if kind == "hard"
-        else f"softirq {SOFTIRQS[number] if number < len(SOFTIRQS) else number}"
+        f"irq {number}" if kind == "hard" else softirq(number)
         for kind, number in kinds.select("kind", "id").iter_rows()
     ]  # fmt: skip
     named = kinds.select(pl.col("number").cast(pl.Int64), interrupt=pl.Series(texts))

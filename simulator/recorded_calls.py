@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.analysis._base.system_calls import names
+from schedscope.analysis._base.system_calls import READS, WRITES, names
 from schedscope.trace import Trace
-
-READS = ("read", "readv", "recvfrom", "recvmsg")
-WRITES = ("write", "writev", "sendto", "sendmsg")
 
 _EMPTY = pl.Schema(
     {

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
 from schedscope.analysis.latency import latency
@@ -77,7 +78,7 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
         [trace.switches.select(pl.len()), preempted.select(pl.len())],
     )
     with reading_once(trace):
-        (waits,) = latency(trace, quantiles=QUANTILES).to_dicts()
+        (waits,) = once(latency, trace, quantiles=QUANTILES).to_dicts()
         starved = starvation_summary(trace, by="all", threshold=starved_after)
         treated = jain_index(trace).filter(pl.col("sharing").is_in(["fair", "timeshare"]))
         return {

@@ -70,8 +70,19 @@ class Run:
 
     def until(self, text: str, seconds: float = 60) -> None:
         """Wait until stderr has the text."""
-        eventually(lambda: text in self.said or self.process.poll() is not None, seconds)
+        self.eventually(lambda: text in self.said or self.process.poll() is not None, seconds)
         assert text in self.said, f"it said: {self.said}"
+
+    def eventually(self, condition: Callable[[], Any], seconds: float = 60) -> None:
+        """Wait for the condition; if it does not come, fail with what capture says and runs."""
+        try:
+            eventually(condition, seconds)
+        except AssertionError:
+            state = "runs" if self.process.poll() is None else f"ended: {self.process.returncode}"
+            lines = "\n".join(f"{pid} {line}" for pid, line in self.processes())
+            raise AssertionError(
+                f"not in {seconds:g} s; capture {state}, said:\n{self.said}\nand left:\n{lines}"
+            ) from None
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that carry our mark."""

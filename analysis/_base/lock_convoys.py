@@ -10,6 +10,7 @@ import polars as pl
 
 from schedscope.analysis._base.lock_waits import futex_calls, lock_waits
 from schedscope.analysis._base.needs import has
+from schedscope.analysis._base.reported_losses import reported_losses
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -150,12 +151,7 @@ def depth_spans(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 
 def _holes(trace: Trace) -> list[Span]:
     """When releases may have gone unseen."""
-    return (
-        trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
-        .select("ts_begin", "ts_end")
-        .collect()
-        .rows()
-    )
+    return reported_losses(trace).select("ts_begin", "ts_end").collect().rows()
 
 
 def holders(

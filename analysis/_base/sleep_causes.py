@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.reported_losses import reported_losses
 from schedscope.analysis._base.system_calls import names
 
 if TYPE_CHECKING:
@@ -174,13 +175,8 @@ def _with_doubt(trace: Trace, found: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _holes(trace: Trace) -> pl.LazyFrame:
-    """Losses that the source reports, CPU by CPU: `cpu`, `ts`, and `hole_end`, the latest so far.
-
-    A broken chain is none: a switch that the kernel does not tell of takes no other event along.
-    """
-    losses = trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break").select(
-        "cpu", ts="ts_begin", hole_end="ts_end"
-    )
+    """Losses that the source reports, by CPU: `cpu`, `ts`, and `hole_end`, the latest so far."""
+    losses = reported_losses(trace).select("cpu", ts="ts_begin", hole_end="ts_end")
     every = pl.LazyFrame({"cpu": list(range(trace.ncpu))}, {"cpu": pl.UInt16})
     anywhere = losses.filter(pl.col("cpu").is_null()).drop("cpu").join(every, how="cross")
     return (

@@ -7,6 +7,10 @@ not here has no name.
 
 from __future__ import annotations
 
+READS = ("read", "readv", "recvfrom", "recvmsg")
+WRITES = ("write", "writev", "sendto", "sendmsg")
+"""Calls on a descriptor, their first argument, that return how many bytes they moved."""
+
 # From 424 on all architectures have the same numbers.
 _SHARED = """
 424: pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen

@@ -64,13 +64,14 @@ def check(trace: Trace) -> pl.DataFrame:
     """
     tiles = tiling(trace)
     alike = _clocks_alike(trace)
+    breaks = _chain_breaks(trace)
     findings = [
         *conservation(trace, tiles),
         _off_line(trace),
         _unknown_time(trace, tiles),
         _losses(trace),
         _unplaced_losses(trace),
-        _chain_breaks(trace),
+        breaks,
         _contradictions(trace),
         _unseen_switch_ins(trace),
         _missing_wakeups(trace),
@@ -83,7 +84,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _open_waits(trace),
         _recorder(trace, tiles),
         _warnings(trace),
-        _rests_on(trace, alike),
+        _rests_on(trace, alike, breaks),
     ]
     return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
 
@@ -475,7 +476,7 @@ def _clocks_alike(trace: Trace) -> str:
     )
 
 
-def _rests_on(trace: Trace, alike: str) -> CheckRow:
+def _rests_on(trace: Trace, alike: str, breaks: CheckRow) -> CheckRow:
     """What no check of this trace can see: whose word is taken for it."""
     recorder = (trace.info.get("recorder") or {}).get("name")
     text = _COUNTS.get(str(recorder), "")
@@ -484,8 +485,8 @@ def _rests_on(trace: Trace, alike: str) -> CheckRow:
             "the assumption that no event was lost, as nothing in the trace counts lost events: a "
             "gap across which every CPU keeps its thread would not show"
         )
-    elif missing := _chain_breaks(trace).found:
-        text += f" (incomplete: {several(missing, 'broken chain')} of switches)"
+    elif breaks.found:
+        text += f" (incomplete: {several(breaks.found, 'broken chain')} of switches)"
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
     if trace.info.get("os") != "FreeBSD" and not trace.info.get("has_waking", True):

@@ -45,8 +45,8 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       quota of their control group); interrupts (one CPU handles most); priority inversion (a
       real-time thread slept until one woke it that was kept off its CPU); steal (the hypervisor
       took CPU time); recorder (its own CPU time); data quality (what the trace does not show);
-      sums (the trace contradicts itself); overload (too few CPUs for the load); lock
-      convoy (threads queued for a mutex; where locks or system calls were recorded);
+      sums (the trace contradicts itself); overload (too few CPUs for the load); lock convoy
+      (threads queued for a mutex; where locks or system calls were recorded);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
       are missing; else `note`, and always for fairness, because no trace shows all of it; `context`
       for overload, which explains others and is not a fault of the scheduler;
@@ -58,10 +58,9 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     * `ts`, `dur`: start and length of the worst case, if there is a single one.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
-    can be believed. A cost below 1 % makes no row (of
-    a wakeup migration, 0.1 %). Waits of `threshold` or longer count as
-    starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
-    add up. Definition: docs/report.md.
+    can be believed. A cost below 1 % makes no row (of a wakeup migration, 0.1 %). Waits of
+    `threshold` or longer count as starvation. Topics overlap: a thread that starves while a CPU
+    idles is in both, so costs do not add up. Definition: docs/report.md.
     """
     capacity = trace.duration * trace.ncpu
     found = list(FindingRules(trace, threshold)) if capacity else []

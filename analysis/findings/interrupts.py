@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.softirqs import SOFTIRQS
+from schedscope.analysis._base.softirqs import softirq
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import count, duration, percent
 
@@ -52,7 +52,4 @@ def interrupts(trace: Trace) -> Iterator[Finding]:
 
 
 def _name(kind: str, number: int) -> str:
-    if kind == "soft":
-        name = SOFTIRQS[number] if number < len(SOFTIRQS) else str(number)
-        return f"softirq {name}"
-    return f"interrupt {number}"
+    return softirq(number) if kind == "soft" else f"interrupt {number}"

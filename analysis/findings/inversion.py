@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -154,11 +155,5 @@ def priority_inversion(trace: Trace) -> Iterator[Finding]:
     )
     if rows.height > 1:
         text += f" With other threads it is {duration(total)}."
-    command = f"off-cpu --comm {_quoted(names.get(worst['utid']))}"
+    command = f"off-cpu --comm {shlex.quote(names.get(worst['utid']) or '?')}"
     yield Finding("priority inversion", total, text, command, worst["ts"], always=True)
-
-
-def _quoted(name: str | None) -> str:
-    import shlex
-
-    return shlex.quote(name or "?")

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.system_calls import names
+from schedscope.analysis._base.reported_losses import reported_losses
+from schedscope.analysis._base.system_calls import READS, WRITES, names
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg")
-_WRITES = ("write", "writev", "sendto", "sendmsg", "sendmmsg", "sendfile")
+_READS = (*READS, "recvmmsg")
+_WRITES = (*WRITES, "sendmmsg", "sendfile")
 _POLLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6")
-
-
 _KINDS = {"read": _READS, "write": _WRITES, "poll": _POLLS, "close": ("close",)}
 
 
@@ -105,7 +104,7 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
     window_end = trace.window[1]
     until = pl.col("until").fill_null(window_end)
     losses = (
-        trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
+        reported_losses(trace)
         .select("ts_begin", hole_end="ts_end")
         .sort("ts_begin")
         .with_columns(pl.col("hole_end").cum_max())

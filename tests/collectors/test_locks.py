@@ -85,7 +85,11 @@ def test_a_convoy_its_lock_and_who_had_it(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "tracefs", "cc")
 def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: Path) -> None:
-    """Threads sleep in futex calls for as long as in a convoy, and no lock is to blame."""
+    """Threads sleep in futex calls for as long as in a convoy, and no lock is to blame.
+
+    The mutex beside the condition is one, and on a busy host somebody may wait for it: for a small
+    part of that time.
+    """
     trace, log = recorded(tmp_path, "apart", "locks,syscalls")
     assert trace.metadata("ftrace", "system_calls") == "all"
     waits = lock_waits(trace).join(
@@ -97,7 +101,8 @@ def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: P
     own = {turn[0] for turn in log}
     assert waits.filter(pl.col("address").is_in(own)).is_empty()
     (pid,) = idle["pid"].unique()
-    assert not [text for text in told(trace) if f"of process {pid}:" in text]
+    queued = sum(convoy.total for convoy in convoys(trace) if convoy.pid == pid)
+    assert queued < 0.15 * idle["dur"].sum()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_runs import CAPTURE, Run, eventually, meta, table
+from collector_runs import CAPTURE, Run, meta, table
 
 import schedscope
 
@@ -31,14 +31,14 @@ def snapshots(run: Run, name: str = "x") -> list[Path]:
 def gone(run: Run) -> None:
     """No instance, no process, and in the folder nothing but snapshots."""
     assert run.instance() == []
-    eventually(lambda: not run.leftovers(), 10)
+    run.eventually(lambda: not run.leftovers(), 10)
     assert not list(run.cwd.glob("*.ring/.*")) + list(run.cwd.glob("*.ring/*.partial"))
 
 
 def asked(run: Run, count: int = 1, name: str = "x") -> list[Path]:
     """Asks for a snapshot until there are so many."""
     os.kill(run.process.pid, signal.SIGUSR1)
-    eventually(lambda: len(snapshots(run, name)) >= count, 60)
+    run.eventually(lambda: len(snapshots(run, name)) >= count)
     return snapshots(run, name)
 
 
@@ -149,7 +149,7 @@ def test_files_and_log_lines(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", "--until", f"log {log} ERROR", cwd=tmp_path)
     run.until(READY)
     # tail begins at the end of the file as it finds it.
-    eventually(lambda: "tail" in " ".join(run.leftovers()), 10)
+    run.eventually(lambda: "tail" in " ".join(run.leftovers()), 10)
     with log.open("a") as lines:
         lines.write("all is well\nan ERROR of today\n")
     assert run.wait() == 0
@@ -161,12 +161,12 @@ def test_files_and_log_lines(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-b", "1024", "-o", "y", *words, cwd=tmp_path)
     run.until(READY)
     flag.touch()
-    eventually(lambda: len(snapshots(run, "y")) == 1, 20)
-    eventually(lambda: "snapshot y.ring" in run.said, 20)
+    run.eventually(lambda: len(snapshots(run, "y")) == 1, 20)
+    run.eventually(lambda: "snapshot y.ring" in run.said, 20)
     flag.unlink()
-    eventually(lambda: flag.touch() or not (tmp_path / "y.ring/.scratch/trigger").exists(), 10)
+    run.eventually(lambda: flag.touch() or not (tmp_path / "y.ring/.scratch/trigger").exists(), 10)
     os.kill(run.process.pid, signal.SIGUSR1)
-    eventually(lambda: len(snapshots(run, "y")) == 2, 20)
+    run.eventually(lambda: len(snapshots(run, "y")) == 2, 20)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 0
     gone(run)
@@ -243,7 +243,7 @@ def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_pat
     (capture,) = asked(run)
     run.process.send_signal(number)
     run.wait()
-    eventually(lambda: not run.leftovers() and not run.instance(), 30)
+    run.eventually(lambda: not run.leftovers() and not run.instance(), 30)
     assert snapshots(run) == [capture]
     assert meta(capture)["complete"] is True
     gone(run)

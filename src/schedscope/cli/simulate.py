@@ -349,13 +349,15 @@ def _answer(
 ) -> Answer:
     import polars as pl
 
+    from schedscope.analysis._base.memo import once
     from schedscope.analysis.latency import latency
     from schedscope.simulator.replay import Replay
+    from schedscope.simulator.summary import QUANTILES
 
     recorded: list[str] = []
     if isinstance(source, Replay):
         recorded = headline(source.trace)
-        (waits,) = latency(source.trace).to_dicts()
+        (waits,) = once(latency, source.trace, quantiles=QUANTILES).to_dicts()
         if (waits["max_censored"] or 0) > (waits["max"] or 0):
             notes = [*notes, f"the longest wait {RECORDED} was not over when last observed"]
     report = workload.info.get("extraction")

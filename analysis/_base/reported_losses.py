@@ -1,0 +1,18 @@
+"""When any event may be missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def reported_losses(trace: Trace) -> pl.LazyFrame:
+    """The rows of `losses` that the source reports.
+
+    A broken chain is none: a switch that the kernel does not tell of takes no other event along.
+    """
+    return trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
