@@ -2,6 +2,15 @@
 # ring.sh).
 # shellcheck shell=sh disable=SC2034,SC2154
 
+# 0 if -o means the folder, whose whole path this is; .ring may be left out.
+ring_meant() {
+    for ring_name in "$output" "$output.ring"; do
+        ring_name=$(cd -- "$start_dir" && cd -P -- "$ring_name" 2>/dev/null && pwd -P) || continue
+        [ "$ring_name" != "$1" ] || return 0
+    done
+    return 1
+}
+
 # `capture --snapshot`: finds the recorder by its trace instance, which nobody can remove while it
 # records, and by the folder that its process is in; never by a pid alone.
 ring_ask() {
@@ -13,9 +22,7 @@ ring_ask() {
         read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
         [ "$ring_other" = "${ring_path##*/}" ] || continue
         ring_at=$(readlink "/proc/$ring_pid/cwd")
-        if [ -n "$output" ]; then
-            case $ring_at in "$output" | */"${output##*/}" | */"${output##*/}.ring") ;; *) continue ;; esac
-        fi
+        [ -z "$output" ] || ring_meant "$ring_at" || continue
         ring_found=$ring_pid
         ring_many=$((ring_many + 1))
     done

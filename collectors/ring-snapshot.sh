@@ -67,24 +67,30 @@ ring_write() {
     exit 0
 }
 
-# Sets ring_<name>_<cpu> to what the kernel counted for the CPU, without a process.
+# CPU...: a line for each with what the kernel counts now: unread events, overwritten, commit
+# overruns, dropped, read.  The kernel writes the file anew for each `read` of it, and a shell reads
+# byte by byte: that would mix the digits of two moments.
+ring_counts() {
+    ring_files=
+    for ring_cpu; do
+        ring_files="$ring_files $ftrace_dir/per_cpu/cpu$ring_cpu/stats"
+    done
+    # shellcheck disable=SC2086
+    awk -F: '
+        FNR == 1 { cpu = FILENAME; sub(/\/stats$/, "", cpu); sub(/.*cpu/, "", cpu); found = "" }
+        $1 ~ /^(entries|overrun|commit overrun|dropped events|read events)$/ {
+            gsub(/ /, "", $2)
+            found = found " " $2
+            if ($1 == "read events") print cpu found
+        }' $ring_files 2>/dev/null
+}
+
+# Sets ring_entries, ring_overrun, ring_commit, ring_dropped and ring_read of a CPU.
 ring_count() {
     ring_read=
-    while IFS=: read -r ring_key ring_value; do
-        case $ring_key in
-        entries | overrun | 'commit overrun' | 'dropped events' | 'read events')
-            case $ring_value in *[!0-9\ ]*) return 1 ;; esac
-            case $ring_key in
-            entries) ring_entries=$((ring_value)) ;;
-            overrun) ring_overrun=$((ring_value)) ;;
-            'commit overrun') ring_commit=$((ring_value)) ;;
-            'dropped events') ring_dropped=$((ring_value)) ;;
-            *) ring_read=$((ring_value)) ;;
-            esac
-            ;;
-        esac
-    done 2>/dev/null <"$ftrace_dir/per_cpu/cpu$1/stats"
-    # The last of them.
+    read -r ring_6 ring_entries ring_overrun ring_commit ring_dropped ring_read <<END_COUNTS
+$(ring_counts "$1")
+END_COUNTS
     [ -n "$ring_read" ]
 }
 
@@ -102,20 +108,42 @@ ring_load_counts() {
 ring_recount() {
     host_clock
     ring_from=$clock_ns
-    for ring_cpu in $ftrace_cpus; do
-        ring_count "$ring_cpu" || ring_count "$ring_cpu" || die "the kernel gives no account of CPU $ring_cpu ($ftrace_dir)"
-        eval "ring_overrun_$ring_cpu=$ring_overrun ring_read_$ring_cpu=$ring_read"
-        eval "ring_commit_$ring_cpu=$ring_commit ring_dropped_$ring_cpu=$ring_dropped"
-    done
+    # Somebody's signal may have come in between: it is asked again.
+    ring_each_count ring_begins || ring_each_count ring_begins ||
+        die "the kernel gives no account of every CPU ($ftrace_dir)"
+}
+
+# CPU ENTRIES OVERRUN COMMIT DROPPED READ
+ring_begins() {
+    eval "ring_overrun_$1=$3 ring_read_$1=$6 ring_commit_$1=$4 ring_dropped_$1=$5"
+}
+
+# Calls a function with the counts of each CPU; 1 if the kernel does not tell of all of them.
+ring_each_count() {
+    ring_told=
+    # shellcheck disable=SC2086
+    ring_lines=$(ring_counts $ftrace_cpus)
+    while read -r ring_cpu ring_2 ring_3 ring_4 ring_5 ring_6; do
+        [ -n "$ring_6" ] || break
+        "$1" "$ring_cpu" "$ring_2" "$ring_3" "$ring_4" "$ring_5" "$ring_6"
+        ring_told="$ring_told $ring_cpu"
+    done <<END_COUNTS
+$ring_lines
+END_COUNTS
+    # shellcheck disable=SC2086
+    set -- $ftrace_cpus
+    [ "$ring_told" = " $*" ]
 }
 
 # How far a snapshot goes: all that every CPU had recorded when the trigger came.
 ring_aim() {
-    for ring_cpu in $ftrace_cpus; do
-        ring_count "$ring_cpu" || exit 1
-        eval "ring_goal_$ring_cpu=$((ring_entries + ring_read + ring_overrun))"
-    done
+    ring_each_count ring_aims && return
+    echo "the kernel gives no account of every CPU ($ftrace_dir)" 2>/dev/null >"$scratch/why"
+    exit 1
 }
+
+# CPU ENTRIES OVERRUN COMMIT DROPPED READ
+ring_aims() { eval "ring_goal_$1=$(($2 + $6 + $3))"; }
 
 ring_save_counts() {
     for ring_cpu in $ftrace_cpus; do

@@ -279,9 +279,13 @@ ring_snapshot() {
     host_clock
     ring_now=$clock_ns
     ring_wall=$(date +%Y%m%d-%H%M%S)
-    ring_number=$((ring_number + 1))
     rm -f "$scratch/why" "$scratch/summary" "$scratch/from"
-    ring_name=$ring_wall-$ring_number-$2.capture
+    ring_name=
+    # A recorder that was started again has snapshots of this second beside it, numbered like ours.
+    while [ -z "$ring_name" ] || [ -e "./$ring_name" ] || [ -h "./$ring_name" ]; do
+        ring_number=$((ring_number + 1))
+        ring_name=$ring_wall-$ring_number-$2.capture
+    done
     (
         trap '' INT TERM HUP QUIT PIPE USR1 USR2 ALRM
         trap - EXIT

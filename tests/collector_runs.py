@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURE = ROOT / "collectors" / "capture"
@@ -18,8 +20,15 @@ INSTANCES = Path("/sys/kernel/tracing/instances")
 MARK = "SCHEDSCOPE_TEST_MARK"
 
 
+def _hear_hang_ups() -> None:
+    """A shell cannot trap what it inherited as ignored, as everything under nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Run:
     """One `capture`, with a mark in its environment that its children inherit."""
+
+    started: ClassVar[list[Run]] = []
 
     def __init__(
         self,
@@ -44,7 +53,9 @@ class Run:
                 text=True,
                 env={**os.environ, MARK: self.mark, **(environment or {})},
                 start_new_session=True,
+                preexec_fn=_hear_hang_ups,
             )
+        self.started.append(self)
         assert self.process.stdin is not None
         self.process.stdin.write(stdin)
         self.process.stdin.close()
@@ -67,6 +78,17 @@ class Run:
             os.killpg(self.process.pid, 9)
             self.process.wait()
             raise AssertionError(f"capture hangs; it said: {self.said}") from None
+
+    def end(self) -> None:
+        """Ask it to end if it still runs; then end whatever is left of it."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(20)
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.poll()
 
     def until(self, text: str, seconds: float = 60) -> None:
         """Wait until stderr has the text."""

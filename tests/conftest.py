@@ -66,7 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the files that record, so that everything else can run beside them (`.ci/run`)."""
+    """Mark the files that record, so that everything else can run beside them (`.ci/run`).
+
+    What a host does meanwhile is in what they record, so they are run up to three times until they
+    pass; pytest's last lines name each that was run again.
+    """
     files = {
         item.path
         for item in items
@@ -76,6 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in files:
             item.add_marker(pytest.mark.records)
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -159,8 +159,17 @@ ftrace_quotas() {
 }
 
 # Sets ftrace_entries to the number of unread events of a CPU, without a process; 1 if the
-# kernel does not say.
+# kernel does not say.  The kernel writes the file anew for each byte that a shell reads: a number
+# that grows a digit meanwhile (999, 1000) can be read as 9900.  So it is read twice, and the
+# smaller one taken.
 ftrace_count() {
+    ftrace_first "$1" || return 1
+    ftrace_least=$ftrace_entries
+    ftrace_first "$1" || return 1
+    [ "$ftrace_entries" -le "$ftrace_least" ] || ftrace_entries=$ftrace_least
+}
+
+ftrace_first() {
     ftrace_entries=0 ftrace_error=
     while read -r ftrace_key ftrace_value; do
         [ "$ftrace_key" = entries: ] || continue
