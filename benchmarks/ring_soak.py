@@ -18,6 +18,7 @@ It prints what was done and the highest figures, and exits with 1 if a rule was 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -173,8 +174,9 @@ class Soak:
         assert self.process
         for pid in self.processes():
             # The leader of a session of its own, but the recorder leads one here, too.
-            if pid != self.process.pid and os.getsid(pid) == pid:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                if pid != self.process.pid and os.getsid(pid) == pid:
+                    os.kill(pid, signal.SIGKILL)
         self.ended("watchdog killed")
 
     def predicate_killed(self) -> None:

@@ -197,11 +197,13 @@ ring_cut() {
         ring_file=raw/cpu$ring_cpu
         eval "ring_gone=\$((ring_new_overrun_$ring_cpu - ring_overrun_$ring_cpu))"
         eval "ring_gone_$ring_cpu=$ring_gone ring_begin_$ring_cpu="
-        if [ "$ring_gone" -gt 0 ] && [ -s "$ring_file" ]; then
+        if [ "$ring_gone" -gt 0 ]; then
             # The rest of a sub-buffer that the snapshot before has read in part, now far away.
-            ring_marked "$ring_file" || ring_keep_from "$ring_file" 1 || return 1
-            [ ! -s "$ring_file" ] || eval "ring_begin_$ring_cpu=\$(ring_stamp $ring_file 0)"
-            eval "ring_first=\$ring_begin_$ring_cpu"
+            [ ! -s "$ring_file" ] || ring_marked "$ring_file" || ring_keep_from "$ring_file" 1 || return 1
+            # In a storm the ring can come round before the copy begins: then nothing is held.
+            ring_first=$ring_now
+            [ ! -s "$ring_file" ] || ring_first=$(ring_stamp "$ring_file" 0)
+            eval "ring_begin_$ring_cpu=$ring_first"
             [ -n "$ring_least" ] && [ "$ring_least" -le "$ring_first" ] || ring_least=$ring_first
         else
             ring_all=

@@ -434,13 +434,17 @@ class Oracle:
             self.open_wait(thread, "wake", t, begun_before=True, **facts)
         else:
             if thread.state == "runnable":  # rule Woken again
-                if self.uncounted:
-                    cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
-                    self.broken += [(cpu, thread.since, t) for cpu in sorted(cpus)]
+                self.broken_since(thread, t)
                 self.found(thread, t)
             self.drop_pending(thread)
             self.close(thread, t, "woken")
             self.open_wait(thread, "wake", t, ts_waking=t, **facts)
+
+    def broken_since(self, thread: Thread, t: int) -> None:
+        """Where nothing counts losses: it ran, unseen, on a CPU that it may use."""
+        if self.uncounted:
+            cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
+            self.broken += [(cpu, thread.since, t) for cpu in sorted(cpus)]
 
     def enqueued(self, thread: Thread, t: int, facts: Row, cause: str) -> None:
         if thread.state in AT_REST and thread.pending and cause == "wake":
@@ -458,6 +462,11 @@ class Oracle:
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
+        elif cause == "wake" and not self.has_waking and thread.wait["cause"] in ("wake", "new"):
+            self.broken_since(thread, t)  # rule Woken again
+            self.found(thread, t)
+            self.close(thread, t, "woken")
+            self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
         else:
             self.counters["spurious_wakeups"] += 1
 

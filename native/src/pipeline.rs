@@ -32,6 +32,8 @@ pub struct Pipeline<'a, S: Store> {
     linux: bool,
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
     every_waking: bool,
+    /// Wakeups have one step, raised only for a thread that is not runnable.
+    enqueued_once: bool,
     uncounted: bool,
     /// (CPU, first instant, end).
     breaks: &'a [(u16, i64, i64)],
@@ -96,6 +98,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             every_waking: info.has_waking && info.linux_priorities,
+            enqueued_once: !info.has_waking && info.linux_priorities,
             uncounted: info.uncounted,
             breaks: &[],
             window: info.window,
@@ -164,12 +167,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
             return None;
         }
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
-        let (every_waking, identity) = (self.every_waking, &self.identity);
+        let (every_waking, enqueued_once) = (self.every_waking, self.enqueued_once);
+        let identity = &self.identity;
         let (uncounted, breaks) = (self.uncounted, self.breaks);
         let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
+                .expecting_one_enqueued(enqueued_once)
                 .with_uncounted_losses(uncounted)
                 .with_breaks(breaks)
                 .with_clocks(clocks.clone());

@@ -85,9 +85,13 @@ def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
     assert trace.window == (begin, end)
     losses = trace.losses.collect()
     told = losses.filter(losses["reason"] != "chain_break")
-    assert set(told["reason"]) <= {"late_start"}
-    assert told["count"].drop_nulls().is_empty()
     held = {cpu["cpu"]: cpu for cpu in ring["cpus"]}
+    # On a host that is very busy the ring may come round before a CPU is copied.
+    nothing = {number for number, cpu in held.items() if cpu["held_ns"] == 0}
+    reasons = dict(told.select("cpu", "reason").iter_rows())
+    assert set(reasons.values()) <= {"late_start", "absent"}
+    assert {number for number, reason in reasons.items() if reason == "absent"} <= nothing
+    assert told["count"].drop_nulls().is_empty()
     for loss in told.iter_rows(named=True):
         assert loss["ts_begin"] == begin
         # No time is invented ahead of what the CPU holds.

@@ -289,6 +289,30 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
     )
 
 
+@pytest.mark.parametrize("preempted", [False, True])
+def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
+    engine: Engine, preempted: bool
+) -> None:
+    """Of one that was preempted it tells nothing: it may have been about to sleep."""
+    begin = "10 cpu0: A R -> B" if preempted else "10 cpu0: A S -> B\n20 cpu0: enqueued A on 0 by B"
+    facts = f"""
+         0 cpu0: idle -> A
+        {begin}
+        80 cpu0: enqueued A on 0 by B
+        90 cpu0: B S -> A
+    """
+    waits = answer(engine, facts, "A")
+    if preempted:
+        assert waits[-1] == "A preempt ready=10 enqueued=10 run=90 cpu 0/0/0: 0+80=80"
+    else:
+        assert waits[-2:] == lines(
+            """
+            A wake ready=20 enqueued=20 by B@0 cpu 0/0/-: 0+-=0 right
+            A wake ready=80 enqueued=80 run=90 by B@0 cpu 0/0/0: 0+10=10
+            """
+        )
+
+
 def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine: Engine) -> None:
     """R+ hides the state that it had set, so a waking tells nothing of what it did before."""
     facts = """

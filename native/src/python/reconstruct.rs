@@ -77,6 +77,7 @@ pub fn reconstruct<'py>(
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);
         let mut reconstruction = Reconstructor::new(ncpu, begin)
             .expecting_waking(every_waking)
+            .expecting_one_enqueued(linux && !every_waking)
             .with_uncounted_losses(uncounted)
             .with_clocks(clocks.map(|(clock, width)| Clocks { clock, width }));
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {

@@ -76,6 +76,8 @@ pub struct Reconstructor {
     holes: Holes,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
+    /// There is no `waking`, and each wake of a sleeper raises one `enqueued`.
+    enqueues_once: bool,
     uncounted: bool,
     /// The CPUs' clocks differ: what is known of that.
     apart: Option<Box<Apart>>,
@@ -108,6 +110,7 @@ impl Reconstructor {
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
             expects_waking: false,
+            enqueues_once: false,
             uncounted: false,
             apart: None,
             late_enqueues: 0,
@@ -122,6 +125,13 @@ impl Reconstructor {
     #[must_use]
     pub fn expecting_waking(mut self, expected: bool) -> Self {
         self.expects_waking = expected;
+        self
+    }
+
+    /// The source records no `waking`, and `enqueued` only of a thread that was not runnable.
+    #[must_use]
+    pub fn expecting_one_enqueued(mut self, expected: bool) -> Self {
+        self.enqueues_once = expected;
         self
     }
 
@@ -696,6 +706,8 @@ impl Reconstructor {
         if row.kind == WakeKind::Waking && self.expects_waking {
             self.woken_elsewhere(utid, t, row.target_cpu);
             awake_before = self.woken_again(utid, t);
+        } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
+            self.enqueued_again(utid, t);
         }
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
@@ -810,6 +822,16 @@ impl Reconstructor {
             self.unseat(utid, t);
         }
         may_be_woken
+    }
+
+    /// The same without `waking`: a thread that was woken is not put on a queue once more. One
+    /// that was preempted may be: if it was about to sleep, it has been awake ever since.
+    fn enqueued_again(&mut self, utid: u32, t: i64) {
+        let wait = self.threads[utid as usize].wait.as_ref();
+        let woken = |wait: &OpenWait| matches!(wait.cause, Cause::Wake | Cause::New);
+        if wait.is_some_and(|wait| woken(wait) && wait.ts_enqueued.is_some()) {
+            self.woken_again(utid, t);
+        }
     }
 
     /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
