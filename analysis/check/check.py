@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 WARN_RECORDER_SHARE = 0.05
 """Above this share of the running time, the recorder disturbs what it records."""
 
-WARN_DROPPED = 0.001
-"""A whole recording lacks no wakeup: above this share of them, events are being dropped."""
+WARN_DROPPED = 0.0003
+"""A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one
+in a thousand at random, fewer than this go missing only by an unlikely chance."""
 
 _AFTER_SLEEP = "switch-ins after a sleep"
 
