@@ -58,7 +58,7 @@ def check(trace: Trace) -> pl.DataFrame:
     The first five are the sums of docs/trace-model.md, Conservation: they hold
     for every input, so anything found there is `violated`. The others are
     `note` up to 1 % of what they concern and `warning` beyond; for missing
-    wakeups the line is 0.1 %, for the recorder's own share of the running time 5 %.
+    wakeups the line is 0.03 %, for the recorder's own share of the running time 5 %.
     Results leave out, and count, what these rows report, so a note needs no action.
 
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
