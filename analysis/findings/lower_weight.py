@@ -35,16 +35,19 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
         cgroups.with_columns(pl.col("utid").cast(pl.UInt32)), on="utid", how="left"
     )
+    groups = GroupWeights(trace)
+    victims = _lighter(trace, known, groups, quotas)
+    if not victims:
+        return
     of_victim = known.rename(lambda name: f"victim_{name}")
     pairs = (
-        interference(trace, by="thread", victims=_VICTIMS)
-        .filter(pl.col("kind") == "thread", ~pl.col("victim_utid").is_in(list(quotas)))
+        interference(trace, by="thread", where=pl.col("utid").is_in(victims))
+        .filter(pl.col("kind") == "thread")
         .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
         .join(known, on="utid")
         .join(of_victim, on="victim_utid")
         .filter(pl.col("sharing") == pl.col("victim_sharing"))
     )
-    groups = GroupWeights(trace)
     rows = []
     for pair in pairs.iter_rows(named=True):
         own = pair["victim_weight"], pair["weight"]
@@ -78,6 +81,29 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
         whatif=options,
     )  # fmt: skip
+
+
+def _lighter(
+    trace: Trace, known: pl.DataFrame, groups: GroupWeights, quotas: Collection[int]
+) -> list[int]:
+    """Those that waited longest, of threads that waited enough and may have less weight than
+    another: the rest of the work is dear."""
+    may = known.filter(~pl.col("utid").is_in(list(quotas)))
+    if not groups.known:
+        most = pl.col("weight").max().over("sharing")
+        may = may.filter(most >= _STEP * pl.col("weight"))
+    if may.is_empty():
+        return []
+    waited = (
+        trace.states.filter(pl.col("state") == "runnable")
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(pl.col("dur").sum())
+        .filter(pl.col("dur") >= _WAITED * trace.duration)
+        .collect()
+        .join(may, on="utid", how="semi")
+        .sort("dur", "utid", descending=[True, False])
+    )
+    return waited["utid"].head(_VICTIMS).to_list()
 
 
 def _nice(prio: int) -> int:
