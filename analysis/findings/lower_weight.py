@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
@@ -31,9 +32,11 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     known = once(weights, trace).filter(pl.col("basis").cast(pl.String) == "kernel table")
     if known.is_empty():
         return
-    cgroups = trace.threads.select("utid", "cgroup").collect()
+    cgroups = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
+    # Of threads that changed their group meanwhile it is not said whose weight counted when.
+    cgroups = cgroups.join(memberships(trace), on="utid", how="anti")
     known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
-        cgroups.with_columns(pl.col("utid").cast(pl.UInt32)), on="utid", how="left"
+        cgroups, on="utid", how="left"
     )
     groups = GroupWeights(trace)
     victims = _lighter(trace, known, groups, quotas)
@@ -51,7 +54,8 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     rows = []
     for pair in pairs.iter_rows(named=True):
         own = pair["victim_weight"], pair["weight"]
-        found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own)
+        both = pair["victim_utid"], pair["utid"]
+        found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own, both)
         if found is not None and found[1] >= _STEP * found[0]:
             rows.append((pair["victim_utid"], pair["time"], pair, found))
     behind: dict[int, int] = {}
@@ -112,6 +116,8 @@ def _nice(prio: int) -> int:
 
 def _whose(pair: dict[str, object], found: tuple[int, int, str]) -> str:
     small, large, of = found
+    if of == "group" and pair["victim_cgroup"] == pair["cgroup"]:
+        return f"its session has weight {small}, the other's {large}"
     if of == "group":
         return (
             f"its control group {printable(str(pair['victim_cgroup']))} has weight {small},"

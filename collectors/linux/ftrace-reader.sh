@@ -122,6 +122,7 @@ ftrace_set_up() {
     cat "$ftrace_root/events/header_event" >"${ftrace_at}events/header_event" || return 1
     ftrace_switch_on "$ftrace_dir" "$ftrace_events" || return 1
     ftrace_quotas || return 1
+    ftrace_group_moves || return 1
     ftrace_set_up_own || return 1
     # A sub-buffer is a header and the data; header_page gives the offset and the size of the data.
     ftrace_page=$(awk -F '[:;]' '/ data;/ { print $4 + $6 }' "${ftrace_at}events/header_page")
@@ -205,6 +206,22 @@ ftrace_quotas() {
     mkdir -p "${ftrace_at}events/quota/hrtimer_expire_entry" || return 1
     cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/quota/hrtimer_expire_entry/format" || return 1
     ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"
+}
+
+# Processes that are put into another control group while it is recorded; of the hierarchy alone that
+# shares CPU time out, whose number stands in /proc/PID/cgroup.
+ftrace_group_moves() {
+    ftrace_event=events/cgroup/cgroup_attach_task
+    [ -d "$ftrace_dir/$ftrace_event" ] || return 0
+    ftrace_hierarchy=$(awk -F: '
+        ("," $2 ",") ~ /,cpu,/ { one = $1 }
+        $2 == "" { two = $1 }
+        END { print one != "" ? one : two }' /proc/self/cgroup 2>/dev/null)
+    [ -n "$ftrace_hierarchy" ] || return 0
+    ftrace_set "$ftrace_event/filter" "dst_root == $ftrace_hierarchy" || return 0
+    mkdir -p "${ftrace_at}events/group/cgroup_attach_task" || return 1
+    cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/group/cgroup_attach_task/format" || return 1
+    ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/group"
 }
 
 # Where the buffer $1 is: N is that of a CPU, cN the one of the second instance.  Sets ftrace_per,

@@ -325,6 +325,14 @@ impl FtraceTrace {
             ..SourceEnd::default()
         };
         done.last_names.clone_from(&self.last_names);
+        done.group_moves = std::mem::take(&mut shared.mapper.group_moves);
+        if shared.mapper.group_moves_dropped > 0 {
+            done.warnings.push(format!(
+                "{} moves of processes into control groups were left out, after the first {}",
+                shared.mapper.group_moves_dropped,
+                done.group_moves.len()
+            ));
+        }
         for (part, stream) in self.cpus.iter().zip(&streams) {
             report(stream, &self.plan, self.stats_of(part), &mut done);
         }
