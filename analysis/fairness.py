@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.levels import BASIS, Levels
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -37,7 +39,8 @@ def fairness(
     """One row per thread (process, name) and class: service received against service due.
 
     While threads compete for a CPU, each is due a part of the service that its
-    class gets there, in proportion to its weight: generalised processor sharing.
+    class gets there, in proportion to its weight: generalised processor sharing. Where control
+    groups and sessions with their weights were recorded, each group is due its part first.
     The one that is furthest behind comes first.
 
     * `utid`, `comm`, `tid`, `pid` of the thread; of a process `pid` and the name of its first
@@ -154,6 +157,12 @@ def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.Dat
     return wide.filter(where).select(frame.columns)
 
 
+def group_weights(trace: Trace) -> dict[str, Any] | None:
+    """The control groups and sessions that share a CPU's time first; None where they are unknown,
+    or there are none."""
+    return GroupWeights(trace).to_native()
+
+
 def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     """One row per thread, class (and CPU), in no order."""
     levels = Levels(trace)
@@ -164,7 +173,8 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             "a selection of threads",
             "per='cpu' looks at each CPU separately",
         )
-    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu)))
+    groups = once(group_weights, trace)
+    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu, groups=groups)))
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":

@@ -108,7 +108,7 @@ def off_cpu(
         times = causes(trace, times.drop("reason")).collect().lazy()
     else:
         times = times.with_columns(cause=pl.lit(None, SLEEP_CAUSE), evidence=pl.lit(None, EVIDENCE))
-    locks = worded(trace, lock_waits(trace, times))
+    locks = worded(trace, lock_waits(trace, times)) if _locks_recorded(trace) else None
     used = {name for name in names if name not in ("utid", "cause")}
     if where is not None:
         used |= set(where.meta.root_names()) - {"utid"}
@@ -120,21 +120,27 @@ def off_cpu(
     keys = list(names)
     if "cause" not in names:
         keys += ["state", "kind", "reason", "cause", "evidence"]
-    slept_for = locks.select("utid", "ts", "lock", "released_by").lazy()
-    most = _most(times.join(slept_for, on=["utid", "ts"]).filter(~pl.col("excluded")), keys)
-    return (
-        times.group_by(keys)
-        .agg(
-            whole.len().alias("n"),
-            whole.sum().alias("total"),
-            whole.mean().alias("mean"),
-            whole.sort().alias("times"),
-            whole.max().alias("max"),
-            n_censored=pl.col("censored").sum(),
-            n_excluded=pl.col("excluded").sum(),
+    found = times.group_by(keys).agg(
+        whole.len().alias("n"),
+        whole.sum().alias("total"),
+        whole.mean().alias("mean"),
+        whole.sort().alias("times"),
+        whole.max().alias("max"),
+        n_censored=pl.col("censored").sum(),
+        n_excluded=pl.col("excluded").sum(),
+    )
+    if locks is None or locks.is_empty():
+        found = found.with_columns(
+            lock=pl.lit(None, pl.String),
+            lock_time=pl.lit(None, pl.Int64),
+            released_by=pl.lit(None, pl.String),
         )
-        .join(most, on=keys, how="left", nulls_equal=True)
-        .select(
+    else:
+        slept_for = locks.select("utid", "ts", "lock", "released_by").lazy()
+        most = _most(times.join(slept_for, on=["utid", "ts"]).filter(~pl.col("excluded")), keys)
+        found = found.join(most, on=keys, how="left", nulls_equal=True)
+    return (
+        found.select(
             *keys,
             *("n", "total", "mean"),
             *(_of_sorted(pl.col("times"), share) for share in shares),
@@ -143,6 +149,10 @@ def off_cpu(
         .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
         .collect()
     )
+
+
+def _locks_recorded(trace: Trace) -> bool:
+    return has(trace, "locks") or has(trace, "system_calls")
 
 
 def _most(times: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:

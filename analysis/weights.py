@@ -67,8 +67,11 @@ def weights(trace: Trace) -> pl.DataFrame:
 
 
 @needs()
-def weight_notes(trace: Trace) -> list[str]:
-    """Sentences about the weights of this trace: what is known, then what is assumed."""
+def weight_notes(trace: Trace, *, groups: bool = False) -> list[str]:
+    """Sentences about the weights of this trace: what is known, then what is assumed.
+
+    `groups`: weights of control groups and sessions are counted.
+    """
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.metadata("scheduler", "name") or "this source"
         return [f"none are known for {system}: all threads of a class count the same"]
@@ -82,7 +85,11 @@ def weight_notes(trace: Trace) -> list[str]:
     autogroup = tunables.get("/proc/sys/kernel/sched_autogroup_enabled")
     if trace.metadata("source", "format") == "simulation":
         return notes
-    if autogroup == "1":
+    if groups:
+        notes.append(
+            "control groups and sessions share a CPU first, by the weights that the recorder found"
+        )
+    elif autogroup == "1":
         notes.append(
             "groups are unknown: autogroup was on, and CPU time is shared among groups first"
         )

@@ -85,6 +85,7 @@ CASES = [
     Case("affinity by comm", "ss.affinity(trace)"),
     Case("residency", "ss.residency(trace)"),
     Case("CPU returns", "ss.cpu_returns(trace)"),
+    Case("findings", "ss.findings(trace)", 15.0),
     # All of them that the page has, and its figures drawn.
     Case("report", "main(['report', sys.argv[1], '-o', 'report.html', '-f'])", 15.0),
     # Not summaries: a row for each of many things.

@@ -204,6 +204,16 @@ def recorders(folder: Path) -> list[Recorder]:
             _said("Ctrl-C ends"),
             _capture_lost,
         ),
+        # Of this program and the loads that it starts; or of the kernel's threads, which make none.
+        *(
+            Recorder(
+                f"schedscope, ftrace --with syscalls {name}",
+                [[*capture, "-t", "ftrace", "--with", "syscalls", "--of", pid]],
+                _said("Ctrl-C ends"),
+                _capture_lost,
+            )
+            for name, pid in (("--of the load", str(os.getpid())), ("--of others", "2"))
+        ),
         Recorder(
             "schedscope, ftrace --with locks",
             [[*capture, "-t", "ftrace", "--with", "locks"]],

@@ -65,6 +65,10 @@ exec_command() {
         # shellcheck disable=SC2016
         set -- "$(command_tool perl)" -e '$SIG{INT} = $SIG{QUIT} = "DEFAULT"; exec {$ARGV[0]} @ARGV; exit 127' "$@"
     fi
+    if [ "$recorder_adopts" = yes ] && ! "${recorder}_adopt"; then
+        printf 'capture: the system calls of the command cannot be recorded alone; --of all records those of every process\n' >&2
+        exit 125
+    fi
     cd -- "$start_dir" || exit 125
     umask "$caller_umask"
     if [ -n "$caller_lc_all" ]; then LC_ALL=$caller_lc_all; else unset LC_ALL; fi

@@ -42,7 +42,7 @@ ring_write() {
     done
     host_threads >threads.tsv
     {
-        printf 'seen\tpid\tppid\tcreated\tcgroup\tcmdline\n'
+        printf 'seen\tpid\tppid\tcreated\tcgroup\tautogroup\tcmdline\n'
         host_processes start >"$ring_home/processes"
         cat "$ring_home/processes"
         # They are as they are now, for those who were born meanwhile, too.

@@ -3,55 +3,100 @@
 Linux shares a CPU's time level by level (kernel/sched/fair.c, `struct sched_entity`): a group is
 one entity in its parent's queue, with the group's weight, whatever runs inside. Two threads of
 different groups compete as the two entities in which their paths first differ; only within one
-group do their nice levels decide.
+group do their nice levels decide. Where autogroup is on, each session is such a group for threads
+outside of all others (kernel/sched/autogroup.c), with the weight of its own nice level.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.analysis._base.levels import LINUX_WEIGHTS
+from schedscope.analysis._base.memberships import memberships
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 AUTOGROUP = "/proc/sys/kernel/sched_autogroup_enabled"
 
+_SCALE = 10.24
+"""What one of `cpu.weight` is in the kernel's own weights: 100 is 1024."""
+_FEW = 0.01
+"""Of the CPU time wanted: threads of unknown groups that are less change nothing."""
+
 
 class GroupWeights:
-    """The weights of a trace's control groups."""
+    """The weights of a trace's control groups and sessions."""
 
     def __init__(self, trace: Trace) -> None:
-        """Read what the recorder found at the start."""
+        """Read what the recorder found."""
+        self.trace = trace
         groups = trace.info.get("groups") or []
-        self.weight = {
+        found = {
             str(group["cgroup"]): int(group["weight"]) for group in groups if group.get("weight")
         }
         tunables = trace.metadata("scheduler", "tunables") or {}
         self.known = bool(groups)
         self.autogroup = tunables.get(AUTOGROUP) == "1"
+        # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
+        self.scale = 1.0 if found.pop("/", None) else _SCALE
+        self.weight = found
+        self.sessions: dict[int, str] = {}
+        """The session of each thread, by utid; empty: of none. Threads that are not there are
+        unknown."""
+        rows = trace.info.get("autogroups") or []
+        if self.autogroup and rows:
+            self._read_sessions({row["pid"]: row for row in rows})
 
-    def path(self, cgroup: str | None) -> tuple[str, ...] | None:
+    def _read_sessions(self, rows: dict[int, dict[str, int]]) -> None:
+        weight = {}
+        for row in rows.values():
+            kernel = LINUX_WEIGHTS[min(max(row["nice"], -20), 19) + 20]
+            weight[f"session {row['session']}"] = round(kernel / self.scale)
+        self.weight |= weight
+        threads = self.trace.threads.select(
+            "utid", "pid", "kernel", "start_ts", "parent_utid"
+        ).sort("start_ts", nulls_last=False)
+        for utid, pid, kernel, start, parent in threads.collect().iter_rows():
+            if pid in rows:
+                self.sessions[utid] = f"session {rows[pid]['session']}"
+            elif kernel or start is None:
+                self.sessions[utid] = ""
+            elif parent in self.sessions:
+                # A child is of its parent's session, until it makes one of its own.
+                self.sessions[utid] = self.sessions[parent]
+
+    def path(self, cgroup: str | None, utid: int | None = None) -> tuple[str, ...] | None:
         """The groups with a weight of their own that a thread's control group lies in, outermost
         first; None if it is not known where CPU time is shared first.
 
-        Where autogroup is on, threads outside of all groups share by session, which is not
-        recorded.
+        Where autogroup is on, threads outside of all groups share by session.
         """
         if cgroup is None or not self.known:
             return None
         parts = cgroup.strip("/").split("/")
         above = ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
         found = tuple(path for path in above if path in self.weight)
-        return None if not found and self.autogroup else found
+        if found or not self.autogroup:
+            return found
+        session = self.sessions.get(utid) if utid is not None else None
+        return None if session is None else (session,) if session else ()
 
     def compare(
-        self, one: str | None, other: str | None, weights: tuple[int, int]
+        self,
+        one: str | None,
+        other: str | None,
+        weights: tuple[int, int],
+        utids: tuple[int | None, int | None] = (None, None),
     ) -> tuple[int, int, str] | None:
         """The two weights that decide between threads in groups `one` and `other`, and whose.
 
         `weights` are the threads' own. None where they are not known, or a thread competes with
         a group, whose weights have another scale.
         """
-        left, right = self.path(one), self.path(other)
+        left, right = self.path(one, utids[0]), self.path(other, utids[1])
         if left is None or right is None:
             return None
         same = 0
@@ -62,3 +107,47 @@ class GroupWeights:
         if same == len(left) or same == len(right):
             return None
         return self.weight[left[same]], self.weight[right[same]], "group"
+
+    def to_native(self) -> dict[str, Any] | None:
+        """The groups for `CpuHistory.due`; None where nothing is known of them, or there are none.
+
+        A thread that moved counts in its last group, and one of an unknown group in none; only
+        where both together want little CPU time.
+        """
+        if not self.known or not self.weight:
+            return None
+        threads = self.trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
+        paths = {utid: self.path(cgroup, utid) for utid, cgroup in threads.iter_rows()}
+        moved = set(memberships(self.trace)["utid"].to_list())
+        idle = range(self.trace.ncpu)
+        if len({path for utid, path in paths.items() if utid not in idle}) < 2:
+            return None
+        doubtful = [
+            utid for utid, path in paths.items()
+            if utid not in idle and (path is None or utid in moved)
+        ]  # fmt: skip
+        wanted = (
+            self.trace.states.filter(
+                pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= len(idle)
+            )
+            .select(
+                every=pl.col("dur").sum(),
+                doubtful=pl.col("dur").filter(pl.col("utid").is_in(doubtful)).sum(),
+            )
+            .collect()
+            .row(0)
+        )
+        if wanted[1] > _FEW * wanted[0]:
+            return None
+        numbers: dict[tuple[str, ...], int] = {}
+        for path in paths.values():
+            for depth in range(1, len(path or ()) + 1):
+                numbers.setdefault((path or ())[:depth], len(numbers))
+        of: list[int | None] = [None] * (max(paths, default=0) + 1)
+        for utid, path in paths.items():
+            of[utid] = numbers.get(path or ())
+        return {
+            "of": of,
+            "parent": [numbers.get(path[:-1]) for path in numbers],
+            "weight": [self.weight[path[-1]] * self.scale for path in numbers],
+        }

@@ -29,14 +29,17 @@ def sharing(
     *,
     capacity: int | None = None,
     by_cpu: bool = False,
+    groups: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Options of native sweeps over competing threads.
 
     `capacity`: what there is to share, all that so many CPUs could give while any thread competed
-    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too.
+    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too. `groups`: what
+    `GroupWeights.to_native` says; only for `due` of each CPU.
     """
     return {
         "machine": per == "machine",
         "capacity": capacity,
         "by_cpu": by_cpu,
+        "groups": groups if per == "cpu" else None,
     }

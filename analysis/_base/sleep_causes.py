@@ -60,9 +60,10 @@ EVIDENCE = pl.Enum(
         "events lost",
         "calls contradict",
         "locks only",
+        "not chosen",
     ]
 )
-"""How it is known; the last four, and `between calls` of a sleep that a signal could have ended,
+"""How it is known; the last five, and `between calls` of a sleep that a signal could have ended,
 are why it is not."""
 
 
@@ -81,10 +82,12 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         next_number=pl.col("number").shift(-1).over("utid"),
         called=pl.col("ts"),
     )
+    followed = calls.select("utid", followed=pl.lit(value=True)).unique("utid")
     found = (
         times.sort("ts", maintain_order=True)
         .join_asof(calls, on="ts", by="utid", strategy="backward", check_sortedness=False)
         .join(trace.threads.select("utid", "kernel"), on="utid", how="left")
+        .join(followed, on="utid", how="left")
     )
     found = _with_doubt(trace, found)
     inside = pl.col("step") == "enter"
@@ -93,11 +96,19 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         .then((pl.col("next_step") == "exit") & (pl.col("next_number") == pl.col("number")))
         .otherwise(pl.col("next_step") == "enter")
     ).fill_null(value=pl.col("next_step").is_null())
+    known = names(trace.info.get("machine"))
+    chosen = trace.metadata("ftrace", "calls_of") not in (None, "all")
+    # A thread that is not its process's first and calls execve takes the first one's number, which
+    # the kernel's filter has forgotten by then: nothing tells of its later calls.
+    execs = [number for number, name in known.items() if name.startswith("execve")]
+    left = inside & pl.col("number").is_in(execs) & pl.col("next_step").is_null()
     evidence = (
         pl.when(pl.col("state") == "stopped")
         .then(pl.lit("state"))
         .when(pl.col("kernel").fill_null(value=False))
         .then(pl.lit("kernel thread"))
+        .when(pl.lit(chosen) & (pl.col("followed").is_null() | left))
+        .then(pl.lit("not chosen"))
         .when(pl.col("step").is_null())
         .then(pl.lit("no call seen"))
         .when(pl.col("doubt"))
@@ -110,7 +121,6 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         .then(pl.lit("locks only"))
         .otherwise(pl.lit("between calls"))
     )
-    known = names(trace.info.get("machine"))
     call = pl.col("number").replace_strict(
         list(known), list(known.values()), default=None, return_dtype=pl.String
     )
@@ -143,7 +153,7 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
             reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
         )
         .with_columns(pl.col("evidence").cast(EVIDENCE))
-        .drop("kernel", "step", "number", "next_step", "next_number", "cpu", "doubt")
+        .drop("kernel", "followed", "step", "number", "next_step", "next_number", "cpu", "doubt")
     )
 
 

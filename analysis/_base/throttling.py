@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.memberships import memberships
+
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
@@ -60,6 +62,9 @@ def throttling(trace: Trace) -> Throttling:
     size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
     group: list[int | None] = [None] * size
     held = [False] * size
+    moved = memberships(trace)
+    movers = moved["utid"].unique(maintain_order=True).to_list()
+    threads = threads.filter(~pl.col("utid").is_in(movers))
     quota_of: dict[int, str] = {}
     groups = trace.info.get("groups")
     throttled = [one for one in groups or [] if one.get("n_throttled")]
@@ -69,7 +74,15 @@ def throttling(trace: Trace) -> Throttling:
     for one in throttled:
         inside = [path for path in paths if within(path, str(one["cgroup"]))]
         members = threads.filter(pl.col("cgroup").is_in(inside))
-        of_group = _stretches(trace, one, members, timers)
+        there = [within(path or "", str(one["cgroup"])) for path in moved["cgroup"]]
+        spans = moved.filter(pl.Series(there, dtype=pl.Boolean))
+        of_group = _stretches(trace, one, members, spans, timers)
+        if of_group is not None:
+            # Of a thread that moved only what lies in its time there, under a number of its own.
+            for utid, since, until, _ in spans.iter_rows():
+                quota_of[utid] = str(one["cgroup"])
+                group[utid] = len(paths) + movers.index(utid)
+                found.append(_cut(of_group, since, until, group[utid]))
         for utid, path in members.iter_rows():
             quota_of[utid] = str(one["cgroup"])
             if of_group is None:
@@ -149,18 +162,22 @@ def _timers(trace: Trace) -> dict[int, pl.Series]:
 
 
 def _stretches(
-    trace: Trace, group: dict[str, Any], members: pl.DataFrame, timers: dict[int, pl.Series]
+    trace: Trace,
+    group: dict[str, Any],
+    members: pl.DataFrame,
+    spans: pl.DataFrame,
+    timers: dict[int, pl.Series],
 ) -> pl.DataFrame | None:
     """When which CPU ran nobody of the group as its quota was used up; None if no timer tells."""
     quota, period = group.get("quota"), group.get("period")
     if not quota or not period:
         return None
-    states = (
-        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
-        .select("ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32))
-        .join(members.select("utid").lazy(), on="utid", how="semi")
-        .collect()
+    wanting = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).select(
+        "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
     )
+    states = wanting.join(members.select("utid").lazy(), on="utid", how="semi").collect()
+    if spans.height:
+        states = pl.concat([states, _inside(wanting, spans)])
     best: tuple[float, pl.DataFrame] | None = None
     for fired in timers.values():
         typical = fired.diff().median()
@@ -172,6 +189,36 @@ def _stretches(
         if best is None or explained > best[0]:
             best = explained, periods
     return best[1] if best else None
+
+
+def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """The parts of `states` in which their threads were in the group."""
+    until = pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until")
+    cut = states.join(spans.lazy().drop("cgroup"), on="utid").with_columns(
+        ts=pl.max_horizontal("ts", "since"), until=until
+    )
+    return (
+        cut.with_columns(dur=pl.col("until") - pl.col("ts"))
+        .filter(pl.col("dur") > 0)
+        .select("ts", "dur", "cpu", "state", "utid")
+        .collect()
+    )
+
+
+def _cut(stretches: pl.DataFrame, since: int, until: int, number: int | None) -> pl.DataFrame:
+    """The parts of `stretches` from `since` to `until`, of the threads with this number."""
+    end = pl.min_horizontal(pl.col("ts") + pl.col("dur"), pl.lit(until))
+    cut = stretches.select(pl.max_horizontal("ts", pl.lit(since)), "cpu", end=end)
+    return (
+        cut.filter(pl.col("end") > pl.col("ts"))
+        .select(
+            "ts",
+            "cpu",
+            dur=pl.col("end") - pl.col("ts"),
+            group=pl.lit(number, pl.UInt32),
+        )
+        .select(*_STRETCHES.names())
+    )
 
 
 def _periods(

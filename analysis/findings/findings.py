@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.findings.finding import ADVICE, Finding
 from schedscope.analysis.findings.rules import FindingRules
 
@@ -63,7 +64,8 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     idles is in both, so costs do not add up. Definition: docs/report.md.
     """
     capacity = trace.duration * trace.ncpu
-    found = list(FindingRules(trace, threshold)) if capacity else []
+    with reading_once(trace):
+        found = list(FindingRules(trace, threshold)) if capacity else []
     rows = [row for row in (_row(finding, capacity) for finding in found) if row is not None]
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
     return pl.DataFrame(rows, schema=SCHEMA)

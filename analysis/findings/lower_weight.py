@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
@@ -31,24 +32,30 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     known = once(weights, trace).filter(pl.col("basis").cast(pl.String) == "kernel table")
     if known.is_empty():
         return
-    cgroups = trace.threads.select("utid", "cgroup").collect()
+    cgroups = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
+    # Of threads that changed their group meanwhile it is not said whose weight counted when.
+    cgroups = cgroups.join(memberships(trace), on="utid", how="anti")
     known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
-        cgroups.with_columns(pl.col("utid").cast(pl.UInt32)), on="utid", how="left"
+        cgroups, on="utid", how="left"
     )
+    groups = GroupWeights(trace)
+    victims = _lighter(trace, known, groups, quotas)
+    if not victims:
+        return
     of_victim = known.rename(lambda name: f"victim_{name}")
     pairs = (
-        interference(trace, by="thread", victims=_VICTIMS)
-        .filter(pl.col("kind") == "thread", ~pl.col("victim_utid").is_in(list(quotas)))
+        interference(trace, by="thread", where=pl.col("utid").is_in(victims))
+        .filter(pl.col("kind") == "thread")
         .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
         .join(known, on="utid")
         .join(of_victim, on="victim_utid")
         .filter(pl.col("sharing") == pl.col("victim_sharing"))
     )
-    groups = GroupWeights(trace)
     rows = []
     for pair in pairs.iter_rows(named=True):
         own = pair["victim_weight"], pair["weight"]
-        found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own)
+        both = pair["victim_utid"], pair["utid"]
+        found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own, both)
         if found is not None and found[1] >= _STEP * found[0]:
             rows.append((pair["victim_utid"], pair["time"], pair, found))
     behind: dict[int, int] = {}
@@ -80,12 +87,37 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _lighter(
+    trace: Trace, known: pl.DataFrame, groups: GroupWeights, quotas: Collection[int]
+) -> list[int]:
+    """Those that waited longest, of threads that waited enough and may have less weight than
+    another: the rest of the work is dear."""
+    may = known.filter(~pl.col("utid").is_in(list(quotas)))
+    if not groups.known:
+        most = pl.col("weight").max().over("sharing")
+        may = may.filter(most >= _STEP * pl.col("weight"))
+    if may.is_empty():
+        return []
+    waited = (
+        trace.states.filter(pl.col("state") == "runnable")
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(pl.col("dur").sum())
+        .filter(pl.col("dur") >= _WAITED * trace.duration)
+        .collect()
+        .join(may, on="utid", how="semi")
+        .sort("dur", "utid", descending=[True, False])
+    )
+    return waited["utid"].head(_VICTIMS).to_list()
+
+
 def _nice(prio: int) -> int:
     return prio - 120
 
 
 def _whose(pair: dict[str, object], found: tuple[int, int, str]) -> str:
     small, large, of = found
+    if of == "group" and pair["victim_cgroup"] == pair["cgroup"]:
+        return f"its session has weight {small}, the other's {large}"
     if of == "group":
         return (
             f"its control group {printable(str(pair['victim_cgroup']))} has weight {small},"

@@ -15,7 +15,7 @@ from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
-from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.findings.interrupts import interrupts
@@ -394,7 +394,10 @@ class FindingRules:
                 f" Jain's index of the {several(jain['n'], 'thread')} of class"
                 f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
             )
-        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
+        if once(group_weights, self.trace) is None:
+            text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
+        else:
+            text += " Weights of control groups and sessions are counted."
         yield Finding("fairness", round(worst["lag"]), text, "fairness", level="note")
 
     # ---- moving ----

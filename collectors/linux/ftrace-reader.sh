@@ -6,13 +6,22 @@
 # the last holder is gone, kill -9 included, it stops the tracing and gives the memory back.  So
 # an instance that can be removed is nobody's, and no pid is ever asked.
 #
-# Settings: ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb
-# ftrace_calls_only.
+# With ftrace_own_events there is a second instance beside it, NAME-calls, for events of chosen
+# processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
+#
+# Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_buffer_kb
+# ftrace_subbuf_kb ftrace_calls_only.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
 ftrace_dir=$ftrace_root/instances/$ftrace_name
 
 ftrace_set() { printf '%s\n' "$2" 2>/dev/null >"$ftrace_dir/$1"; }
+
+# All instances stop.
+ftrace_off() {
+    ftrace_set tracing_on 0
+    [ -z "$ftrace_own_events" ] || printf '0\n' 2>/dev/null >"$ftrace_dir-calls/tracing_on"
+}
 
 # The kernel notes the name of every thread switched to, for readers that need names; the
 # events and the thread table have them, and without it a third of the cost of an event is
@@ -32,6 +41,11 @@ ftrace_make() {
         ftrace_try=$((ftrace_try + 1))
         [ "$ftrace_try" -lt 10 ] || return 1
     done 2>/dev/null
+    [ -n "$ftrace_own_events" ] || return 0
+    until mkdir "$ftrace_dir-calls" 2>/dev/null && command exec 3>>"$ftrace_dir-calls/free_buffer"; do
+        ftrace_try=$((ftrace_try + 1))
+        [ "$ftrace_try" -lt 20 ] || return 1
+    done 2>/dev/null
 }
 
 tracer_begin() {
@@ -48,7 +62,7 @@ tracer_begin() {
     # stops and the readers end.
     (
         read -r _ <&6
-        ftrace_set tracing_on 0
+        ftrace_off
         rm -f .scratch/reading
         [ -z "${watch_ring:-}" ] || ring_watch_end
     ) &
@@ -59,7 +73,7 @@ tracer_begin() {
     fi
     # One loop for eight CPUs: copying goes on in parallel on a large host.
     # shellcheck disable=SC2086
-    set -- $ftrace_cpus
+    set -- $ftrace_buffers
     ftrace_pids=
     while [ $# -gt 0 ]; do
         ftrace_group=
@@ -106,24 +120,10 @@ ftrace_set_up() {
     [ -n "$ftrace_at" ] || mkdir raw stats || return 1
     cat "$ftrace_root/events/header_page" >"${ftrace_at}events/header_page" || return 1
     cat "$ftrace_root/events/header_event" >"${ftrace_at}events/header_event" || return 1
-    for ftrace_event in $ftrace_events; do
-        [ -d "$ftrace_dir/events/$ftrace_event" ] || continue
-        mkdir -p "${ftrace_at}events/$ftrace_event" || return 1
-        cat "$ftrace_root/events/$ftrace_event/format" >"${ftrace_at}events/$ftrace_event/format" || return 1
-        case $ftrace_calls_only$ftrace_event in
-        *"("*raw_syscalls/*)
-            ftrace_set "events/$ftrace_event/filter" "$ftrace_calls_only" || {
-                ftrace_fail="the event $ftrace_event cannot be filtered"
-                return 1
-            }
-            ;;
-        esac
-        ftrace_set "events/$ftrace_event/enable" 1 || {
-            ftrace_fail="the event $ftrace_event cannot be switched on"
-            return 1
-        }
-    done
+    ftrace_switch_on "$ftrace_dir" "$ftrace_events" || return 1
     ftrace_quotas || return 1
+    ftrace_group_moves || return 1
+    ftrace_set_up_own || return 1
     # A sub-buffer is a header and the data; header_page gives the offset and the size of the data.
     ftrace_page=$(awk -F '[:;]' '/ data;/ { print $4 + $6 }' "${ftrace_at}events/header_page")
     if [ -r "$ftrace_dir/buffer_subbuf_size_kb" ]; then
@@ -140,8 +140,58 @@ ftrace_set_up() {
         ftrace_cpu=${ftrace_path##*cpu}
         [ ! -d "/sys/devices/system/cpu/cpu$ftrace_cpu" ] || ftrace_cpus="$ftrace_cpus $ftrace_cpu"
     done
+    ftrace_buffers=$ftrace_cpus
+    if [ -n "$ftrace_own_events" ]; then
+        for ftrace_cpu in $ftrace_cpus; do ftrace_buffers="$ftrace_buffers c$ftrace_cpu"; done
+    fi
     # An event takes 40 to 70 bytes here.
     ftrace_threshold=$((ftrace_buffer_kb * 1024 / 8 / 50))
+}
+
+# Of an instance: $2 are its events.
+ftrace_switch_on() {
+    for ftrace_event in $2; do
+        [ -d "$1/events/$ftrace_event" ] || continue
+        mkdir -p "${ftrace_at}events/$ftrace_event" || return 1
+        cat "$ftrace_root/events/$ftrace_event/format" >"${ftrace_at}events/$ftrace_event/format" || return 1
+        case $ftrace_calls_only$ftrace_event in
+        *"("*raw_syscalls/*)
+            printf '%s\n' "$ftrace_calls_only" 2>/dev/null >"$1/events/$ftrace_event/filter" || {
+                ftrace_fail="the event $ftrace_event cannot be filtered"
+                return 1
+            }
+            ;;
+        esac
+        printf '1\n' 2>/dev/null >"$1/events/$ftrace_event/enable" || {
+            ftrace_fail="the event $ftrace_event cannot be switched on"
+            return 1
+        }
+    done
+}
+
+# The second instance: it follows the forks of the processes in set_event_pid.  As long as that is
+# empty it would record everybody; whoever puts the first pid there switches it on.
+ftrace_set_up_own() {
+    [ -n "$ftrace_own_events" ] || return 0
+    ftrace_first=$ftrace_dir
+    ftrace_dir=$ftrace_dir-calls
+    ftrace_own_ready
+    ftrace_ready=$?
+    ftrace_dir=$ftrace_first
+    return "$ftrace_ready"
+}
+
+ftrace_own_ready() {
+    ftrace_fail="cannot set up $ftrace_dir"
+    ftrace_set tracing_on 0 && ftrace_set trace_clock mono && ftrace_set options/event-fork 1 || return 1
+    ftrace_set options/disable_on_free 1 || :
+    ftrace_set trace_options norecord-cmd || :
+    [ ! -e "$ftrace_dir/buffer_subbuf_size_kb" ] || ftrace_set buffer_subbuf_size_kb "$ftrace_subbuf_kb"
+    ftrace_fail="the kernel refuses a second buffer of $ftrace_buffer_kb KiB per CPU; give a smaller one with -b"
+    ftrace_set buffer_size_kb "$ftrace_buffer_kb" || return 1
+    ftrace_fail="cannot write into the folder of the capture"
+    mkdir calls calls/raw calls/stats || return 1
+    ftrace_switch_on "$ftrace_dir" "$ftrace_own_events"
 }
 
 # When the period timers of CPU quotas fire.  No tracepoint tells when a quota holds a group back;
@@ -158,7 +208,38 @@ ftrace_quotas() {
     ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"
 }
 
-# Sets ftrace_entries to the number of unread events of a CPU, without a process; 1 if the
+# Processes that are put into another control group while it is recorded; of the hierarchy alone that
+# shares CPU time out, whose number stands in /proc/PID/cgroup.
+ftrace_group_moves() {
+    ftrace_event=events/cgroup/cgroup_attach_task
+    [ -d "$ftrace_dir/$ftrace_event" ] || return 0
+    ftrace_hierarchy=$(awk -F: '
+        ("," $2 ",") ~ /,cpu,/ { one = $1 }
+        $2 == "" { two = $1 }
+        END { print one != "" ? one : two }' /proc/self/cgroup 2>/dev/null)
+    [ -n "$ftrace_hierarchy" ] || return 0
+    ftrace_set "$ftrace_event/filter" "dst_root == $ftrace_hierarchy" || return 0
+    mkdir -p "${ftrace_at}events/group/cgroup_attach_task" || return 1
+    cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/group/cgroup_attach_task/format" || return 1
+    ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/group"
+}
+
+# Where the buffer $1 is: N is that of a CPU, cN the one of the second instance.  Sets ftrace_per,
+# its folder, and ftrace_to, where its files go.
+ftrace_place() {
+    case $1 in
+    c*)
+        ftrace_per=$ftrace_dir-calls/per_cpu/cpu${1#c}
+        ftrace_to=calls/
+        ;;
+    *)
+        ftrace_per=$ftrace_dir/per_cpu/cpu$1
+        ftrace_to=
+        ;;
+    esac
+}
+
+# Sets ftrace_entries to the number of unread events of a buffer, without a process; 1 if the
 # kernel does not say.  The kernel writes the file anew for each byte that a shell reads: a number
 # that grows a digit meanwhile (999, 1000) can be read as 9900.  So it is read twice, and the
 # smaller one taken.
@@ -170,12 +251,13 @@ ftrace_count() {
 }
 
 ftrace_first() {
+    ftrace_place "$1"
     ftrace_entries=0 ftrace_error=
     while read -r ftrace_key ftrace_value; do
         [ "$ftrace_key" = entries: ] || continue
         ftrace_entries=$ftrace_value
         return 0
-    done 2>/dev/null <"$ftrace_dir/per_cpu/cpu$1/stats"
+    done 2>/dev/null <"$ftrace_per/stats"
     return 1
 }
 
@@ -188,8 +270,8 @@ ftrace_copy() {
         ftrace_pages=$((ftrace_entries * 36 / ftrace_page))
         [ "$ftrace_pages" -gt 0 ] || ftrace_pages=1
         # shellcheck disable=SC2086
-        ftrace_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
-            count="$ftrace_pages" $ftrace_nonblock 2>&1 >>"raw/cpu$1") || break
+        ftrace_error=$(dd if="$ftrace_per/trace_pipe_raw" bs="$ftrace_page" \
+            count="$ftrace_pages" $ftrace_nonblock 2>&1 >>"${ftrace_to}raw/cpu${1#c}") || break
         ftrace_count "$1" || return 1
     done
     case $ftrace_error in
@@ -200,10 +282,11 @@ ftrace_copy() {
 
 # What went wrong with a CPU that could not be read.
 ftrace_why() {
-    if [ ! -d "$ftrace_dir" ]; then
-        echo "the trace instance $ftrace_dir was removed while it recorded"
+    ftrace_place "$1"
+    if [ ! -d "${ftrace_per%/per_cpu/*}" ]; then
+        echo "the trace instance ${ftrace_per%/per_cpu/*} was removed while it recorded"
     elif ! ftrace_count "$1"; then
-        echo "the kernel gives no account of CPU $1 any more ($ftrace_dir/per_cpu/cpu$1/stats)"
+        echo "the kernel gives no account of CPU ${1#c} any more ($ftrace_per/stats)"
     else
         echo "no space left for the recording"
     fi
@@ -231,17 +314,17 @@ ftrace_read_loop() {
     done
 }
 
-tracer_quit() { ftrace_set tracing_on 0; }
+tracer_quit() { ftrace_off; }
 
 tracer_end() {
     [ -d "$ftrace_dir" ] || return 0
-    ftrace_set tracing_on 0
+    ftrace_off
     rm -f .scratch/reading
-    [ -z "${watch_ring:-}" ] || ftrace_cpus=
+    [ -z "${watch_ring:-}" ] || ftrace_cpus='' ftrace_buffers=''
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done
-    for ftrace_cpu in ${ftrace_cpus:-}; do
+    for ftrace_cpu in ${ftrace_buffers:-}; do
         [ ! -e .scratch/failed ] || break
         if ! ftrace_count "$ftrace_cpu" || ! ftrace_copy "$ftrace_cpu" 0; then
             watch_failed "$(ftrace_why "$ftrace_cpu")"
@@ -249,16 +332,19 @@ tracer_end() {
     done
     # On a full disk what follows needs the space set aside.
     [ -z "${ftrace_cpus:-}" ] || rm -f .reserve
-    for ftrace_cpu in ${ftrace_cpus:-}; do
-        cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"stats/cpu$ftrace_cpu" 2>/dev/null
-        ftrace_trim "raw/cpu$ftrace_cpu"
+    for ftrace_cpu in ${ftrace_buffers:-}; do
+        ftrace_place "$ftrace_cpu"
+        cat "$ftrace_per/stats" >"${ftrace_to}stats/cpu${ftrace_cpu#c}" 2>/dev/null
+        ftrace_trim "${ftrace_to}raw/cpu${ftrace_cpu#c}"
     done
-    exec 9>&-
+    exec 9>&- 3>&-
     ftrace_try=0
-    until rmdir "$ftrace_dir" 2>/dev/null || [ ! -d "$ftrace_dir" ]; do
-        ftrace_try=$((ftrace_try + 1))
-        [ "$ftrace_try" -lt 50 ] || break
-        sleep "$watch_nap"
+    for ftrace_path in "$ftrace_dir-calls" "$ftrace_dir"; do
+        until rmdir "$ftrace_path" 2>/dev/null || [ ! -d "$ftrace_path" ]; do
+            ftrace_try=$((ftrace_try + 1))
+            [ "$ftrace_try" -lt 50 ] || break
+            sleep "$watch_nap"
+        done
     done
 }
 

@@ -11,6 +11,10 @@
 #     300 events.
 #   * the kernel's own book-keeping of thread names is off where nobody else needs it.
 # The instance, its readers and its removal are in ftrace-reader.sh, which the watchdog runs.
+#
+# Calls and locks of COMMAND's processes alone (--of) are recorded in a second instance: the kernel
+# follows the forks of a process only for all events of an instance together (set_event_pid), and
+# the scheduler's events must be complete.
 # REQUIREMENTS  root, tracefs, Linux 4.1 or newer (clock "mono").
 # shellcheck shell=sh disable=SC2034,SC2154
 
@@ -21,8 +25,6 @@ sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rena
 ftrace_extras='irq yield syscalls locks'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
-# Of the whole host: a filter for the command's processes would have to follow their forks, which the
-# kernel offers only for all events of an instance together (set_event_pid).
 ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
 # Locks of the kernel; those of programs are futexes, whose calls ftrace_locks_wanted adds.
 ftrace_locks="lock/contention_begin lock/contention_end"
@@ -79,7 +81,8 @@ ftrace_prepare() {
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
-    ftrace_calls_only=
+    ftrace_calls_only='' ftrace_own_events=''
+    ftrace_chosen || return 1
     # A ring is seldom read: a snapshot's beginning is as exact as its sub-buffers are small.
     [ -z "$ring" ] || ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-4}
     for ftrace_extra in $recorder_extras; do
@@ -90,10 +93,15 @@ ftrace_prepare() {
             fail_text="this kernel has no event ${ftrace_event%% *}, which --with $ftrace_extra records"
             return 1
         fi
-        ftrace_events="$ftrace_events $ftrace_event"
+        case $ftrace_of,$ftrace_extra in
+        all,* | *,irq | *,yield) ftrace_events="$ftrace_events $ftrace_event" ;;
+        *) ftrace_own_events="$ftrace_own_events $ftrace_event" ;;
+        esac
     done
+    # shellcheck disable=SC2086
+    [ -z "$ftrace_own_events" ] || ftrace_own_events=$(printf '%s\n' $ftrace_own_events | sort -u | tr '\n' ' ')
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
     # shellcheck disable=SC2086
     guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {
@@ -125,11 +133,119 @@ ftrace_locks_wanted() {
     fi
     # futex, futex_waitv, futex_wake, futex_wait, futex_requeue
     ftrace_calls_only="id == $ftrace_futex || id == 449 || (id >= 454 && id <= 456)"
-    ftrace_events="$ftrace_events $ftrace_syscalls"
+    ftrace_locks="${ftrace_locks:+$ftrace_locks }$ftrace_syscalls"
+}
+
+# Sets ftrace_of, whose calls and locks are recorded: all, command, or pids.
+ftrace_chosen() {
+    ftrace_of=all
+    case " $recorder_extras " in
+    *" syscalls "* | *" locks "*) ;;
+    *)
+        fail_text="--of says whose system calls and locks are recorded; add --with syscalls or --with locks"
+        [ -z "$calls_of" ]
+        return
+        ;;
+    esac
+    ftrace_want=$calls_of
+    if [ -z "$ftrace_want" ]; then
+        ftrace_want=all
+        [ "$command_json" = null ] || [ -n "$ring" ] || ftrace_want=command
+    fi
+    case $ftrace_want in
+    all) return 0 ;;
+    command)
+        fail_text="--of command needs a COMMAND; --of all and --of PID need none"
+        [ "$command_json" != null ] || return 1
+        ;;
+    *)
+        fail_text="--of $ftrace_want is neither all, command nor pids; try --of 1234,1240"
+        case $ftrace_want in *[!0-9,]* | *,,* | ,* | *,) return 1 ;; esac
+        for ftrace_pid in $(echo "$ftrace_want" | tr , ' '); do
+            fail_text="--of $ftrace_want: there is no process $ftrace_pid"
+            [ -d "/proc/$ftrace_pid/task" ] || return 1
+        done
+        ;;
+    esac
+    ftrace_why=
+    # PROC_PID_INIT_INO: the numbers that the kernel's filter takes.
+    [ "$(readlink /proc/self/ns/pid)" = 'pid:[4026531836]' ] ||
+        ftrace_why="the pids here are those of a container"
+    [ -e "$ftrace_root/options/event-fork" ] ||
+        ftrace_why="this kernel cannot follow a process's forks (Linux 4.7 and later can)"
+    fail_text="--of $ftrace_want: $ftrace_why; --of all records those of every process"
+    if [ -z "$ftrace_why" ]; then
+        ftrace_of=$ftrace_want
+        [ "$ftrace_of" != command ] || recorder_adopts=yes
+    elif [ -z "$calls_of" ]; then
+        note "system calls and locks of all processes are recorded, not of COMMAND alone: $ftrace_why"
+    else
+        return 1
+    fi
+}
+
+# Lets the second instance record one more process, or thread, and what it starts.
+ftrace_adopt_one() { printf '%s\n' "$1" 2>/dev/null >>"$ftrace_dir-calls/set_event_pid"; }
+
+# In the process that becomes COMMAND: its calls are recorded from here on.
+ftrace_adopt() {
+    [ "$ftrace_of" = command ] || return 0
+    read -r ftrace_pid _ </proc/self/stat
+    ftrace_adopt_one "$ftrace_pid" && ftrace_own_on
+}
+
+ftrace_own_on() {
+    printf '1\n' 2>/dev/null >"$ftrace_dir-calls/tracing_on" && : >"$scratch/adopted"
+}
+
+# The processes of --of, with their threads and descendants.  Those that appear while we look are
+# either seen the next time, or children of one that is recorded already.
+ftrace_adopt_running() {
+    ftrace_adopted=' '
+    ftrace_turn=0
+    while [ "$ftrace_turn" -lt 5 ]; do
+        ftrace_turn=$((ftrace_turn + 1))
+        ftrace_new=
+        for ftrace_pid in $(ftrace_tree); do
+            case $ftrace_adopted in *" $ftrace_pid "*) continue ;; esac
+            ftrace_adopt_one "$ftrace_pid" || continue
+            ftrace_adopted="$ftrace_adopted$ftrace_pid "
+            ftrace_new=1
+        done
+        [ -n "$ftrace_new" ] || break
+    done
+    [ "$ftrace_adopted" != ' ' ] && ftrace_own_on
+}
+
+# The threads of the processes of --of and of their descendants.
+ftrace_tree() {
+    for ftrace_path in /proc/[0-9]*/stat; do
+        sed -n 's/^\([0-9]*\) (.*) [A-Za-z] \([0-9]*\) .*/\1 \2/p' "$ftrace_path" 2>/dev/null
+    done | awk -v asked="$ftrace_of" '
+        BEGIN { n = split(asked, pid, ","); for (i = 1; i <= n; i++) wanted[pid[i]] = 1 }
+        { parent[$1] = $2 }
+        END {
+            do {
+                more = 0
+                for (one in parent)
+                    if (!(one in wanted) && (parent[one] in wanted)) { wanted[one] = 1; more = 1 }
+            } while (more)
+            for (one in wanted) print one
+        }' | while read -r ftrace_pid; do
+        for ftrace_path in "/proc/$ftrace_pid/task"/[0-9]*; do
+            [ ! -d "$ftrace_path" ] || echo "${ftrace_path##*/}"
+        done
+    done
 }
 
 ftrace_start() {
     recorder_command="tracefs instance, events ${ftrace_events% }"
+    [ "$ftrace_of" = all ] || recorder_command="$recorder_command; of $ftrace_of: ${ftrace_own_events% }"
+    fail_text="none of the processes of --of $ftrace_of can be recorded"
+    case $ftrace_of in
+    all | command) ;;
+    *) ftrace_adopt_running || return 1 ;;
+    esac
     fail_text="cannot switch on recording"
     printf '1\n' 2>/dev/null >"$ftrace_dir/tracing_on" || return 1
     host_clock
@@ -140,6 +256,9 @@ ftrace_start() {
 # 0 if recording is still on; nobody but us should have touched it.
 ftrace_recording() {
     host_read "$ftrace_dir/tracing_on"
+    if [ "$host_word" = 1 ] && [ -e "$scratch/adopted" ]; then
+        host_read "$ftrace_dir-calls/tracing_on"
+    fi
     if [ "$host_word" = 1 ]; then
         host_read "$ftrace_dir/events/sched/sched_switch/enable"
         case $host_word in 1*) return 0 ;; esac
@@ -156,7 +275,10 @@ ftrace_stop() {
     guard_end || fail_text="${fail_text:-the process that records was killed}"
     ! guard_failed || fail_text=${fail_text:-$guard_said}
     ftrace_kept=0
-    for ftrace_cpu in $ftrace_cpus; do ftrace_report "$ftrace_cpu"; done
+    for ftrace_cpu in $ftrace_cpus; do
+        ftrace_report "$ftrace_cpu" "stats/cpu$ftrace_cpu"
+        [ "$ftrace_of" = all ] || ftrace_report "$ftrace_cpu" "calls/stats/cpu$ftrace_cpu"
+    done
     recorder_events=$ftrace_kept
     [ -z "$fail_text" ] && return 0
     for ftrace_cpu in $ftrace_cpus; do ftrace_end_unknown "$ftrace_cpu"; done
@@ -165,7 +287,7 @@ ftrace_stop() {
 
 # What the kernel says became of a CPU's events.  Without its account nothing is known.
 ftrace_report() {
-    if [ ! -s "stats/cpu$1" ]; then
+    if [ ! -s "$2" ]; then
         fail_text=${fail_text:-the kernel gave no account of what CPU $1 recorded}
         return
     fi
@@ -182,7 +304,7 @@ ftrace_report() {
         "dropped events: "*) lost "$1" "$ftrace_3" dropped ;;
         "read events: "*) ftrace_kept=$((ftrace_kept + ftrace_3)) ;;
         esac
-    done <"stats/cpu$1"
+    done <"$2"
 }
 
 # After a failure a CPU is known up to its last sub-buffer, whose first 8 bytes are its time.
@@ -199,7 +321,9 @@ ftrace_end_unknown() {
 # The watchdog was killed.  Its readers end by themselves or with us; whoever holds the instance
 # last, it can be removed then.
 ftrace_orphaned() {
-    printf '0\n' 2>/dev/null >"$ftrace_dir/tracing_on"
+    for ftrace_path in "$ftrace_dir" "$ftrace_dir-calls"; do
+        [ ! -d "$ftrace_path" ] || printf '0\n' 2>/dev/null >"$ftrace_path/tracing_on"
+    done
     rm -f "$scratch/reading"
     guard_kill_tools
     if [ -n "$ring" ]; then
@@ -208,11 +332,15 @@ ftrace_orphaned() {
     fi
     for ftrace_cpu in $ftrace_cpus; do
         cat "$ftrace_dir/per_cpu/cpu$ftrace_cpu/stats" >"stats/cpu$ftrace_cpu" 2>/dev/null
+        [ ! -d "$ftrace_dir-calls" ] ||
+            cat "$ftrace_dir-calls/per_cpu/cpu$ftrace_cpu/stats" >"calls/stats/cpu$ftrace_cpu" 2>/dev/null
     done
     ftrace_turn=0
-    until rmdir "$ftrace_dir" 2>/dev/null || [ ! -d "$ftrace_dir" ] || [ "$ftrace_turn" -ge 40 ]; do
-        ftrace_turn=$((ftrace_turn + 1))
-        pause
+    for ftrace_path in "$ftrace_dir-calls" "$ftrace_dir"; do
+        until rmdir "$ftrace_path" 2>/dev/null || [ ! -d "$ftrace_path" ] || [ "$ftrace_turn" -ge 40 ]; do
+            ftrace_turn=$((ftrace_turn + 1))
+            pause
+        done
     done
 }
 
@@ -231,6 +359,7 @@ ftrace_json() {
     "sub_buffer_bytes": $ftrace_page,
     "clock": "mono",
     "system_calls": "$(ftrace_calls_told)",
+    "calls_of": "$ftrace_of",
     "instance": "$ftrace_name"
   },
 END_JSON

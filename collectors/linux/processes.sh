@@ -8,8 +8,12 @@
 host_processes() {
     host_limit=
     ! have timeout || host_limit='timeout -s KILL 10'
+    # A session shares CPU time as one only where that is switched on.
+    host_sessions=
+    host_read /proc/sys/kernel/sched_autogroup_enabled
+    [ "$host_word" != 1 ] || host_sessions='; p; s/cgroup$/autogroup/'
     {
-        printf '%s\n' /proc/[0-9]*/stat | sed 'p; s/stat$/cgroup/' | host_heads 40
+        printf '%s\n' /proc/[0-9]*/stat | sed "p; s/stat\$/cgroup/$host_sessions" | host_heads 40
         # shellcheck disable=SC2086
         [ -n "$anonymous" ] ||
             printf '%s\n' /proc/[0-9]*/cmdline | $host_limit xargs head -n 1 /dev/null 2>/dev/null |
@@ -35,7 +39,7 @@ host_processes() {
         }
         BEGIN { OFS = "\t" }
         # The line after a header is never one, whatever a command line looks like.
-        !content && /^==> \/proc\/[0-9]+\/(stat|cgroup|cmdline) <==$/ {
+        !content && /^==> \/proc\/[0-9]+\/(stat|cgroup|autogroup|cmdline) <==$/ {
             ended()
             split($2, path, "/")
             pid = path[3]
@@ -56,12 +60,18 @@ host_processes() {
             if (("," names ",") ~ /,cpu,/) group[pid] = substr(rest, at + 1)
             else if (names == "" && !(pid in group)) group[pid] = substr(rest, at + 1)
         }
+        # /autogroup-37 nice 0
+        kind == "autogroup" && $2 == "nice" {
+            number = $1
+            sub(/^.*-/, "", number)
+            session[pid] = number ":" $3
+        }
         kind == "cmdline" && content { content = 0; sub(/ +$/, ""); line[pid] = substr($0, 1, 4000) }
         END {
             ended()
             for (i = 1; i <= count; i++) {
                 pid = pids[i]
-                print seen, pid, parent[pid], created[pid], escaped(group[pid]), escaped(line[pid])
+                print seen, pid, parent[pid], created[pid], escaped(group[pid]), session[pid], escaped(line[pid])
             }
         }'
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
-use crate::model::event::{SourceEnd, SourceInfo};
+use crate::model::event::{GroupMove, SourceEnd, SourceInfo};
 use crate::model::tables::SCHEMA_VERSION;
 use crate::pipeline::Summary;
 use crate::reconstruct::clocks::Offset;
@@ -76,6 +77,10 @@ impl TraceJson {
         for (key, value) in set {
             map.insert(key.to_string(), value);
         }
+        map.remove("group_moves");
+        if !end.group_moves.is_empty() {
+            map.insert("group_moves".to_string(), moves(info, &end.group_moves));
+        }
         Self(map)
     }
 
@@ -84,6 +89,21 @@ impl TraceJson {
         self.0.insert("rows".to_string(), json!(rows));
         format!("{:#}", Value::Object(self.0))
     }
+}
+
+/// Moves into control groups, with the group that was left where the recorder knew it.
+fn moves(info: &SourceInfo, moves: &[GroupMove]) -> Value {
+    let at_start = info.processes.iter().filter(|process| !process.at_end);
+    let mut now: FxHashMap<u32, Option<&str>> = at_start
+        .map(|process| (process.pid, process.cgroup.as_deref()))
+        .collect();
+    moves
+        .iter()
+        .map(|one| {
+            let from = now.insert(one.tid, Some(&one.cgroup)).flatten();
+            json!({"ts": one.ts, "tid": one.tid, "from": from, "cgroup": one.cgroup})
+        })
+        .collect()
 }
 
 /// A CPU whose clock differs from those of the others: by how many ns it was ahead of them.

@@ -44,6 +44,7 @@ def world(
     kernel: bool = False,
     recorder: str = "ftrace",
     unknown: tuple[int, int] | None = None,
+    calls_of: str = "all",
 ) -> ss.Trace:
     lines = []
     for number, name in enumerate(calls):
@@ -71,6 +72,7 @@ def world(
     if losses is not None:
         tables["losses"] = losses
     about = made.info | {"machine": "x86_64", "recorder": {"name": recorder}}
+    about["ftrace"] = {"calls_of": calls_of}
     return ss.Trace.from_tables(tables, about)
 
 
@@ -100,6 +102,25 @@ def test_blocked_between_calls_is_a_fault_only_where_every_call_was_recorded() -
     assert found(world(calls, state="blocked")) == [("fault", None, "between calls")]
     other = world(calls, state="blocked", recorder="trace-cmd")
     assert found(other) == [("unknown", None, "between calls")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "evidence"),
+    [
+        ([], "not chosen"),
+        (["210 exit 202"], "no call seen"),
+        (["90 enter 202", "210 exit 202"], "in the call"),
+        # Its number was its process's first thread's, which the kernel follows no more.
+        (["90 enter 59"], "not chosen"),
+        (["90 enter 59", "210 exit 59"], "in the call"),
+    ],
+)
+def test_of_threads_that_were_not_chosen_nothing_is_known(steps: list[str], evidence: str) -> None:
+    trace = world({"a": steps, "other": ["90 enter 202", "210 exit 202"]}, calls_of="command")
+    frame = ss.off_cpu(trace, by="utid").filter(pl.col("utid") == 2)
+    known = evidence == "in the call"
+    assert frame["evidence"].to_list() == [evidence]
+    assert (frame["cause"].to_list() == ["unknown"]) != known
 
 
 def test_the_state_and_the_kind_of_thread_may_be_enough() -> None:

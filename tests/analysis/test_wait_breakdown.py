@@ -227,6 +227,34 @@ def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
 
 
+@pytest.mark.parametrize(
+    ("move", "throttled"),
+    [
+        # Out of the group before its second period, and into it then.
+        ({"ts": 115, "from": "/web/one", "cgroup": "/free"}, 80),
+        ({"ts": 115, "from": "/free", "cgroup": "/web/one"}, 70),
+        ({"ts": 60, "from": "/web/one", "cgroup": "/free"}, 60 - 20),
+        # A group that lies in the same one is no way out.
+        ({"ts": 115, "from": "/web/one", "cgroup": "/web/two"}, 80 + 70),
+        ({"ts": 115, "from": "/free", "cgroup": "/elsewhere"}, 0),
+    ],
+)
+def test_only_time_in_the_group_is_throttled(move: dict[str, Any], throttled: int) -> None:
+    trace = throttled_world()
+    names = ("states", "threads", "waits", "quota_refills")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    last = pl.lit(move["cgroup"])
+    tables["threads"] = tables["threads"].with_columns(
+        cgroup=pl.when(pl.col("utid") == 2).then(last).otherwise("cgroup"),
+        **dict.fromkeys(("parent_utid", "start_ts", "exit_ts"), pl.lit(None, pl.Int64)),
+    )
+    about: dict[str, Any] = {key: trace.info[key] for key in ("ncpu", "window", "os", "groups")}
+    about["group_moves"] = [move | {"ts": move["ts"] * MS, "tid": 2}]
+    found = ss.wait_breakdown(ss.Trace.from_tables(tables, about), by="comm")
+    assert parts(found)["throttled"] == throttled
+    assert parts(found)["behind_same"] == 160 - throttled
+
+
 def test_a_cpu_that_gives_a_thread_away_is_not_throttled() -> None:
     """`web` waits on CPU 0 at 20-35, and runs on CPU 1 from then to 50: CPU 0 throttles from 35."""
     trace = throttled_world()

@@ -14,6 +14,8 @@ from collector_runs import ROOT, eventually
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.memberships import memberships
 
 CAPTURE = ROOT / "collectors" / "capture"
 # A child that changes neither name nor group, and one that calls exec; the second outlives both.
@@ -94,6 +96,69 @@ def group() -> Iterator[Path]:
         folder.rmdir()
         return
     pytest.skip("no cpu controller of control groups here")
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_the_session_that_shares_cpu_time_is_recorded(tmp_path: Path) -> None:
+    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if not switch.exists() or switch.read_text().strip() != "1":
+        pytest.skip("sessions do not share CPU time as one here")
+    sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        own = Path(f"/proc/{sleeper.pid}/autogroup")
+        own.write_text("5")
+        session = int(own.read_text().split()[0].rpartition("-")[2])
+        trace = capture(tmp_path, "true")
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    rows = [row for row in trace.info["autogroups"] if row["pid"] == sleeper.pid]
+    assert rows == [{"pid": sleeper.pid, "session": session, "nice": 5}]
+    utid = trace.threads.filter(pl.col("pid") == sleeper.pid).collect()["utid"].item()
+    assert GroupWeights(trace).path("/", utid) == (f"session {session}",)
+
+
+MOVER = """
+import os, subprocess, sys, time
+time.sleep(0.2)
+with open(sys.argv[1] + "/cgroup.procs", "w") as procs: procs.write(str(os.getpid()))
+subprocess.run([sys.executable, "-c", "pass"])
+print(os.getpid(), flush=True)
+"""
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_a_move_into_a_control_group_is_seen_with_its_time(tmp_path: Path, group: Path) -> None:
+    """The process itself and a child that nothing but its parent's group tells of."""
+    if not Path("/sys/kernel/tracing/events/cgroup/cgroup_attach_task").is_dir():
+        pytest.skip("the kernel has no event of moves between control groups")
+    words = [sys.executable, "-I", "-S", "-c", MOVER, str(group)]
+    target = tmp_path / "x.capture"
+    done = subprocess.run(
+        ["sh", str(CAPTURE), "-q", "-o", str(target), "--", *words],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    trace = ss.open(target)
+    pid = int(done.stdout)
+    path = "/" + group.name
+    [move] = [move for move in trace.info["group_moves"] if move["cgroup"].endswith(path)]
+    assert move["tid"] == pid
+    begin, end = trace.window
+    threads = trace.threads.select(
+        pl.col("utid").cast(pl.UInt32), "tid", "pid", "ppid", "start_ts"
+    ).collect()
+    rows = memberships(trace).join(threads, on="utid").sort("since")
+    own = rows.filter(pl.col("tid") == pid)
+    assert own.height == 2
+    assert own.select("since", "until").rows()[0][1] == move["ts"]
+    assert own["until"][1] == end
+    assert begin + 200_000_000 < move["ts"] < end
+    assert own["cgroup"][1] == move["cgroup"] != own["cgroup"][0]
+    # The shell that became COMMAND had children of its own before.
+    later = (pl.col("ppid") == pid) & (pl.col("pid") != pid) & (pl.col("start_ts") > move["ts"])
+    of_child = rows.filter(later)
+    assert set(of_child["cgroup"]) == {move["cgroup"]}
 
 
 @pytest.mark.needs("root", "tracefs")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -39,6 +42,97 @@ def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path) -> None:
         inside = (pl.col("ts") >= int(begin)) & (pl.col("ts") + pl.col("dur") <= int(end))
         inside &= (pl.col("dur") >= (int(end) - int(begin)) // 2) & (pl.col("cause") == cause)
         assert found.filter(inside).height, (cause, begin, end)
+
+
+# Starts a process of which nobody waits for the end, and a thread; says its pid.
+TREE = """
+import os, subprocess, threading, time
+print(os.getpid(), flush=True)
+child = subprocess.Popen(["sh", "-c", "sleep 0.3 & sleep 0.1"])
+thread = threading.Thread(target=time.sleep, args=(0.2,))
+thread.start()
+thread.join()
+child.wait()
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.needs("root", "tracefs")
+@pytest.mark.parametrize("of", ["command", "all", "pid"])
+def test_whose_calls_are_recorded(tmp_path: Path, of: str) -> None:
+    """The command's and of all that it starts, or everybody's, or those of a running program."""
+    foreign = "import time\nwhile True: time.sleep(0.01)"
+    other = subprocess.Popen([sys.executable, "-I", "-S", "-c", foreign])
+    try:
+        words = {"command": [], "all": ["--of", "all"], "pid": ["--of", str(other.pid)]}[of]
+        run = Run(
+            "--with", "syscalls,locks", *words, "-o", "x.capture", "--",
+            sys.executable, "-I", "-S", "-c", TREE, cwd=tmp_path,
+        )  # fmt: skip
+        assert run.wait() == 0, run.said
+    finally:
+        other.kill()
+        other.wait()
+    assert not run.instance()
+    assert not run.leftovers()
+    about = meta(tmp_path / "x.capture")
+    assert about["ftrace"]["calls_of"] == {"pid": str(other.pid)}.get(of, of)
+    assert about["lost"] == [], run.said
+    trace = ss.open(tmp_path / "x.capture", cache=tmp_path / "cache")
+    called = trace.system_calls.join(trace.threads, on="utid").select("pid", "tid", "comm")
+    threads = called.unique().collect()
+    mine = int(run.answer)
+    if of == "pid":
+        assert set(threads["pid"]) == {other.pid}
+        return
+    assert (other.pid in threads["pid"]) == (of == "all")
+    assert threads.filter(pl.col("pid") == mine)["tid"].n_unique() == 2
+    assert threads.filter(pl.col("comm") == "sleep").height >= 2
+    frame = ss.off_cpu(trace, by="pid").filter(pl.col("pid") == other.pid)
+    causes_of_other = set(zip(frame["cause"], frame["evidence"], strict=True))
+    if of == "command":
+        assert threads.filter(pl.col("comm") == "sleep").height == 2
+        assert causes_of_other == {("unknown", "not chosen")}
+        # The scheduler's events are those of the whole host.
+        assert frame["n"].sum() > 20
+    else:
+        assert ("timer", "in the call") in causes_of_other
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_a_kill_leaves_neither_instance_and_the_calls_are_read(tmp_path: Path) -> None:
+    run = Run("--with", "syscalls", "-o", "x.capture", "--", "sleep", "30", cwd=tmp_path)
+    run.until("recording with")
+    run.eventually(lambda: (tmp_path / "x.capture.partial" / ".scratch" / "adopted").exists())
+    assert len(run.instance()) == 2
+    time.sleep(0.5)
+    run.process.kill()
+    run.process.wait()
+    run.eventually(lambda: not run.instance())
+    for pid, line in run.processes():
+        assert line.startswith("sleep")
+        os.kill(pid, 9)
+    trace = ss.open(tmp_path / "x.capture.partial", cache=tmp_path / "cache")
+    assert trace.system_calls.collect().height > 10
+
+
+@pytest.mark.needs("root", "tracefs")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--of", "all", "--", "true"], "add --with syscalls or --with locks"),
+        (["--with", "syscalls", "--of", "command"], "needs a COMMAND"),
+        (["--with", "syscalls", "--of", "12,", "--", "true"], "neither all, command nor pids"),
+        (["--with", "locks", "--of", "99999999", "--", "true"], "no process 99999999"),
+        (["--ring", "20s", "--with", "locks", "--of", "command"], "does not go with --ring"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    run = Run("-t", "ftrace", "-o", "x.capture", *words, cwd=tmp_path)
+    assert run.wait() == 125
+    assert said in run.said
+    assert not (tmp_path / "x.capture").exists()
+    assert not run.instance()
 
 
 @pytest.mark.needs("root", "tracefs")

@@ -131,7 +131,11 @@ impl CaptureFolder {
     /// the kernel's own account of CPU time.
     fn about(&self) -> Result<Value> {
         let mut about = self.json.clone();
-        for (name, rows) in [("groups", self.groups()?), ("cpu_time", self.cpu_time()?)] {
+        for (name, rows) in [
+            ("groups", self.groups()?),
+            ("cpu_time", self.cpu_time()?),
+            ("autogroups", self.autogroups()?),
+        ] {
             if !rows.is_empty()
                 && let Some(about) = about.as_object_mut()
             {
@@ -160,6 +164,21 @@ impl CaptureFolder {
             found.extend(name(row).map(|cgroup| group(&cgroup, None, Some(row))));
         }
         Ok(found)
+    }
+
+    /// The session by which each process outside of all groups shares CPU time: its number and its
+    /// nice level.
+    fn autogroups(&self) -> Result<Vec<Value>> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let rows = self.table("processes.tsv")?;
+        let found = rows.iter().filter_map(|row| {
+            let pid = row.number::<u32>("pid")?;
+            let (session, nice) = row.text("autogroup")?.split_once(':')?;
+            let (session, nice) = (session.parse::<u64>().ok()?, nice.parse::<i8>().ok()?);
+            seen.insert(pid)
+                .then(|| serde_json::json!({"pid": pid, "session": session, "nice": nice}))
+        });
+        Ok(found.collect())
     }
 
     /// How each CPU spent the time from just before the recording to just after it, as the kernel

@@ -58,9 +58,22 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let ring = Ring::of(&folder);
     let mut cpus = Vec::new();
     let mut stats = Vec::new();
-    let files = numbered(&path.join("raw"))?;
+    let mut files = Vec::new();
+    let mut counts = Vec::new();
+    // System calls of chosen processes have a buffer of their own.
+    for (buffer, folder) in [(0, path.to_path_buf()), (1, path.join("calls"))] {
+        if buffer > 0 && !folder.is_dir() {
+            continue;
+        }
+        for (cpu, file) in numbered(&folder.join("raw"))? {
+            files.push((cpu, buffer, file));
+        }
+        for (cpu, file) in numbered(&folder.join("stats")).unwrap_or_default() {
+            counts.push((cpu, buffer, file));
+        }
+    }
     make_room_for_files(files.len());
-    for (cpu, file) in files {
+    for (cpu, buffer, file) in files {
         let input = Arc::new(Input::open_expanding(&file)?);
         let end = input.len();
         let clock = Clock {
@@ -69,6 +82,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         };
         cpus.push(CpuPart {
             cpu,
+            buffer,
             clock,
             pages: Box::new(Plain::new(input, 0, end)),
             cut: false,
@@ -77,8 +91,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         });
         info.ncpu = info.ncpu.max(cpu.saturating_add(1));
     }
-    for (cpu, file) in numbered(&path.join("stats")).unwrap_or_default() {
+    for (cpu, buffer, file) in counts {
         let counted = CpuStats::parse(cpu, &read_text(&file)?);
+        let counted = counted.map(|stats| CpuStats { buffer, ..stats });
         stats.extend(match ring {
             Some(_) => counted.map(CpuStats::of_a_ring),
             None => counted,
@@ -109,7 +124,8 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     // Each CPU's own stream tells it, with what the kernel counted.
     let ends_early = std::mem::take(&mut info.unfinished);
     for part in &mut cpus {
-        let counted = stats.iter().any(|stats| stats.cpu == part.cpu);
+        let of = (part.cpu, part.buffer);
+        let counted = stats.iter().any(|stats| (stats.cpu, stats.buffer) == of);
         part.unfinished = !counted || ends_early;
         if !counted {
             without.push(part.cpu.to_string());

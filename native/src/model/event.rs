@@ -574,6 +574,15 @@ pub struct SourceEnd {
     /// Names by tid as the kernel knew them when the trace was saved: for
     /// threads that no event named.
     pub last_names: Vec<(u32, Comm)>,
+    pub group_moves: Vec<GroupMove>,
+}
+
+/// A thread, or the process whose number it is, was put into a control group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMove {
+    pub ts: i64,
+    pub tid: u32,
+    pub cgroup: String,
 }
 
 /// When a CPU's lines begin and end.

@@ -11,6 +11,7 @@ use super::tables::{counts, cpus, floats, ints, table};
 use crate::columns::full;
 use crate::error::Result;
 use crate::states::NOWHERE;
+use crate::sweep::group_shares::Groups;
 use crate::sweep::history::History;
 use crate::sweep::{due, lag};
 
@@ -21,6 +22,17 @@ pub struct Sharing {
     machine: bool,
     capacity: Option<i64>,
     by_cpu: bool,
+    groups: Option<Grouping>,
+}
+
+/// Groups that share CPU time, parents before their children: of each thread by utid the innermost
+/// one, and of each group its parent and its weight.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Grouping {
+    of: Vec<Option<u32>>,
+    parent: Vec<Option<u32>>,
+    weight: Vec<f64>,
 }
 
 pub fn due(read: &History, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
@@ -137,5 +149,16 @@ fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
         machine: sharing.machine,
         capacity: sharing.capacity,
         by_cpu: sharing.by_cpu,
+        fair: usize::from(weights.fair),
+        groups: sharing.groups.map(|groups| Groups {
+            of: groups.of,
+            weight: groups
+                .parent
+                .iter()
+                .enumerate()
+                .map(|(at, _)| groups.weight.get(at).copied().unwrap_or(0.0))
+                .collect(),
+            parent: groups.parent,
+        }),
     })
 }

@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::changes::{Changes, Position, Presence, Sweep};
+use super::group_shares::{Groups, Queue, Shares};
 use super::weights::{EQUAL, LEVELS, class_of, level_of};
 use crate::error::Result;
 use crate::states::NOWHERE;
@@ -24,6 +25,9 @@ pub struct SharingQuery {
     pub capacity: Option<i64>,
     /// Sums by CPU, too.
     pub by_cpu: bool,
+    /// Groups that share a CPU before the threads of this class do; `due` alone knows them.
+    pub groups: Option<Groups>,
+    pub fair: usize,
 }
 
 impl SharingQuery {
@@ -221,6 +225,8 @@ struct Due<'a> {
     threads: Vec<Thread>,
     sums: Vec<Sum>,
     of: FxHashMap<(u32, u8, u16), usize>,
+    /// Where groups share: what they have in common, and one for each set.
+    grouped: Option<(Shares<'a>, Vec<Queue>)>,
 }
 
 impl Due<'_> {
@@ -267,8 +273,18 @@ impl Due<'_> {
     fn share(&mut self, t: i64, utid: u32) -> (f64, i64) {
         let thread = &mut self.threads[utid as usize];
         let set = &mut self.sets[thread.set];
+        let now = match &mut self.grouped {
+            Some((_, queues)) => {
+                queues[thread.set].advance(t, set.serving);
+                (queues[thread.set].due(utid), 0.0)
+            }
+            None => (0.0, 0.0),
+        };
         set.advance(t, self.question);
-        let now = set.due(thread.level, &self.question.table);
+        let now = match self.grouped {
+            Some(_) => now,
+            None => set.due(thread.level, &self.question.table),
+        };
         let due = (now.0 - thread.due.0) + (now.1 - thread.due.1);
         let served = set.served - thread.served;
         (thread.due, thread.served) = (now, set.served);
@@ -279,11 +295,20 @@ impl Due<'_> {
         let row = self.sum(utid, to);
         let (level, table) = (level_of(to.tag), &self.question.table);
         let set = &mut self.sets[number];
+        if let Some((shares, queues)) = &mut self.grouped {
+            queues[number].advance(t, set.serving);
+            let fair = class_of(to.tag) == self.question.fair;
+            shares.add(&mut queues[number], utid, table[level], fair);
+        }
         set.advance(t, self.question);
         set.add(level, to.doing == Presence::Running, table);
         let thread = &mut self.threads[utid as usize];
         (thread.set, thread.level) = (number, level);
-        (thread.due, thread.served) = (set.due(level, table), set.served);
+        let before = match self.grouped {
+            Some(_) => (0.0, 0.0),
+            None => set.due(level, table),
+        };
+        (thread.due, thread.served) = (before, set.served);
         let sum = &mut self.sums[row];
         sum.competed = true;
         sum.heaviest = sum.heaviest.max(table[level]);
@@ -321,6 +346,9 @@ impl Sweep for Due<'_> {
             (Some(set), Some(same)) if set == same && old == new => self.sets[set].turn(ran, runs),
             _ => {
                 if let Some(set) = before {
+                    if let Some((shares, queues)) = &mut self.grouped {
+                        shares.remove(&mut queues[set], utid);
+                    }
                     self.sets[set].remove(old, ran, &self.question.table);
                 }
                 if let Some(set) = after {
@@ -337,10 +365,14 @@ impl Sweep for Due<'_> {
 
 /// Sums of every thread that ran or waited.
 pub fn due(changes: &Changes, question: &SharingQuery) -> Result<Vec<Sum>> {
+    let count = question.sets(changes);
+    let groups = question.groups.as_ref().filter(|_| !question.machine);
     let mut sweep = Due {
-        sets: (0..question.sets(changes))
-            .map(|_| Set::default())
-            .collect(),
+        sets: (0..count).map(|_| Set::default()).collect(),
+        grouped: groups.map(|groups| {
+            let queues = (0..count).map(|_| Queue::default()).collect();
+            (Shares::new(groups), queues)
+        }),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),

@@ -11,6 +11,7 @@ pub mod cpu_index;
 pub mod due;
 pub mod episode_interference;
 pub mod episodes;
+pub mod group_shares;
 pub mod history;
 pub mod idle;
 pub mod interference;

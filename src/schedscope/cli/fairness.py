@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Jain's index per class, and a row per thread, process or name."""
     import polars as pl
 
-    from schedscope.analysis.fairness import fairness, jain_of, summed
+    from schedscope.analysis.fairness import fairness, group_weights, jain_of, summed
     from schedscope.analysis.lag import lag
     from schedscope.analysis.weights import weight_notes
 
@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(f"--every with --by {args.by}", "one of them", "it has rows of threads")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    notes = weight_notes(trace)
+    grouped = args.per != "machine" and not args.every and group_weights(trace) is not None
+    notes = weight_notes(trace, groups=grouped)
     about = {**headline.about(trace), "weights": notes}
     head = [*headline.headline(trace)]
     if args.every:

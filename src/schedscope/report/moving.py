@@ -7,7 +7,7 @@ import polars as pl
 from schedscope import plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
-from schedscope.analysis.fairness import fairness, jain_of
+from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration.migrations import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.residency import residency
@@ -90,9 +90,8 @@ def fair(trace: Trace) -> Section:
     intro = (
         "While threads compete for a CPU, each is due a part of the service in proportion to its"
         " weight. Jain's index of received over due time is 1 if all were treated alike,"
-        " and 1/n if one of n received everything. No trace records groups of threads (cgroups,"
-        " autogroup); where CPU time is shared among groups first, threads seem to receive too much"
-        " or too little."
+        " and 1/n if one of n received everything. Where control groups or sessions share a CPU"
+        " first and were not recorded, threads seem to receive too much or too little."
     )
     title = "Was CPU time shared fairly?"
     if classes.is_empty():
@@ -113,7 +112,8 @@ def fair(trace: Trace) -> Section:
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
     rows = choose(behind, names, question="fairness")
     drawn = plot.fairness(frame, top=12)
-    notes = ". ".join(note[0].upper() + note[1:] for note in weight_notes(trace))
+    grouped = once(group_weights, trace) is not None
+    notes = ". ".join(note[0].upper() + note[1:] for note in weight_notes(trace, groups=grouped))
     return Section(
         "fair",
         title,

@@ -6,6 +6,8 @@ use crate::decode::ftrace::clock::Clock;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuStats {
     pub cpu: u16,
+    /// Which of the recording's buffers of this CPU: the first has the scheduler's events.
+    pub buffer: u8,
     /// Overwritten before they were read: sub-buffers mark the place.
     pub overrun: u64,
     /// Never written: interrupted while the sub-buffer filled, or it was full.
@@ -44,6 +46,7 @@ impl CpuStats {
         find("entries").or(find("overrun"))?;
         Some(Self {
             cpu,
+            buffer: 0,
             overrun: count("overrun"),
             never_written: count("commit overrun").saturating_add(count("dropped events")),
             unread: count("entries"),

@@ -135,6 +135,18 @@ impl Name {
         }
     }
 
+    /// All of a text, however long; empty if the field points outside the record.
+    pub fn text<const BIG: bool>(self, data: &[u8]) -> String {
+        let (start, len) = match self {
+            Self::Fixed16 { offset } => (offset as usize, 16),
+            Self::Fixed { offset, size } => (offset as usize, size as usize),
+            Self::Dynamic { offset, base } => location::<BIG>(data, offset, base),
+        };
+        let bytes = data.get(start..start + len).unwrap_or_default();
+        let end = bytes.iter().position(|&byte| byte == 0);
+        String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    }
+
     /// Empty if the field points outside the record.
     #[inline(always)]
     pub fn read<const BIG: bool>(self, data: &[u8]) -> Comm {
@@ -292,9 +304,13 @@ mod tests {
         data.extend(b"ab\0cd\0");
         assert_eq!(abs.read::<false>(&data).to_text(), "ab");
         assert_eq!(rel.read::<false>(&data).to_text(), "cd");
+        assert_eq!(
+            (abs.text::<false>(&data), rel.text::<false>(&data)),
+            ("ab".into(), "cd".into())
+        );
         assert!(rel.fits::<false>(&data));
         data.truncate(13);
         assert!(abs.fits::<false>(&data) && !rel.fits::<false>(&data));
-        assert!(rel.read::<false>(&data).is_empty());
+        assert!(rel.read::<false>(&data).is_empty() && rel.text::<false>(&data).is_empty());
     }
 }

@@ -9,8 +9,8 @@ use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
-    CallStep, Event, EventSink, IrqKind, LockKind, LockStep, Party, PriorityCause, State,
-    UNKNOWN_TID, WakeKind,
+    CallStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
+    State, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -82,6 +82,11 @@ pub enum Action {
     QuotaRefill {
         timer: Int,
     },
+    /// Of the hierarchy that shares CPU time out, as the recorder chose it.
+    GroupMove {
+        pid: Int,
+        path: Name,
+    },
     SystemCall {
         common: Common,
         step: CallStep,
@@ -149,6 +154,8 @@ impl Plan {
             "lock" => matches!(name, "contention_begin" | "contention_end"),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
+            // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
+            "group" => true,
             _ => false,
         }
     }
@@ -233,6 +240,7 @@ impl Action {
                 ..
             } => fits(*parent_comm) && fits(*child_comm),
             Self::NewTask { comm, .. } | Self::Rename { comm, .. } => fits(*comm),
+            Self::GroupMove { path, .. } => fits(*path),
             _ => true,
         }
     }
@@ -350,6 +358,10 @@ fn action(
         ("quota", "hrtimer_expire_entry") => Action::QuotaRefill {
             timer: layout.int("hrtimer")?,
         },
+        ("group", "cgroup_attach_task") => Action::GroupMove {
+            pid: layout.int("pid")?,
+            path: layout.name("dst_path")?,
+        },
         _ => Action::Ignore,
     };
     Ok(action)
@@ -391,6 +403,9 @@ pub struct Mapper {
     cpus: Vec<CpuMemory>,
     /// sched_yield is recorded: at least one was seen.
     yields_recorded: bool,
+    /// Moves into control groups so far, and how many more there were than are kept.
+    pub group_moves: Vec<GroupMove>,
+    pub group_moves_dropped: u64,
 }
 
 #[derive(Default, Clone)]
@@ -411,6 +426,9 @@ pub enum Mapped {
 /// task_newtask without sched_process_fork fills `announced`; a fork follows
 /// its newtask within microseconds, so old entries are of no use.
 const ANNOUNCED_MAX: usize = 4096;
+
+/// A container is started by a few moves: nobody makes as many.
+const GROUP_MOVES_MAX: usize = 100_000;
 
 impl Mapper {
     /// Sends what `data`, a record of at least `plan.min_len` bytes, says.
@@ -645,6 +663,18 @@ impl Mapper {
                 timer: timer.read::<BIG>(data) as u64,
             },
             // What an interrupt's handler waits for is not the thread's.
+            Action::GroupMove { pid, path } => {
+                if self.group_moves.len() < GROUP_MOVES_MAX {
+                    self.group_moves.push(GroupMove {
+                        ts,
+                        tid: pid.tid::<BIG, false>(data),
+                        cgroup: path.text::<BIG>(data),
+                    });
+                } else {
+                    self.group_moves_dropped += 1;
+                }
+                return None;
+            }
             Action::Lock { common, .. } if common.flags.read::<BIG>(data) & IN_INTERRUPT != 0 => {
                 return None;
             }
@@ -764,6 +794,26 @@ mod tests {
             })
             .collect();
         assert_eq!(forks, [(10, 7, 8, Some(true)), (20, 7, 8, None)]);
+    }
+
+    #[test]
+    fn a_move_into_a_control_group_is_kept_and_sends_nothing() {
+        let attach = plan(
+            "group",
+            "cgroup_attach_task",
+            "\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+             \tfield:__data_loc char[] dst_path;\toffset:12;\tsize:4;\tsigned:0;\n",
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let mut data = record(7, &[42, 16 | 33 << 16]);
+        let long = "/a-name-longer-than-a-thread's-is";
+        data.extend(long.as_bytes());
+        mapper
+            .map::<false>(&attach, 5, 1, &data, &mut heard)
+            .unwrap();
+        assert!(heard.0.is_empty());
+        let (ts, tid, cgroup) = (5, 42, long.to_string());
+        assert_eq!(mapper.group_moves, [GroupMove { ts, tid, cgroup }]);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::model::event::{
 /// One CPU's part of a trace.
 pub struct CpuPart {
     pub cpu: u16,
+    /// A second one has events of chosen processes, which were recorded in a buffer of their own.
+    pub buffer: u8,
     pub clock: Clock,
     pub pages: Box<dyn Pages>,
     /// The file ends before this CPU's data does.
@@ -124,10 +126,9 @@ impl FtraceTrace {
             true => self.extents::<true>()?,
             false => self.extents::<false>()?,
         };
-        for extent in extents {
-            let part = self.cpus.iter().find(|part| part.cpu == extent.cpu);
-            let counted = self.stats_of(extent.cpu).and_then(|stats| stats.now);
-            let counted = part.zip(counted).map(|(part, now)| part.clock.apply(now));
+        for (part, extent) in extents {
+            let counted = self.stats_of(part).and_then(|stats| stats.now);
+            let counted = counted.map(|now| part.clock.apply(now));
             let beyond = counted.is_some_and(|now| extent.last > now.saturating_add(APART.1));
             let outside = self
                 .info
@@ -145,7 +146,7 @@ impl FtraceTrace {
                 return Err(Error::format(
                     format!(
                         "{}: events of CPU {} from {} to {} ns, {}",
-                        part.map_or(String::new(), |part| part.pages.place(0)),
+                        part.pages.place(0),
                         extent.cpu,
                         extent.first,
                         extent.last,
@@ -218,14 +219,17 @@ impl FtraceTrace {
         Ok(())
     }
 
-    fn stats_of(&self, cpu: u16) -> Option<&CpuStats> {
-        self.stats.iter().find(|stats| stats.cpu == cpu)
+    fn stats_of(&self, part: &CpuPart) -> Option<&CpuStats> {
+        let of = (part.cpu, part.buffer);
+        self.stats
+            .iter()
+            .find(|stats| (stats.cpu, stats.buffer) == of)
     }
 
     /// Losses at a CPU's end reach to the trace's.
     fn end<const BIG: bool>(&self) -> Result<Option<i64>> {
         let doubtful = |part: &CpuPart| {
-            let stats = self.stats_of(part.cpu);
+            let stats = self.stats_of(part);
             part.cut
                 || part.unfinished
                 || part.pages.cut(self.plan.layout.bytes)
@@ -264,12 +268,12 @@ impl FtraceTrace {
             } else if part.unfinished {
                 Tail::Unfinished
             } else {
-                match self.stats_of(part.cpu) {
+                match self.stats_of(part) {
                     Some(stats) if from.is_none() => Tail::Counted(*stats),
                     _ => Tail::Whole,
                 }
             };
-            let only_gap = match self.stats_of(part.cpu) {
+            let only_gap = match self.stats_of(part) {
                 Some(stats) if stats.overrun > 0 && from.is_none() => {
                     let marks = Marks::read::<BIG>(part.pages.whole()?, self.plan.layout)?;
                     (marks.uncounted == 1).then(|| stats.overrun.saturating_sub(marks.counted))
@@ -321,8 +325,16 @@ impl FtraceTrace {
             ..SourceEnd::default()
         };
         done.last_names.clone_from(&self.last_names);
-        for stream in &streams {
-            report(stream, &self.plan, &self.stats, &mut done);
+        done.group_moves = std::mem::take(&mut shared.mapper.group_moves);
+        if shared.mapper.group_moves_dropped > 0 {
+            done.warnings.push(format!(
+                "{} moves of processes into control groups were left out, after the first {}",
+                shared.mapper.group_moves_dropped,
+                done.group_moves.len()
+            ));
+        }
+        for (part, stream) in self.cpus.iter().zip(&streams) {
+            report(stream, &self.plan, self.stats_of(part), &mut done);
         }
         Ok(done)
     }
@@ -336,9 +348,9 @@ impl FtraceTrace {
         (begin, end): (i64, i64),
         sink: &mut dyn EventSink,
     ) -> Result<()> {
-        let there = streams
-            .iter()
-            .any(|stream| stream.cpu() == stats.cpu && stream.first().is_some());
+        let there = self.cpus.iter().zip(streams).any(|(part, stream)| {
+            (part.cpu, part.buffer) == (stats.cpu, stats.buffer) && stream.first().is_some()
+        });
         let gone = stats.missing(0).saturating_add(stats.overrun);
         let (count, reason) = match (there, stats.never_written) {
             (false, never) if gone > 0 => (Some(gone.saturating_add(never)), LossReason::Absent),
@@ -355,7 +367,7 @@ impl FtraceTrace {
         })
     }
 
-    fn extents<const BIG: bool>(&self) -> Result<Vec<Extent>> {
+    fn extents<const BIG: bool>(&self) -> Result<Vec<(&CpuPart, Extent)>> {
         let mut extents = Vec::new();
         for part in &self.cpus {
             let (Some(head), Some(tail)) =
@@ -366,11 +378,8 @@ impl FtraceTrace {
             let head = self.run_alone::<BIG>(part, head);
             let tail = self.run_alone::<BIG>(part, tail);
             if let (Some(first), Some(last)) = (head.first(), tail.last().max(head.last())) {
-                extents.push(Extent {
-                    cpu: part.cpu,
-                    first,
-                    last,
-                });
+                let cpu = part.cpu;
+                extents.push((part, Extent { cpu, first, last }));
             }
         }
         Ok(extents)
@@ -381,7 +390,7 @@ impl FtraceTrace {
 fn report<const BIG: bool>(
     stream: &CpuStream<BIG>,
     plan: &Plan,
-    stats: &[CpuStats],
+    stats: Option<&CpuStats>,
     done: &mut SourceEnd,
 ) {
     let cpu = stream.cpu();
@@ -390,7 +399,7 @@ fn report<const BIG: bool>(
             done.counts.push((known.name.clone(), cpu, count));
         }
     }
-    if let Some(stats) = stats.iter().find(|stats| stats.cpu == cpu)
+    if let Some(stats) = stats
         && stream.first().is_some()
     {
         uncounted(stream, stats, done);
@@ -502,10 +511,13 @@ impl Source for FtraceSource {
     }
 
     fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
-        Ok(Some(match self.0.big_endian {
+        let extents = match self.0.big_endian {
             true => self.0.extents::<true>()?,
             false => self.0.extents::<false>()?,
-        }))
+        };
+        // What chosen processes did says nothing of when a CPU's recording began.
+        let first = extents.into_iter().filter(|(part, _)| part.buffer == 0);
+        Ok(Some(first.map(|(_, extent)| extent).collect()))
     }
 }
 
@@ -520,6 +532,7 @@ mod tests {
                     dropped events: 4\nread events: 17179\n";
         let expected = CpuStats {
             cpu: 5,
+            buffer: 0,
             overrun: 12,
             never_written: 7,
             unread: 2,

@@ -122,6 +122,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         };
         cpus.push(CpuPart {
             cpu,
+            buffer: 0,
             clock,
             pages,
             cut: whole.is_none(),

@@ -1,0 +1,139 @@
+"""Shares that are due where control groups and sessions share a CPU first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from scenes import MS, scene
+
+import schedscope as ss
+from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
+from schedscope.analysis.findings.rules import FindingRules
+
+SECOND = 1000
+
+
+def world(
+    turns: list[int],
+    cgroups: list[str | None],
+    weights: dict[str, int],
+    **about: Any,
+) -> ss.Trace:
+    """One CPU; thread n runs `turns[n]` ms of each 100, and all want it all the time."""
+    assert sum(turns) == 100
+    lines = []
+    for start in range(0, SECOND, 100):
+        at = start
+        for number, turn in enumerate(turns):
+            lines.append(f"t{number} running@0 {at}..{at + turn}")
+            if at > start:
+                lines.append(f"t{number} runnable@0 {start}..{at}")
+            if at + turn < start + 100:
+                lines.append(f"t{number} runnable@0 {at + turn}..{start + 100}")
+            at += turn
+    made = scene("\n".join(lines), ncpu=1)
+    number = pl.int_range(pl.len()) - made.ncpu
+    threads = made.threads.with_columns(
+        cgroup=number.replace_strict(
+            list(range(len(cgroups))), cgroups, default=None, return_dtype=pl.String
+        ),
+        kernel=pl.lit(value=False),
+        prio=pl.lit(120, pl.Int16),
+        sched_class=pl.when(number >= 0).then(pl.lit("fair")).otherwise(pl.lit("idle")),
+        pid=pl.col("utid").cast(pl.UInt32),
+        start_ts=pl.lit(None, pl.Int64),
+        parent_utid=pl.lit(None, pl.UInt32),
+    )
+    groups = [{"cgroup": path, "weight": weight} for path, weight in weights.items()]
+    info = made.info | {"os": "Linux", "groups": groups} | about
+    states = made.states.with_columns(prio=pl.lit(120, pl.Int16))
+    return ss.Trace.from_tables({"states": states, "threads": threads}, info)
+
+
+def lags(trace: ss.Trace) -> dict[str, float]:
+    rows = ss.fairness(trace).filter(pl.col("comm").str.starts_with("t"))
+    return {comm: round(lag / MS) for comm, lag in rows.select("comm", "lag").rows()}
+
+
+def unfair(trace: ss.Trace) -> list[str]:
+    """What findings say of fairness."""
+    return [found.text for found in FindingRules(trace, "100ms")._unfair()]
+
+
+def test_what_a_groups_weight_gives_is_due() -> None:
+    trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
+    assert lags(trace) == {"t0": 0, "t1": 0}
+    assert ss.jain_index(trace)["jain"].to_list() == [pytest.approx(1)]
+    assert unfair(trace) == []
+    # The look-alike: the same times in groups of equal weight.
+    trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 100})
+    assert lags(trace) == {"t0": 250, "t1": -250}
+    [text] = unfair(trace)
+    assert "Weights of control groups and sessions are counted" in text
+
+
+def test_a_group_is_due_the_same_however_many_threads_it_has() -> None:
+    trace = world([50, 25, 25], ["/a", "/b", "/b"], {"/a": 100, "/b": 100})
+    assert lags(trace) == {"t0": 0, "t1": 0, "t2": 0}
+    # Beside groups a thread of none counts by its own weight: 1024 is a group's 100.
+    trace = world([50, 25, 25], ["/", "/b", "/b"], {"/b": 100})
+    assert lags(trace) == {"t0": 0, "t1": 0, "t2": 0}
+    trace = world(
+        [10, 30, 60], ["/a/x", "/a/y", "/b"], {"/a": 200, "/a/x": 10, "/a/y": 30, "/b": 300}
+    )
+    assert lags(trace) == {"t0": 0, "t1": 0, "t2": 0}
+
+
+def test_version_1_counts_in_the_kernels_own_weights() -> None:
+    trace = world([50, 50], ["/", "/b"], {"/": 1024, "/b": 1024})
+    assert lags(trace) == {"t0": 0, "t1": 0}
+    assert GroupWeights(trace).path("/") == ()
+
+
+def sessions(*rows: tuple[int, int, int]) -> dict[str, Any]:
+    found = [{"pid": pid, "session": number, "nice": nice} for pid, number, nice in rows]
+    return {"autogroups": found, "scheduler": {"tunables": {AUTOGROUP: "1"}}}
+
+
+def test_sessions_are_groups_where_autogroup_is_on() -> None:
+    # 15 is the weight of nice 19.
+    about = sessions((1, 7, 0), (2, 8, 19))
+    trace = world([98, 2], ["/", "/"], {"/": 1024}, **about)
+    rows = lags(trace)
+    assert abs(rows["t0"]) <= 10
+    assert abs(rows["t1"]) <= 10
+    assert unfair(trace) == []
+    # Switched off, or of one session, both are due the same.
+    about["scheduler"] = {"tunables": {AUTOGROUP: "0"}}
+    assert lags(world([98, 2], ["/", "/"], {"/": 1024}, **about))["t1"] == 480
+    about = sessions((1, 7, 0), (2, 7, 0))
+    assert lags(world([98, 2], ["/", "/"], {"/": 1024}, **about))["t1"] == 480
+
+
+def test_what_is_unknown_or_moved_is_not_counted_and_said() -> None:
+    # One thread's session is unknown: it started while it was recorded, and its parent's is, too.
+    about = sessions((1, 7, 0))
+    trace = world([50, 50], ["/", "/"], {"/": 1024}, **about)
+    tables = {name: getattr(trace, name).collect() for name in ("states", "threads")}
+    born = pl.when(pl.col("utid") == 2).then(5).cast(pl.Int64)
+    tables["threads"] = tables["threads"].with_columns(start_ts=born)
+    unknown = ss.Trace.from_tables(tables, dict(trace.info))
+    assert GroupWeights(unknown).to_native() is None
+    assert any("groups are unknown" in note for note in ss.weight_notes(unknown))
+    trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
+    tables = {name: getattr(trace, name).collect() for name in ("states", "threads")}
+    tables["threads"] = tables["threads"].with_columns(
+        exit_ts=pl.lit(None, pl.Int64), tid=pl.col("utid")
+    )
+    move = {"ts": 500 * MS, "tid": 1, "from": "/b", "cgroup": "/a"}
+    moved = ss.Trace.from_tables(tables, dict(trace.info) | {"group_moves": [move]})
+    assert GroupWeights(trace).to_native() is not None
+    assert GroupWeights(moved).to_native() is None
+
+
+def test_the_machines_queue_has_no_groups() -> None:
+    trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
+    rows = ss.fairness(trace, per="machine").filter(comm="t0")
+    assert rows["lag"].to_list() == [pytest.approx(250 * MS)]
