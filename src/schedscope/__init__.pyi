@@ -81,6 +81,7 @@ from schedscope.errors import (
     UsageError as UsageError,
 )
 from schedscope.exports.write import export as export
+from schedscope.fleets.fleet import fleet as fleet
 from schedscope.parsers.formats import formats as formats
 from schedscope.present.readable import readable as readable
 from schedscope.processes import of_processes as of_processes

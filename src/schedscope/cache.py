@@ -114,12 +114,7 @@ def build(
         if source:
             about.setdefault("source", {})["bytes"] = sum(row[1] for row in before)
         if source and key is not None:
-            settled = time.time_ns() - max(row[-1] for row in before) > _SETTLED_NS
-            about["cache"] = {
-                **key,
-                "stat": before if settled else None,
-                "content": _content(source, before),
-            }
+            about["cache"] = {**key, **_identity(source, before)}
         about["files"] = stored.record(partial)
         (partial / METADATA).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
         while not _published(partial, target, replace):
@@ -214,10 +209,42 @@ def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
         return False
     if not (whole and sizes):
         return False
+    return unchanged(source, cache)
+
+
+def served(source: Path, options: Mapping[str, str] | None = None) -> Path | None:
+    """The converted copy that `find_or_build` would serve from where it looks by itself."""
+    name = sched_name(source, options)
+    explicit = _environment_folder()
+    places = [source.absolute().parent / name, _user_folder() / _distinct(source, name)]
+    key = _key(source, options)
+    for place in places if explicit is None else [explicit / name]:
+        if _serves(place, source, key):
+            return place
+    return None
+
+
+def version(options: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a result depends on besides its source: the tables, the engine, decoder options."""
+    return {name: value for name, value in _key(Path(), options).items() if name != "source"}
+
+
+def identity(source: Path) -> dict[str, Any]:
+    """What tells later whether a source is still the same: `unchanged` compares it."""
+    return _identity(source, _stat(source))
+
+
+def _identity(source: Path, stat: list[list[Any]]) -> dict[str, Any]:
+    settled = time.time_ns() - max(row[-1] for row in stat) > _SETTLED_NS
+    return {"stat": stat if settled else None, "content": _content(source, stat)}
+
+
+def unchanged(source: Path, known: Mapping[str, Any]) -> bool:
+    """Is a source the one whose `identity` this was: the same `stat`, or the same content?"""
     now = _stat(source)
-    if cache.get("stat") == now:
+    if known.get("stat") == now:
         return True
-    return cache.get("content") is not None and cache["content"] == _content(source, now)
+    return known.get("content") is not None and known["content"] == _content(source, now)
 
 
 def _holds(place: Path, about: Mapping[str, Any]) -> bool:

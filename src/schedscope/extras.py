@@ -10,6 +10,11 @@ EXTRAS = {
     "starlette": ("view", "the viewer in a browser"),
     "uvicorn": ("view", "the viewer in a browser"),
     "anywidget": ("notebooks", "a timeline in a notebook"),
+    "dask": ("fleet", "summaries of many traces"),
+    "distributed": ("fleet", "summaries of many traces"),
+    "ddsketch": ("fleet", "summaries of many traces"),
+    "fsspec": ("fleet", "summaries of many traces"),
+    "cryptography": ("fleet", "summaries of many traces"),
     "perfetto": ("perfetto", "Google's own reader of Perfetto files"),
 }
 """By the package's name: the extra, and what it is for."""

@@ -33,7 +33,7 @@ VARIANTS = [
 # Commands that ask nothing of one trace, or that need more than a trace to answer.
 OTHERS = {
     "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
-    "export", "fidelity", "ministat", "report", "simulate", "timeline", "validate", "view",
+    "export", "fidelity", "fleet", "ministat", "report", "simulate", "timeline", "validate", "view",
     "whatif",
 }  # fmt: skip
 ASKED = sorted(set(cli.commands()) - OTHERS)

@@ -16,10 +16,10 @@ from schedscope.extras import EXTRAS
 from schedscope.simulator.generators import web
 
 ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython", "starlette",
-          "uvicorn")  # fmt: skip
+          "uvicorn", "dask", "distributed", "ddsketch", "fsspec")  # fmt: skip
 # What cannot do without, and the extra that it names.
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
-         "compare IN IN": "compare", "view IN": "view"}  # fmt: skip
+         "compare IN IN": "compare", "view IN": "view", "fleet IN -o OUT": "fleet"}  # fmt: skip
 # Commands that need more than a trace; each of the others is asked about one.
 WITH_ARGUMENTS = [
     "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",

@@ -68,6 +68,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
         "whatif": ("whatif", lambda: ss.whatif(trace, policy="fifo", replays=1)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
+        "fleet": ("fleet", lambda: ss.fleet(str(trace.path), cache / "fleet", jobs=1)),
         "formats": ("formats", ss.formats),
         "policy_series": (
             "",
@@ -130,7 +131,9 @@ def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_us
             else:
                 fits = {"text", "right"}
             assert declared.kind in fits, f"{name}: {column} is {dtype}, not {declared.kind}"
-    words = set(re.findall(r"[\w.]+", " ".join(sources("cli", "report", "simulator", "analysis"))))
+    words = set(
+        re.findall(r"[\w.]+", " ".join(sources("cli", "report", "simulator", "analysis", "fleets")))
+    )
     unused = {key for key in meanings().keys() - seen if key.rpartition(".")[2] not in words}
     assert not unused
 
@@ -180,7 +183,7 @@ def test_tables_are_made_in_one_room_only() -> None:
 
 
 def test_a_question_that_tables_name_is_declared() -> None:
-    asked = set(re.findall(r'question="(\w+)"', " ".join(sources("cli", "report"))))
+    asked = set(re.findall(r'question="(\w+)"', " ".join(sources("cli", "report", "fleets"))))
     assert asked <= set(QUESTIONS)
 
 
@@ -222,7 +225,9 @@ def sources(*packages: str) -> list[str]:
     return [path.read_text() for name in packages for path in sorted((ROOT / name).rglob("*.py"))]
 
 
-PACKAGES = ("present", "cli", "report", "plot", "exports", "timelines", "analysis", "simulator")
+PACKAGES = (
+    "present", "cli", "report", "plot", "exports", "timelines", "analysis", "simulator", "fleets",
+)  # fmt: skip
 
 
 def test_no_circle_among_packages_and_modules() -> None:

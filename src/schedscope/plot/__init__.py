@@ -12,6 +12,7 @@ from schedscope.plot.compare import compare, wait_distribution
 from schedscope.plot.critical_path import critical_path
 from schedscope.plot.efficiency import efficiency
 from schedscope.plot.fairness import fairness, lag
+from schedscope.plot.fleet import fleet_groups, fleet_hosts
 from schedscope.plot.interactivity import interactivity
 from schedscope.plot.interference import interference
 from schedscope.plot.latency import latency
@@ -34,6 +35,8 @@ __all__ = [
     "critical_path",
     "efficiency",
     "fairness",
+    "fleet_groups",
+    "fleet_hosts",
     "idle_episodes",
     "interactivity",
     "interference",

@@ -514,6 +514,36 @@ QUESTIONS = {
         about   | | text  | what it is, and how it is recognised
         options | | text  | decoder options: names, and what they do
     """,
+    "fleet": """
+        trace    | | text | name of the trace
+        path     | | text | where it lies: a path or an address
+        host     | | text | name of the host
+        os       | | text | system of the host
+        release  | | text | kernel release
+        machine  | | text | architecture
+        scheduler | | text | scheduler of the kernel
+        preempt  | preemption | text | preemption model of the kernel
+        hz       | | number | ticks per second
+        events   | | count | events of the scheduler
+        n        | waits | count | waits that were measured
+        waiting_frac | waiting share | share | time waited over the time of all CPUs
+        level    | | text | how serious the most serious of the checks is
+        verdict  | | text | what the checks say; of hosts and groups, whether they differ
+        error    | | text | why there is no summary of the trace
+        measure  | | text | what is compared
+        n_traces | traces | count | traces that are compared
+        n_hosts  | hosts | count | hosts that are compared
+        ratio    | | fixed | value over that of the median host, or of the reference group
+        lower    | | fixed | lower end of the 95 % interval of the ratio
+        upper    | | fixed | upper end of the 95 % interval of the ratio
+        score    | | number | distance from the median host in robust standard deviations
+        column   | | text | column by which the hosts are grouped
+        group    | | text | value of that column
+        against  | | text | group that it is compared with
+        shown    | value | right | geometric mean of the measure
+        label    | | text | label that was given to the trace, in a column label_NAME
+        setting  | | text | recorded setting of the scheduler, in a column setting_NAME
+    """,
     "info": """
         event   | | text  | kind of event
         all     | | count | events of all CPUs
@@ -559,6 +589,10 @@ def meaning(name: str, question: str = "") -> Meaning | None:
     ('waits', 'unfinished', 'ns')
     """
     found = meanings().get(f"{question}.{name}") or meanings().get(name)
+    if found is None and name.startswith(("label_", "setting_")):
+        # Named by the user and by the kernel: as many as there are.
+        of = meanings()[f"fleet.{name.partition('_')[0]}"]
+        return Meaning(name, name.partition("_")[2], of.kind, of.doc, of.question)
     if found is None and is_quantile(name):
         found = meanings().get(f"{question}.p")
         kind: Kind = found.kind if found else "time"

@@ -1,0 +1,212 @@
+"""Summarise many traces, compare hosts, kernels, settings and labels, and write one page.
+
+PATH is a trace, a folder of traces, or a URL of an object store (s3://bucket/traces). Processes of
+this host do the work, or the workers of a Dask cluster (--scheduler). Each trace gets a summary of
+some kB in the folder -o; a second run makes only those of traces that are new or have changed. The
+folder also holds fleet.parquet, one row per trace, and index.html: hosts that stand out, groups
+of hosts compared, and the command that shows more of each trace.
+
+A worker that ends is replaced and its trace tried again. A trace that cannot be read is named, and
+the rest goes on.
+
+Exit code: 0 if every trace has a summary, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from schedscope import units
+from schedscope.cli import _options
+from schedscope.cli._output import complain
+from schedscope.cli._progress import Progress
+from schedscope.errors import UsageError
+from schedscope.present.answer import Answer, more
+
+NAME = "fleet"
+GROUP = "compare"
+HELP = "which of many hosts stand out, and by kernel or setting"
+EXAMPLE = """\
+  schedscope fleet recordings/ -o fleet/ --labels racks.csv
+  schedscope fleet s3://bucket/recordings -o fleet/ --scheduler tcp://head:8786
+"""
+
+ROWS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope fleet`."""
+    parser.add_argument(
+        "inputs",
+        metavar="PATH",
+        nargs="+",
+        help="a trace, a folder of traces, or a URL such as s3://bucket/traces",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", required=True, help="the folder for all that is written"
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per CPU)")
+    parser.add_argument(
+        "--scheduler", metavar="URL", help="a Dask cluster instead, as in tcp://head:8786"
+    )
+    parser.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a label of all traces (repeat for more); `host` names their host",
+    )
+    parser.add_argument(
+        "--labels",
+        metavar="FILE.csv",
+        help="labels of each trace: a column `trace` (a path or a file's name), one for each label",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="COLUMN,...",
+        help="compare groups by these columns (default: every kernel, setting and label)",
+    )
+    parser.add_argument("--refresh", action="store_true", help="make all summaries again")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep converted traces beside their sources (default: in the output while needed)",
+    )
+    parser.add_argument(
+        "--fetch-limit",
+        metavar="MIB",
+        type=int,
+        default=4096,
+        help="fetch no trace larger than this from a store, in MiB (default: 4096)",
+    )
+    _options.add_decoder_options(parser)
+    _options.add_top(parser, ROWS, what="the N traces of which 1 %% of the waits are longest")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer | int:
+    """Summarise; the table, with what stands out below it."""
+    _options.check_top(args, "traces")
+    from schedscope.fleets.fleet import summarised
+    from schedscope.fleets.labels import Labels, parsed
+
+    labels = Labels(parsed(args.label), args.labels)
+    by = [name.strip() for name in args.by.split(",")] if args.by else None
+    if args.fetch_limit < 1:
+        raise UsageError(f"--fetch-limit {args.fetch_limit}", "1 MiB or more")
+    state = [0, 0]
+    try:
+        with Progress("summarising traces") as progress:
+
+            def told(done: int, total: int) -> None:
+                state[:] = done, total
+                progress.note(done, total, lambda: f"{done} of {units.several(total, 'trace')}")
+
+            found = summarised(
+                args.inputs,
+                args.output,
+                labels=labels,
+                scheduler=args.scheduler,
+                jobs=args.jobs,
+                keep=args.keep,
+                refresh=args.refresh,
+                options=_options.decoder_options(args),
+                fetch_limit=args.fetch_limit << 20,
+                told=told,
+            )
+    except KeyboardInterrupt:
+        done, total = state
+        complain(
+            f"interrupted after {done} of {units.several(total, 'trace')}: the summaries are kept"
+            f" in {args.output}, and the next run goes on from there"
+        )
+        return 130
+    from schedscope.fleets import groups, hosts, page, store
+
+    out = hosts.outliers(found.table)
+    divided, resamples = groups.grouped(found.table, by)
+    name = Path(args.output).absolute().name
+    text = page.page(name, found.table, page.sketches_of(found.summaries), out, divided, resamples)
+    folder = Path(args.output)
+    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    for path, error in found.failed:
+        complain(error if path in error else f"{path}: {error}")
+    if found.failed:
+        complain(
+            f"{len(found.failed)} of {units.several(found.table.height, 'trace')} could not be"
+            " summarised; the others are in the table"
+        )
+    return _answer(args, found, out, divided)
+
+
+def _answer(args: argparse.Namespace, found: object, out: object, divided: object) -> Answer:
+    import polars as pl
+
+    from schedscope.fleets import page, store
+    from schedscope.fleets.fleet import Fleet
+    from schedscope.present.columns import choose
+
+    assert isinstance(found, Fleet)
+    assert isinstance(out, pl.DataFrame)
+    assert isinstance(divided, pl.DataFrame)
+    table = found.table
+    if args.format != "table" and args.top is None:
+        shown = table
+    else:
+        read = table.filter(pl.col("error").is_null())
+        shown = read.sort("p99", "path", descending=[True, False], nulls_last=True).head(
+            args.top or ROWS
+        )
+    rest = table.height - len(found.failed) - shown.height
+    names = ["trace", "host?", "release?", "dur", "n", "n_censored?", "p50", "p99", "max",
+             "waiting_frac", "unknown_frac", "level"]  # fmt: skip
+    columns = choose(shown, names, question="fleet", narrow="unknown_frac release dur p50")
+    apart = page.worded(out.filter(pl.col("verdict") != ""))
+    notes = [
+        f"{row['host']}: {row['measure']} {row['shown']}, {row['ratio']:.2f} times the median"
+        f" host's{_interval(row)}: {row['verdict']}"
+        for row in apart.head(ROWS).iter_rows(named=True)
+    ]
+    differing = divided.filter(pl.col("verdict").is_in(["more", "less"]))
+    differences = [
+        f"{row['column']} {row['group']}: {row['measure']} {row['ratio']:.2f} times that of"
+        f" {row['against']}{_interval(row)}: {row['verdict']}"
+        for row in differing.iter_rows(named=True)
+    ]
+    place = Path(args.output)
+    written = [str(place / store.PAGE), str(place / store.TABLE)]
+    about = {
+        "traces": table.height,
+        "failed": len(found.failed),
+        "computed": found.computed,
+        "hosts": out.to_dicts(),
+        "groups": divided.to_dicts(),
+        "written": written,
+        "time_unit": "ns",
+    }
+    return Answer(
+        shown if args.format != "table" else table,
+        columns,
+        about,
+        head=[" · ".join(page.said(table)), ""],
+        notes=[
+            *more(rest, "more trace", ", all with a shorter p99"),
+            "",
+            "Hosts that stand out:" if notes else "No host stands out.",
+            *notes,
+            "Groups that differ:" if differences else "No groups differ beyond the noise.",
+            *differences,
+            "",
+            f"{found.computed} of {units.several(table.height, 'summary', 'summaries')} made now;"
+            f" wrote {', '.join(written)}",
+        ],
+        shown=shown,
+        exit_code=1 if found.failed else 0,
+    )
+
+
+def _interval(row: dict[str, float | None]) -> str:
+    if row["lower"] is None or row["upper"] is None:
+        return " (no interval: too few traces)"
+    return f" ({row['lower']:.2f} to {row['upper']:.2f})"

@@ -1,0 +1,1 @@
+"""Many traces: one summary each, made by several processes or hosts, and what they say together."""

@@ -1,0 +1,155 @@
+"""Summarise many traces, and put what they say into one table."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.extras import explained
+from schedscope.fleets.labels import Labels
+
+FETCH_LIMIT = 4 << 30
+"""Bytes of a trace in a store that a worker fetches at most, and so of its temporary files."""
+
+Told = Callable[[int, int], None]
+"""Called with the traces done and the traces in all."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What was found: the table, the summaries by path, and how many are new."""
+
+    table: pl.DataFrame
+    summaries: dict[str, dict[str, Any]]
+    computed: int
+
+    @property
+    def failed(self) -> list[tuple[str, str]]:
+        """Path and reason of every trace without a summary."""
+        bad = self.table.filter(pl.col("error").is_not_null())
+        return list(bad.select("path", "error").iter_rows())
+
+
+def fleet(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    labels: Mapping[str, str] | None = None,
+    label_table: str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    jobs: int | None = None,
+    keep: bool = False,
+    refresh: bool = False,
+    options: Mapping[str, str] | None = None,
+    fetch_limit: int = FETCH_LIMIT,
+) -> pl.DataFrame:
+    """One row per trace: its host, its settings and labels, its waits, and how far to trust it.
+
+    `paths`: traces, folders of traces, URLs that fsspec reads. `output`: a folder for the
+    summaries, which are found there again as long as a trace is the same, and for the table as
+    `fleet.parquet`. `labels` are for all traces; `label_table`, a CSV file with a column `trace`,
+    has those of each. `jobs` processes of this host do the work (one for each CPU), or the workers
+    of the Dask cluster at the address `scheduler`. `keep`: keep converted traces beside their
+    sources, as `open` does. `refresh` makes all summaries again. `options` go to the decoders. A
+    trace of more than `fetch_limit` bytes is not fetched from a store.
+
+    * `trace`, `path`; `host`, `os`, `release`, `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
+    * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
+    * `dur`, `events`; `n`, `n_censored`, `n_excluded`, `total`, `mean`, `p50` ..., `max` of the
+      waits for a CPU, exact, as in `latency`; `waiting_frac`: `total` over the CPUs' time;
+    * `unknown_frac`, `level` (the most serious of `check`), `verdict`;
+    * `error`: why there is no summary; then the numbers are null.
+
+    In a program, call it below `if __name__ == "__main__":`, for the processes load it, too.
+
+    Raises `MissingExtraError` without the extra `fleet`, `UsageError` where there is no trace or no
+    cluster, `StorageError` if `output` cannot be written.
+    """
+    return summarised(
+        paths,
+        output,
+        labels=Labels(labels, None if label_table is None else Path(label_table)),
+        scheduler=scheduler,
+        jobs=jobs,
+        keep=keep,
+        refresh=refresh,
+        options=options,
+        fetch_limit=fetch_limit,
+    ).table
+
+
+def summarised(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    labels: Labels,
+    scheduler: str | None = None,
+    jobs: int | None = None,
+    keep: bool = False,
+    refresh: bool = False,
+    options: Mapping[str, str] | None = None,
+    fetch_limit: int = FETCH_LIMIT,
+    told: Told = lambda done, total: None,
+) -> Fleet:
+    """The same with the summaries; `told` is called after each trace."""
+    try:
+        from schedscope.fleets import sources, store
+        from schedscope.fleets.cluster import workers
+        from schedscope.fleets.gathered import gathered
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}", "1 or more")
+    if jobs is not None and scheduler is not None:
+        raise UsageError(
+            "--jobs with --scheduler", "one of them", "the cluster decides how many workers it has"
+        )
+    if fetch_limit < 1:
+        raise UsageError(f"--fetch-limit {fetch_limit}", "1 byte or more")
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    traces = sources.expand([os.fspath(path) for path in given])
+    if scheduler is not None:
+        # Workers have a current folder of their own.
+        traces = [each if sources.is_url(each) else os.path.abspath(each) for each in traces]
+    chosen = dict(options or {})
+    folder = store.Folder(Path(output), chosen)
+    found: dict[str, dict[str, Any]] = {}
+    for trace in traces:
+        if not refresh and (summary := folder.kept(trace)):
+            found[trace] = summary
+    errors: dict[str, str] = {}
+    missing = [trace for trace in traces if trace not in found]
+    done = len(found)
+    told(done, len(traces))
+    if missing:
+        limit = min(jobs or _cpus(), len(missing))
+        with folder.scratch() as scratch, workers(scheduler, limit, scratch) as at_work:
+            for trace, answer in at_work.summaries(
+                missing, keep=keep, options=chosen, limit=fetch_limit
+            ):
+                if "summary" in answer:
+                    folder.keep(trace, answer["identity"], answer["summary"])
+                    found[trace] = answer["summary"]
+                elif answer["full"]:
+                    raise store.full(answer["error"])
+                else:
+                    errors[trace] = answer["error"]
+                done += 1
+                told(done, len(traces))
+    table = gathered(traces, found, errors, labels)
+    # Polars' own writer does not say that a disk is full.
+    whole = io.BytesIO()
+    table.write_parquet(whole)
+    store.write_whole(folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()))
+    return Fleet(table, found, len(missing) - len(errors))
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

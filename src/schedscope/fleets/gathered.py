@@ -1,0 +1,75 @@
+"""The table of a fleet, from the summaries of its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from schedscope.fleets.labels import Labels
+
+FACTS = {
+    "trace": pl.String,
+    "path": pl.String,
+    "host": pl.String,
+    "os": pl.String,
+    "release": pl.String,
+    "machine": pl.String,
+    "cpus": pl.Int64,
+    "scheduler": pl.String,
+    "preempt": pl.String,
+    "hz": pl.Int64,
+}
+NUMBERS = {
+    "dur": pl.Int64,
+    "events": pl.Int64,
+    "n": pl.Int64,
+    "n_censored": pl.Int64,
+    "n_excluded": pl.Int64,
+    "total": pl.Int64,
+    "mean": pl.Float64,
+    "p50": pl.Int64,
+    "p90": pl.Int64,
+    "p99": pl.Int64,
+    "p99.9": pl.Int64,
+    "max": pl.Int64,
+    "waiting_frac": pl.Float64,
+    "busy_frac": pl.Float64,
+}
+TRUST = {
+    "unknown_frac": pl.Float64,
+    "level": pl.String,
+    "verdict": pl.String,
+    "error": pl.String,
+}
+
+
+def gathered(
+    traces: Sequence[str],
+    summaries: Mapping[str, dict[str, Any]],
+    errors: Mapping[str, str],
+    labels: Labels,
+) -> pl.DataFrame:
+    """A row for each trace, in this order; those without a summary have an error."""
+    rows = [_row(trace, summaries.get(trace), errors.get(trace), labels) for trace in traces]
+    # What only some have follows the facts, by name.
+    more = sorted({name for row in rows for name in row if name.startswith(("label_", "setting_"))})
+    schema = {**FACTS, **dict.fromkeys(more, pl.String), **NUMBERS, **TRUST}
+    return pl.DataFrame(
+        {name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False
+    )
+
+
+def _row(
+    trace: str, summary: dict[str, Any] | None, error: str | None, labels: Labels
+) -> dict[str, Any]:
+    known = labels.of(trace, (summary or {}).get("labels", {}))
+    row: dict[str, Any] = {"trace": trace.rstrip("/").rsplit("/", 1)[-1]}
+    if summary is not None:
+        row |= summary["facts"] | summary["numbers"] | summary["trust"]
+        row |= {f"setting_{name}": value for name, value in summary["settings"].items()}
+    # A recording may leave its host out, or be of a container that has another name.
+    row["host"] = known.pop("host", row.get("host"))
+    row |= {f"label_{name}": value for name, value in known.items()}
+    return row | {"path": trace, "error": error}

@@ -1,0 +1,76 @@
+"""What hosts and groups of hosts are compared by, and which traces can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+
+MEASURES = {"p99": 1_000.0, "mean": 1_000.0, "waiting_frac": 0.0001}
+"""Columns of the table, and the value below which all are alike: 1 us, and 0.01 % of the CPUs'
+time. They are compared as ratios, so by their logarithms."""
+
+LEAST_WAITS = 100
+"""With fewer, p99 is the longest wait alone."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The traces of one host, a row each, a column for each of `MEASURES`: natural logarithms."""
+
+    name: str
+    values: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Of its traces, so the logarithm of their geometric mean."""
+        found: Floats = self.values.mean(axis=0)
+        return found
+
+
+def comparable(table: pl.DataFrame) -> pl.DataFrame:
+    """The traces that are compared: read, of a known host, with waits enough, and sums that add up.
+
+    What is left out, and why, `left_out` says.
+    """
+    return table.filter(
+        pl.col("error").is_null(),
+        pl.col("host").is_not_null(),
+        pl.col("level") != "violated",
+        pl.col("n") >= LEAST_WAITS,
+    )
+
+
+def left_out(table: pl.DataFrame) -> dict[str, int]:
+    """How many of the traces that could be read are not compared, by reason; each counts once."""
+    read = table.filter(pl.col("error").is_null())
+    reason = (
+        pl.when(pl.col("host").is_null())
+        .then(pl.lit("do not name their host"))
+        .when(pl.col("level") == "violated")
+        .then(pl.lit("contradict themselves"))
+        .when(pl.col("n") < LEAST_WAITS)
+        .then(pl.lit(f"have fewer than {LEAST_WAITS} waits"))
+    )
+    counts = read.select(reason=reason).drop_nulls().group_by("reason").len().sort("reason")
+    return dict(counts.iter_rows())
+
+
+def hosts_of(traces: pl.DataFrame) -> list[Host]:
+    """The hosts of comparable traces, by name."""
+    return [
+        Host(
+            str(name),
+            np.column_stack(
+                [
+                    np.log(np.maximum(mine[measure].cast(pl.Float64).to_numpy(), floor))
+                    for measure, floor in MEASURES.items()
+                ]
+            ),
+        )
+        for (name,), mine in sorted(traces.group_by("host"), key=lambda pair: str(pair[0][0]))
+    ]

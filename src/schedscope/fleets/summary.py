@@ -1,0 +1,92 @@
+"""What is kept of one trace: facts about its host, exact counts, a sketch of its waits, and trust.
+
+A summary is a JSON document of some kB. Its counts and its sketch add up to those of any group of
+traces; the trace itself is not needed again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.check.row import LEVEL
+from schedscope.analysis.latency import latency
+from schedscope.fleets.sketch import Sketch
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+FORMAT = 1
+"""Of the document; a summary of another one is made again."""
+
+
+def summarise(trace: Trace) -> dict[str, Any]:
+    """The summary of a trace: `facts`, `settings`, `labels`, `numbers`, `trust` and `waits`.
+
+    Raises `MissingEventsError` for a trace without switches or wakeups.
+    """
+    info = trace.info
+    whole = latency(trace).row(0, named=True)
+    checks = check(trace)
+    unknown = checks.row(by_predicate=pl.col("check") == "unknown time", named=True)
+    per_cpu = info.get("per_cpu") or []
+    running, idle = (sum(int(cpu.get(name, 0)) for cpu in per_cpu) for name in ("running", "idle"))
+    capacity = trace.duration * trace.ncpu
+    order = list(LEVEL.categories)
+    waits = (
+        trace.waits.filter(pl.col("censored") == "none", pl.col("wait").is_not_null())
+        .select("wait")
+        .collect()["wait"]
+        .to_numpy()
+    )
+    return {
+        "facts": {
+            "trace": trace.name,
+            "host": _text(info.get("hostname")),
+            "os": _text(info.get("os")),
+            "release": _text(info.get("release")),
+            "machine": _text(info.get("machine")),
+            "cpus": trace.ncpu,
+            "scheduler": _text(trace.metadata("scheduler", "name")),
+            "preempt": _text(info.get("preempt")),
+            "hz": info.get("hz"),
+        },
+        "settings": _settings(trace.metadata("scheduler", "tunables")),
+        "labels": _texts(info.get("labels")),
+        "numbers": {
+            "dur": trace.duration,
+            "events": trace.events,
+            **{name: whole[name] for name in ("n", "n_censored", "n_excluded", "total", "mean")},
+            **{name: whole[name] for name in ("p50", "p90", "p99", "p99.9", "max")},
+            "waiting_frac": whole["total"] / capacity if capacity else None,
+            "busy_frac": running / (running + idle) if running + idle else None,
+        },
+        "trust": {
+            "unknown_frac": unknown["found"] / unknown["total"] if unknown["total"] else None,
+            "level": max(checks["level"].cast(pl.String), key=order.index),
+            "verdict": verdict(checks),
+        },
+        "waits": Sketch.of(waits).to_json(),
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value in (None, "") else str(value)
+
+
+def _texts(given: object) -> dict[str, str]:
+    if not isinstance(given, dict):
+        return {}
+    return {str(key): str(value) for key, value in given.items() if value is not None}
+
+
+def _settings(tunables: object) -> dict[str, str]:
+    """By the last part of their paths, as `sched_rr_timeslice_ms`; with more where two share it."""
+    told = _texts(tunables)
+    last = [path.rstrip("/").rsplit("/", 1)[-1] for path in told]
+    return {
+        (name if last.count(name) == 1 else path.strip("/")): value.strip()
+        for name, (path, value) in zip(last, told.items(), strict=True)
+    }

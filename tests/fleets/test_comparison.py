@@ -1,0 +1,154 @@
+"""Intervals hold what they promise, in simulations with a known answer; who stands out does so."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from schedscope.errors import UsageError
+from schedscope.fleets import groups, hosts
+from schedscope.fleets.intervals import difference, group_means
+from schedscope.fleets.measures import Host, comparable, left_out
+
+
+def drawn(
+    rng: np.random.Generator, n: int, traces: int, between: float, within: float
+) -> list[Host]:
+    means = rng.normal(0, between, n)
+    return [Host(str(i), mean + rng.normal(0, within, (traces, 1))) for i, mean in enumerate(means)]
+
+
+@pytest.mark.parametrize(
+    ("n_a", "n_b", "traces", "between", "within"),
+    [(5, 5, 3, 0.5, 0.3), (12, 6, 2, 0.5, 0.3), (10, 10, 1, 0.5, 0.3), (8, 8, 4, 0.1, 0.5)],
+)
+def test_intervals_of_groups_cover_the_truth(
+    n_a: int, n_b: int, traces: int, between: float, within: float
+) -> None:
+    """Both groups are alike: 95 % of the intervals should hold 0. Of 300, fewer than 272 would be
+    a chance of 1 in 1,000 if it were 95 %."""
+    rng = np.random.default_rng(3)
+    covered, widths = 0, []
+    for seed in range(300):
+        a, b = (drawn(rng, n, traces, between, within) for n in (n_a, n_b))
+        means = group_means(a, 500, seed), group_means(b, 500, 1000 + seed)
+        _, low, high = difference(a, b, *means, 0.95)
+        covered += bool(low[0] <= 0 <= high[0])
+        widths.append(float(high[0] - low[0]))
+    assert covered >= 272
+    # Not by being endless: no wider than twice what knowing the spread would give.
+    spread = np.sqrt((between**2 + within**2 / traces) * (1 / n_a + 1 / n_b))
+    assert np.median(widths) < 2 * 2 * 1.96 * spread
+
+
+def test_many_traces_of_few_hosts_do_not_make_an_interval_narrow() -> None:
+    """Resampling traces as if they were independent would be wrong by a factor of ten here."""
+    rng = np.random.default_rng(5)
+    a = drawn(rng, 6, 100, 0.5, 0.05)
+    spread = float(group_means(a, 500, 0).std())
+    assert spread > 0.1
+    flat = [Host("all", np.concatenate([host.values for host in a]))]
+    assert float(group_means(flat, 500, 0).std()) < spread / 5
+
+
+def table(rng: np.random.Generator, n: int, traces: int = 4, **effect: float) -> pl.DataFrame:
+    """Hosts h0, h1, ...: even ones with kernel 6.6, and a label; `effect` multiplies a host's."""
+    rows = []
+    for number in range(n):
+        host = f"h{number}"
+        base = np.exp(rng.normal(0, 0.2)) * effect.get(host, 1.0)
+        for k in range(traces):
+            factor = base * np.exp(rng.normal(0, 0.1))
+            rows.append(
+                {
+                    "trace": f"{host}-{k}",
+                    "path": f"{host}-{k}",
+                    "host": host,
+                    "release": "6.12" if number % 2 else "6.6",
+                    "label_rack": f"r{number}",
+                    "os": "Linux",
+                    "machine": "x86_64",
+                    "scheduler": "eevdf",
+                    "preempt": None,
+                    "hz": 250,
+                    "cpus": 4,
+                    "n": 1000,
+                    "p99": int(1e6 * factor),
+                    "mean": 1e5 * factor,
+                    "waiting_frac": 0.1 * factor,
+                    "level": "ok",
+                    "error": None,
+                }
+            )
+    return pl.DataFrame(rows)
+
+
+def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
+    frame = hosts.outliers(table(np.random.default_rng(1), 30, h7=8.0))
+    sure = frame.filter(pl.col("verdict") == "more")
+    assert sure["host"].unique().to_list() == ["h7"]
+    assert sure.height == 3, "by each measure"
+    assert frame.filter(pl.col("verdict") != "", pl.col("host") != "h7").is_empty()
+    row = frame.row(0, named=True)
+    assert row["lower"] < row["ratio"] < row["upper"]
+    assert 4 < row["ratio"] < 16
+
+
+def test_among_equal_hosts_few_stand_out() -> None:
+    """3.5 robust deviations: about 0.05 % of normal hosts, more where 20 hosts set the scale."""
+    found = sum(
+        hosts.outliers(table(np.random.default_rng(seed), 20), resamples=200)
+        .filter(pl.col("verdict").is_in(["more", "less"]))
+        .height
+        for seed in range(10)
+    )
+    assert found <= 12, "of 600 rows"
+
+
+def test_with_one_trace_each_a_host_stands_out_only_perhaps() -> None:
+    frame = hosts.outliers(table(np.random.default_rng(1), 30, traces=1, h7=8.0))
+    assert set(frame.filter(pl.col("host") == "h7")["verdict"]) == {"perhaps more"}
+    assert not set(frame["verdict"]) & {"more", "less"}
+    assert frame["lower"].null_count() == frame.height
+
+
+def test_too_few_hosts_are_not_judged() -> None:
+    assert hosts.outliers(table(np.random.default_rng(1), 7)).is_empty()
+
+
+def test_groups_that_differ_are_found_and_others_are_not() -> None:
+    rng = np.random.default_rng(2)
+    slow = {f"h{number}": 3.0 for number in range(1, 20, 2)}
+    frame, resamples = groups.grouped(table(rng, 20, **slow))
+    assert set(frame["column"]) == {"release"}, "racks have one host each"
+    compared = frame.filter(pl.col("ratio").is_not_null())
+    assert set(compared["group"]) == {"6.6"}, "the first of two of one size is the reference"
+    assert set(compared["verdict"]) == {"less"}
+    for row in compared.iter_rows(named=True):
+        assert row["lower"] < 1 / 3 < row["upper"]
+    assert resamples == 2000
+    equal, _ = groups.grouped(table(rng, 20))
+    assert set(equal["verdict"].drop_nulls()) == {"within noise"}
+    again, _ = groups.grouped(table(np.random.default_rng(4), 20))
+    assert again.equals(groups.grouped(table(np.random.default_rng(4), 20))[0]), "the seed is fixed"
+
+
+def test_a_column_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"label_row.*one of release"):
+        groups.grouped(table(np.random.default_rng(2), 6), ["label_row"])
+
+
+def test_what_is_not_compared_is_counted() -> None:
+    frame = table(np.random.default_rng(2), 6, traces=1).with_columns(
+        host=pl.Series(["h0", None, "h2", "h3", "h4", "h5"]),
+        level=pl.Series(["ok", "ok", "violated", "ok", "ok", "ok"]),
+        n=pl.Series([99, 5, 5, 100, 100, 100]),
+        error=pl.Series([None, None, None, None, None, "broken"]),
+    )
+    assert comparable(frame)["host"].to_list() == ["h3", "h4"]
+    assert left_out(frame) == {
+        "contradict themselves": 1,
+        "do not name their host": 1,
+        "have fewer than 100 waits": 1,
+    }
