@@ -174,6 +174,38 @@ def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Tra
     assert begin + row["wait"] <= (now["first"] + now["bins"] + 1) * now["scale"]
 
 
+def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trace) -> None:
+    """A person types faster than a busy server answers; Escape forgets the question."""
+    wait = worst(trace)
+    lane, name = f"utid:{wait['utid']}", f"{wait['comm']} {wait['tid']}"
+    page.run(
+        "{const ask = window.fetch; window.held = [];"
+        " window.fetch = (...words) => words[1]?.body?.includes('\"threads\"')"
+        " ? new Promise(done => held.push(() => done(ask(...words)))) : ask(...words);"
+        " window.answer = () => held.splice(0).forEach(go => go());}"
+    )
+    page.key("/")
+    type_text(page, name)
+    page.wait("held.length === 1")
+    enter(page)
+    assert settled(page)["selection"] is None
+    page.run("answer()")
+    page.wait(f"{HANDLE}.state().selection?.lane === '{lane}'")
+    assert page.run("document.querySelector('.sst-found').hidden")
+    # Given up before the answer: nothing opens, and nothing moves.
+    page.run(f"{HANDLE}.picture.select(null)")
+    page.key("/")
+    type_text(page, name)
+    page.wait("held.length === 2")  # the old words, and these
+    enter(page)
+    enter(page, "Escape")
+    page.run("answer()")
+    page.run(f"{HANDLE}.picture.learn([])")
+    settled(page)
+    assert page.run("document.querySelector('.sst-found').hidden")
+    assert settled(page)["selection"] is None
+
+
 def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Trace) -> None:
     threads = trace.threads.filter(pl.col("process_name").is_not_null()).collect()
     many = threads.group_by("pid", "process_name").len().sort("len", "pid")[-1].row(0)

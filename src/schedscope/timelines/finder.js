@@ -18,6 +18,7 @@ function finder(picture, source) {
   picture.bar.append(h("span", { class: "sst-search" }, input, list), order);
 
   let entries = [], at = -1, last = 0;
+  let asking = false, entered = false; // is an answer under way, and was Enter pressed meanwhile?
   const known = picture.threads; // utid -> row
 
   async function ask(request) {
@@ -51,7 +52,9 @@ function finder(picture, source) {
   async function search() {
     const text = input.value.trim(), mine = ++last;
     entries = [];
+    entered = false; // what is asked now is another question
     if (!text) return close();
+    asking = true;
     let answer;
     try {
       answer = await ask({ text });
@@ -59,6 +62,7 @@ function finder(picture, source) {
       answer = { rows: [], more: 0, problem: String(error.message || error) };
     }
     if (mine !== last) return;
+    asking = false;
     entries = [];
     const when = instant(text);
     if (when !== null) entries.push({ text: `go to ${text}`, note: "a time, as tables print it", act: () => picture.go(when, 0) });
@@ -89,6 +93,7 @@ function finder(picture, source) {
     }
     const rest = rows.length - SHOWN + answer.more;
     draw(answer.problem || (!entries.length ? `Nothing is called ${text}.` : rest > 0 ? `${rest} more threads: type more letters` : ""));
+    if (entered) take(at);
   }
 
   function draw(foot) {
@@ -112,6 +117,8 @@ function finder(picture, source) {
 
   /** Nothing of it stays: the next search must not take what this one found. */
   function close() {
+    last++; // an answer that is still under way opens nothing
+    asking = entered = false;
     entries = [];
     list.replaceChildren();
     list.hidden = true;
@@ -156,7 +163,8 @@ function finder(picture, source) {
       mark();
     } else if (event.key === "Enter") {
       event.preventDefault();
-      take(at);
+      if (asking) entered = true;
+      else take(at);
     } else if (event.key === "Escape") {
       close();
       picture.canvas.focus({ preventScroll: true });
