@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -316,6 +317,55 @@ def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
     page.wait(f"{HANDLE}.state().selection.lane === 'utid:{row['waker_utid']}'")
     page.wait(f"{PANEL}.includes('Whom it woke meanwhile')")
     assert f"{row['comm']}" in page.run(PANEL)
+
+
+def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Trace) -> None:
+    found = ss.findings(trace).to_dicts()
+    assert [row["topic"] for row in found] == ["starvation", "fairness", "overload"]
+    worst, unfair, overload = found
+    current = "document.querySelector('.sst-findings [aria-current]')?.innerText"
+    page.key("g")
+    page.wait(f"{current}?.startsWith('starvation (warning)')")
+    at = worst["ts"] - trace.window[0]
+    page.wait(f"{HANDLE}.state().selection.begin === {at}")
+    now = settled(page)
+    assert now["selection"]["lane"] == f"utid:{worst['utid']}"
+    assert now["first"] * now["scale"] <= at
+    assert at + worst["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
+    assert "Finding 1 (1 of 3): starvation" in now["note"]
+    assert worst["text"] in page.run(PANEL)
+    assert f"Try: {worst['advice']}" in page.run(PANEL)
+    # The list stays in front of what is selected; the facts are one tab away.
+    press(page, "Selection", ".sst-tabs button")
+    page.wait(f"{PANEL}.includes('Who ran meanwhile')")
+    press(page, "next finding")
+    page.wait(f"{current}?.startsWith('fairness')")
+    page.wait(f"{HANDLE}.state().selection.lane === 'utid:{unfair['utid']}'")
+    page.key("g")
+    page.key("g")
+    page.wait(f"{current}?.startsWith('overload')")
+    middle = "s => (s.first + s.bins / 2) * s.scale"
+    off = f"Math.abs(({middle})({HANDLE}.state()) - {overload['ts'] - trace.window[0]})"
+    page.wait(f"{off} < 2 * {HANDLE}.state().scale")
+    page.key("G")
+    page.wait(f"{current}?.startsWith('fairness')")
+    press(page, "starvation", ".sst-findings button")
+    page.wait(f"{current}?.startsWith('starvation')")
+
+
+def test_the_command_of_a_finding_opens_the_viewer_there(
+    browser: Any, address: str, trace: ss.Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from schedscope.cli import main
+
+    assert main(["findings", str(trace.path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    calls = [line for line in lines if line[1:3] == ["view", str(trace.path)]]
+    (first,) = shlex.split(calls[0][-1])
+    visit(browser, f"{address}#{first}")
+    worst = ss.findings(trace).row(0, named=True)
+    browser.wait(f"{HANDLE}.state().selection?.begin === {worst['ts'] - trace.window[0]}")
+    assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
 
 
 def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:

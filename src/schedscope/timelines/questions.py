@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes")
+KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings")
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
 
 class Questions:
     """Answers by `kind` of the request, whichever thread asks.
 
-    Pictures do not wait for the slower answers: those have a lock of their own.
+    Pictures do not wait for the slower answers, nor do those for the slowest, the findings: each
+    has a lock of its own.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Questions:
         self.timeline = Timeline(trace, lanes)
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
-        self._pictures, self._others = RLock(), RLock()
+        self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
 
     def about(self) -> dict[str, Any]:
         """What the picture knows before it asks."""
@@ -55,7 +56,7 @@ class Questions:
                 return self.timeline.answer(request)
         if kind not in KINDS:
             raise UsageError(f"a question about {kind!r:.40}", "one of " + ", ".join(KINDS))
-        with self._others:
+        with self._finds if kind == "findings" else self._others:
             found = getattr(self, f"_{kind}")(request)
         return {"kind": "answer", "id": request.get("id"), **found}, []
 
@@ -91,6 +92,11 @@ class Questions:
         from schedscope.timelines.sql import schema
 
         return {"schema": schema()}
+
+    def _findings(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.places import listed
+
+        return {"rows": listed(self.timeline.lanes.trace)}
 
     def _notes(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.notes.keep(request.get("rows"))

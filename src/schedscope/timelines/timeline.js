@@ -51,6 +51,8 @@ const STYLE = `
 .sst-body dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .4em 0; }
 .sst-body dt { opacity: .8; } .sst-body dd { margin: 0; overflow-wrap: anywhere; }
 .sst-body ul { margin: 0; padding-left: 1.1em; }
+.sst-findings { padding-left: 2em !important; } .sst-findings li { padding-left: .4em; margin-bottom: .8em; border-left: 3px solid transparent; }
+.sst-findings [aria-current] { border-left-color: Highlight; }
 .sst-link { background: none; border: 0; padding: 0; color: LinkText !important; text-decoration: underline; cursor: pointer; text-align: left; }
 .sst-faint { opacity: .8; }
 .sst-code code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
@@ -235,7 +237,7 @@ export function mount(root, about, source, home = "page") {
   let lanes = [...chosen]; // what is drawn: pinned lanes, the others in their order, and headings of groups
   const pieces = new Map(); // lane -> what is known of it, newest last
   const view = { first: 0, scale: 1, bins: 1 };
-  let wait = -1, ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
+  let wait = -1, told = "", ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
   let notes = [], sketch = null;
 
@@ -253,6 +255,8 @@ export function mount(root, about, source, home = "page") {
   }
   button("‹ longer wait", "key p", () => jump(-1));
   button("next longest wait ›", "key n", () => jump(1));
+  button("‹ finding", "key G", () => details.finding(-1));
+  button("next finding ›", "key g", () => details.finding(1));
   button("show all", "key 0", whole);
   button("undo", "key u", () => keep.undo());
 
@@ -312,7 +316,8 @@ export function mount(root, about, source, home = "page") {
     const row = lanes.indexOf(keys[0]);
     if (row < 0) return;
     const top = canvas.getBoundingClientRect().top + AXIS + row * height;
-    if (top < AXIS || top + height > window.innerHeight * 0.9) window.scrollBy({ top: top - window.innerHeight / 3 });
+    const panel = box.querySelector(".sst-panel:not([hidden])"), low = Math.min(window.innerHeight * 0.9, panel ? panel.getBoundingClientRect().top : Infinity);
+    if (top < AXIS || top + height > low) window.scrollBy({ top: top - window.innerHeight / 3 });
   }
   const learn = (keys) => (by === "none" ? Promise.resolve() : find.learn(keys.filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5)))).catch(() => {}));
   const hide = (lane) => arrange({ chosen: chosen.filter((key) => key !== lane) });
@@ -367,6 +372,7 @@ export function mount(root, about, source, home = "page") {
 
   function whole() {
     wait = -1;
+    told = "";
     settle(0, fit());
   }
 
@@ -377,6 +383,7 @@ export function mount(root, about, source, home = "page") {
 
   function jump(step) {
     if (!about.waits.length) return;
+    told = "";
     wait = Math.min(Math.max(0, wait + step), about.waits.length - 1);
     const w = about.waits[wait], lane = `utid:${w.utid}`;
     if (!chosen.includes(lane)) arrange({ chosen: [...chosen, lane] });
@@ -388,6 +395,13 @@ export function mount(root, about, source, home = "page") {
   function near(begin, length) {
     const scale = Math.max(1, Math.ceil((2 * length) / view.bins));
     settle((begin + length / 2) / scale - view.bins / 2, scale);
+  }
+
+  /** A finding is shown: what stands below the picture, instead of a wait. */
+  function stepped(text) {
+    wait = -1;
+    told = text;
+    draw();
   }
 
   /** Show this instant or stretch; the scale changes only where it must. */
@@ -820,6 +834,7 @@ export function mount(root, about, source, home = "page") {
         `${w.open ? "at least " : ""}${duration(w.wait)}${w.queue === null ? "" : ` for CPU ${w.queue}`} from ${when(w.ready)} on (${w.cause}` +
         `${w.waker === null ? "" : `, woken by ${thread(w.waker)}`}${w.waker_cpu === null ? "" : ` on CPU ${w.waker_cpu}`})`;
     }
+    if (told) text += `\n${told}`;
     if (note.textContent !== text) note.textContent = text;
     note.style.whiteSpace = "pre-line";
   }
@@ -953,8 +968,9 @@ export function mount(root, about, source, home = "page") {
 
   // ---- selection ----
 
-  function select(lane, at) {
-    picture.selection = lane === null ? null : { lane, at: Math.round(at) };
+  /** The interval of a lane at an instant; with `behind` its facts do not come to the front. */
+  function select(lane, at, behind = false) {
+    picture.selection = lane === null ? null : { lane, at: Math.round(at), behind };
     const piece = lane && best(lane);
     if (piece && piece.kind === "intervals") {
       const i = after(piece.ends, at);
@@ -1011,7 +1027,7 @@ export function mount(root, about, source, home = "page") {
   const middle = () => (pointer && pointer.x * ratio > canvas.width - view.bins ? column(pointer) : view.bins / 2);
   const strokes = {
     a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
-    n: () => jump(1), p: () => jump(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
+    n: () => jump(1), p: () => jump(-1), g: () => details.finding(1), G: () => details.finding(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
     u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
     ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
     Delete: () => picture.selection && hide(picture.selection.lane),
@@ -1022,6 +1038,7 @@ export function mount(root, about, source, home = "page") {
   };
   const KEYS = [["w s", "zoom in, out (at the pointer)"], ["a d", "pan"], ["← → ↑ ↓ + -", "pan and zoom"], ["0", "show everything"],
     ["/", "find threads, processes, control groups, CPUs, times"], ["n p", "next and previous of the longest waits"],
+    ["g G", "next and previous finding"],
     [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
     ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
@@ -1041,7 +1058,7 @@ export function mount(root, about, source, home = "page") {
     if (!act) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook has commands on the same keys
-    if (event.key.length > 1 || "adn0p".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
+    if (event.key.length > 1 || "adn0pgG".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
     tip.hidden = true;
     act();
   }
@@ -1051,7 +1068,7 @@ export function mount(root, about, source, home = "page") {
 
   const picture = {
     about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
-    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain,
+    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
   };
@@ -1092,6 +1109,7 @@ export function mount(root, about, source, home = "page") {
   canvas.timeline = handle; // for whoever drives the picture from outside
   return () => {
     gone = true;
+    keep.stop();
     watch.disconnect();
     for (const moment of ["beforeprint", "afterprint"]) window.removeEventListener(moment, repaint);
     scheme.removeEventListener("change", draw);
