@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
 HANDLE = "document.querySelector('canvas').timeline"
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+PATIENCE = 30
 PANEL = "document.querySelector('.sst-body').innerText"
 
 
@@ -248,6 +250,60 @@ def test_lanes_are_pinned_removed_filtered_and_ordered(page: Any, trace: ss.Trac
     assert settled(page)["note"]
 
 
+def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> None:
+    page.run(
+        "{const more = document.querySelector('.sst-more'); more.value = '0';"
+        " more.dispatchEvent(new Event('change'));}"
+    )
+    page.wait(f"{HANDLE}.lanes().includes('depth:1')")
+    search(page, "switches all", "switches per second on all")
+    assert page.run(f"{HANDLE}.lanes()")[:5] == ["cpu:0", "cpu:1", "depth:0", "depth:1", "rate:all"]
+    page.key("n")
+    now = settled(page)
+    assert now["kinds"][2] == "levels"
+    begin = trace.window[0] + now["first"] * now["scale"]
+    row = 200
+    low = begin + row * now["scale"]
+    part = (
+        ss.queue_depth(trace)
+        .filter(pl.col("cpu") == 1, pl.col("ts") < low + now["scale"])
+        .filter(pl.col("ts") + pl.col("dur") > low)
+        .with_columns(
+            time=pl.min_horizontal(pl.col("ts") + pl.col("dur"), low + now["scale"])
+            - pl.max_horizontal("ts", low)
+        )
+    )
+    mean = (part["depth"] * part["time"]).sum() / now["scale"]
+    assert page.run(f"{HANDLE}.heights('depth:1').mean[{row}]") == pytest.approx(mean)
+    assert page.run(f"{HANDLE}.heights('depth:1').max[{row}]") == part["depth"].max()
+    # In words under the pointer, and as a step with a click.
+    x, y = spot(page, low + now["scale"] // 2 - trace.window[0], "depth:1")
+    page.mouse("mouseMoved", x, y)
+    page.wait(f"{HANDLE}.state().tip.includes('threads on average, at most')")
+    click(page, x, y)
+    page.wait(f"/thread(s)? wants? to run here/.test({PANEL})")
+    page.wait("location.hash.includes('depth')")
+    hash_now = page.run("location.href")
+    visit(page, hash_now)
+    page.wait(f"{HANDLE}.lanes().includes('rate:all')")
+    settled(page)
+
+
+def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:
+    """From one of them, selected."""
+    wait, threads = worst(trace), trace.threads.collect()
+    pid = threads.filter(pl.col("utid") == wait["utid"])["pid"].item()
+    own = threads.filter(pl.col("pid") == pid)
+    assert own.height > 1
+    page.key("n")
+    middle = wait["ts_ready"] - trace.window[0] + wait["wait"] // 2
+    click(page, *spot(page, middle, f"utid:{wait['utid']}"))
+    press(page, f"{own['process_name'][0]} {pid}", ".sst-body dd button")
+    lanes = json.dumps([f"utid:{utid}" for utid in own["utid"]])
+    page.wait(f"{lanes}.every(lane => {HANDLE}.lanes().includes(lane))")
+    assert page.run("document.querySelector('.sst-order').value") == "process"
+
+
 def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -> None:
     """Every thread of the recording; the axis stays where it is seen."""
     search(page, "0", "all ")
@@ -438,7 +494,9 @@ def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None
     page.wait("document.querySelector('.sst-notes input').value === 'here <b>it</b> began'")
     press(page, "delete")
     page.wait("!document.querySelector('.sst-notes')")
-    page.wait(FRAMES + ".then(() => true)")
+    end = time.monotonic() + PATIENCE
+    while json.loads(path.read_text()) and time.monotonic() < end:
+        page.run(FRAMES)
     assert json.loads(path.read_text()) == []
 
 

@@ -3,7 +3,7 @@
 function keeper(picture, source, home) {
   const { about } = picture;
   const short = (key) => key.replace("cpu:", "c").replace("utid:", "u");
-  const long = (key) => (/^c\d+$/.test(key) ? `cpu:${key.slice(1)}` : /^u\d+$/.test(key) ? `utid:${key.slice(1)}` : null);
+  const long = (key) => (/^c\d+$/.test(key) ? `cpu:${key.slice(1)}` : /^u\d+$/.test(key) ? `utid:${key.slice(1)}` : isLevel(key || "") ? key : null);
   const same = (a, b) => a.length === b.length && a.every((key, i) => key === b[i]);
 
   /** The view as text: instants are ns after the start of the recording. */

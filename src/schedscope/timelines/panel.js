@@ -112,6 +112,12 @@ function panel(picture, source, keep) {
         h("p", {}, facts.coarse ? "This page has only sums here: zoom in, or look at the recording with " : "The trace does not show what happened here."),
         facts.coarse && missing("")].filter(Boolean);
     }
+    if (facts.state === "level") {
+      return [h("h3", {}, `${picture.title(facts.lane)}: ${facts.text}`),
+        h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
+          link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
+        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", duration(facts.end - facts.begin)))];
+    }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
     const state = facts.state === "runnable" ? "waiting for a CPU" : facts.state;
@@ -122,7 +128,8 @@ function panel(picture, source, keep) {
       row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`),
       facts.cpu !== null && facts.cpu !== undefined ? row(facts.state === "runnable" ? "on the queue of" : "CPU", link(`CPU ${facts.cpu}`, () => picture.show([`cpu:${facts.cpu}`]), "its lane")) : [],
       utid !== null && utid !== undefined ? row("thread", link(who, () => picture.show([`utid:${utid}`]), "its lane")) : [],
-      row("process", known.process_name ? `${known.process_name}${known.pid === undefined || known.pid === null ? "" : ` ${known.pid}`}` : known.pid ?? null),
+      known.pid === undefined || known.pid === null ? row("process", known.process_name) : row("process",
+        link(`${known.process_name || ""} ${known.pid}`.trim(), () => picture.expand(known.pid), "add the lanes of all its threads")),
       row("control group", known.cgroup), row("command line", known.cmdline),
       row("class and priority", known.sched_class ? `${known.sched_class}${known.prio === undefined ? "" : `, ${known.prio}`}` : null),
       facts.state === "runnable" ? [
@@ -183,7 +190,7 @@ function panel(picture, source, keep) {
   function sums(begin, end) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped"];
     const rows = [], links = [];
-    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:")).slice(0, 200)) {
+    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
       const piece = picture.best(lane);
       if (!piece) continue;
       const spent = within(piece, begin, end), known = [...spent.values()].reduce((a, b) => a + b, 0);

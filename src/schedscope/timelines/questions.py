@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
+from schedscope.timelines.levels import Levels
 from schedscope.timelines.notes import Notes
 
 if TYPE_CHECKING:
@@ -37,7 +38,12 @@ class Questions:
 
     def about(self) -> dict[str, Any]:
         """What the picture knows before it asks."""
-        return {**self.timeline.about(), "can": list(KINDS), "notes": self.notes.rows}
+        return {
+            **self.timeline.about(),
+            "can": list(KINDS),
+            "notes": self.notes.rows,
+            "more": self.timeline.levels.offered(),
+        }
 
     def reply(self, request: Any) -> Answer:
         """The answer and its buffers; a refusal is an answer, too, of kind `error`."""
@@ -70,7 +76,10 @@ class Questions:
     def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.slice import slice_at
 
-        return slice_at(self.timeline.lanes, str(request.get("lane")), _at(request, "at"))
+        lane, at = str(request.get("lane")), _at(request, "at")
+        if Levels.names(lane):
+            return self.timeline.levels.at(lane, at)
+        return slice_at(self.timeline.lanes, lane, at)
 
     def _path(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.slice import path_to
