@@ -37,7 +37,8 @@ class Convoy:
     """Of that, how long two or more did."""
     ts: int
     dur: int
-    """The longest wait."""
+    utid: int
+    """The longest wait, and whose it was."""
     holder: int | None
     """The utid of whoever released it at the end of most of `waited`; null if nobody is proved."""
     held: int
@@ -115,6 +116,7 @@ def _convoy(trace: Trace, waits: pl.DataFrame, calls: pl.DataFrame) -> Convoy:
         queued=sum(end - begin for begin, end in queued),
         ts=longest["ts"],
         dur=longest["dur"],
+        utid=longest["utid"],
         holder=best,
         held=_length(own),
         held_runnable=_in_state(trace, best, own, "runnable"),

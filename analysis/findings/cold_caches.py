@@ -68,7 +68,7 @@ def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     )
     yield Finding(
         "wakeup migration", cost, text, "migrations --by comm,cause", level="note", worth=_WORTH,
-        whatif=_pinned(trace, worst["utid"], name),
+        utid=worst["utid"], whatif=_pinned(trace, worst["utid"], name),
     )  # fmt: skip
 
 

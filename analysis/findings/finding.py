@@ -12,7 +12,7 @@ WORTH = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong; `ts` and `dur` are where it is to be seen, if anywhere."""
+    """One thing that is wrong; `ts`, `dur`, `utid`, `cpu`: where it is worst, as far as known."""
 
     topic: str
     cost: int
@@ -20,6 +20,8 @@ class Finding:
     command: str
     ts: int | None = None
     dur: int | None = None
+    utid: int | None = None
+    cpu: int | None = None
     level: Literal["violated", "note"] | None = None
     """Set where it does not follow from the cost."""
     worth: float = WORTH

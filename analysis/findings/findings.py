@@ -25,6 +25,8 @@ SCHEMA = {
     "whatif": pl.String,
     "ts": pl.Int64,
     "dur": pl.Int64,
+    "utid": pl.UInt32,
+    "cpu": pl.UInt16,
 }
 LEVELS = ("violated", "warning", "note", "context")
 """From the worst on."""
@@ -56,7 +58,8 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     * `text`: a sentence with numbers; `command`: the command that shows its table (append the
       input); `advice`: what to try; `whatif`: the command that tests that in simulation, null
       where there is none;
-    * `ts`, `dur`: start and length of the worst case, if there is a single one.
+    * `ts`, `dur`: start and length of the worst case, if there is a single one; `utid`, `cpu`: the
+      thread and the CPU that are affected most, null where there is none or it is not known.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
     can be believed. A cost below 1 % makes no row (of a wakeup migration, 0.1 %). Waits of
@@ -87,4 +90,6 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "whatif": finding.whatif and f"whatif {finding.whatif}",
         "ts": finding.ts,
         "dur": finding.dur,
+        "utid": finding.utid,
+        "cpu": finding.cpu,
     }

@@ -48,7 +48,7 @@ def interrupts(trace: Trace) -> Iterator[Finding]:
         f" {_name(kind, number)}: {count(times)} times, {duration(time)} in all. What ran or waited"
         " there was delayed by as much."
     )
-    yield Finding("interrupts", most, text, f"wait-breakdown --cpu {cpu} --by comm", ts)
+    yield Finding("interrupts", most, text, f"wait-breakdown --cpu {cpu} --by comm", ts, cpu=cpu)
 
 
 def _name(kind: str, number: int) -> str:

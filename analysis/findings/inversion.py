@@ -156,4 +156,6 @@ def priority_inversion(trace: Trace) -> Iterator[Finding]:
     if rows.height > 1:
         text += f" With other threads it is {duration(total)}."
     command = f"off-cpu --comm {shlex.quote(names.get(worst['utid']) or '?')}"
-    yield Finding("priority inversion", total, text, command, worst["ts"], always=True)
+    yield Finding(
+        "priority inversion", total, text, command, worst["ts"], utid=worst["utid"], always=True
+    )

@@ -83,7 +83,7 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
         options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
-        whatif=options,
+        utid=worst, whatif=options,
     )  # fmt: skip
 
 

@@ -23,7 +23,12 @@ from schedscope.analysis.findings.inversion import priority_inversion
 from schedscope.analysis.findings.lower_weight import lower_weight
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
-from schedscope.analysis.migration.migrations import migration_summary, ping_pong
+from schedscope.analysis.migration.migrations import (
+    WAITED,
+    migration_summary,
+    moves,
+    ping_pong,
+)
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
 from schedscope.analysis.wait_breakdown import wait_breakdown
@@ -244,7 +249,7 @@ class FindingRules:
             text += f" For {duration(inversion)} it was a thread of a worse priority."
         yield Finding(
             "starvation", total, text, "starvation", first["ts"], first["dur"],
-            whatif=self._lighter(int(first["utid"])),
+            utid=first["utid"], whatif=self._lighter(int(first["utid"])),
         )  # fmt: skip
 
     def _lighter(self, utid: int) -> str | None:
@@ -282,8 +287,8 @@ class FindingRules:
                 " CPU could have run them."
             )
         longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
-        ts, dur = longest.select("ts", "dur").row(0) if longest.height else (None, None)
-        yield Finding("avoidable idle time", row["wasted"], text, "work-conservation", ts, dur)
+        place = longest.select("ts", "dur", "utid", "cpu").row(0) if longest.height else ()
+        yield Finding("avoidable idle time", row["wasted"], text, "work-conservation", *place)
 
     def _masked(self) -> Iterator[Finding]:
         """Threads that may use one CPU only and waited there while another one was spare."""
@@ -314,7 +319,8 @@ class FindingRules:
             f" Most on CPU {cpu}: {_names(names)}."
         )
         every = option("pin", waited["comm"][0], cpu_text(cpus_of(self.trace)))
-        yield Finding("mask", cost, text, "affinity --by utid", whatif=every)
+        worst = waited["utid"][0]
+        yield Finding("mask", cost, text, "affinity --by utid", utid=worst, whatif=every)
 
     def _stayed(self, threads: pl.DataFrame) -> list[str]:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
@@ -370,7 +376,8 @@ class FindingRules:
         own = mask.select("affinity").collect().item()
         rest = [cpu for cpu in cpus_of(self.trace) if str(cpu) != own]
         whatif = option("pin", worst["by"], cpu_text(rest))
-        yield Finding("crowding", total, text, command, whatif=whatif)
+        utid = worst["victim_utid"]
+        yield Finding("crowding", total, text, command, utid=utid, whatif=whatif)
 
     def _unfair(self) -> Iterator[Finding]:
         """Only where weights are known: elsewhere nothing is due by them."""
@@ -398,7 +405,8 @@ class FindingRules:
             text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
         else:
             text += " Weights of control groups and sessions are counted."
-        yield Finding("fairness", round(worst["lag"]), text, "fairness", level="note")
+        lag = round(worst["lag"])
+        yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note")
 
     # ---- moving ----
 
@@ -420,7 +428,9 @@ class FindingRules:
         names = [f"{printable(name or '?')} {duration(time)}" for name, time in worst.iter_rows()]
         if names:
             text += f" Most of it: {', '.join(names)}."
-        yield Finding("migration", row["queued"], text, "migrations")
+        longest = moves(self.trace, None, WAITED).filter("waited").top_k(1, by="queued")
+        place = longest.select("arrived", "queued", "utid", "to_cpu").row(0)
+        yield Finding("migration", row["queued"], text, "migrations", *place)
 
     def _throttled_waits(self, group: dict[str, Any]) -> str:
         """How much of its threads' waiting that was."""
@@ -434,6 +444,22 @@ class FindingRules:
             f" Throttling accounts for {least}{duration(seen)} of the {duration(waited)} that they"
             " waited for a CPU, whatever ran meanwhile."
         )
+
+    def _held_longest(
+        self, group: dict[str, Any]
+    ) -> tuple[int | None, int | None, int | None, int | None]:
+        """When and where the quota held the group back longest, and who of it waited longest."""
+        own = [utid for utid, quota in self.throttling.quota_of.items() if quota == group["cgroup"]]
+        if not own:
+            return None, None, None, None
+        found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
+        utid = found.sort("wait")["utid"][-1] if found.height else None
+        numbers = {self.throttling.group[utid] for utid in own} - {None}
+        stretches = self.throttling.stretches.filter(pl.col("group").is_in(list(numbers)))
+        if stretches.is_empty():
+            return None, None, utid, None
+        ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)
+        return ts, dur, utid, cpu
 
     @cached_property
     def throttling(self) -> Throttling:
@@ -457,7 +483,8 @@ class FindingRules:
                 f"{self._throttled_waits(group)}"
             )
             command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
-            yield Finding("quota", group["throttled"], text, command)
+            place = self._held_longest(group)
+            yield Finding("quota", group["throttled"], text, command, *place)
 
     def _stolen(self) -> Iterator[Finding]:
         """Time that the hypervisor gave to others; a thread that ran then made no progress."""
@@ -473,7 +500,7 @@ class FindingRules:
             f" {duration(stolen[worst])}), as the kernel counted in steps of 10 ms. Which threads"
             " it hit is not known: they ran, or waited behind one that did, and made no progress."
         )
-        yield Finding("steal", total, text, "info")
+        yield Finding("steal", total, text, "info", cpu=worst)
 
     def _convoys(self) -> Iterator[Finding]:
         """Locks that threads queued for."""
@@ -491,7 +518,8 @@ class FindingRules:
                 f" {duration(convoy.dur)}. Anyone waited for {duration(convoy.waited)}, two or"
                 f" more for {duration(convoy.queued)}. {self._holder(convoy)}"
             )
-            yield Finding("lock convoy", convoy.total, text, "off-cpu", convoy.ts, convoy.dur)
+            place = (convoy.ts, convoy.dur, convoy.utid)
+            yield Finding("lock convoy", convoy.total, text, "off-cpu", *place)
 
     def _holder(self, convoy: Convoy) -> str:
         if convoy.holder is None:
@@ -527,7 +555,8 @@ class FindingRules:
         )
         cost = int(frame["wait"].sum())
         whatif = option("pin", worst["comm"], worst["cpu_a"])
-        yield Finding("ping-pong", cost, text, "migrations --ping-pong", whatif=whatif)
+        utid, command = worst["utid"], "migrations --ping-pong"
+        yield Finding("ping-pong", cost, text, command, utid=utid, whatif=whatif)
 
     def _outside(self) -> Iterator[Finding]:
         frame = self.outside
@@ -541,7 +570,8 @@ class FindingRules:
             f" ({duration(worst['running'])}); or {their} mask changed after it was recorded."
         )
         cost = int(frame["running"].sum())
-        yield Finding("affinity", cost, text, "affinity --outside", worst["ts_first"])
+        place = (worst["ts_first"], None, worst["utid"], worst["cpu"])
+        yield Finding("affinity", cost, text, "affinity --outside", *place)
 
     def _leaks(self) -> Iterator[Finding]:
         cpus = isolated_cpus(self.trace)
@@ -559,9 +589,8 @@ class FindingRules:
         cost = int(frame["running"].sum())
         rest = [cpu for cpu in cpus_of(self.trace) if cpu not in cpus]
         whatif = option("pin", worst["comm"], cpu_text(rest)) if rest else None
-        yield Finding(
-            "isolation", cost, text, "affinity --isolated", worst["ts_first"], whatif=whatif
-        )
+        place = (worst["ts_first"], None, worst["utid"], worst["cpu"])
+        yield Finding("isolation", cost, text, "affinity --isolated", *place, whatif=whatif)
 
     def _overload(self) -> Iterator[Finding]:
         row = self.overloaded
@@ -575,7 +604,10 @@ class FindingRules:
         )
         cost = int(row["waiting"])
         enough = f"--cpus {max(ceil(row['mean']), self.trace.ncpu + 1)}"
-        yield Finding("overload", cost, text, "queue-depth --by all", context=True, whatif=enough)
+        most = int(row["ts_max"])
+        yield Finding(
+            "overload", cost, text, "queue-depth --by all", most, context=True, whatif=enough
+        )
 
 
 def _names(names: list[str]) -> str:

@@ -145,6 +145,7 @@ def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name:
         command = f"{row['command']} {name}"
         assert f"schedscope {command}</code>" in said
         assert runs(command)
+        assert re.search(r"schedscope view --at '?view=\d+-\d+\S* " + re.escape(name), said)
 
 
 def runs(command: str) -> bool:
@@ -170,7 +171,9 @@ def test_the_timeline_shows_the_worst_finding(starved: ss.Trace, whole: str) -> 
     assert chosen.since <= worst["ts_ready"]
     assert worst["ts_ready"] + worst["wait"] <= chosen.until
     assert "around the worst case of finding 1 (starvation)" in whole
-    assert '<a href="#timeline">timeline</a>' in whole
+    ready, half = worst["ts_ready"] - starved.origin, worst["wait"] // 2
+    place = f"select=u{worst['utid']}@{ready + half}"
+    assert re.search(f'<a href="#timeline" data-view="view=[^"]*{place}">timeline</a>', whole)
 
 
 def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:

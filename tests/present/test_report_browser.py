@@ -106,3 +106,19 @@ def test_on_paper_the_timeline_is_light_and_comes_back(report: Path) -> None:
         assert browser.run(corner) == dark
     # Pages of A4, no more than a person reads.
     assert 8 <= len(re.findall(rb"/Type /Page\b", paper)) <= 20
+
+
+def test_a_finding_leads_to_its_worst_case_in_the_timeline(browser: Any, report: Path) -> None:
+    trace = ss.open(FIXTURE)
+    first = ss.findings(trace).row(0, named=True)
+    browser.open(report.as_uri())
+    drawn(browser)
+    browser.run("document.querySelector('a[data-view]').click()")
+    at = first["ts"] - trace.window[0]
+    browser.wait(f"{TIMELINE}.state().selection?.begin === {at}")
+    now = browser.run(f"{TIMELINE}.state()")
+    assert now["selection"]["lane"] == f"utid:{first['utid']}"
+    assert now["first"] * now["scale"] <= at
+    assert at + first["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
+    browser.wait("location.hash.includes('select=')")
+    assert browser.errors == []

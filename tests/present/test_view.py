@@ -21,6 +21,7 @@ from view_server import TOKEN, server
 import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
+from schedscope.timelines.places import listed
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.sql import query
 
@@ -319,6 +320,41 @@ def test_a_trace_without_events_can_be_asked() -> None:
     questions = Questions(empty)
     assert questions.reply({"kind": "threads"})[0]["rows"] == []
     assert questions.reply({"kind": "slice", "lane": "cpu:0", "at": 0})[0]["state"] is None
+
+
+@pytest.mark.parametrize("name", ["mixed", "placement", "lossy", "starved"])
+def test_every_finding_has_a_place_in_the_timeline(name: str, tmp_path: Path) -> None:
+    """Its worst case; else its thread's longest wait; else the whole, as of what is missing."""
+    trace = ss.open(ROOT / f"fixtures/linux-ftrace-{name}.capture", cache=tmp_path)
+    begin = trace.window[0]
+    rows = Questions(trace).reply({"kind": "findings"})[0]["rows"]
+    found = ss.findings(trace).to_dicts()
+    assert [row["topic"] for row in rows] == [row["topic"] for row in found]
+    for row, finding in zip(rows, found, strict=True):
+        since, until = row["shown"]
+        assert 0 <= since < until <= trace.duration
+        at = finding["ts"]
+        if at is None and finding["utid"] is not None:
+            waits = trace.waits.filter(pl.col("utid") == finding["utid"])
+            at = waits.sort("wait").last().collect()["ts_ready"][0]
+        if at is None:
+            assert (since, until) == (0, trace.duration)
+            continue
+        assert since <= at - begin <= until
+        if finding["utid"] is not None:
+            assert row["lane"] == f"utid:{finding['utid']}"
+            assert at - begin <= row["at"] <= until
+    # A part that is looked at keeps the numbers of the whole.
+    part = trace.between(trace.duration // 2 / 1e9, None)
+    inside = listed(part, ss.findings(trace))
+    assert {row["n"] for row in inside} <= {row["n"] for row in rows}
+    for row in inside:
+        assert 0 <= row["shown"][0] < row["shown"][1] <= part.duration
+
+
+def test_a_trace_without_switches_has_no_findings() -> None:
+    empty = ss.Trace.from_tables({}, {"ncpu": 2, "window": [0, 0]})
+    assert Questions(empty).reply({"kind": "findings"})[0]["rows"] == []
 
 
 # -- the command ----------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
 HANDLE = "document.querySelector('canvas').timeline"
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+PATIENCE = 30
 PANEL = "document.querySelector('.sst-body').innerText"
 
 
@@ -174,6 +177,38 @@ def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Tra
     assert begin + row["wait"] <= (now["first"] + now["bins"] + 1) * now["scale"]
 
 
+def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trace) -> None:
+    """A person types faster than a busy server answers; Escape forgets the question."""
+    wait = worst(trace)
+    lane, name = f"utid:{wait['utid']}", f"{wait['comm']} {wait['tid']}"
+    page.run(
+        "{const ask = window.fetch; window.held = [];"
+        " window.fetch = (...words) => words[1]?.body?.includes('\"threads\"')"
+        " ? new Promise(done => held.push(() => done(ask(...words)))) : ask(...words);"
+        " window.answer = () => held.splice(0).forEach(go => go());}"
+    )
+    page.key("/")
+    type_text(page, name)
+    page.wait("held.length === 1")
+    enter(page)
+    assert settled(page)["selection"] is None
+    page.run("answer()")
+    page.wait(f"{HANDLE}.state().selection?.lane === '{lane}'")
+    assert page.run("document.querySelector('.sst-found').hidden")
+    # Given up before the answer: nothing opens, and nothing moves.
+    page.run(f"{HANDLE}.picture.select(null)")
+    page.key("/")
+    type_text(page, name)
+    page.wait("held.length === 2")  # the old words, and these
+    enter(page)
+    enter(page, "Escape")
+    page.run("answer()")
+    page.run(f"{HANDLE}.picture.learn([])")
+    settled(page)
+    assert page.run("document.querySelector('.sst-found').hidden")
+    assert settled(page)["selection"] is None
+
+
 def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Trace) -> None:
     threads = trace.threads.filter(pl.col("process_name").is_not_null()).collect()
     many = threads.group_by("pid", "process_name").len().sort("len", "pid")[-1].row(0)
@@ -213,6 +248,60 @@ def test_lanes_are_pinned_removed_filtered_and_ordered(page: Any, trace: ss.Trac
     )
     page.wait(f"{HANDLE}.lanes().includes('head:CPU 1')")
     assert settled(page)["note"]
+
+
+def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> None:
+    page.run(
+        "{const more = document.querySelector('.sst-more'); more.value = '0';"
+        " more.dispatchEvent(new Event('change'));}"
+    )
+    page.wait(f"{HANDLE}.lanes().includes('depth:1')")
+    search(page, "switches all", "switches per second on all")
+    assert page.run(f"{HANDLE}.lanes()")[:5] == ["cpu:0", "cpu:1", "depth:0", "depth:1", "rate:all"]
+    page.key("n")
+    now = settled(page)
+    assert now["kinds"][2] == "levels"
+    begin = trace.window[0] + now["first"] * now["scale"]
+    row = 200
+    low = begin + row * now["scale"]
+    part = (
+        ss.queue_depth(trace)
+        .filter(pl.col("cpu") == 1, pl.col("ts") < low + now["scale"])
+        .filter(pl.col("ts") + pl.col("dur") > low)
+        .with_columns(
+            time=pl.min_horizontal(pl.col("ts") + pl.col("dur"), low + now["scale"])
+            - pl.max_horizontal("ts", low)
+        )
+    )
+    mean = (part["depth"] * part["time"]).sum() / now["scale"]
+    assert page.run(f"{HANDLE}.heights('depth:1').mean[{row}]") == pytest.approx(mean)
+    assert page.run(f"{HANDLE}.heights('depth:1').max[{row}]") == part["depth"].max()
+    # In words under the pointer, and as a step with a click.
+    x, y = spot(page, low + now["scale"] // 2 - trace.window[0], "depth:1")
+    page.mouse("mouseMoved", x, y)
+    page.wait(f"{HANDLE}.state().tip.includes('threads on average, at most')")
+    click(page, x, y)
+    page.wait(f"/thread(s)? wants? to run here/.test({PANEL})")
+    page.wait("location.hash.includes('depth')")
+    hash_now = page.run("location.href")
+    visit(page, hash_now)
+    page.wait(f"{HANDLE}.lanes().includes('rate:all')")
+    settled(page)
+
+
+def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:
+    """From one of them, selected."""
+    wait, threads = worst(trace), trace.threads.collect()
+    pid = threads.filter(pl.col("utid") == wait["utid"])["pid"].item()
+    own = threads.filter(pl.col("pid") == pid)
+    assert own.height > 1
+    page.key("n")
+    middle = wait["ts_ready"] - trace.window[0] + wait["wait"] // 2
+    click(page, *spot(page, middle, f"utid:{wait['utid']}"))
+    press(page, f"{own['process_name'][0]} {pid}", ".sst-body dd button")
+    lanes = json.dumps([f"utid:{utid}" for utid in own["utid"]])
+    page.wait(f"{lanes}.every(lane => {HANDLE}.lanes().includes(lane))")
+    assert page.run("document.querySelector('.sst-order').value") == "process"
 
 
 def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -> None:
@@ -286,6 +375,55 @@ def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
     assert f"{row['comm']}" in page.run(PANEL)
 
 
+def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Trace) -> None:
+    found = ss.findings(trace).to_dicts()
+    assert [row["topic"] for row in found] == ["starvation", "fairness", "overload"]
+    worst, unfair, overload = found
+    current = "document.querySelector('.sst-findings [aria-current]')?.innerText"
+    page.key("g")
+    page.wait(f"{current}?.startsWith('starvation (warning)')")
+    at = worst["ts"] - trace.window[0]
+    page.wait(f"{HANDLE}.state().selection.begin === {at}")
+    now = settled(page)
+    assert now["selection"]["lane"] == f"utid:{worst['utid']}"
+    assert now["first"] * now["scale"] <= at
+    assert at + worst["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
+    assert "Finding 1 (1 of 3): starvation" in now["note"]
+    assert worst["text"] in page.run(PANEL)
+    assert f"Try: {worst['advice']}" in page.run(PANEL)
+    # The list stays in front of what is selected; the facts are one tab away.
+    press(page, "Selection", ".sst-tabs button")
+    page.wait(f"{PANEL}.includes('Who ran meanwhile')")
+    press(page, "next finding")
+    page.wait(f"{current}?.startsWith('fairness')")
+    page.wait(f"{HANDLE}.state().selection.lane === 'utid:{unfair['utid']}'")
+    page.key("g")
+    page.key("g")
+    page.wait(f"{current}?.startsWith('overload')")
+    middle = "s => (s.first + s.bins / 2) * s.scale"
+    off = f"Math.abs(({middle})({HANDLE}.state()) - {overload['ts'] - trace.window[0]})"
+    page.wait(f"{off} < 2 * {HANDLE}.state().scale")
+    page.key("G")
+    page.wait(f"{current}?.startsWith('fairness')")
+    press(page, "starvation", ".sst-findings button")
+    page.wait(f"{current}?.startsWith('starvation')")
+
+
+def test_the_command_of_a_finding_opens_the_viewer_there(
+    browser: Any, address: str, trace: ss.Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from schedscope.cli import main
+
+    assert main(["findings", str(trace.path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    calls = [line for line in lines if line[1:3] == ["view", str(trace.path)]]
+    (first,) = shlex.split(calls[0][-1])
+    visit(browser, f"{address}#{first}")
+    worst = ss.findings(trace).row(0, named=True)
+    browser.wait(f"{HANDLE}.state().selection?.begin === {worst['ts'] - trace.window[0]}")
+    assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
+
+
 def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
     x, y = spot(page, 400_000_000, "cpu:0")
     top = page.run(f"{HANDLE}.canvas.getBoundingClientRect().top") + 8
@@ -356,7 +494,9 @@ def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None
     page.wait("document.querySelector('.sst-notes input').value === 'here <b>it</b> began'")
     press(page, "delete")
     page.wait("!document.querySelector('.sst-notes')")
-    page.wait(FRAMES + ".then(() => true)")
+    end = time.monotonic() + PATIENCE
+    while json.loads(path.read_text()) and time.monotonic() < end:
+        page.run(FRAMES)
     assert json.loads(path.read_text()) == []
 
 

@@ -2,9 +2,9 @@
 
 Starvation, avoidable idle time, masks, weights, quotas, interrupts, priority inversion,
 migrations that did not help, and what is missing from the trace: each with its cost in
-thread or CPU time, the command that shows its table, what to try, and where there is
-one, the command that tests it in simulation. `schedscope report` shows the same on a
-page, with figures.
+thread or CPU time, the command that shows its table, the one that opens the viewer
+where it is worst, what to try, and where there is one, the command that tests it in
+simulation. `schedscope report` shows the same on a page, with figures.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """A few lines for each finding."""
     from schedscope.analysis.findings.findings import findings
+    from schedscope.timelines.places import places
 
     _options.check_top(args, "findings")
     trace = _options.open_input(args)
     frame = findings(trace, threshold=args.threshold)
     shown = frame.head(args.top) if args.top else frame
     lines = [""]
-    for number, row in enumerate(shown.iter_rows(named=True), 1):
-        lines += _lines(number, row, args.input)
+    for number, (row, place) in enumerate(
+        zip(shown.iter_rows(named=True), places(trace, shown), strict=True), 1
+    ):
+        lines += _lines(number, row, args.input, place.view(trace))
     if not len(frame):
         lines.append("nothing that costs 1 % of the machine's time")
     return Answer(
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> Answer:
     )
 
 
-def _lines(number: int, row: dict[str, Any], source: str) -> list[str]:
+def _lines(number: int, row: dict[str, Any], source: str, view: str) -> list[str]:
     import shlex
     import textwrap
 
@@ -78,6 +81,7 @@ def _lines(number: int, row: dict[str, Any], source: str) -> list[str]:
         f"{number}. {row['topic']} ({row['level']}): {cost}",
         *wrapped(row["text"]),
         f"   {call(row['command'])}",
+        f"   {call(f'view --at {shlex.quote(view)}')}",
         *wrapped(f"Try: {row['advice']}"),
         *tested,
         "",

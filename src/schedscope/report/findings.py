@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from html import escape
 
 from schedscope import units
@@ -10,6 +11,7 @@ from schedscope.analysis.findings.findings import findings
 from schedscope.analysis.latency import latency
 from schedscope.report.section import Section, call, prose
 from schedscope.report.summary import summary
+from schedscope.timelines.places import places
 from schedscope.trace import Trace
 
 # Where the page shows what a finding is about: the sections with its table and with its figure.
@@ -38,22 +40,26 @@ _ABOUT = {
 _WORDS = {"violated": "do not trust", "context": "explains others"}
 
 
-def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
+def wrong(trace: Trace, anchors: set[str], shown: tuple[int, int] | None) -> Section:
     """The ranked findings; links lead to those of `anchors` that the page has.
 
-    `shown` is the topic of the finding that the timeline of the page is about.
+    `shown` is the stretch of time that the page's timeline holds, if it has one: findings within
+    lead there.
     """
     items = []
     name = units.printable(trace.name)
-    for row in once(findings, trace).iter_rows(named=True):
+    found = once(findings, trace)
+    for row, place in zip(found.iter_rows(named=True), places(trace, found), strict=True):
         topic, level = row["topic"], row["level"]
         table, figure = _ABOUT[topic]
         links = [("table", f"{table}-table"), ("figure", f"{figure}-figure")]
-        if topic == shown:
-            links.append(("timeline", "timeline"))
         where = " · ".join(
             f'<a href="#{anchor}">{word}</a>' for word, anchor in links if anchor in anchors
         )
+        view = place.view(trace)
+        opened = call(f"view --at {shlex.quote(view)}", name)
+        if shown and shown[0] <= place.ts and place.ts + place.dur <= shown[1]:
+            where += f' · <a href="#timeline" data-view="{escape(view)}">timeline</a>'
         tested = f" Test it with {call(row['whatif'], name)}" if row["whatif"] else ""
         share = units.percent(row["cost_frac"])
         cost = units.duration(row["cost"]) + ("" if row["cost_frac"] > 1 else f" · {share}")
@@ -63,7 +69,7 @@ def wrong(trace: Trace, anchors: set[str], shown: str | None) -> Section:
             f"<span class=cost>{cost}</span></p><p>{prose(row['text'])}</p>"
             f"<p>{prose('Try: ' + row['advice'])}{tested}</p>"
             f"<p class=where><span class=links>{where} · </span>"
-            f"{call(row['command'], name)}</p></li>"
+            f"{call(row['command'], name)} · {opened}</p></li>"
         )
     body = (
         f"<ol class=wrong>{''.join(items)}</ol>"

@@ -24,8 +24,6 @@ class Focus:
     since: int
     until: int
     why: str
-    topic: str | None = None
-    """Of the finding that it is about, if it is about one."""
 
 
 def focus(trace: Trace, around: str | float | None = None) -> Focus:
@@ -45,7 +43,7 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
     for number, row in enumerate(once(findings, trace).iter_rows(named=True), 1):
         if row["ts"] is not None and row["dur"]:
             what = f"of finding {number} ({row['topic']})"
-            return _around(trace, row["ts"], row["dur"], f"around the worst case {what}", row)
+            return _around(trace, row["ts"], row["dur"], f"around the worst case {what}")
     worst = once(worst_waits, trace, n=15)
     if worst.height:
         row = worst.row(0, named=True)
@@ -54,15 +52,12 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
     return _cut(trace, begin, begin + _LONGEST, "the start of the trace: nothing waited")
 
 
-def _around(
-    trace: Trace, ts: int, dur: int, why: str, row: dict[str, object] | None = None
-) -> Focus:
+def _around(trace: Trace, ts: int, dur: int, why: str) -> Focus:
     dur = min(dur, _LONGEST)
     margin = max(dur // 4, _LEAST)
-    topic = None if row is None else str(row["topic"])
-    return _cut(trace, ts - margin, ts + dur + margin, why, topic)
+    return _cut(trace, ts - margin, ts + dur + margin, why)
 
 
-def _cut(trace: Trace, since: int, until: int, why: str, topic: str | None = None) -> Focus:
+def _cut(trace: Trace, since: int, until: int, why: str) -> Focus:
     begin, end = trace.window
-    return Focus(max(begin, since), min(end, until), why, topic)
+    return Focus(max(begin, since), min(end, until), why)

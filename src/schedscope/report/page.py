@@ -10,6 +10,7 @@ from schedscope import units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.findings.findings import findings as findings_of
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.focus import Focus
@@ -52,7 +53,7 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     name = units.printable(trace.name)
     body = "".join(section.html(name) for section in sections)
     anchors = set(re.findall(r' id="([^"]+)"', body))
-    first = findings.wrong(trace, anchors, focus.topic if focus else None)
+    first = findings.wrong(trace, anchors, _held(trace, focus) if focus else None)
     sections.insert(0, first)
     body = first.html(name) + body
     name = escape(name)
@@ -81,21 +82,30 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     return units.printable(whole, keep="\n\u00a0")
 
 
+def _held(trace: Trace, focus: Focus) -> tuple[int, int]:
+    """The stretch of time that the page's timeline holds."""
+    return trace.window if trace.events <= _WHOLE else (focus.since, focus.until)
+
+
 def _timeline(trace: Trace, focus: Focus) -> Section:
     start, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
-    since, until = trace.seconds(focus.since), trace.seconds(focus.until)
-    body = (
-        timeline_html(trace, show=(since, until), max_bytes=TIMELINE_BYTES)
-        if trace.events <= _WHOLE
-        else timeline_html(trace, since=since, until=until, max_bytes=TIMELINE_BYTES)
+    shown = trace.seconds(focus.since), trace.seconds(focus.until)
+    whole = _held(trace, focus) == trace.window
+    body = timeline_html(
+        trace,
+        since=None if whole else shown[0],
+        until=None if whole else shown[1],
+        show=shown if whole else None,
+        max_bytes=TIMELINE_BYTES,
+        found=once(findings_of, trace),
     )
     return Section(
         "timeline",
         "What did it look like?",
         f"{start} to {end}: {escape(focus.why)}. A pixel shows the exact share of its time in each"
         " state. Drag to pan, turn the wheel to zoom, point at something for details; the keys"
-        " <kbd>n</kbd> and <kbd>p</kbd> step through the longest waits, <kbd>0</kbd> shows"
-        " everything.",
+        " <kbd>n</kbd> and <kbd>p</kbd> step through the longest waits, <kbd>g</kbd> and"
+        " <kbd>G</kbd> through the findings, <kbd>0</kbd> shows everything.",
         f"<div class=live>{body}</div>",
         (f"timeline --since {_text(focus.since, trace)} --until {_text(focus.until, trace)}",),
     )

@@ -11,6 +11,7 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.timelines.lanes import NOBODY, STATES, Lane, Lanes
+from schedscope.timelines.levels import Levels, Steps
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Timeline:
         for others, and for one the trace does not have.
         """
         self.lanes = Lanes(trace)
+        self.levels = Levels(trace, self.lanes.cpus())
         self.waits = self._worst(waits)
         self.first = (
             [f"cpu:{cpu}" for cpu in self.lanes.cpus()]
@@ -67,7 +69,8 @@ class Timeline:
 
         `request` has `lanes`, `first`, `bins`, `scale`, and what else is in it
         comes back (`id`). The answer's `lanes` say for each one what it got:
-        `intervals` as they are, or `bins`, the ns per pixel in each state. Lanes
+        `intervals` as they are, or `bins`, the ns per pixel in each state; or, of lanes with a
+        height, `levels`: the area, the known time and the largest value per pixel. Lanes
         with few intervals come first until `intervals` (20,000) are given out.
         Numbers are in the buffers: an array is `[buffer, dtype]`.
 
@@ -83,6 +86,8 @@ class Timeline:
                 f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the start",
             )
         begin, end = first * scale, (first + bins) * scale
+        every, keys = keys, [key for key in keys if not Levels.names(key)]
+        heights = {str(key): self.levels.get(str(key)) for key in every if Levels.names(key)}
         lanes = self.lanes.get(keys)
         parts = [lane.between(begin, end) for lane in lanes]
         left = _whole({"intervals": INTERVALS, **request}, "intervals")
@@ -103,6 +108,13 @@ class Timeline:
                 spent = lane.binned(edges)
                 codes = {str(code): _pack(ns, buffers) for code, ns in spent.items()}
                 rows.append({"key": key, "kind": "bins", "states": codes})
+        limits = edges.clip(0, self.lanes.duration)
+        for key, level in heights.items():
+            parts_of = {
+                name: _pack(values, buffers) for name, values in level.binned(limits).items()
+            }
+            top = level.top if isinstance(level, Steps) else None
+            rows.append({"key": key, "kind": "levels", "top": top, **parts_of})
         utids |= {int(str(key)[5:]) for key in keys if str(key).startswith("utid:")}
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers

@@ -9,13 +9,13 @@ const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 
 const LIGHT = {
   dark: false, back: "#ffffff", text: "#1f2328", faint: "#596069", line: "#e3e5e8", lane: "#f5f6f8",
   [RUNNING]: "#256e49", [RUNNABLE]: "#ea5f0e", [BLOCKED]: "#5b2b91", [SLEEPING]: "#7b838e",
-  [STOPPED]: "#3d2b00", hatch: "#868e99", arrow: "#1f2328", mark: "#0057c2",
+  [STOPPED]: "#3d2b00", hatch: "#868e99", arrow: "#1f2328", mark: "#0057c2", level: "#4b7bb5",
   second: { [RUNNABLE]: "#ffc49c", [BLOCKED]: "#c9aef0", [STOPPED]: "#c9b47a" },
 };
 const DARK = {
   dark: true, back: "#16181d", text: "#e6e8eb", faint: "#9aa2ad", line: "#2c3038", lane: "#1d2026",
   [RUNNING]: "#46a571", [RUNNABLE]: "#ffb27d", [BLOCKED]: "#8a63d6", [SLEEPING]: "#8b94a1",
-  [STOPPED]: "#f7e9bd", hatch: "#7d8590", arrow: "#e6e8eb", mark: "#6db7ff",
+  [STOPPED]: "#f7e9bd", hatch: "#7d8590", arrow: "#e6e8eb", mark: "#6db7ff", level: "#5f8fc9",
   second: { [RUNNABLE]: "#8a3c0c", [BLOCKED]: "#3b2170", [STOPPED]: "#6d5a1e" },
 };
 
@@ -47,7 +47,7 @@ function forced(box) {
   return {
     dark: parseInt(back.slice(1, 3), 16) < 128, forced: true, back, text, faint: text, line: faint, lane: back,
     [RUNNING]: text, [RUNNABLE]: text, [BLOCKED]: text, [SLEEPING]: text, [STOPPED]: text,
-    hatch: faint, arrow: mark, mark,
+    hatch: faint, arrow: mark, mark, level: text,
     second: { [RUNNABLE]: back, [BLOCKED]: back, [STOPPED]: back },
   };
 }

@@ -15,9 +15,24 @@ function finder(picture, source) {
   const order = h("select", { class: "sst-order", "aria-label": "order of the lanes", title: "order of the lanes", change: () => regroup(order.value) },
     ["lanes as chosen", "by process", "by cgroup", "by CPU"].map((text, i) =>
       h("option", { value: ["none", "process", "cgroup", "cpu"][i] }, text)));
-  picture.bar.append(h("span", { class: "sst-search" }, input, list), order);
+  const kinds = about.more || [];
+  const more = h("select", { class: "sst-more", "aria-label": "add lanes", title: "add lanes", change: () => {
+    const one = kinds[Number(more.value)];
+    more.value = "";
+    picture.canvas.focus({ preventScroll: true });
+    if (one) add(one);
+  } }, h("option", { value: "" }, "add lanes …"), kinds.map((each, i) => h("option", { value: String(i) }, each.name)));
+  picture.bar.append(h("span", { class: "sst-search" }, input, list), order, kinds.length ? more : "");
+  /** Below the lanes of the CPUs, in order. */
+  function add(one) {
+    const chosen = picture.chosen(), at = chosen.findLastIndex((lane) => !isThread(lane)) + 1;
+    const fresh = one.lanes.filter((lane) => !chosen.includes(lane));
+    picture.arrange({ chosen: [...chosen.slice(0, at), ...fresh, ...chosen.slice(at)] });
+    picture.show(one.lanes);
+  }
 
   let entries = [], at = -1, last = 0;
+  let asking = false, entered = false; // is an answer under way, and was Enter pressed meanwhile?
   const known = picture.threads; // utid -> row
 
   async function ask(request) {
@@ -51,7 +66,9 @@ function finder(picture, source) {
   async function search() {
     const text = input.value.trim(), mine = ++last;
     entries = [];
+    entered = false; // what is asked now is another question
     if (!text) return close();
+    asking = true;
     let answer;
     try {
       answer = await ask({ text });
@@ -59,6 +76,7 @@ function finder(picture, source) {
       answer = { rows: [], more: 0, problem: String(error.message || error) };
     }
     if (mine !== last) return;
+    asking = false;
     entries = [];
     const when = instant(text);
     if (when !== null) entries.push({ text: `go to ${text}`, note: "a time, as tables print it", act: () => picture.go(when, 0) });
@@ -68,6 +86,9 @@ function finder(picture, source) {
       }
     }
     const words = text.toLowerCase().split(/\s+/), rows = answer.rows;
+    for (const each of kinds) {
+      if (words.every((word) => each.name.includes(word))) entries.push({ text: each.name, note: "add lanes", act: () => add(each) });
+    }
     const together = (of, word) => {
       const groups = new Map();
       for (const row of rows) {
@@ -89,6 +110,7 @@ function finder(picture, source) {
     }
     const rest = rows.length - SHOWN + answer.more;
     draw(answer.problem || (!entries.length ? `Nothing is called ${text}.` : rest > 0 ? `${rest} more threads: type more letters` : ""));
+    if (entered) take(at);
   }
 
   function draw(foot) {
@@ -112,6 +134,8 @@ function finder(picture, source) {
 
   /** Nothing of it stays: the next search must not take what this one found. */
   function close() {
+    last++; // an answer that is still under way opens nothing
+    asking = entered = false;
     entries = [];
     list.replaceChildren();
     list.hidden = true;
@@ -128,13 +152,18 @@ function finder(picture, source) {
     entry.act();
   }
 
+  /** All threads of a process. */
+  async function expand(pid) {
+    const { rows } = await ask({ text: String(pid) });
+    put(rows.filter((row) => row.pid === pid), "process");
+  }
   const keys = (rows) => rows.map((row) => `utid:${row.utid}`);
   function put(rows, by) {
     if (by && picture.by() === "none") picture.arrange({ by });
     picture.show(keys(rows));
   }
   function only(rows) {
-    const cpus = picture.chosen().filter((key) => key.startsWith("cpu:"));
+    const cpus = picture.chosen().filter((key) => !isThread(key));
     picture.arrange({ chosen: [...cpus, ...keys(rows)] });
   }
   /** Its lane, and its longest wait. */
@@ -156,12 +185,13 @@ function finder(picture, source) {
       mark();
     } else if (event.key === "Enter") {
       event.preventDefault();
-      take(at);
+      if (asking) entered = true;
+      else take(at);
     } else if (event.key === "Escape") {
       close();
       picture.canvas.focus({ preventScroll: true });
     }
   });
 
-  return { focus: () => { input.focus(); input.select(); }, learn };
+  return { focus: () => { input.focus(); input.select(); }, learn, expand };
 }

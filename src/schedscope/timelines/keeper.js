@@ -3,7 +3,7 @@
 function keeper(picture, source, home) {
   const { about } = picture;
   const short = (key) => key.replace("cpu:", "c").replace("utid:", "u");
-  const long = (key) => (/^c\d+$/.test(key) ? `cpu:${key.slice(1)}` : /^u\d+$/.test(key) ? `utid:${key.slice(1)}` : null);
+  const long = (key) => (/^c\d+$/.test(key) ? `cpu:${key.slice(1)}` : /^u\d+$/.test(key) ? `utid:${key.slice(1)}` : isLevel(key || "") ? key : null);
   const same = (a, b) => a.length === b.length && a.every((key, i) => key === b[i]);
 
   /** The view as text: instants are ns after the start of the recording. */
@@ -35,14 +35,16 @@ function keeper(picture, source, home) {
       let folded = [];
       try { folded = JSON.parse(parts.get("fold") || "[]").map(String); } catch { /* not ours */ }
       await learn([...chosen, ...lanes("pin")].filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5))));
+      // A link to an interval brings its lane.
+      const [lane, at] = (parts.get("select") || "").split("@"), selected = long(lane) && /^\d+$/.test(at || "");
+      if (selected && !chosen.includes(long(lane))) chosen.push(long(lane));
       picture.arrange({ chosen, pinned: lanes("pin"), by, folded });
       const view = numbers(parts.get("view"));
       if (view && view[1] > view[0]) picture.between(...view);
       else picture.whole();
       const range = numbers(parts.get("range"));
       picture.setRange(range && range[1] > range[0] ? range : null);
-      const [lane, at] = (parts.get("select") || "").split("@");
-      if (long(lane) && /^\d+$/.test(at || "")) picture.select(long(lane), Number(at) - about.origin);
+      if (selected) picture.select(long(lane), Number(at) - about.origin);
       else picture.select(null);
       if (home === "page" && parts.has("notes") && !rows.length) {
         try {
@@ -112,6 +114,15 @@ function keeper(picture, source, home) {
   }
   picture.setNotes(rows);
 
+  // A report's findings lead here; without scripts they lead to the section.
+  const follow = async (event) => {
+    const to = event.target.closest?.("a[data-view]");
+    if (!to || picture.second) return;
+    await apply(to.dataset.view, picture.learn);
+    changed();
+  };
+  document.addEventListener("click", follow);
+
   for (const event of ["move", "lanes", "select", "range"]) picture.on(event, changed);
   return {
     text: () => { if (timer) settle(); return now || text(); },
@@ -119,6 +130,7 @@ function keeper(picture, source, home) {
     place: home === "page" ? "Notes are kept in this browser, and in the address of this page while they are few."
       : "Notes are kept in a file beside the converted trace.",
     undo: () => step(past, future), redo: () => step(future, past),
+    stop: () => document.removeEventListener("click", follow),
     start: async () => {
       const hash = location.hash.slice(1);
       if (home !== "notebook" && hash.startsWith("view=")) await apply(hash, picture.learn);

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
+from schedscope.timelines.places import listed
 from schedscope.timelines.script import script
 from schedscope.timelines.threads import as_rows, thread_list
 from schedscope.units import printable
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.trace import Trace
 
 _ROUGH = 3
@@ -32,6 +35,7 @@ def timeline_html(
     until: str | float | None = None,
     show: tuple[str | float, str | float] | None = None,
     max_bytes: int = 2_000_000,
+    found: pl.DataFrame | None = None,
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
 
@@ -39,7 +43,8 @@ def timeline_html(
     thousand stretches, and every interval around the worst waits. The picture says at which scale
     its detail ends, and how to get a page with more. `since` and `until` cut the trace first
     (`Trace.between`). `show` is the stretch that is shown first, two such times; it is the first
-    to get every interval where not all fit. By default the picture begins with everything.
+    to get every interval where not all fit. By default the picture begins with everything. `found`
+    are the findings to step through, by default those of what is shown.
 
     Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
@@ -51,7 +56,10 @@ def timeline_html(
     first = None
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
-    data = _data(source, first, max_bytes - len(code.encode()) - 1000)
+    about = {**source.about(), "findings": listed(trace, found)}
+    if first is not None:
+        about["show"] = list(first)
+    data = _data(source, about, max_bytes - len(code.encode()) - 1000)
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     name = html.escape(printable(trace.name))
@@ -64,17 +72,14 @@ def timeline_html(
     )
 
 
-def _data(source: Timeline, show: tuple[int, int] | None, room: int) -> dict[str, Any]:
-    about = {**source.about(), **({} if show is None else {"show": list(show)})}
+def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     duration = max(1, source.lanes.duration)
-    listed = as_rows(thread_list(source.lanes.trace))
+    threads = as_rows(thread_list(source.lanes.trace))
     # Names to search in: as many as take a tenth of the page, those that waited most.
-    length = len(json.dumps(listed["rows"], separators=(",", ":")).encode())
-    kept = (
-        len(listed["rows"]) if length < room // 10 else room // 10 * len(listed["rows"]) // length
-    )
-    more = listed["more"] + len(listed["rows"]) - kept
-    about["threads"] = {"rows": listed["rows"][:kept], "more": more}
+    length = len(json.dumps(threads["rows"], separators=(",", ":")).encode())
+    many = len(threads["rows"])
+    kept = many if length < room // 10 else room // 10 * many // length
+    about["threads"] = {"rows": threads["rows"][:kept], "more": threads["more"] + many - kept}
     rows = sum(len(lane.starts) for lane in source.lanes.get(source.first))
     if rows * _ROUGH < room:
         whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}

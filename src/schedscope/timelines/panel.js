@@ -8,8 +8,8 @@ function panel(picture, source, keep) {
   const tabs = h("div", { class: "sst-tabs", role: "tablist", "aria-label": "details" });
   const whole = h("div", { class: "sst-panel", hidden: true }, tabs, body);
   picture.box.append(whole);
-  const words = { selection: "Selection", range: "Range", notes: "Notes", sql: "SQL" };
-  const shown = { selection: [], range: [], notes: [], sql: [] };
+  const words = { selection: "Selection", range: "Range", findings: "Findings", notes: "Notes", sql: "SQL" };
+  const shown = { selection: [], range: [], findings: [], notes: [], sql: [] };
   let open = null, last = 0;
   const buttons = Object.fromEntries(Object.entries(words).map(([name, word]) => [name, h("button", {
     type: "button", role: "tab", "aria-selected": "false", click: () => (open === name ? close() : turn(name)),
@@ -21,6 +21,7 @@ function panel(picture, source, keep) {
   function turn(name) {
     if (name === "notes") shown.notes = notes();
     if (name === "sql" && !shown.sql.length) shown.sql = sql();
+    if (name === "findings" && !shown.findings.length) list();
     open = name;
     whole.hidden = false;
     for (const [key, button] of Object.entries(buttons)) button.setAttribute("aria-selected", String(key === name));
@@ -57,9 +58,10 @@ function panel(picture, source, keep) {
     }
     // A lane that was just added is still on its way.
     for (let i = 0; i < 60 && !can.has("slice") && !picture.best(chosen.lane); i++) await new Promise(requestAnimationFrame);
-    let facts = local(chosen), mayTurn = true;
+    let facts = local(chosen), mayTurn = !chosen.behind;
     if (can.has("slice")) {
-      if (open !== "selection" || !shown.selection.length) {
+      if (chosen.behind) shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
+      else if (open !== "selection" || !shown.selection.length) {
         shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
         turn("selection");
       }
@@ -110,6 +112,12 @@ function panel(picture, source, keep) {
         h("p", {}, facts.coarse ? "This page has only sums here: zoom in, or look at the recording with " : "The trace does not show what happened here."),
         facts.coarse && missing("")].filter(Boolean);
     }
+    if (facts.state === "level") {
+      return [h("h3", {}, `${picture.title(facts.lane)}: ${facts.text}`),
+        h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
+          link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
+        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", duration(facts.end - facts.begin)))];
+    }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
     const state = facts.state === "runnable" ? "waiting for a CPU" : facts.state;
@@ -120,7 +128,8 @@ function panel(picture, source, keep) {
       row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`),
       facts.cpu !== null && facts.cpu !== undefined ? row(facts.state === "runnable" ? "on the queue of" : "CPU", link(`CPU ${facts.cpu}`, () => picture.show([`cpu:${facts.cpu}`]), "its lane")) : [],
       utid !== null && utid !== undefined ? row("thread", link(who, () => picture.show([`utid:${utid}`]), "its lane")) : [],
-      row("process", known.process_name ? `${known.process_name}${known.pid === undefined || known.pid === null ? "" : ` ${known.pid}`}` : known.pid ?? null),
+      known.pid === undefined || known.pid === null ? row("process", known.process_name) : row("process",
+        link(`${known.process_name || ""} ${known.pid}`.trim(), () => picture.expand(known.pid), "add the lanes of all its threads")),
       row("control group", known.cgroup), row("command line", known.cmdline),
       row("class and priority", known.sched_class ? `${known.sched_class}${known.prio === undefined ? "" : `, ${known.prio}`}` : null),
       facts.state === "runnable" ? [
@@ -181,7 +190,7 @@ function panel(picture, source, keep) {
   function sums(begin, end) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped"];
     const rows = [], links = [];
-    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:")).slice(0, 200)) {
+    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
       const piece = picture.best(lane);
       if (!piece) continue;
       const spent = within(piece, begin, end), known = [...spent.values()].reduce((a, b) => a + b, 0);
@@ -192,6 +201,68 @@ function panel(picture, source, keep) {
       links.push([null, 0, lane]);
     }
     return { title: "Totals of the lanes shown", heads: [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]], rows, links, note: "", python: "" };
+  }
+
+  // ---- findings ----
+
+  let looking = null, current = -1;
+
+  /** Rows as timelines/places.py lists them, asked for once. */
+  function learned() {
+    looking ||= about.findings ? Promise.resolve(about.findings) : source({ kind: "findings" }).then(({ answer }) => answer.rows);
+    return looking.catch((error) => {
+      looking = null;
+      picture.complain(String(error.message || error));
+      return [];
+    });
+  }
+
+  /** The tab, as far as it is known. */
+  async function list() {
+    shown.findings = [h("h3", {}, "Findings"), h("p", { class: "sst-faint" }, "Looking …")];
+    const rows = await learned();
+    describeAll(rows);
+    if (open === "findings") turn("findings");
+  }
+
+  function describeAll(rows) {
+    const lead = rows.length ? "The worst first, by the thread or CPU time that they concern."
+      : "Nothing costs 1 % of the machine's time, or the trace does not say which thread ran.";
+    shown.findings = [h("h3", {}, "Findings"), h("p", { class: "sst-faint" }, lead),
+      h("ol", { class: "sst-findings" }, rows.map((row, i) => h("li", { value: row.n, "aria-current": i === current ? "true" : null },
+        h("p", {}, link(`${row.topic} (${row.level})`, () => reach(i), "show where it is worst"), `: ${row.cost}`),
+        h("p", {}, row.text), h("p", {}, "Try: ", row.advice),
+        row.commands.map((command) => h("p", { class: "sst-code" }, h("code", {}, called(command)))))))];
+  }
+  const called = (command) => {
+    const [name, ...rest] = command.split(" ");
+    return ["schedscope", name, about.name, ...rest].join(" ");
+  };
+
+  async function reach(i) {
+    const rows = await learned(), row = rows[i];
+    if (!row) {
+      picture.stepped("");
+      describeAll(rows);
+      return turn("findings");
+    }
+    current = i;
+    describeAll(rows);
+    turn("findings"); // it covers a part of the window, in which the lane must not be
+    if (row.lane) await picture.show([row.lane]);
+    picture.between(...row.shown);
+    picture.select(row.at === null ? null : row.lane, row.at, true);
+    picture.stepped(`Finding ${row.n} (${i + 1} of ${rows.length}): ${row.topic}, ${row.cost}`);
+    body.querySelector(".sst-findings [aria-current]")?.scrollIntoView({ block: "nearest" });
+    return undefined;
+  }
+  /** The next one, or the one before. */
+  async function finding(step) {
+    if (!looking) picture.stepped("Looking for findings …");
+    const rows = await learned();
+    if (rows.length) picture.stepped("");
+    current = Math.min(Math.max(0, current + step), rows.length - 1);
+    await reach(current);
   }
 
   // ---- notes ----
@@ -241,5 +312,5 @@ function panel(picture, source, keep) {
 
   picture.on("select", selected);
   picture.on("range", ranged);
-  return { turn, close, note, go, opened: () => open };
+  return { turn, close, note, go, finding, opened: () => open };
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
+from schedscope.timelines.levels import Levels
 from schedscope.timelines.notes import Notes
 
 if TYPE_CHECKING:
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes")
+KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings")
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
 
 class Questions:
     """Answers by `kind` of the request, whichever thread asks.
 
-    Pictures do not wait for the slower answers: those have a lock of their own.
+    Pictures do not wait for the slower answers, nor do those for the slowest, the findings: each
+    has a lock of its own.
     """
 
     def __init__(
@@ -32,11 +34,16 @@ class Questions:
         self.timeline = Timeline(trace, lanes)
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
-        self._pictures, self._others = RLock(), RLock()
+        self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
 
     def about(self) -> dict[str, Any]:
         """What the picture knows before it asks."""
-        return {**self.timeline.about(), "can": list(KINDS), "notes": self.notes.rows}
+        return {
+            **self.timeline.about(),
+            "can": list(KINDS),
+            "notes": self.notes.rows,
+            "more": self.timeline.levels.offered(),
+        }
 
     def reply(self, request: Any) -> Answer:
         """The answer and its buffers; a refusal is an answer, too, of kind `error`."""
@@ -55,7 +62,7 @@ class Questions:
                 return self.timeline.answer(request)
         if kind not in KINDS:
             raise UsageError(f"a question about {kind!r:.40}", "one of " + ", ".join(KINDS))
-        with self._others:
+        with self._finds if kind == "findings" else self._others:
             found = getattr(self, f"_{kind}")(request)
         return {"kind": "answer", "id": request.get("id"), **found}, []
 
@@ -69,7 +76,10 @@ class Questions:
     def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.slice import slice_at
 
-        return slice_at(self.timeline.lanes, str(request.get("lane")), _at(request, "at"))
+        lane, at = str(request.get("lane")), _at(request, "at")
+        if Levels.names(lane):
+            return self.timeline.levels.at(lane, at)
+        return slice_at(self.timeline.lanes, lane, at)
 
     def _path(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.slice import path_to
@@ -91,6 +101,11 @@ class Questions:
         from schedscope.timelines.sql import schema
 
         return {"schema": schema()}
+
+    def _findings(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.places import listed
+
+        return {"rows": listed(self.timeline.lanes.trace)}
 
     def _notes(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.notes.keep(request.get("rows"))

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PARTS = ("colours", "timeline", "table", "finder", "panel", "keeper", "sources")
+PARTS = ("colours", "heights", "timeline", "table", "finder", "panel", "keeper", "sources")
 """In this order; a file may use what stands above it, and functions of any."""
 
 _REMARK = re.compile(r"^[ \t]*//.*\n|^[ \t]+|\n(?=\n)", re.MULTILINE)

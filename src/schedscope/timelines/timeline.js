@@ -20,7 +20,7 @@ const STYLE = `
 .sst button, .sst select, .sst input, .sst textarea { font: inherit; color: inherit; }
 .sst-bar button, .sst-bar select, .sst-acts > button:not(.sst-link), .sst-tabs button { background: transparent; padding: .1em .6em;
   border: 1px solid currentColor; border-radius: 4px; cursor: pointer; }
-.sst-bar select { background: Canvas; }
+.sst-bar select { background: Canvas; max-width: 11em; }
 .sst-key { gap: .1em .9em; font-size: .92em; }
 .sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
   print-color-adjust: exact; forced-color-adjust: none; }
@@ -51,6 +51,8 @@ const STYLE = `
 .sst-body dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .4em 0; }
 .sst-body dt { opacity: .8; } .sst-body dd { margin: 0; overflow-wrap: anywhere; }
 .sst-body ul { margin: 0; padding-left: 1.1em; }
+.sst-findings { padding-left: 2em !important; } .sst-findings li { padding-left: .4em; margin-bottom: .8em; border-left: 3px solid transparent; }
+.sst-findings [aria-current] { border-left-color: Highlight; }
 .sst-link { background: none; border: 0; padding: 0; color: LinkText !important; text-decoration: underline; cursor: pointer; text-align: left; }
 .sst-faint { opacity: .8; }
 .sst-code code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
@@ -92,6 +94,11 @@ function unpack(row, answer, buffers) {
   };
   if (row.kind === "bins") {
     piece.states = Object.entries(row.states).map(([code, at]) => [Number(code), array(at)]);
+    return piece;
+  }
+  if (row.kind === "levels") {
+    for (const name of ["sum", "known", "max"]) if (row[name]) piece[name] = array(row[name]);
+    piece.top = row.top;
     return piece;
   }
   const gaps = array(row.gaps), durs = array(row.durs);
@@ -235,7 +242,7 @@ export function mount(root, about, source, home = "page") {
   let lanes = [...chosen]; // what is drawn: pinned lanes, the others in their order, and headings of groups
   const pieces = new Map(); // lane -> what is known of it, newest last
   const view = { first: 0, scale: 1, bins: 1 };
-  let wait = -1, ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
+  let wait = -1, told = "", ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
   let notes = [], sketch = null;
 
@@ -245,7 +252,8 @@ export function mount(root, about, source, home = "page") {
 
   const thread = (utid) => names[utid] || (threads.get(utid) || {}).name || `thread ${utid}`;
   const isHead = (lane) => lane.startsWith("head:");
-  const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
+  const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
+  const title = (lane) => (isHead(lane) ? lane.slice(5) : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
   const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
 
   function button(text, hint, act) {
@@ -253,6 +261,8 @@ export function mount(root, about, source, home = "page") {
   }
   button("‹ longer wait", "key p", () => jump(-1));
   button("next longest wait ›", "key n", () => jump(1));
+  button("‹ finding", "key G", () => details.finding(-1));
+  button("next finding ›", "key g", () => details.finding(1));
   button("show all", "key 0", whole);
   button("undo", "key u", () => keep.undo());
 
@@ -271,16 +281,16 @@ export function mount(root, about, source, home = "page") {
     const groups = new Map();
     const into = (name, lane) => groups.set(name, [...(groups.get(name) || []), lane]);
     if (by === "cpu") {
-      for (const lane of rest.filter((key) => key.startsWith("cpu:"))) into(title(lane), lane);
-      for (const lane of rest.filter((key) => !key.startsWith("cpu:"))) {
+      for (const lane of rest.filter((key) => !isThread(key))) into(cpuOf(lane) === null ? "all CPUs" : `CPU ${cpuOf(lane)}`, lane);
+      for (const lane of rest.filter(isThread)) {
         const cpu = (threads.get(Number(lane.slice(5))) || {}).cpu;
         into(cpu === null || cpu === undefined ? "CPU unknown" : `CPU ${cpu}`, lane);
       }
       return [...pinned, ...heads(groups)];
     }
     if (by === "none") return [...pinned, ...rest];
-    for (const lane of rest.filter((key) => !key.startsWith("cpu:"))) into(groupOf(lane), lane);
-    return [...pinned, ...rest.filter((key) => key.startsWith("cpu:")), ...heads(groups)];
+    for (const lane of rest.filter(isThread)) into(groupOf(lane), lane);
+    return [...pinned, ...rest.filter((key) => !isThread(key)), ...heads(groups)];
   }
 
   /** Other lanes, or another order of them; what is not given stays. */
@@ -312,7 +322,8 @@ export function mount(root, about, source, home = "page") {
     const row = lanes.indexOf(keys[0]);
     if (row < 0) return;
     const top = canvas.getBoundingClientRect().top + AXIS + row * height;
-    if (top < AXIS || top + height > window.innerHeight * 0.9) window.scrollBy({ top: top - window.innerHeight / 3 });
+    const panel = box.querySelector(".sst-panel:not([hidden])"), low = Math.min(window.innerHeight * 0.9, panel ? panel.getBoundingClientRect().top : Infinity);
+    if (top < AXIS || top + height > low) window.scrollBy({ top: top - window.innerHeight / 3 });
   }
   const learn = (keys) => (by === "none" ? Promise.resolve() : find.learn(keys.filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5)))).catch(() => {}));
   const hide = (lane) => arrange({ chosen: chosen.filter((key) => key !== lane) });
@@ -367,6 +378,7 @@ export function mount(root, about, source, home = "page") {
 
   function whole() {
     wait = -1;
+    told = "";
     settle(0, fit());
   }
 
@@ -377,6 +389,7 @@ export function mount(root, about, source, home = "page") {
 
   function jump(step) {
     if (!about.waits.length) return;
+    told = "";
     wait = Math.min(Math.max(0, wait + step), about.waits.length - 1);
     const w = about.waits[wait], lane = `utid:${w.utid}`;
     if (!chosen.includes(lane)) arrange({ chosen: [...chosen, lane] });
@@ -388,6 +401,13 @@ export function mount(root, about, source, home = "page") {
   function near(begin, length) {
     const scale = Math.max(1, Math.ceil((2 * length) / view.bins));
     settle((begin + length / 2) / scale - view.bins / 2, scale);
+  }
+
+  /** A finding is shown: what stands below the picture, instead of a wait. */
+  function stepped(text) {
+    wait = -1;
+    told = text;
+    draw();
   }
 
   /** Show this instant or stretch; the scale changes only where it must. */
@@ -489,6 +509,7 @@ export function mount(root, about, source, home = "page") {
       patch(`${colour.lane}; border: 1px solid ${colour.hatch}; box-sizing: border-box`, "idle, or no such thread"),
       patch(`repeating-linear-gradient(135deg, ${colour.hatch} 0 1px, transparent 1px 4px)`, "unknown"),
       ...(colour.forced ? [] : [patch(`linear-gradient(90deg, ${[1, 2, 3].map((utid, i) => `${hue(utid, colour)} ${33 * i}% ${33 * (i + 1)}%`).join(", ")})`, "on a CPU: a colour per thread")]),
+      ...(about.more ? [patch(`linear-gradient(${colour.text} 0 12%, transparent 12% 45%, ${colour.level} 45%)`, "height: mean, line: most")] : []),
       h("span", {}, h("i", { style: `background: linear-gradient(90deg, transparent 45%, ${colour.arrow} 45% 55%, transparent 55%)` }), "arrow: wakeup"));
   }
 
@@ -558,9 +579,10 @@ export function mount(root, about, source, home = "page") {
       const piece = best(lane);
       if (!piece || !holds(piece) || !exact(piece, view.scale)) {
         shown = false;
-        if (piece && piece.kind === "bins") coarse = Math.max(coarse, piece.scale);
+        if (piece && piece.kind !== "intervals") coarse = Math.max(coarse, piece.scale);
       }
-      if (piece) body(lane, piece, left, top, tall);
+      if (piece && piece.kind === "levels") area(lane, piece, left, top, tall);
+      else if (piece) body(lane, piece, left, top, tall);
     });
     arrows(left, high);
     marks(left, high, paper ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
@@ -699,6 +721,34 @@ export function mount(root, about, source, home = "page") {
     if (piece.kind === "intervals") wide(piece, cpu, left, top, tall);
   }
 
+  /** A lane with a height: its mean as an area, its largest value as a line, and its scale. */
+  function area(lane, piece, left, top, tall) {
+    const shown = means(lane, piece, view, total), most = full(lane, piece, shown.mean), rows = tall / most;
+    for (let x = 0; x < Math.min(until, view.bins); x++) {
+      if (shown.mean[x] === null) {
+        if ((view.first + x) * view.scale < piece.begin || (view.first + x) * view.scale >= piece.end) continue;
+        paint.fillStyle = hatch();
+        paint.fillRect(left + x, top, 1, tall);
+        continue;
+      }
+      paint.fillStyle = colour.level;
+      const size = Math.min(tall, shown.mean[x] * rows);
+      paint.fillRect(left + x, top + tall - size, 1, size);
+      if (lane.startsWith("depth:")) {
+        paint.fillStyle = colour.text;
+        paint.fillRect(left + x, top + tall - Math.max(ratio, Math.min(tall, shown.max[x] * rows)), 1, ratio);
+      }
+    }
+    const text = scaleText(lane, most);
+    paint.font = `${9 * ratio}px system-ui, sans-serif`;
+    const wide = paint.measureText(text).width + 4 * ratio;
+    paint.fillStyle = colour.back;
+    paint.fillRect(left, top, wide, 11 * ratio);
+    paint.fillStyle = colour.text;
+    paint.fillText(text, left + 2 * ratio, top + 6 * ratio);
+    paint.font = `${12 * ratio}px system-ui, sans-serif`;
+  }
+
   /** The shares as pixels: in software a rectangle each would take three times as long. */
   function stacked(sums, order, floor, tall, until) {
     const bins = view.bins, tile = paint.createImageData(bins, tall), words = new Uint32Array(tile.data.buffer);
@@ -763,7 +813,7 @@ export function mount(root, about, source, home = "page") {
     const found = [];
     lanes.forEach((lane, row) => {
       const piece = best(lane);
-      if (!lane.startsWith("utid:") || !piece || !piece.wakerCpu) return;
+      if (!isThread(lane) || !piece || !piece.wakerCpu) return;
       for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
         const width = (piece.ends[i] - piece.starts[i]) / view.scale;
         if (piece.wakerCpu[i] === NOBODY || piece.starts[i] < begin || width < 12 * ratio) continue;
@@ -820,6 +870,7 @@ export function mount(root, about, source, home = "page") {
         `${w.open ? "at least " : ""}${duration(w.wait)}${w.queue === null ? "" : ` for CPU ${w.queue}`} from ${when(w.ready)} on (${w.cause}` +
         `${w.waker === null ? "" : `, woken by ${thread(w.waker)}`}${w.waker_cpu === null ? "" : ` on CPU ${w.waker_cpu}`})`;
     }
+    if (told) text += `\n${told}`;
     if (note.textContent !== text) note.textContent = text;
     note.style.whiteSpace = "pre-line";
   }
@@ -839,6 +890,10 @@ export function mount(root, about, source, home = "page") {
     if (isHead(lanes[row])) return "";
     const lane = lanes[row], piece = best(lane), end = begin + view.scale, cpu = lane.startsWith("cpu:");
     if (!piece || begin < piece.begin || begin >= piece.end) return "";
+    if (piece.kind === "levels") {
+      const one = { first: view.first + column, bins: 1, scale: view.scale };
+      return `${title(lane)}: ${heightWords(lane, means(lane, piece, one, total), 0)}\n${duration(view.scale)} from ${when(begin)} on`;
+    }
     const lines = [];
     if (piece.kind === "intervals") {
       const from = after(piece.ends, begin);
@@ -953,8 +1008,9 @@ export function mount(root, about, source, home = "page") {
 
   // ---- selection ----
 
-  function select(lane, at) {
-    picture.selection = lane === null ? null : { lane, at: Math.round(at) };
+  /** The interval of a lane at an instant; with `behind` its facts do not come to the front. */
+  function select(lane, at, behind = false) {
+    picture.selection = lane === null ? null : { lane, at: Math.round(at), behind };
     const piece = lane && best(lane);
     if (piece && piece.kind === "intervals") {
       const i = after(piece.ends, at);
@@ -1011,7 +1067,7 @@ export function mount(root, about, source, home = "page") {
   const middle = () => (pointer && pointer.x * ratio > canvas.width - view.bins ? column(pointer) : view.bins / 2);
   const strokes = {
     a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
-    n: () => jump(1), p: () => jump(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
+    n: () => jump(1), p: () => jump(-1), g: () => details.finding(1), G: () => details.finding(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
     u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
     ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
     Delete: () => picture.selection && hide(picture.selection.lane),
@@ -1022,6 +1078,7 @@ export function mount(root, about, source, home = "page") {
   };
   const KEYS = [["w s", "zoom in, out (at the pointer)"], ["a d", "pan"], ["← → ↑ ↓ + -", "pan and zoom"], ["0", "show everything"],
     ["/", "find threads, processes, control groups, CPUs, times"], ["n p", "next and previous of the longest waits"],
+    ["g G", "next and previous finding"],
     [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
     ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
@@ -1041,7 +1098,7 @@ export function mount(root, about, source, home = "page") {
     if (!act) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook has commands on the same keys
-    if (event.key.length > 1 || "adn0p".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
+    if (event.key.length > 1 || "adn0pgG".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
     tip.hidden = true;
     act();
   }
@@ -1051,9 +1108,10 @@ export function mount(root, about, source, home = "page") {
 
   const picture = {
     about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
-    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain,
+    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
+    expand: (pid) => find.expand(pid),
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
@@ -1087,11 +1145,13 @@ export function mount(root, about, source, home = "page") {
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
       kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
+    heights: (lane) => means(lane, best(lane), view, total),
     sums: (lane) => Object.fromEntries([...coverage(best(lane), view.first, view.bins, view.scale)].map(([k, v]) => [k, [...v]])),
   };
   canvas.timeline = handle; // for whoever drives the picture from outside
   return () => {
     gone = true;
+    keep.stop();
     watch.disconnect();
     for (const moment of ["beforeprint", "afterprint"]) window.removeEventListener(moment, repaint);
     scheme.removeEventListener("change", draw);

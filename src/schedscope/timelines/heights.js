@@ -1,0 +1,70 @@
+// Lanes with a height: queue depth, interrupts, quotas, switches per second.
+
+const isLevel = (lane) => /^(depth|irq|quota|rate):/.test(lane);
+const isThread = (lane) => lane.startsWith("utid:");
+/** The CPU that a lane is about, or null. */
+const cpuOf = (lane) => (/^(cpu|depth|irq|rate):\d+$/.test(lane) ? Number(lane.split(":")[1]) : null);
+
+/** Area, known time and largest value of pixels first .. first + bins, from what a piece holds. */
+function heights(piece, first, bins, scale) {
+  const found = { sum: new Float64Array(bins), known: new Float64Array(bins), max: new Float64Array(bins) };
+  const known = piece.known || null;
+  for (const [name, values] of [["sum", piece.sum], ["known", known], ["max", piece.max]]) {
+    if (!values) continue;
+    const to = found[name], totals = name === "max" ? null : totalsOf(piece, name, values);
+    let before = 0;
+    for (let k = 0; k <= bins; k++) {
+      const at = (first + k) * scale, slot = Math.floor(at / piece.scale), i = slot - piece.first;
+      if (name === "max") {
+        if (k === bins) break;
+        const last = Math.min(piece.bins, Math.ceil((at + scale) / piece.scale) - piece.first);
+        for (let j = Math.max(0, i); j < last; j++) to[k] = Math.max(to[k], values[j]);
+        continue;
+      }
+      // Differences of a running total; within a stretch, in proportion.
+      let upto = 0;
+      if (i >= piece.bins) upto = totals[piece.bins];
+      else if (i >= 0) upto = totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
+      if (k) to[k - 1] = upto - before;
+      before = upto;
+    }
+  }
+  return found;
+}
+
+/** The mean height of each pixel; null where it is not known. `there` is how much of it there is. */
+function means(lane, piece, view, total) {
+  const { sum, known, max } = heights(piece, view.first, view.bins, view.scale), mean = new Array(view.bins);
+  for (let x = 0; x < view.bins; x++) {
+    const begin = (view.first + x) * view.scale, there = Math.min(view.scale, total - begin);
+    if (there <= 0 || begin < piece.begin || begin >= piece.end) mean[x] = null;
+    else if (lane.startsWith("rate:")) mean[x] = (sum[x] * 1e9) / there;
+    else mean[x] = known[x] > 0 ? sum[x] / known[x] : null;
+  }
+  return { mean, max, sum, known };
+}
+
+/** The next round number above. */
+function ceiling(value) {
+  if (value <= 0) return 1;
+  const step = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((part) => part * step).find((round) => round >= value * 0.9999);
+}
+
+const amount = (value) => (value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))} M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))} k` : `${Number(value.toPrecision(3))}`);
+
+/** What the full height of a lane is: of rates, of what is shown; else of all the trace. */
+function full(lane, piece, mean) {
+  if (lane.startsWith("rate:")) return ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
+  return piece.top || 1;
+}
+const scaleText = (lane, top) => (lane.startsWith("rate:") ? `${amount(top)}/s` : lane.startsWith("depth:") ? String(top) : "100 %");
+
+/** One pixel in words. */
+function heightWords(lane, { mean, max, sum }, x) {
+  if (mean[x] === null) return "unknown";
+  if (lane.startsWith("rate:")) return `${amount(sum[x])} switches, ${amount(mean[x])} per second`;
+  if (lane.startsWith("depth:")) return `${Number(mean[x].toPrecision(3))} threads on average, at most ${max[x]}`;
+  const part = mean[x] > 0 && mean[x] < 0.001 ? "< 0.1 %" : `${(100 * mean[x]).toFixed(1)} %`;
+  return lane.startsWith("irq:") ? `interrupts take ${part} of the time` : `held back for ${part} of the time`;
+}
