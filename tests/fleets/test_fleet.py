@@ -154,6 +154,35 @@ def test_workers_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
     assert merged.quantile(0.99) == pytest.approx(alone["p99"], rel=0.01)
 
 
+def ends_over_one(
+    trace: str, scratch: str | None, keep: bool, options: dict[str, str], limit: int
+) -> dict[str, Any]:
+    """In a worker, instead of its own function."""
+    if "deadly" in trace:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task(trace, str(scratch), keep, options, limit)
+
+
+@pytest.mark.needs("linux")
+def test_a_trace_over_which_every_worker_ends_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker, so that the other trace is on the same one; two attempts instead of four."""
+    import cloudpickle
+
+    # The workers do not find this file.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(cluster, "_on_worker", ends_over_one)
+    monkeypatch.setitem(cluster._CONFIG, "distributed.scheduler.allowed-failures", 1)
+    deadly, other = (host(tmp_path, name, 1) for name in ("deadly", "other"))
+    found = fleets.summarised([deadly, other], tmp_path / "fleet", labels=Labels(), jobs=1)
+    [(path, error)] = found.failed
+    assert path == str(deadly)
+    assert "4 workers ended while they summarised it" in error
+    assert found.table["n"].to_list()[1] > 0
+    assert children() == {}
+
+
 @pytest.mark.needs("linux")
 def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """The signal goes to the whole group, as from a terminal."""

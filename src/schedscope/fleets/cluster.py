@@ -39,6 +39,13 @@ _CONFIG = {
     # One process has one CPU: Polars would start a thread for each.
     "distributed.nanny.pre-spawn-environ.POLARS_MAX_THREADS": 1,
     "distributed.logging.distributed": "critical",
+    # What Dask looks at all the time costs more than a short trace: nobody asks for it here.
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "500ms",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
 }
 
 

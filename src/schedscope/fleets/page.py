@@ -209,8 +209,8 @@ def _groups(divided: pl.DataFrame, resamples: int) -> Section:
     frame = worded(divided)
     columns = choose(
         frame,
-        ["column", "group", "measure", "shown", "n_hosts", "n_traces", "against", "ratio", "lower",
-         "upper", "verdict"],
+        ["column", "group", "measure", "verdict", "shown", "ratio", "lower", "upper", "against",
+         "n_hosts", "n_traces"],
         question="fleet",
     )  # fmt: skip
     drawn = figure(plot.fleet_groups(divided), "ratios of the groups", "groups")
