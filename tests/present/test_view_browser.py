@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -479,6 +480,44 @@ def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, addr
     page.wait(f"Math.abs({HANDLE}.state().first - {near['first']}) <= 2")
     page.key("U")
     page.wait(f"{HANDLE}.state().first === 0")
+
+
+def saved(browser: Any, folder: Path, kind: str) -> Path:
+    """The file that is given to the person, once it is whole."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        browser.run(FRAMES)
+        if found := [path for path in folder.glob(f"*.{kind}") if path.stat().st_size]:
+            return found[0]
+    raise AssertionError(f"no {kind} in {list(folder.iterdir())}")
+
+
+def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: Path) -> None:
+    """All lanes, those out of the window, too; names are text and stay text."""
+    page.downloads(tmp_path)
+    page.key("n")
+    settled(page)
+    width, height = page.run(f"[{HANDLE}.canvas.width, {HANDLE}.canvas.height]")
+    page.key("e")
+    path = saved(page, tmp_path, "png")
+    assert path.name.startswith("linux-ftrace-mixed-")
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(data[16:20], "big") == width
+    assert int.from_bytes(data[20:24], "big") == height + 52
+    page.key("E")
+    drawing = ElementTree.parse(saved(page, tmp_path, "svg")).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    texts = ["".join(text.itertext()) for text in drawing.iter(f"{space}text")]
+    wait = worst(trace)
+    assert f"{wait['comm']} {wait['tid']}" in texts
+    assert "waiting for a CPU" in texts
+    assert texts[-5] == "linux-ftrace-mixed.capture, 0.373 s to 1.662 s"
+    assert len(list(drawing.iter(f"{space}image"))) == len(page.run(f"{HANDLE}.lanes()"))
+    assert not list(drawing.iter(f"{space}script"))
+    # The screen is drawn on again.
+    page.key("0")
+    assert settled(page)["first"] == 0
 
 
 def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:

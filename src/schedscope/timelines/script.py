@@ -9,6 +9,7 @@ from pathlib import Path
 PARTS = (
     "colours",
     "heights",
+    "picture",
     "timeline",
     "table",
     "finder",

@@ -230,7 +230,8 @@ export function mount(root, about, source, home = "page") {
   const beside = h("div", { class: "sst-names" });
   const box = h("div", { class: "sst" }, bar, keys, h("div", { class: "sst-picture" }, canvas, beside, tip), note);
   root.append(style, box);
-  const paint = canvas.getContext("2d");
+  const screen = canvas.getContext("2d");
+  let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
   const second = document.querySelector(".sst-picture").parentElement !== box; // the address belongs to the first of a page
   const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
 
@@ -544,7 +545,7 @@ export function mount(root, about, source, home = "page") {
         pen.lineTo(shift + size, 0);
       }
       pen.stroke();
-      hatches.set(key, paint.createPattern(tile, "repeat"));
+      hatches.set(key, screen.createPattern(tile, "repeat"));
     }
     return hatches.get(key);
   }
@@ -561,7 +562,7 @@ export function mount(root, about, source, home = "page") {
     shown = true;
     let coarse = 0;
     // What is scrolled out of the window costs nothing; a printer takes it all.
-    const above = canvas.getBoundingClientRect().top, from = paper ? 0 : -above - height - AXIS, to = paper ? Infinity : window.innerHeight - above;
+    const above = canvas.getBoundingClientRect().top, from = paper || every ? 0 : -above - height - AXIS, to = paper || every ? Infinity : window.innerHeight - above;
     until = Math.min(view.bins, Math.max(0, total / view.scale - view.first));
     lanes.forEach((lane, i) => {
       const top = Math.round((AXIS + i * height) * ratio) + gap, tall = high - gap;
@@ -589,11 +590,41 @@ export function mount(root, about, source, home = "page") {
       else if (piece) body(lane, piece, left, top, tall);
     });
     arrows(left, high);
-    marks(left, high, paper ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
+    marks(left, high, paper || every ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
     paint.fillStyle = colour.line;
     paint.fillRect(left - 1, 0, 1, canvas.height);
     say(coarse);
     if (pointer) hover();
+  }
+
+  /** The current view with all its lanes, as a file. */
+  async function save(kind) {
+    const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
+    const width = canvas.width, below = canvas.height + HEADER * ratio, size = [width, below + FOOTER * ratio];
+    const words = { title: `${about.name}, ${when(begin)} to ${when(end)}`, colour, ratio, width, below };
+    const name = `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s.${kind}`;
+    every = true;
+    try {
+      if (kind === "svg") {
+        const pen = paint = svgPen(screen, colour.hatch);
+        render();
+        const picture = pen.parts.splice(0).join("");
+        captions(pen, words);
+        download(name, new Blob([pen.text(...size, (captioned) => `<g transform="translate(0 ${HEADER * ratio})">${picture}</g>${captioned.join("")}`, colour.back)], { type: "image/svg+xml" }));
+      } else {
+        render();
+        const sheet = h("canvas", { width: String(size[0]), height: String(size[1]) }), pen = sheet.getContext("2d");
+        pen.fillStyle = colour.back;
+        pen.fillRect(0, 0, ...size);
+        pen.drawImage(canvas, 0, HEADER * ratio);
+        captions(pen, words);
+        download(name, await new Promise((done) => sheet.toBlob(done, "image/png")));
+      }
+    } finally {
+      paint = screen;
+      every = false;
+      draw();
+    }
   }
 
   function clipped(text, x, y, width) {
@@ -1074,6 +1105,7 @@ export function mount(root, about, source, home = "page") {
     a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
     n: () => jump(1), p: () => jump(-1), g: () => details.finding(1), G: () => details.finding(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
     u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
+    e: () => save("png"), E: () => save("svg"),
     ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
     Delete: () => picture.selection && hide(picture.selection.lane),
   };
@@ -1085,7 +1117,7 @@ export function mount(root, about, source, home = "page") {
     ["/", "find threads, processes, control groups, CPUs, times"], ["n p", "next and previous of the longest waits"],
     ["g G", "next and previous finding"],
     [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
-    ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
+    ["e E", "save the picture as PNG, as SVG"], ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
   const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h3", {}, "Keys"),
     h("table", {}, KEYS.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
@@ -1128,6 +1160,8 @@ export function mount(root, about, source, home = "page") {
     const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
   });
+  button("PNG", "save this view as a picture (key e)", () => save("png"));
+  button("SVG", "save this view as a drawing (key E)", () => save("svg"));
   button("keys", "key ?", () => { help.hidden = !help.hidden; });
   box.append(help);
 
