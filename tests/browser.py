@@ -129,6 +129,10 @@ class Browser:
         data = self._call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
         return base64.b64decode(data)
 
+    def downloads(self, folder: Path) -> None:
+        """Where files go that a page gives to the person."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
     def scripts(self, on: bool) -> None:
         """Whether pages opened from now on may run any."""
         self._call("Emulation.setScriptExecutionDisabled", value=not on)

@@ -15,14 +15,14 @@ TOKEN = "t0ken"
 
 
 @contextmanager
-def server(trace: ss.Trace) -> Iterator[int]:
+def server(trace: ss.Trace, other: ss.Trace | None = None) -> Iterator[int]:
     """Its port."""
     pytest.importorskip("starlette")
     uvicorn = pytest.importorskip("uvicorn")
     from schedscope.timelines.server import application, listen
 
     door = listen(0)
-    app = application(Questions(trace), TOKEN)
+    app = application(Questions(trace), TOKEN, None if other is None else Questions(other))
     running = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [door]})
     thread.start()

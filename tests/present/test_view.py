@@ -19,8 +19,10 @@ import pytest
 from view_server import TOKEN, server
 
 import schedscope as ss
+from schedscope import units
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
+from schedscope.timelines.difference import differences
 from schedscope.timelines.places import listed
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.sql import query
@@ -396,6 +398,37 @@ def test_two_servers_have_different_tokens(tmp_path: Path) -> None:
         process.terminate()
         process.communicate(timeout=30)
     assert len(tokens) == 2
+
+
+def test_two_traces_are_served(tmp_path: Path) -> None:
+    second = ROOT / "fixtures/linux-ftrace-starved.capture"
+    process = start(str(FIXTURE), str(second), "--no-browser", "--cache", str(tmp_path))
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        port, token = address[len("http://127.0.0.1:") :].split("/")[:2]
+        page = http_of(int(port), "GET", f"/{token}/")[2].decode()
+        assert page.count('<div class="schedscope-timeline" data-served=') == 2
+        assert "<title>Timeline of linux-ftrace-mixed.capture and linux-ftrace-starved" in page
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1] == ""
+
+
+def test_differences_of_two_traces_are_those_of_their_states(trace: ss.Trace) -> None:
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    one, two = Questions(trace), Questions(other)
+    spans = [[0, trace.duration], [0, other.duration]]
+    answer = differences(one, two, {"spans": spans})[0]
+    (data,) = answer["tables"]
+    sums = []
+    for each in (trace, other):
+        frame = each.states.filter(pl.col("state") == "runnable", pl.col("utid") >= each.ncpu)
+        sums.append(frame.select(pl.col("dur").sum()).collect().item())
+    assert data["rows"][0][0] == "all threads"
+    assert data["rows"][0][1:3] == [units.duration(ns) for ns in sums]
+    for wrong in (None, [[0, 1]], [[0, 1], [0]], [[0, 1], ["a", 2]], [[0, 1], [0, 1.5]], "xy"):
+        assert differences(one, two, {"spans": wrong})[0]["kind"] == "error"
 
 
 def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

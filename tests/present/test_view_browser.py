@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -479,6 +480,93 @@ def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, addr
     page.wait(f"Math.abs({HANDLE}.state().first - {near['first']}) <= 2")
     page.key("U")
     page.wait(f"{HANDLE}.state().first === 0")
+
+
+def saved(browser: Any, folder: Path, kind: str) -> Path:
+    """The file that is given to the person, once it is whole."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        browser.run(FRAMES)
+        if found := [path for path in folder.glob(f"*.{kind}") if path.stat().st_size]:
+            return found[0]
+    raise AssertionError(f"no {kind} in {list(folder.iterdir())}")
+
+
+def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: Path) -> None:
+    """All lanes, those out of the window, too; names are text and stay text."""
+    page.downloads(tmp_path)
+    page.key("n")
+    settled(page)
+    width, height = page.run(f"[{HANDLE}.canvas.width, {HANDLE}.canvas.height]")
+    page.key("e")
+    path = saved(page, tmp_path, "png")
+    assert path.name.startswith("linux-ftrace-mixed-")
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(data[16:20], "big") == width
+    assert int.from_bytes(data[20:24], "big") == height + 52
+    page.key("E")
+    drawing = ElementTree.parse(saved(page, tmp_path, "svg")).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    texts = ["".join(text.itertext()) for text in drawing.iter(f"{space}text")]
+    wait = worst(trace)
+    assert f"{wait['comm']} {wait['tid']}" in texts
+    assert "waiting for a CPU" in texts
+    assert texts[-5] == "linux-ftrace-mixed.capture, 0.373 s to 1.662 s"
+    assert len(list(drawing.iter(f"{space}image"))) == len(page.run(f"{HANDLE}.lanes()"))
+    assert not list(drawing.iter(f"{space}script"))
+    # The screen is drawn on again.
+    page.key("0")
+    assert settled(page)["first"] == 0
+
+
+def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    both = "[...document.querySelectorAll('canvas')].map(c => c.timeline)"
+    first, second = worst(trace), worst(other)
+    starts = first["ts_ready"] - trace.window[0], second["ts_ready"] - other.window[0]
+    shown = f"{both}.map(t => t.view.first * t.view.scale)"
+    scales = f"new Set({both}.map(t => t.view.scale)).size === 1"
+    with server(trace, other) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        # From the starts, both whole, and then both near.
+        browser.wait(f"{scales} && {shown}.every(at => at === 0)")
+        longest = max(trace.duration, other.duration)
+        assert browser.run(f"{both}[0].view.scale * {both}[0].view.bins") >= longest
+        browser.key("w")
+        browser.key("d")
+        browser.wait(f"{scales} && {shown}[0] > 0 && {shown}[0] === {shown}[1]")
+        # Each answers from its own trace.
+        rows = zip((0, 1), (first, second), starts, strict=True)
+        for number, row, start in rows:
+            at = start + row["wait"] // 2
+            lane = f"utid:{row['utid']}"
+            browser.run(f"{both}[{number}].picture.show(['{lane}'])")
+            browser.run(f"{both}[{number}].picture.select('{lane}', {at})")
+            browser.wait(f"{both}[{number}].state().selection.begin === {start}")
+            panel = f"document.querySelectorAll('.sst-body')[{number}].innerText"
+            browser.wait(f"{panel}.includes({json.dumps(row['comm'])})")
+        browser.key("=")
+        shift = starts[1] - starts[0]
+        browser.wait(f"{both}[0].picture.shift === {shift}")
+        apart = f"{shown}[1] - {shown}[0] - {shift}"
+        browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
+        browser.key("s")
+        browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
+        # Who differs, in a range of the first and what lies below it.
+        end = starts[0] + 1_000_000
+        browser.run(f"{both}[0].picture.setRange([{starts[0]}, {end}])")
+        browser.key("c")
+        table = "document.querySelector('.sst-between')?.innerText"
+        browser.wait(f"{table}?.includes({json.dumps(second['comm'])})")
+        assert "+1.00 ms" in browser.run(table)
+        # A colleague sees both as they are.
+        browser.wait("location.hash.includes('shift=')")
+        visit(browser, browser.run("location.href"))
+        browser.wait(f"{both}[0].picture.shift === {shift}")
+        browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
+        press(browser, "align at the starts")
+        browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
 
 
 def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None:

@@ -1,7 +1,8 @@
 """Look at a trace in a browser: search, select, follow, and ask SQL.
 
 Starts a server that listens on 127.0.0.1 only, prints its address, and opens a browser there.
-Whoever has the address sees the trace, and nothing else of this machine. For a trace on another
+Whoever has the address sees the trace, and nothing else of this machine. Two traces stand below
+each other, aligned at their starts or at an instant of each. For a trace on another
 host run it there with --no-browser --port 8118, forward the port with
 `ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-C ends it.
 """
@@ -18,12 +19,18 @@ from schedscope.cli import _options, _output
 NAME = "view"
 GROUP = "everything on one page"
 HELP = "look at a trace in a browser: search, select, follow"
-EXAMPLE = "  schedscope view web.capture"
+EXAMPLE = """\
+  schedscope view web.capture
+  schedscope view before.capture after.capture
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope view`."""
     _options.add_input(parser)
+    parser.add_argument(
+        "other", nargs="?", metavar="OTHER", help="a second trace, shown below to compare"
+    )
     parser.add_argument(
         "--port", type=int, default=0, metavar="N", help="the port to listen on (default: any)"
     )
@@ -49,12 +56,16 @@ def run(args: argparse.Namespace) -> int:
     with door:
         since, until = args.since, args.until
         args.since = args.until = None
-        whole = _options.open_input(args)
-        trace = whole if since is None and until is None else whole.between(since, until)
         from schedscope.timelines.questions import Questions
 
+        sides = []
+        for path in [args.input, args.other] if args.other else [args.input]:
+            args.input = path
+            whole = _options.open_input(args)
+            part = whole if since is None and until is None else whole.between(since, until)
+            sides.append(Questions(part, whole=whole))
         token = secrets.token_urlsafe(24)
-        app = application(Questions(trace, whole=whole), token)
+        app = application(sides[0], token, *sides[1:])
         address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
         if args.at:
             address += "#" + args.at.lstrip("#")

@@ -9,12 +9,13 @@ function keeper(picture, source, home) {
   /** The view as text: instants are ns after the start of the recording. */
   function text() {
     const { first, scale, bins } = picture.view, parts = new URLSearchParams();
-    const begin = Math.max(0, first * scale), end = Math.min(picture.total, (first + bins) * scale);
+    const [low, high] = picture.reach(), begin = Math.max(low, first * scale), end = Math.min(high, (first + bins) * scale);
     parts.set("view", `${begin + about.origin}-${end + about.origin}`);
     if (!same(picture.chosen(), about.lanes)) parts.set("lanes", picture.chosen().map(short).join("."));
     if (picture.pinned().length) parts.set("pin", picture.pinned().map(short).join("."));
     if (picture.by() !== "none") parts.set("by", picture.by());
     if (picture.folded().length) parts.set("fold", JSON.stringify(picture.folded()));
+    if (picture.shift) parts.set("shift", String(picture.shift));
     if (picture.selection) parts.set("select", `${short(picture.selection.lane)}@${picture.selection.at + about.origin}`);
     if (picture.range) parts.set("range", picture.range.map((at) => at + about.origin).join("-"));
     if (home === "page" && rows.length) parts.set("notes", JSON.stringify(rows.map(({ at, lane, text }) => [at, lane && short(lane), text])));
@@ -22,7 +23,7 @@ function keeper(picture, source, home) {
   }
 
   function numbers(text) {
-    const found = /^(\d+)-(\d+)$/.exec(text || "");
+    const found = /^(-?\d+)-(-?\d+)$/.exec(text || "");
     return found && [Number(found[1]) - about.origin, Number(found[2]) - about.origin];
   }
 
@@ -39,6 +40,7 @@ function keeper(picture, source, home) {
       const [lane, at] = (parts.get("select") || "").split("@"), selected = long(lane) && /^\d+$/.test(at || "");
       if (selected && !chosen.includes(long(lane))) chosen.push(long(lane));
       picture.arrange({ chosen, pinned: lanes("pin"), by, folded });
+      picture.turn(/^-?\d+$/.test(parts.get("shift") || "") ? Number(parts.get("shift")) : 0);
       const view = numbers(parts.get("view"));
       if (view && view[1] > view[0]) picture.between(...view);
       else picture.whole();
@@ -133,7 +135,7 @@ function keeper(picture, source, home) {
     stop: () => document.removeEventListener("click", follow),
     start: async () => {
       const hash = location.hash.slice(1);
-      if (home !== "notebook" && hash.startsWith("view=")) await apply(hash, picture.learn);
+      if (home !== "notebook" && !picture.second && hash.startsWith("view=")) await apply(hash, picture.learn);
       now = text();
       started = true;
     },

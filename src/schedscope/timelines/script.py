@@ -6,7 +6,18 @@ import re
 from functools import cache
 from pathlib import Path
 
-PARTS = ("colours", "heights", "timeline", "table", "finder", "panel", "keeper", "sources")
+PARTS = (
+    "colours",
+    "heights",
+    "picture",
+    "timeline",
+    "table",
+    "finder",
+    "panel",
+    "keeper",
+    "couple",
+    "sources",
+)
 """In this order; a file may use what stands above it, and functions of any."""
 
 _REMARK = re.compile(r"^[ \t]*//.*\n|^[ \t]+|\n(?=\n)", re.MULTILINE)

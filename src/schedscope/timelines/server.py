@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope.errors import StorageError, UsageError
 from schedscope.extras import missing
 from schedscope.timelines.content_policy import policy
+from schedscope.timelines.difference import differences
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.script import script
 from schedscope.units import printable
@@ -45,15 +46,17 @@ _PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>:root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: .6rem 1rem; color: CanvasText; background: Canvas; }}
-h1 {{ font-size: 1.1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }}</style></head>
-<body data-alone><h1>{title}</h1><div class="schedscope-timeline" data-served>
-<noscript>This timeline is drawn by a script, but scripts are disabled here.</noscript>
-<script type="application/json">{about}</script></div>
+h1, h2 {{ font-size: 1.1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1rem; }}</style></head>
+<body data-alone><h1>{title}</h1>{roots}
 <script type="module">
 {script}
 mountAll(document);
 </script></body></html>
 """  # noqa: E501 - HTML
+_ROOT = """{heading}<div class="schedscope-timeline" data-served="{side}">
+<noscript>This timeline is drawn by a script, but scripts are disabled here.</noscript>
+<script type="application/json">{about}</script></div>
+"""
 
 
 def listen(port: int) -> socket.socket:
@@ -87,14 +90,15 @@ def check_installed() -> None:
             raise missing(package) from error
 
 
-def application(questions: Questions, token: str) -> Any:
-    """What the server says, as an ASGI application."""
+def application(questions: Questions, token: str, other: Questions | None = None) -> Any:
+    """What the server says, as an ASGI application; with `other` of two traces to compare."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
     from starlette.routing import Route
 
-    name = printable(questions.timeline.lanes.trace.name)
+    sides = [questions] if other is None else [questions, other]
+    names = [printable(side.timeline.lanes.trace.name) for side in sides]
 
     def answer(code: int, body: bytes, kind: str, allowed: str = "default-src 'none'") -> Response:
         headers = {**_HEADERS, "Content-Security-Policy": allowed}
@@ -108,11 +112,15 @@ def application(questions: Questions, token: str) -> Any:
     async def show(request: Request) -> Response:
         if refused := refusal(request):
             return refused
-        about = await run_in_threadpool(questions.about)
-        # "<" could end the element: a thread chooses its own name.
-        text = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
-        title = html.escape(f"Timeline of {name}")
-        page = _PAGE.format(title=title, about=text, script=script())
+        roots = ""
+        for number, side in enumerate(sides):
+            about = await run_in_threadpool(side.about)
+            # "<" could end the element: a thread chooses its own name.
+            text = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
+            heading = f"<h2>{html.escape(names[number])}</h2>\n" if other else ""
+            roots += _ROOT.format(side=number, about=text, heading=heading)
+        title = html.escape(f"Timeline of {' and '.join(names)}")
+        page = _PAGE.format(title=title, roots=roots, script=script())
         allowed = policy(page, "; connect-src 'self'; frame-ancestors 'none'")
         return answer(200, page.encode(), "text/html; charset=utf-8", allowed)
 
@@ -128,7 +136,12 @@ def application(questions: Questions, token: str) -> Any:
             asked: Any = json.loads(bytes(body))
         except (ValueError, RecursionError):
             return answer(400, b"Refused: the request is no JSON.\n", "text/plain")
-        content, buffers = await run_in_threadpool(questions.reply, asked)
+        number = asked.get("side", 0) if isinstance(asked, dict) else 0
+        if other is not None and isinstance(asked, dict) and asked.get("kind") == "difference":
+            content, buffers = await run_in_threadpool(differences, questions, other, asked)
+        else:
+            side = sides[1] if number == 1 and other is not None else questions
+            content, buffers = await run_in_threadpool(side.reply, asked)
         return answer(200, packed(content, buffers), "application/octet-stream")
 
     async def nothing(request: Request, _error: Exception) -> Response:

@@ -68,11 +68,11 @@ function listed(threads, { text, utids }) {
 }
 
 /** From `schedscope view`: one request for each question. */
-export function served() {
+export function served(side = 0) {
   return async (request) => {
     let answer;
     try {
-      answer = await fetch("ask", { method: "POST", body: JSON.stringify(request), headers: { "Content-Type": "application/json" } });
+      answer = await fetch("ask", { method: "POST", body: JSON.stringify({ ...request, side }), headers: { "Content-Type": "application/json" } });
     } catch {
       throw new Error("schedscope view does not answer: was it ended?");
     }
@@ -95,10 +95,12 @@ export async function mountAll(page) {
     root.dataset.mounted = "";
     const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
     try {
-      if ("served" in root.dataset) mount(root, data, served(), "server");
+      if ("served" in root.dataset) mount(root, data, served(Number(root.dataset.served)), "server");
       else mount(root, data.about, await carried(data), "page");
     } catch (error) {
       root.append(`This browser cannot draw the timeline: ${error.message}`);
     }
   }
+  const [one, two] = [...page.querySelectorAll(".schedscope-timeline[data-served] canvas")].map((canvas) => canvas.timeline.picture);
+  if (two) couple(one, two, served());
 }

@@ -230,8 +230,9 @@ export function mount(root, about, source, home = "page") {
   const beside = h("div", { class: "sst-names" });
   const box = h("div", { class: "sst" }, bar, keys, h("div", { class: "sst-picture" }, canvas, beside, tip), note);
   root.append(style, box);
-  const paint = canvas.getContext("2d");
-  const second = document.querySelector(".sst") !== box; // the address belongs to the first of a page
+  const screen = canvas.getContext("2d");
+  let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
+  const second = document.querySelector(".sst-picture").parentElement !== box; // the address belongs to the first of a page
   const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
 
   const total = Math.max(1, about.duration), origin = about.origin;
@@ -348,15 +349,16 @@ export function mount(root, about, source, home = "page") {
   // ---- moving ----
 
   // What may be asked: the page's own data ends somewhere, and its pixels are that fine.
+  let low = 0, high = total; // what can be shown: of two traces, what either has
   function fit() {
-    const least = Math.max(1, Math.ceil(total / view.bins)), step = about.finest || 1;
+    const least = Math.max(1, Math.ceil((high - low) / view.bins)), step = about.finest || 1;
     return Math.ceil(least / step) * step;
   }
   function settle(first, scale) {
     scale = Math.min(Math.max(1, Math.round(scale)), fit());
     view.scale = scale;
-    const last = Math.max(0, Math.ceil(total / scale) - view.bins);
-    view.first = Math.min(Math.max(0, Math.round(first)), last);
+    const least = Math.floor(low / scale), last = Math.max(least, Math.ceil(high / scale) - view.bins);
+    view.first = Math.min(Math.max(least, Math.round(first)), last);
     request();
     draw();
     tell("move");
@@ -379,7 +381,7 @@ export function mount(root, about, source, home = "page") {
   function whole() {
     wait = -1;
     told = "";
-    settle(0, fit());
+    settle(Math.floor(low / fit()), fit());
   }
 
   function between(begin, end) {
@@ -428,6 +430,7 @@ export function mount(root, about, source, home = "page") {
     const margin = Math.floor(view.bins / 2);
     const first = Math.max(0, view.first - margin), scale = view.scale;
     const bins = Math.min(16384, view.first + view.bins + margin - first);
+    if (bins <= 0) return; // before all of this trace, beside another one
     const want = lanes.filter((lane) => {
       if (isHead(lane)) return false;
       const known = (pieces.get(lane) || []).at(-1);
@@ -488,7 +491,8 @@ export function mount(root, about, source, home = "page") {
     view.bins = bins;
     // The whole stays the whole; anything else keeps its begin and its scale.
     if (all || view.scale > fit()) view.scale = fit();
-    view.first = Math.min(view.first, Math.max(0, Math.ceil(total / view.scale) - bins));
+    const least = Math.floor(low / view.scale);
+    view.first = Math.max(least, Math.min(view.first, Math.max(least, Math.ceil(high / view.scale) - bins)));
   }
 
   const few = window.matchMedia("(forced-colors: active)");
@@ -541,7 +545,7 @@ export function mount(root, about, source, home = "page") {
         pen.lineTo(shift + size, 0);
       }
       pen.stroke();
-      hatches.set(key, paint.createPattern(tile, "repeat"));
+      hatches.set(key, screen.createPattern(tile, "repeat"));
     }
     return hatches.get(key);
   }
@@ -558,13 +562,14 @@ export function mount(root, about, source, home = "page") {
     shown = true;
     let coarse = 0;
     // What is scrolled out of the window costs nothing; a printer takes it all.
-    const above = canvas.getBoundingClientRect().top, from = paper ? 0 : -above - height - AXIS, to = paper ? Infinity : window.innerHeight - above;
+    const above = canvas.getBoundingClientRect().top, from = paper || every ? 0 : -above - height - AXIS, to = paper || every ? Infinity : window.innerHeight - above;
     until = Math.min(view.bins, Math.max(0, total / view.scale - view.first));
     lanes.forEach((lane, i) => {
       const top = Math.round((AXIS + i * height) * ratio) + gap, tall = high - gap;
       if (i * height < from || i * height > to) return;
+      const there = Math.max(0, -view.first);
       paint.fillStyle = colour.lane;
-      paint.fillRect(left, top, until, tall);
+      paint.fillRect(left + there, top, Math.max(0, until - there), tall);
       paint.fillStyle = colour.text;
       clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio);
       if (isHead(lane)) {
@@ -577,7 +582,7 @@ export function mount(root, about, source, home = "page") {
         return;
       }
       const piece = best(lane);
-      if (!piece || !holds(piece) || !exact(piece, view.scale)) {
+      if ((!piece || !holds(piece) || !exact(piece, view.scale)) && view.first * view.scale < total && (view.first + view.bins) * view.scale > 0) {
         shown = false;
         if (piece && piece.kind !== "intervals") coarse = Math.max(coarse, piece.scale);
       }
@@ -585,11 +590,41 @@ export function mount(root, about, source, home = "page") {
       else if (piece) body(lane, piece, left, top, tall);
     });
     arrows(left, high);
-    marks(left, high, paper ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
+    marks(left, high, paper || every ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
     paint.fillStyle = colour.line;
     paint.fillRect(left - 1, 0, 1, canvas.height);
     say(coarse);
     if (pointer) hover();
+  }
+
+  /** The current view with all its lanes, as a file. */
+  async function save(kind) {
+    const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
+    const width = canvas.width, below = canvas.height + HEADER * ratio, size = [width, below + FOOTER * ratio];
+    const words = { title: `${about.name}, ${when(begin)} to ${when(end)}`, colour, ratio, width, below };
+    const name = `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s.${kind}`;
+    every = true;
+    try {
+      if (kind === "svg") {
+        const pen = paint = svgPen(screen, colour.hatch);
+        render();
+        const picture = pen.parts.splice(0).join("");
+        captions(pen, words);
+        download(name, new Blob([pen.text(...size, (captioned) => `<g transform="translate(0 ${HEADER * ratio})">${picture}</g>${captioned.join("")}`, colour.back)], { type: "image/svg+xml" }));
+      } else {
+        render();
+        const sheet = h("canvas", { width: String(size[0]), height: String(size[1]) }), pen = sheet.getContext("2d");
+        pen.fillStyle = colour.back;
+        pen.fillRect(0, 0, ...size);
+        pen.drawImage(canvas, 0, HEADER * ratio);
+        captions(pen, words);
+        download(name, await new Promise((done) => sheet.toBlob(done, "image/png")));
+      }
+    } finally {
+      paint = screen;
+      every = false;
+      draw();
+    }
   }
 
   function clipped(text, x, y, width) {
@@ -666,7 +701,7 @@ export function mount(root, about, source, home = "page") {
     paint.fillStyle = colour.faint;
     const begin = view.first * view.scale, digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / 1e9))));
     const stop = Math.min(total, begin + view.bins * view.scale) + origin;
-    for (let tick = Math.ceil((begin + origin) / step) * step; tick <= stop; tick += step) {
+    for (let tick = Math.ceil((Math.max(0, begin) + origin) / step) * step; tick <= stop; tick += step) {
       const x = left + Math.round((tick - origin) / view.scale - view.first);
       paint.fillStyle = colour.line;
       paint.fillRect(x, down, 1, tall);
@@ -755,7 +790,8 @@ export function mount(root, about, source, home = "page") {
     const lane = packed(colour.lane);
     const rows = tall / view.scale;
     words.fill(packed(colour.back));
-    for (let y = 0; y < tall; y++) words.fill(lane, y * bins, y * bins + Math.ceil(until));
+    const there = Math.min(Math.ceil(until), Math.max(0, -view.first));
+    for (let y = 0; y < tall; y++) words.fill(lane, y * bins + there, y * bins + Math.ceil(until));
     for (const code of order) {
       const values = sums.get(code);
       if (!values) continue;
@@ -768,7 +804,7 @@ export function mount(root, about, source, home = "page") {
         // A part of the lowest pixel, whole ones, and a part of the highest.
         let row = Math.floor(low), at = (tall - 1 - row) * bins + x;
         // The pattern moves with the time, not under it.
-        const column = Math.floor((x + (view.first % 1200)) / ratio);
+        const column = Math.floor((x + (((view.first % 1200) + 1200) % 1200)) / ratio);
         const ink = pattern ? (y) => (pattern(column, Math.floor(y / ratio)) ? second : first) : () => first;
         if (row < low) {
           words[at] = blend(words[at], ink(row), Math.min(high, row + 1) - low);
@@ -855,9 +891,9 @@ export function mount(root, about, source, home = "page") {
   }
 
   function say(coarse) {
-    const begin = view.first * view.scale, end = Math.min(total, begin + view.bins * view.scale);
+    const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
     const lines = said ? [said] : [];
-    lines.push(`${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel`);
+    lines.push(begin < end ? `${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel` : "nothing of this trace");
     if (problem) lines.push(problem);
     else if (!shown && about.finest) {
       lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: for every interval ` +
@@ -1069,6 +1105,7 @@ export function mount(root, about, source, home = "page") {
     a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
     n: () => jump(1), p: () => jump(-1), g: () => details.finding(1), G: () => details.finding(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
     u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
+    e: () => save("png"), E: () => save("svg"),
     ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
     Delete: () => picture.selection && hide(picture.selection.lane),
   };
@@ -1080,7 +1117,7 @@ export function mount(root, about, source, home = "page") {
     ["/", "find threads, processes, control groups, CPUs, times"], ["n p", "next and previous of the longest waits"],
     ["g G", "next and previous finding"],
     [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
-    ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
+    ["e E", "save the picture as PNG, as SVG"], ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
   const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h3", {}, "Keys"),
     h("table", {}, KEYS.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
@@ -1112,6 +1149,9 @@ export function mount(root, about, source, home = "page") {
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
     expand: (pid) => find.expand(pid),
+    strokes, place: settle, reach: () => [low, high], shift: 0,
+    extend: (from, to) => { [low, high] = [from, to]; settle(view.first, view.scale); },
+    turn: (by) => { picture.shift = by; tell("shift"); },
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
@@ -1120,6 +1160,8 @@ export function mount(root, about, source, home = "page") {
     const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
   });
+  button("PNG", "save this view as a picture (key e)", () => save("png"));
+  button("SVG", "save this view as a drawing (key E)", () => save("svg"));
   button("keys", "key ?", () => { help.hidden = !help.hidden; });
   box.append(help);
 
