@@ -56,6 +56,17 @@ def rank(n: Count, share: Fraction) -> Count:
     return (n * share.numerator - 1) // share.denominator
 
 
+def at_share(ordered: npt.NDArray[np.float64], share: float) -> float:
+    """The quantile of an array in ascending order, as of resamples; raises if it is empty.
+
+    >>> import numpy as np
+    >>> at_share(np.array([0.1, 0.2, 0.4]), 0.5)
+    0.2
+    """
+    (exact,) = shares_of([share])
+    return float(ordered[rank(len(ordered), exact)])
+
+
 def nearest_rank(values: pl.Expr, q: float) -> pl.Expr:
     """The quantile of a column, in any context; null without values.
 

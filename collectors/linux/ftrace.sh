@@ -150,7 +150,7 @@ ftrace_chosen() {
     ftrace_want=$calls_of
     if [ -z "$ftrace_want" ]; then
         ftrace_want=all
-        [ "$command_json" = null ] || [ -n "$ring" ] || ftrace_want=command
+        [ "$command_json" = null ] || [ -n "$ring" ] || ftrace_want="command"
     fi
     case $ftrace_want in
     all) return 0 ;;

@@ -24,7 +24,7 @@ def exact(waits: list[int], share: float) -> int:
 
 def assert_close(sketch: Sketch, waits: list[int]) -> None:
     for share in SHARES:
-        found, true = sketch.quantile(share), exact(waits, share)
+        found, true = sketch.wait_at(share), exact(waits, share)
         assert found is not None
         assert abs(found - true) <= RELATIVE_ERROR * true * (1 + 1e-9), share
 
@@ -41,7 +41,7 @@ def test_parts_add_up_to_the_whole(parts: list[list[int]]) -> None:
     if whole:
         assert_close(Sketch.merged(sketches), whole)
     else:
-        assert at_once.quantile(0.5) is None
+        assert at_once.wait_at(0.5) is None
 
 
 def test_the_error_holds_for_many_waits_of_all_lengths() -> None:
@@ -58,7 +58,7 @@ def test_it_is_kept_as_json_and_found_again() -> None:
     assert kept["relative_error"] == RELATIVE_ERROR
     again = Sketch.from_json(kept)
     assert (again.counts, again.zero) == (sketch.counts, 2)
-    assert [again.quantile(q) for q in SHARES] == [sketch.quantile(q) for q in SHARES]
+    assert [again.wait_at(q) for q in SHARES] == [sketch.wait_at(q) for q in SHARES]
 
 
 def test_the_vectors_rule_is_the_packages_own() -> None:
@@ -75,5 +75,5 @@ def test_the_vectors_rule_is_the_packages_own() -> None:
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_waits_have_quantiles_too(n: int) -> None:
     sketch = Sketch.of(np.array([1_000] * n))
-    assert sketch.quantile(0.5) == pytest.approx(1_000, rel=RELATIVE_ERROR)
-    assert sketch.quantile(1.0) == pytest.approx(1_000, rel=RELATIVE_ERROR)
+    assert sketch.wait_at(0.5) == pytest.approx(1_000, rel=RELATIVE_ERROR)
+    assert sketch.wait_at(1.0) == pytest.approx(1_000, rel=RELATIVE_ERROR)

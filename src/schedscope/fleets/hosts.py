@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.quantiles import at_share
 from schedscope.fleets.intervals import CONFIDENCE, RESAMPLES, SEED, residual_means
 from schedscope.fleets.measures import MEASURES, Floats, Host, comparable, hosts_of
 
@@ -112,10 +113,8 @@ def _medians(means: Floats, resamples: int, seed: int) -> Floats:
 def _ends(
     host: Host, apart: float, column: int, drawn: dict[int, Floats], middle: Floats
 ) -> Sequence[float]:
-    shares = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    of_host = drawn[len(host.values)][:, column]
-    ends: list[float] = np.quantile(apart - of_host - middle, shares).tolist()
-    return ends
+    ordered = np.sort(apart - drawn[len(host.values)][:, column] - middle)
+    return [at_share(ordered, share) for share in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)]
 
 
 def _verdict(score: float, low: float | None, high: float | None, beyond: float) -> str:

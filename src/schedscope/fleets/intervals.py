@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from schedscope.analysis._base.quantiles import at_share
 from schedscope.extras import explained
 from schedscope.fleets.measures import Floats, Host
 
@@ -68,9 +69,9 @@ def difference(
     shares = [tail(confidence, float(df)) for df in freedom]
     centre = centre_b - centre_a
     apart = wide_b - wide_a
-    columns = range(apart.shape[1])
-    low = np.array([np.quantile(apart[:, i], shares[i]) for i in columns])
-    high = np.array([np.quantile(apart[:, i], 1 - shares[i]) for i in columns])
+    ordered = np.sort(apart, axis=0).T
+    low = np.array([at_share(of, share) for of, share in zip(ordered, shares, strict=True)])
+    high = np.array([at_share(of, 1 - share) for of, share in zip(ordered, shares, strict=True)])
     return centre, centre + low, centre + high
 
 

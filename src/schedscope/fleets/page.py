@@ -104,7 +104,7 @@ def _tiles(table: pl.DataFrame, sketches: Mapping[str, Sketch]) -> str:
     found = [("waits", units.count(whole.n))]
     for name, share in (("median wait", 0.5), ("99 % within", 0.99), ("99.9 % within", 0.999)):
         if whole.n:
-            found.append((f"{name}, ±{_error()}", units.duration(whole.quantile(share))))
+            found.append((f"{name}, ±{_error()}", units.duration(whole.wait_at(share))))
     if whole.n:
         found.append(("longest", units.duration(read["max"].max())))  # type: ignore[arg-type]
     levels = int(read["level"].is_in(["warning", "violated"]).sum())
@@ -251,7 +251,7 @@ def _traces(order: pl.DataFrame, shown: pl.DataFrame, sketches: Mapping[str, Ske
             before = row["host"]
             whole = merged[before]
             quantiles = "".join(
-                f" · {name} {units.duration(whole.quantile(share))}"
+                f" · {name} {units.duration(whole.wait_at(share))}"
                 for name, share in (("p50", 0.5), ("p99", 0.99))
                 if whole.n
             )

@@ -8,12 +8,13 @@ sets of waits, and every quantile is within `RELATIVE_ERROR` of the exact order 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ddsketch import DDSketch
 from ddsketch.mapping import LogarithmicMapping
+
+from schedscope.analysis._base.quantiles import rank, shares_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -71,21 +72,22 @@ class Sketch:
         """Waits counted, exactly."""
         return self.zero + sum(self.counts.values())
 
-    def quantile(self, share: float) -> float | None:
+    def wait_at(self, share: float) -> float | None:
         """The wait that `share` of all do not exceed, by nearest rank as in `latency`; None if
         there is none.
 
         >>> sketch = Sketch.of(np.arange(1, 1001))
-        >>> abs(sketch.quantile(0.99) - 990) <= 0.01 * 990
+        >>> abs(sketch.wait_at(0.99) - 990) <= 0.01 * 990
         True
         """
         if not self.n:
             return None
         if self.n == 1:
             return float(self._sketch.get_quantile_value(0))
-        rank = max(0, ceil(share * self.n) - 1)
+        (exact,) = shares_of([share])
         # Half a rank more, so that rounding in the package does not take the one below.
-        return float(self._sketch.get_quantile_value(min(1.0, (rank + 0.5) / (self.n - 1))))
+        at = (rank(self.n, exact) + 0.5) / (self.n - 1)
+        return float(self._sketch.get_quantile_value(min(1.0, at)))
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept; `from_json` reads it."""
