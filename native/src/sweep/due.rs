@@ -212,6 +212,8 @@ struct Thread {
     /// It is in this set, at this level.
     set: usize,
     level: usize,
+    /// The group by which it shares there.
+    group: Option<u32>,
     /// What the set had by then.
     due: (f64, f64),
     served: i64,
@@ -276,7 +278,8 @@ impl Due<'_> {
         let now = match &mut self.grouped {
             Some((_, queues)) => {
                 queues[thread.set].advance(t, set.serving);
-                (queues[thread.set].due(utid), 0.0)
+                let weight = self.question.table[thread.level];
+                (queues[thread.set].due(thread.group, weight), 0.0)
             }
             None => (0.0, 0.0),
         };
@@ -297,15 +300,18 @@ impl Due<'_> {
         let set = &mut self.sets[number];
         if let Some((shares, queues)) = &mut self.grouped {
             queues[number].advance(t, set.serving);
-            let fair = class_of(to.tag) == self.question.fair;
-            shares.add(&mut queues[number], utid, table[level], fair);
+            let groups = self.question.groups.as_ref();
+            let groups = groups.filter(|_| class_of(to.tag) == self.question.fair);
+            let group = groups.and_then(|groups| groups.of(utid));
+            shares.add(&mut queues[number], group, table[level]);
+            self.threads[utid as usize].group = group;
         }
         set.advance(t, self.question);
         set.add(level, to.doing == Presence::Running, table);
         let thread = &mut self.threads[utid as usize];
         (thread.set, thread.level) = (number, level);
-        let before = match self.grouped {
-            Some(_) => (0.0, 0.0),
+        let before = match &self.grouped {
+            Some((_, queues)) => (queues[number].due(thread.group, table[level]), 0.0),
             None => set.due(level, table),
         };
         (thread.due, thread.served) = (before, set.served);
@@ -347,7 +353,8 @@ impl Sweep for Due<'_> {
             _ => {
                 if let Some(set) = before {
                     if let Some((shares, queues)) = &mut self.grouped {
-                        shares.remove(&mut queues[set], utid);
+                        let group = self.threads[who].group;
+                        shares.add(&mut queues[set], group, -self.question.table[old]);
                     }
                     self.sets[set].remove(old, ran, &self.question.table);
                 }

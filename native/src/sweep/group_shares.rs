@@ -17,32 +17,40 @@ pub struct Groups {
 impl Groups {
     /// The group of a thread and those that it lies in, innermost first.
     fn above(&self, group: Option<u32>) -> impl Iterator<Item = usize> {
-        let known = |group: u32| ((group as usize) < self.parent.len()).then_some(group);
-        std::iter::successors(group.and_then(known), move |&group| {
+        std::iter::successors(group, move |&group| {
             self.parent[group as usize].filter(|&parent| parent < group)
         })
         .map(|group| group as usize)
     }
 
+    /// The innermost group of a thread.
     pub fn of(&self, utid: u32) -> Option<u32> {
-        self.of.get(utid as usize).copied().flatten()
+        let group = self.of.get(utid as usize).copied().flatten()?;
+        ((group as usize) < self.parent.len()).then_some(group)
     }
 }
 
-struct Member {
-    utid: u32,
-    group: Option<u32>,
-    weight: f64,
-    /// Of what the queue gives.
-    share: f64,
+/// A group that has threads on a queue.
+struct Present {
+    group: usize,
+    /// Weight of its threads here, those of groups inside it included, and of its own alone.
+    here: f64,
+    own: f64,
+    /// Its part of what the queue gives, for each unit of weight in its own queue.
+    rate: f64,
+    /// What was due to a unit of weight in its own queue so far.
     due: f64,
 }
 
-/// The threads that compete on one queue.
+/// The threads that compete on one queue, by group; in order of the groups, parents first.
 #[derive(Default)]
 pub struct Queue {
     at: i64,
-    members: Vec<Member>,
+    present: Vec<Present>,
+    /// Those of threads in no group.
+    own: f64,
+    rate: f64,
+    due: f64,
 }
 
 /// What queues have in common.
@@ -50,10 +58,10 @@ pub struct Shares<'a> {
     groups: &'a Groups,
     /// Weight of all threads that a group has on all queues.
     everywhere: Vec<f64>,
-    /// For the queue that is looked at, by group: the weight of its threads there, and what the
-    /// members of its own queue weigh; the last one is the CPU's.
-    here: Vec<f64>,
+    /// Of the queue that is looked at: what the members of each group's own queue weigh, and the
+    /// group's own weight.
     inside: Vec<f64>,
+    entity: Vec<f64>,
 }
 
 impl<'a> Shares<'a> {
@@ -62,80 +70,68 @@ impl<'a> Shares<'a> {
         Self {
             groups,
             everywhere: vec![0.0; count],
-            here: vec![0.0; count],
-            inside: vec![0.0; count + 1],
+            inside: vec![0.0; count],
+            entity: vec![0.0; count],
         }
     }
 
-    pub fn add(&mut self, queue: &mut Queue, utid: u32, weight: i64, grouped: bool) {
-        let group = self.groups.of(utid).filter(|_| grouped);
+    /// A thread of this group comes, or (by a negative weight) leaves.
+    pub fn add(&mut self, queue: &mut Queue, group: Option<u32>, weight: i64) {
         let weight = weight as f64;
+        let mut innermost = true;
         for above in self.groups.above(group) {
             self.everywhere[above] += weight;
+            let at = match queue.present.binary_search_by_key(&above, |one| one.group) {
+                Ok(at) => at,
+                Err(at) => {
+                    let new = Present {
+                        group: above,
+                        here: 0.0,
+                        own: 0.0,
+                        rate: 0.0,
+                        due: 0.0,
+                    };
+                    queue.present.insert(at, new);
+                    at
+                }
+            };
+            queue.present[at].here += weight;
+            if innermost {
+                queue.present[at].own += weight;
+            }
+            innermost = false;
         }
-        queue.members.push(Member {
-            utid,
-            group,
-            weight,
-            share: 0.0,
-            due: 0.0,
-        });
-        self.divide(queue);
-    }
-
-    pub fn remove(&mut self, queue: &mut Queue, utid: u32) {
-        let Some(at) = queue.members.iter().position(|one| one.utid == utid) else {
-            return;
-        };
-        let gone = queue.members.swap_remove(at);
-        for above in self.groups.above(gone.group) {
-            self.everywhere[above] -= gone.weight;
+        if innermost {
+            queue.own += weight;
         }
+        // Weights are whole numbers: nobody is left where nothing is.
+        queue.present.retain(|one| one.here > 0.5);
         self.divide(queue);
-    }
-
-    /// What a group weighs in its parent's queue here.
-    fn entity(&self, group: usize) -> f64 {
-        self.groups.weight[group] * self.here[group] / self.everywhere[group].max(1.0)
     }
 
     fn divide(&mut self, queue: &mut Queue) {
-        let cpu = self.here.len();
-        for member in &queue.members {
-            for group in self.groups.above(member.group) {
-                (self.here[group], self.inside[group]) = (0.0, 0.0);
+        for one in &queue.present {
+            let of = one.here / self.everywhere[one.group].max(1.0);
+            self.entity[one.group] = self.groups.weight[one.group] * of;
+            self.inside[one.group] = one.own;
+        }
+        let mut top = queue.own;
+        for one in &queue.present {
+            match self.groups.above(Some(one.group as u32)).nth(1) {
+                Some(parent) => self.inside[parent] += self.entity[one.group],
+                None => top += self.entity[one.group],
             }
         }
-        self.inside[cpu] = 0.0;
-        for member in &queue.members {
-            let own = member.group.map_or(cpu, |group| group as usize);
-            self.inside[own.min(cpu)] += member.weight;
-            for group in self.groups.above(member.group) {
-                self.here[group] += member.weight;
-            }
-        }
-        // Each group counts once in its parent's queue, for the first member that it has.
-        let mut counted = Vec::new();
-        for member in &queue.members {
-            for group in self.groups.above(member.group) {
-                if counted.contains(&group) {
-                    break;
-                }
-                counted.push(group);
-                let over = self.groups.above(Some(group as u32)).nth(1).unwrap_or(cpu);
-                self.inside[over] += self.entity(group);
-            }
-        }
-        for member in &mut queue.members {
-            let mut weight = member.weight;
-            let mut share = 1.0;
-            for group in self.groups.above(member.group) {
-                share *= weight / self.inside[group];
-                weight =
-                    self.groups.weight[group] * self.here[group] / self.everywhere[group].max(1.0);
-            }
-            share *= weight / self.inside[cpu];
-            member.share = if share.is_finite() { share } else { 0.0 };
+        let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
+        queue.rate = part(1.0, top);
+        for at in 0..queue.present.len() {
+            let group = queue.present[at].group;
+            let over = self.groups.above(Some(group as u32)).nth(1);
+            let rate = over.map_or(queue.rate, |parent| {
+                let found = queue.present[..at].binary_search_by_key(&parent, |one| one.group);
+                found.map_or(0.0, |at| queue.present[at].rate)
+            });
+            queue.present[at].rate = rate * part(self.entity[group], self.inside[group]);
         }
     }
 }
@@ -146,26 +142,27 @@ impl Queue {
         let given = (t - self.at) as f64 * serving as f64;
         self.at = t;
         if given > 0.0 {
-            for member in &mut self.members {
-                member.due += given * member.share;
+            self.due += given * self.rate;
+            for one in &mut self.present {
+                one.due += given * one.rate;
             }
         }
     }
 
-    /// What was due to a member since it came.
-    pub fn due(&self, utid: u32) -> f64 {
-        let member = self.members.iter().find(|member| member.utid == utid);
-        member.map_or(0.0, |member| member.due)
+    /// What was due so far to a thread of this group and weight, had it been here all along.
+    pub fn due(&self, group: Option<u32>, weight: i64) -> f64 {
+        let of = group.map(|group| group as usize);
+        let found = of.and_then(|of| {
+            let at = self.present.binary_search_by_key(&of, |one| one.group);
+            Some(self.present[at.ok()?].due)
+        });
+        weight as f64 * found.unwrap_or(if of.is_some() { 0.0 } else { self.due })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn close(found: f64, expected: f64) {
-        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
-    }
 
     /// Threads 0 and 1 in a group of weight 1024, thread 2 in one of 2048 inside it, 3 in none.
     fn groups() -> Groups {
@@ -176,23 +173,28 @@ mod tests {
         }
     }
 
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
+
     #[test]
     fn a_group_is_one_member_however_many_threads_it_has() {
         let groups = groups();
         let mut shares = Shares::new(&groups);
         let mut queue = Queue::default();
+        let due = |queue: &Queue, utid: u32| queue.due(groups.of(utid), 1024);
         for utid in 0..4 {
-            shares.add(&mut queue, utid, 1024, true);
+            shares.add(&mut queue, groups.of(utid), 1024);
         }
         queue.advance(800, 1);
         // Half to thread 3; of the group's half each thread a quarter, the inner group two.
-        for (utid, due) in [(0, 100.0), (1, 100.0), (2, 200.0), (3, 400.0)] {
-            close(queue.due(utid), due);
+        for (utid, expected) in [(0, 100.0), (1, 100.0), (2, 200.0), (3, 400.0)] {
+            close(due(&queue, utid), expected);
         }
-        shares.remove(&mut queue, 3);
+        shares.add(&mut queue, None, -1024);
         queue.advance(1_200, 1);
-        close(queue.due(2), 400.0);
-        close(queue.due(0), 200.0);
+        close(due(&queue, 2), 400.0);
+        close(due(&queue, 0), 200.0);
     }
 
     #[test]
@@ -200,12 +202,12 @@ mod tests {
         let groups = groups();
         let mut shares = Shares::new(&groups);
         let (mut one, mut other) = (Queue::default(), Queue::default());
-        shares.add(&mut other, 1, 1024, true);
-        shares.add(&mut one, 0, 1024, true);
-        shares.add(&mut one, 3, 1024, true);
+        shares.add(&mut other, Some(0), 1024);
+        shares.add(&mut one, Some(0), 1024);
+        shares.add(&mut one, None, 1024);
         one.advance(300, 1);
-        close(one.due(0), 100.0);
-        close(one.due(3), 200.0);
+        close(one.due(Some(0), 1024), 100.0);
+        close(one.due(None, 1024), 200.0);
     }
 
     #[test]
@@ -217,13 +219,15 @@ mod tests {
         };
         let mut shares = Shares::new(&groups);
         let mut queue = Queue::default();
-        shares.add(&mut queue, 0, 1024, false);
-        shares.add(&mut queue, 2, 3072, true);
+        // Group 7 does not exist: as if in none.
+        assert_eq!(groups.of(0), None);
+        shares.add(&mut queue, None, 1024);
+        shares.add(&mut queue, groups.of(2), 3072);
         queue.advance(400, 1);
-        close(queue.due(0), 100.0);
-        close(queue.due(2), 300.0);
-        shares.add(&mut queue, 1, 1024, true);
+        close(queue.due(None, 1024), 100.0);
+        close(queue.due(None, 3072), 300.0);
+        shares.add(&mut queue, groups.of(1), 1024);
         queue.advance(500, 1);
-        close(queue.due(1), 20.0);
+        close(queue.due(Some(0), 1024), 20.0);
     }
 }
