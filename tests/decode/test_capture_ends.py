@@ -168,6 +168,22 @@ def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> 
     assert schedscope.read_tables(mixed, "switches", options={"salvage": "1"})
 
 
+def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_counted(
+    tmp_path: Path,
+) -> None:
+    """On a busy host whoever switches it off waits for a CPU; without a count it is damage."""
+    late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
+    begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
+    rewrite(late, window={"begin": begin, "end": begin + 300_000_000})
+    tables, about = decode(late)
+    assert about["window"][1] > begin + 2_000_000_000
+    assert tables["switches"]["ts"].max() > begin + 2_000_000_000
+    for stats in (late / "stats").iterdir():
+        stats.write_text(stats.read_text().replace("now ts:", "since:"))
+    with pytest.raises(schedscope.FormatError, match=r"outside the time of the recording"):
+        schedscope.read_tables(late, "switches")
+
+
 def test_what_a_ring_overwrote_is_where_a_cpu_begins(capture: Path) -> None:
     """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
     there = [record for record in records(LOSSY) if record.cpu == 0]
