@@ -215,6 +215,12 @@ def recorders(folder: Path) -> list[Recorder]:
             for name, pid in (("--of the load", str(os.getpid())), ("--of others", "2"))
         ),
         Recorder(
+            "schedscope, ftrace --with block",
+            [[*capture, "-t", "ftrace", "--with", "block"]],
+            _said("Ctrl-C ends"),
+            _capture_lost,
+        ),
+        Recorder(
             "schedscope, ftrace --with locks",
             [[*capture, "-t", "ftrace", "--with", "locks"]],
             _said("Ctrl-C ends"),

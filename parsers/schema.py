@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -50,6 +50,7 @@ IRQ_KIND = pl.Enum(["hard", "soft"])
 CALL_STEP = pl.Enum(["enter", "exit"])
 LOCK_STEP = pl.Enum(["begin", "end"])
 LOCK_KIND = pl.Enum(["spinlock", "rwlock", "mutex", "rwsem", "percpu-rwsem", "rt-mutex", "other"])
+DISK_STEP = pl.Enum(["start", "issue", "complete"])
 
 _CPU = pl.UInt16()
 _UTID = pl.UInt32()
@@ -300,6 +301,29 @@ _LOCKS = Table(
     ),
 )
 
+_DISK_REQUESTS = Table(
+    "disk_requests",
+    "One step of a request to a disk, where recorded (Linux).",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU on which that was done."),
+        _maybe(
+            "utid",
+            _UTID,
+            "Thread that did it; null when the request is complete, and if an interrupt's handler "
+            "did it.",
+        ),
+        _always(
+            "step",
+            DISK_STEP,
+            "`start`: it was made; `issue`: given to the disk; `complete`: the disk is done.",
+        ),
+        _always("device", pl.UInt32(), "The kernel's number of the disk, as the source tells."),
+        _always("sector", pl.UInt64(), "First sector, of 512 bytes."),
+        _always("sectors", pl.UInt32(), "How many."),
+    ),
+)
+
 _LOSSES = Table(
     "losses",
     "One stretch of time in which events may be missing.",
@@ -420,6 +444,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _QUOTA_REFILLS,
             _SYSTEM_CALLS,
             _LOCKS,
+            _DISK_REQUESTS,
             _LOSSES,
             _CPUS,
             _STATES,

@@ -86,6 +86,11 @@ NEEDS = {
         "record them on Linux 5.19 or newer with `schedscope capture --with locks`",
         lambda trace: _any(trace.locks),
     ),
+    "disk_requests": Need(
+        "requests to disks",
+        "record them on Linux with `schedscope capture --with block`",
+        lambda trace: _any(trace.disk_requests),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",

@@ -1,8 +1,9 @@
-"""What threads slept for, told by the system calls that they were in (Linux, where recorded).
+"""What threads slept for, told by system calls and requests to disks (Linux, where recorded).
 
 Of each time off the CPU: the last end of a system call that the thread had before it. An entry
 says which call it slept in; a return, that it was in none. The next one must fit, and nothing may
-be missing between the two: else the cause is `unknown`.
+be missing between the two: else the cause is `unknown`. A request to a disk whose end woke the
+thread that had made it says more than the call.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.disk_sleeps import disk_sleeps
+from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.reported_losses import reported_losses
 from schedscope.analysis._base.system_calls import names
 
@@ -47,12 +50,13 @@ _CALLS = {
 
 ARGUMENTS = ("arg0", "arg1", "arg2")
 
-SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "fault", "stop", "kernel", "unknown"])
+SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "disk", "fault", "stop", "kernel", "unknown"])
 """What a sleep was for."""
 
 EVIDENCE = pl.Enum(
     [
         "in the call",
+        "its request",
         "between calls",
         "state",
         "kernel thread",
@@ -146,14 +150,20 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         .otherwise(pl.lit("unknown"))
     )
     number = pl.format("call {}", pl.col("number"))
-    return (
-        found.with_columns(evidence=evidence)
-        .with_columns(
-            cause=cause.cast(SLEEP_CAUSE),
-            reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
+    named = found.with_columns(evidence=evidence).with_columns(
+        cause=cause.cast(SLEEP_CAUSE),
+        reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
+    )
+    if has(trace, "disk_requests"):
+        of_disk = disk_sleeps(trace, times).with_columns(disk=pl.lit(value=True))
+        disk = pl.col("disk").is_not_null()
+        named = named.join(of_disk, on=["utid", "ts"], how="left").with_columns(
+            cause=pl.when(disk).then(pl.lit("disk", SLEEP_CAUSE)).otherwise("cause"),
+            evidence=pl.when(disk).then(pl.lit("its request")).otherwise("evidence"),
         )
-        .with_columns(pl.col("evidence").cast(EVIDENCE))
-        .drop("kernel", "followed", "step", "number", "next_step", "next_number", "cpu", "doubt")
+        named = named.drop("disk")
+    return named.with_columns(pl.col("evidence").cast(EVIDENCE)).drop(
+        "kernel", "followed", "step", "number", "next_step", "next_number", "cpu", "doubt"
     )
 
 

@@ -19,7 +19,7 @@ PARTS = (
 
 _OF_CAUSE = {
     "futex": "locks",
-    **dict.fromkeys(("read", "write", "socket", "poll", "sync", "file", "fault"), "io"),
+    **dict.fromkeys(("read", "write", "socket", "poll", "sync", "file", "disk", "fault"), "io"),
     "timer": "timer",
     **dict.fromkeys(
         ("child", "signal", "memory", "process", "other call", "stop", "kernel"), "other_sleep"

@@ -22,12 +22,15 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
-ftrace_extras='irq yield syscalls locks'
+ftrace_extras='irq yield syscalls locks block'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
 ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
 # Locks of the kernel; those of programs are futexes, whose calls ftrace_locks_wanted adds.
 ftrace_locks="lock/contention_begin lock/contention_end"
+
+# What threads ask of disks.  block_io_start is of Linux 6.5 and later.
+ftrace_block="block/block_rq_issue block/block_rq_complete"
 
 ftrace_find() {
     # Not `for ftrace_root`: yash keeps a loop's variable to the function.
@@ -93,8 +96,11 @@ ftrace_prepare() {
             fail_text="this kernel has no event ${ftrace_event%% *}, which --with $ftrace_extra records"
             return 1
         fi
+        if [ "$ftrace_extra" = block ] && [ -d "$ftrace_root/events/block/block_io_start" ]; then
+            ftrace_event="$ftrace_event block/block_io_start"
+        fi
         case $ftrace_of,$ftrace_extra in
-        all,* | *,irq | *,yield) ftrace_events="$ftrace_events $ftrace_event" ;;
+        all,* | *,irq | *,yield | *,block) ftrace_events="$ftrace_events $ftrace_event" ;;
         *) ftrace_own_events="$ftrace_own_events $ftrace_event" ;;
         esac
     done

@@ -10,9 +10,10 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, Irq, Irqs, Lock, Locks, Loss, Losses, Migration, Migrations, Priorities, Priority,
-    QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep, Sleeps, States, Switch, Switches,
-    SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, DiskRequest, DiskRequests, Irq, Irqs, Lock, Locks, Loss, Losses, Migration,
+    Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep,
+    Sleeps, States, Switch, Switches, SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups,
+    Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -51,6 +52,7 @@ pub struct Pipeline<'a, S: Store> {
     quota_refills: QuotaRefills,
     system_calls: SystemCalls,
     locks: Locks,
+    disk_requests: DiskRequests,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -115,6 +117,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             quota_refills: QuotaRefills::default(),
             system_calls: SystemCalls::default(),
             locks: Locks::default(),
+            disk_requests: DiskRequests::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -136,6 +139,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
         keep!(quota_refills: QuotaRefills, system_calls: SystemCalls, locks: Locks);
+        keep!(disk_requests: DiskRequests);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -231,6 +235,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.quota_refills, QuotaRefills);
         emit_batch!(self.system_calls, SystemCalls);
         emit_batch!(self.locks, Locks);
+        emit_batch!(self.disk_requests, DiskRequests);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
@@ -541,6 +546,28 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     value,
                 });
                 flush!(self.locks, Locks);
+            }
+            Event::DiskRequest {
+                ts,
+                cpu,
+                tid,
+                step,
+                device,
+                sector,
+                sectors,
+            } => {
+                self.at(ts);
+                let utid = tid.map(|tid| self.identity.resolve_tid(cpu, tid));
+                self.disk_requests.push(DiskRequest {
+                    ts,
+                    cpu,
+                    utid,
+                    step,
+                    device,
+                    sector,
+                    sectors,
+                });
+                flush!(self.disk_requests, DiskRequests);
             }
             Event::Loss {
                 cpu,

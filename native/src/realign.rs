@@ -84,6 +84,7 @@ impl<S: EventSink> Realign<S> {
             | Event::Sleep { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
+            | Event::DiskRequest { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => Some(cpu),
             Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
@@ -114,6 +115,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::QueueLoad { ts, .. }
         | Event::QuotaRefill { ts, .. }
         | Event::Lock { ts, .. }
+        | Event::DiskRequest { ts, .. }
         | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {

@@ -266,6 +266,11 @@ class Trace:
         return self._table("locks")
 
     @property
+    def disk_requests(self) -> pl.LazyFrame:
+        """One row per step of a request to a disk, where recorded."""
+        return self._table("disk_requests")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self._table("losses")

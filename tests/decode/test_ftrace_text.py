@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from decoded import FIXTURES, decode, migrations, switches, wakeups
+from decoded import FIXTURES, decode, migrations, switches, tids, wakeups
 from hypothesis import given, settings, strategies as st
 from tools import tool
 
@@ -147,6 +147,26 @@ def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
     none = (None, None, None)
     arguments = table.select("arg0", "arg1", "arg2").rows()
     assert arguments == [(0x7F, 0x80, 2), none, (0x7F, 0x80, 2), none, none, none]
+
+
+def test_requests_to_disks_of_old_and_new_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(
+        "# tracer: nop\n"
+        f"  a-11 [000] d... 1.000001: {fields('S')}\n"
+        "  a-11 [001] .... 1.000002: block_io_start: 254,1 RA 4096 () 7000000000 + 8 be,0,4 [a]\n"
+        "  a-11 [001] d.s. 1.000003: block_rq_issue: 8,0 WS 512 (2a + 1) 16 + 1 [a b]\n"
+        "  a-11 [001] d.h. 1.000004: block_rq_complete: 254,1 RA () 7000000000 + 8 [0]\n"
+        "  a-11 [001] .... 1.000005: block_rq_issue: of a kernel to come\n"
+    )
+    trace = decode(path)
+    requests = trace.disk_requests.collect()
+    table = requests.join(tids(trace), on="utid", how="left").sort("ts")
+    assert table.select("cpu", "tid", "step", "device", "sector", "sectors").rows() == [
+        (1, 11, "start", 254 << 20 | 1, 7_000_000_000, 8),
+        (1, None, "issue", 8 << 20, 16, 1),
+        (1, None, "complete", 254 << 20 | 1, 7_000_000_000, 8),
+    ]
 
 
 # --- Lines by hand. ---

@@ -477,6 +477,7 @@ impl EventSink for Survey {
             | Event::Irq { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
+            | Event::DiskRequest { cpu, .. }
             | Event::SystemCall { cpu, .. } => self.line(cpu, ts),
             Event::Loss {
                 cpu,

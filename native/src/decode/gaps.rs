@@ -124,6 +124,7 @@ impl EventSink for Finder {
             | Event::Sleep { cpu, .. }
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
+            | Event::DiskRequest { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => self.seen(cpu, ts),
             Event::Loss { cpu, ts_end, .. } => {

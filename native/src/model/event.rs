@@ -397,6 +397,18 @@ pub enum Event {
         /// 0 if the waiting ended with the lock, else a negative error; told then.
         value: Option<i32>,
     },
+    /// A request to a disk was made or given to it, or the disk had done with it.
+    DiskRequest {
+        ts: i64,
+        cpu: u16,
+        /// Who asked; None of a completion, and if an interrupt's handler did.
+        tid: Option<u32>,
+        step: DiskStep,
+        /// The kernel's number of the disk.
+        device: u32,
+        sector: u64,
+        sectors: u32,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -427,6 +439,7 @@ impl Event {
             | Self::QuotaRefill { ts, .. }
             | Self::SystemCall { ts, .. }
             | Self::Lock { ts, .. }
+            | Self::DiskRequest { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }
@@ -446,6 +459,11 @@ categories! {
 categories! {
     /// The two ends of waiting for a lock of the kernel.
     LockStep { Begin = "begin", End = "end" }
+}
+
+categories! {
+    /// What became of a request to a disk.
+    DiskStep { Start = "start", Issue = "issue", Complete = "complete" }
 }
 
 categories! {

@@ -20,12 +20,12 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
-    CallStep, Cause, Censored, End, IrqKind, LockKind, LockStep, LossReason, PriorityCause,
-    SchedClass, SleepKind, State, WakeKind,
+    CallStep, Cause, Censored, DiskStep, End, IrqKind, LockKind, LockStep, LossReason,
+    PriorityCause, SchedClass, SleepKind, State, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 5;
+pub const SCHEMA_VERSION: u32 = 6;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -209,7 +209,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -548,6 +548,16 @@ table!(Locks, Lock, "locks" {
     value: I32Opt,
 });
 
+table!(DiskRequests, DiskRequest, "disk_requests" {
+    ts: I64,
+    cpu: U16,
+    utid: U32Opt,
+    step: Cat<DiskStep>,
+    device: U32,
+    sector: U64,
+    sectors: U32,
+});
+
 table!(Losses, Loss, "losses" {
     cpu: U16Opt,
     ts_begin: I64,
@@ -602,7 +612,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests Losses Cpus States Waits)
 }
 
 #[cfg(test)]

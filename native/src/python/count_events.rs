@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 18] = [
     "switch",
     "wakeup",
     "migrate",
@@ -35,6 +35,7 @@ const KINDS: [&str; 17] = [
     "quota_refill",
     "system_call",
     "lock",
+    "disk_request",
     "out_of_order",
 ];
 
@@ -58,6 +59,7 @@ impl EventSink for Counter {
             Event::QuotaRefill { .. } => 13,
             Event::SystemCall { .. } => 14,
             Event::Lock { .. } => 15,
+            Event::DiskRequest { .. } => 16,
         };
         let ts = match *event {
             // Sent when they end.

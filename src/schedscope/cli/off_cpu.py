@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("all", "comm", "thread", "process", "cause"),
         default="all",
         help="reasons of all threads together, or of each name, thread or process; or causes alone,"
-        " where system calls were recorded (default: all)",
+        " where system calls or requests to disks were recorded (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="threads")

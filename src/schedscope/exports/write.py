@@ -29,6 +29,7 @@ _ELSEWHERE = {
     "quota_refills": ("refill of a CPU quota", "refills of CPU quotas", set[str]()),
     "system_calls": ("end of a system call", "ends of system calls", set[str]()),
     "locks": ("end of waiting for a lock", "ends of waiting for locks", set[str]()),
+    "disk_requests": ("step of a request to a disk", "steps of requests to disks", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

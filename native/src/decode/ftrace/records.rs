@@ -9,8 +9,8 @@ use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
-    CallStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
-    State, UNKNOWN_TID, WakeKind,
+    CallStep, DiskStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party,
+    PriorityCause, State, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -101,6 +101,13 @@ pub enum Action {
         flags: Option<Int>,
         value: Option<Int>,
     },
+    DiskRequest {
+        common: Common,
+        step: DiskStep,
+        device: Int,
+        sector: Int,
+        sectors: Int,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -152,6 +159,10 @@ impl Plan {
             "syscalls" => name == "sys_enter_sched_yield",
             "raw_syscalls" => matches!(name, "sys_enter" | "sys_exit"),
             "lock" => matches!(name, "contention_begin" | "contention_end"),
+            "block" => matches!(
+                name,
+                "block_io_start" | "block_rq_issue" | "block_rq_complete"
+            ),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
             // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
@@ -339,6 +350,19 @@ fn action(
             flags: None,
             value: Some(layout.int("ret")?),
         },
+        ("block", name @ ("block_io_start" | "block_rq_issue" | "block_rq_complete")) => {
+            Action::DiskRequest {
+                common: common(layout)?,
+                step: match name {
+                    "block_io_start" => DiskStep::Start,
+                    "block_rq_issue" => DiskStep::Issue,
+                    _ => DiskStep::Complete,
+                },
+                device: layout.int("dev")?,
+                sector: layout.int("sector")?,
+                sectors: layout.int("nr_sector")?,
+            }
+        }
         ("irq", "irq_handler_entry") => Action::IrqEntry {
             kind: IrqKind::Hard,
             id: layout.int("irq")?,
@@ -693,6 +717,29 @@ impl Mapper {
                 kind: flags.map(|flags| LockKind::of_flags(flags.read::<BIG>(data))),
                 value: value.map(|value| value.read::<BIG>(data) as i32),
             },
+            // Whoever an interrupt came upon has asked for nothing, and a disk that is done
+            // may interrupt anybody.
+            Action::DiskRequest {
+                common,
+                step,
+                device,
+                sector,
+                sectors,
+            } => Event::DiskRequest {
+                ts,
+                cpu,
+                tid: if step == DiskStep::Complete
+                    || common.flags.read::<BIG>(data) & IN_INTERRUPT != 0
+                {
+                    None
+                } else {
+                    common.running::<BIG, false>(data)
+                },
+                step,
+                device: device.read::<BIG>(data) as u32,
+                sector: sector.read::<BIG>(data) as u64,
+                sectors: sectors.read::<BIG>(data) as u32,
+            },
             Action::Ignore
             | Action::Switch(_)
             | Action::Wake { .. }
@@ -888,6 +935,50 @@ mod tests {
                 ),
                 (15, CallStep::Exit, 202, Some(-11), None),
                 (20, CallStep::Exit, -1, Some(-38), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_to_a_disk_is_the_threads_unless_an_interrupt_made_it() {
+        let fields = "\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n\
+                      \tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;\n\
+                      \tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;\n";
+        let [start, issue, complete] = ["block_io_start", "block_rq_issue", "block_rq_complete"]
+            .map(|name| plan("block", name, fields));
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let plain = record(7, &[0xfe_00001, 0, 4096, 1, 8]);
+        let mut within = plain.clone();
+        within[2] = IN_INTERRUPT as u8 & 0x10;
+        for (plan, ts, data) in [
+            (&start, 10, &plain),
+            (&issue, 11, &within),
+            (&complete, 20, &plain),
+        ] {
+            mapper.map::<false>(plan, ts, 1, data, &mut heard).unwrap();
+        }
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match event {
+                Event::DiskRequest {
+                    ts,
+                    cpu: 1,
+                    tid,
+                    step,
+                    device: 0xfe_00001,
+                    sector: 0x1_0000_1000,
+                    sectors: 8,
+                } => (*ts, *tid, *step),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (10, Some(7), DiskStep::Start),
+                (11, None, DiskStep::Issue),
+                (20, None, DiskStep::Complete),
             ]
         );
     }

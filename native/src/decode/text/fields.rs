@@ -3,12 +3,14 @@
 
 use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
-use crate::model::event::{CallStep, Comm, Event, IrqKind, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{
+    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, WakeKind,
+};
 
 use super::line::Line;
 
 /// Events we read: first the scheduler's.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 20] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -26,6 +28,9 @@ pub const NAMES: [&str; 17] = [
     "softirq_exit",
     "sys_enter",
     "sys_exit",
+    "block_io_start",
+    "block_rq_issue",
+    "block_rq_complete",
 ];
 /// From here on they are of interrupts.
 pub const INTERRUPTS: usize = 11;
@@ -33,6 +38,9 @@ pub const INTERRUPTS: usize = 11;
 pub const CALLS: usize = SYS_ENTER;
 const SYS_ENTER: usize = 15;
 const SYS_EXIT: usize = 16;
+/// From here on they are of disks.
+pub const DISKS: usize = 17;
+const DISK_STEPS: [DiskStep; 3] = [DiskStep::Start, DiskStep::Issue, DiskStep::Complete];
 
 /// What a line says.
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +191,23 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 number: number as i32,
                 value,
                 args,
+            })
+        }
+        DISKS.. => {
+            // `254,0 R 4096 () 123456 + 8 none,0,0 [cat]`, or with less behind the sectors.
+            let step = *DISK_STEPS.get(kind - DISKS)?;
+            let (major, minor) = (number(text)?, number(&text[find(text, b",")? + 1..])?);
+            let length = find_last(text, b" + ")?;
+            let sector = find_last(&text[..length], b" ")? + 1;
+            let done = step == DiskStep::Complete;
+            Some(Event::DiskRequest {
+                ts,
+                cpu,
+                tid: line.tid.filter(|_| !done && !line.interrupt),
+                step,
+                device: u32::try_from(major << 20 | minor).ok()?,
+                sector: u64::try_from(number(&text[sector..])?).ok()?,
+                sectors: u32::try_from(number(&text[length + 3..])?).ok()?,
             })
         }
         _ => {

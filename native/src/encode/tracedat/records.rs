@@ -332,6 +332,7 @@ impl Encoder {
             Event::QuotaRefill { .. } => Destination::Nowhere("refills of CPU quotas"),
             Event::SystemCall { .. } => Destination::Nowhere("system calls"),
             Event::Lock { .. } => Destination::Nowhere("waits for locks of the kernel"),
+            Event::DiskRequest { .. } => Destination::Nowhere("requests to disks"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

@@ -1,0 +1,125 @@
+"""Which sleeps are for the disk: one sleep from 100 to 200, and what else was seen around it."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.errors import MissingEventsError
+from schedscope.parsers.schema import TABLES
+
+S, OTHER = 2, 3
+Row = tuple[int, int, int | None, str, int, int]
+# ts, cpu, utid, step, device, sector
+START: Row = (90, 1, S, "start", 1, 8)
+ISSUE: Row = (91, 1, S, "issue", 1, 8)
+DONE: Row = (199, 0, None, "complete", 1, 8)
+
+
+def table(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
+    schema = TABLES[name].schema
+    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema)
+
+
+def world(
+    requests: list[Row],
+    *,
+    state: str = "blocked",
+    waker: int | None = None,
+    switch: int | None = None,
+    lost: tuple[int, int] | None = None,
+) -> ss.Trace:
+    rows = [
+        {"ts": ts, "cpu": cpu, "utid": utid, "step": step, "device": device, "sector": sector,
+         "sectors": 8}
+        for ts, cpu, utid, step, device, sector in sorted(requests)
+    ]  # fmt: skip
+    states = [
+        (0, 100, "running", "switched"),
+        (100, 100, state, "woken"),
+        (200, 5, "runnable", "switched"),
+        (205, 95, "running", "open"),
+    ]
+    tables = {
+        "states": table("states", [
+            {"ts": ts, "dur": dur, "utid": S, "state": one, "end": end,
+             "cpu": 1 if one == "running" else None}
+            for ts, dur, one, end in states
+        ]),
+        "waits": table("waits", [{
+            "utid": S, "cause": "wake", "ts_waking": 200, "ts_ready": 200, "ts_run": 205,
+            "waker_utid": waker, "waker_cpu": 0, "cpu": 1, "wait": 5, "censored": "none",
+        }]),
+        "threads": table("threads", [
+            {"utid": utid, "tid": 100 + utid, "comm": name, "kernel": False}
+            for utid, name in ((S, "s"), (OTHER, "o"))
+        ]),
+        "switches": table("switches", [
+            {"ts": ts, "cpu": 0, "prev_utid": 0, "next_utid": OTHER}
+            for ts in (150, switch) if ts is not None
+        ]),
+        "disk_requests": table("disk_requests", rows),
+    }  # fmt: skip
+    if lost is not None:
+        row = {"cpu": 0, "ts_begin": lost[0], "ts_end": lost[1], "count": 1, "reason": "overrun"}
+        tables["losses"] = table("losses", [row])
+    return ss.Trace.from_tables(tables, {"ncpu": 2, "window": [0, 300], "os": "Linux"})
+
+
+def cause(trace: ss.Trace) -> tuple[object, ...]:
+    return ss.off_cpu(trace).select("cause", "evidence", "n", "total").row(0)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [START, ISSUE, DONE],
+        [ISSUE, DONE],
+        # A worker of the kernel gave the thread's request to the disk.
+        [START, (95, 1, OTHER, "issue", 1, 8), DONE],
+        # It was asked for once more, and what was done before was another's.
+        [(10, 1, OTHER, "start", 1, 8), (20, 0, None, "complete", 1, 8), START, DONE],
+        [START, DONE, (198, 0, None, "complete", 1, 64)],
+    ],
+)
+def test_its_own_request_woke_it(requests: list[Row]) -> None:
+    assert cause(world(requests)) == ("disk", "its request", 1, 100)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [(90, 1, OTHER, "start", 1, 8), DONE],
+        [(90, 1, S, "start", 2, 8), DONE],
+        [(90, 1, S, "start", 1, 16), DONE],
+        [(90, 1, None, "issue", 1, 8), DONE],
+        [START, (199, 1, None, "complete", 1, 8)],
+        [START, (95, 0, None, "complete", 1, 8)],
+        [START, (201, 0, None, "complete", 1, 8)],
+        # Another's request was done after its own, and then somebody was woken.
+        [START, (198, 0, None, "complete", 1, 8), (199, 0, None, "complete", 1, 64)],
+        [START, DONE, (199, 0, None, "complete", 2, 8)],
+        [DONE],
+        [START],
+    ],
+)
+def test_anything_less_is_no_proof(requests: list[Row]) -> None:
+    assert cause(world(requests)) == ("unknown", "no call seen", 1, 100)
+
+
+def test_who_woke_it_and_what_lies_between() -> None:
+    usual = [START, DONE]
+    no = ("unknown", "no call seen", 1, 100)
+    assert cause(world(usual, waker=OTHER)) == no
+    assert cause(world(usual, switch=200)) == no
+    assert cause(world(usual, state="sleeping")) == no
+    assert cause(world(usual, lost=(190, 199))) == no
+    assert cause(world(usual, lost=(50, 60)))[0] == "disk"
+
+
+def test_by_cause_and_without_requests() -> None:
+    frame = ss.off_cpu(world([START, DONE]), by="cause")
+    assert frame.select("cause", "total").rows() == [("disk", 100)]
+    with pytest.raises(MissingEventsError, match="--with syscalls"):
+        ss.off_cpu(world([]), by="cause")
