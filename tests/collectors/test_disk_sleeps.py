@@ -111,3 +111,33 @@ def disk_sleeps(trace: ss.Trace, utid: int) -> list[tuple[int, int]]:
     times = trace.states.filter(pl.col("utid") == utid).select("utid", "ts", "dur", "state")
     rows = found(trace, times).join(times, on=["utid", "ts"]).collect()
     return [(ts, ts + dur) for ts, dur in rows.select("ts", "dur").sort("ts").rows()]
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ([], "this kernel has no event block/block_rq_issue, which --with block records"),
+        (["block_rq_issue"], "events=block/block_rq_issue block/block_rq_complete \n"),
+        (
+            ["block_rq_issue", "block_io_start"],
+            "events=block/block_rq_issue block/block_rq_complete block/block_io_start \n",
+        ),
+    ],
+)
+def test_what_is_recorded_is_what_the_kernel_has(
+    tmp_path: Path, there: list[str], said: str
+) -> None:
+    for event in there:
+        (tmp_path / "events" / "block" / event).mkdir(parents=True)
+    script = f"""
+        . {ROOT}/collectors/linux/ftrace.sh
+        ftrace_find() {{ ftrace_root={tmp_path}; }}
+        ftrace_pick_buffer() {{ buffer_kb=1024; }}
+        ftrace_chosen() {{ ftrace_of=command; }}
+        host_clock() {{ clock_ns=1; }}
+        guard_start() {{ return 1; }}
+        capture_pid=1 ring= fail_text= recorder_extras=block ftrace_events=
+        ftrace_prepare; echo "events=${{ftrace_events# }}"; echo "$fail_text"
+    """
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert said in done.stdout, done.stdout + done.stderr
