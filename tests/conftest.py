@@ -41,12 +41,14 @@ def tracefs() -> Path | None:
 
 
 def present(need: str) -> bool:
-    """Is `need` here? "root", "tracefs", "linux", "freebsd", "judge", else a program's name."""
+    """Is `need` here? One of these words, else a program's name."""
     match need:
         case "root":
             return _is_root()
         case "tracefs":
             return tracefs() is not None
+        case "axe-core":
+            return "SCHEDSCOPE_AXE" in os.environ
         case "judge":
             return "SCHEDSCOPE_JUDGE" in os.environ
         case "linux" | "freebsd":

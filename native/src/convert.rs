@@ -72,7 +72,8 @@ pub fn convert<S: Store>(
         drop(store);
         (store, json, _, _, breaks) = pass(&[], &anywhere, &[], progress)?;
     }
-    let offsets = if broken < clocks::SUSPICIOUS {
+    let trusted = options.get(decode::CLOCKS.0).is_some();
+    let offsets = if broken < clocks::SUSPICIOUS || trusted {
         Vec::new()
     } else {
         offsets(path, options, progress)?

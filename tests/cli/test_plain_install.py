@@ -27,7 +27,7 @@ WITH_ARGUMENTS = [
     "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "whatif IN --policy rr",
 ]  # fmt: skip
 # Tried by tests of their own: they record, write one shell script, and read a folder of tables.
-ELSEWHERE = {"capture", "collectors", "validate"}
+ELSEWHERE = {"capture", "collectors", "top", "validate"}
 
 
 def plain() -> list[str]:

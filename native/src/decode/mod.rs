@@ -56,6 +56,10 @@ const SALVAGE: (&str, &str) = (
     "any value: read what is intact of a damaged file",
 );
 const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts cycles");
+pub const CLOCKS: (&str, &str) = (
+    "clocks",
+    "any value: take it that the clocks of the CPUs agree",
+);
 const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 
 /// Asked in this order; the strictest recognisers come first.
@@ -85,7 +89,7 @@ pub const FORMATS: &[Format] = &[
         name: "ftrace capture",
         about: "a folder that schedscope capture recorded with Linux's ftrace",
         recognise: capture_ftrace::recognise,
-        options: &[SALVAGE, TSC_HZ],
+        options: &[SALVAGE, TSC_HZ, CLOCKS],
         open: capture_ftrace::open,
     },
     Format {

@@ -27,8 +27,8 @@ _PAGE = """<!DOCTYPE html>
 <style>:root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: CanvasText; background: Canvas; }}
 h1 {{ font-size: 1.2rem; }}</style></head>
-<body data-alone><h1>{title}</h1>
-{body}</body></html>
+<body data-alone><main><h1>{title}</h1>
+{body}</main></body></html>
 """  # noqa: E501 - HTML
 
 

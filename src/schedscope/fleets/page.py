@@ -282,7 +282,8 @@ def _traces(order: pl.DataFrame, shown: pl.DataFrame, sketches: Mapping[str, Ske
         for column in columns
     )
     body = (
-        f"<div class=table id=traces-table><table><thead><tr><th>trace</th>{head}</tr></thead>"
+        "<div class=table id=traces-table tabindex=0 role=region aria-label='The traces'>"
+        f"<table><thead><tr><th>trace</th>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
     if order.height > shown.height:

@@ -203,6 +203,7 @@ n_involuntary   | involuntary       | count | switches that the thread did not w
 n_new           | forks             | count | of new threads
 n_waited        | waited anyway     | count | migrations after which the thread waited anyway
 n_waits         | waits             | count | waits
+n_wakeups       | wakeups           | count | wakeups
 n_pinned        | pinned waits      | count | waits of threads that may use one CPU only
 n_migrations    | migrations        | count | migrations
 n_preemptions   | preemptions       | count | preemptions
@@ -246,6 +247,7 @@ time_frac       | time share        | share | share of the wait
 cost_frac       | cost share        | share | share of the CPUs' time
 busy_frac       | busy share        | share | busy share of the known time
 running_frac    | running share     | share | running share of the time
+waiting_frac    | waiting share     | share | waiting share of the time
 idle_frac       | idle share        | share | idle share of the time
 unknown_frac    | unknown share     | share | share of the time that is not known
 involuntary_frac_min | involuntary min | share | share of switches that were certainly involuntary

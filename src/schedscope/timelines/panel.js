@@ -5,7 +5,7 @@ const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it w
 function panel(picture, source, keep) {
   const { about } = picture, can = new Set(about.can || []);
   const body = h("div", { class: "sst-body", role: "tabpanel", "aria-live": "polite" });
-  const tabs = h("div", { class: "sst-tabs", role: "tablist", "aria-label": "details" });
+  const strip = h("div", { class: "sst-tablist", role: "tablist", "aria-label": "details" }), tabs = h("div", { class: "sst-tabs" }, strip);
   const whole = h("div", { class: "sst-panel", hidden: true }, tabs, body);
   picture.box.append(whole);
   const words = { selection: "Selection", range: "Range", findings: "Findings", notes: "Notes", sql: "SQL" };
@@ -14,7 +14,8 @@ function panel(picture, source, keep) {
   const buttons = Object.fromEntries(Object.entries(words).map(([name, word]) => [name, h("button", {
     type: "button", role: "tab", "aria-selected": "false", click: () => (open === name ? close() : turn(name)),
   }, word)]));
-  tabs.append(...Object.values(buttons), h("button", { type: "button", class: "sst-close", title: "close (Escape)", "aria-label": "close details", click: () => close() }, "×"));
+  strip.append(...Object.values(buttons));
+  tabs.append(h("button", { type: "button", class: "sst-close", title: "close (Escape)", "aria-label": "close details", click: () => close() }, "×"));
   picture.bar.append(h("button", { type: "button", title: "key b", click: () => turn("notes") }, "notes"));
   picture.bar.append(h("button", { type: "button", title: "key q", click: () => turn("sql") }, "SQL"));
 
@@ -108,12 +109,12 @@ function panel(picture, source, keep) {
   function describe(facts) {
     if (facts.problem) return [h("p", { role: "alert" }, facts.problem)];
     if (facts.state === null) {
-      return [h("h3", {}, `${picture.title(facts.lane)} at ${picture.when(facts.at)}`),
+      return [h("h2", {}, `${picture.title(facts.lane)} at ${picture.when(facts.at)}`),
         h("p", {}, facts.coarse ? "This page has only sums here: zoom in, or look at the recording with " : "The trace does not show what happened here."),
         facts.coarse && missing("")].filter(Boolean);
     }
     if (facts.state === "level") {
-      return [h("h3", {}, `${picture.title(facts.lane)}: ${facts.text}`),
+      return [h("h2", {}, `${picture.title(facts.lane)}: ${facts.text}`),
         h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
           link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
         h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", duration(facts.end - facts.begin)))];
@@ -150,7 +151,7 @@ function panel(picture, source, keep) {
         extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
         extra.replaceChildren(...(await tables({ kind: "path", utid, begin: facts.begin, end: facts.end })));
       }, "what led to the end of this, back through the threads that woke it")] : null);
-    return [h("h3", {}, `${who}: ${state} for ${duration(length)}`), acts, list, ...(facts.tables || []).map((data) => table(data, go)), extra,
+    return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts, list, ...(facts.tables || []).map((data) => table(data, go)), extra,
       wait.python && code(wait.python), facts.python && code(facts.python), !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
   }
 
@@ -173,7 +174,7 @@ function panel(picture, source, keep) {
       return;
     }
     const [begin, end] = range;
-    const head = [h("h3", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
+    const head = [h("h2", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
       h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(begin, end), "key f"), " · ",
         link("add a note", () => note({ at: begin, lane: null }), "key b"), " · ", link("clear", () => picture.setRange(null), "Escape"))];
     const totals = table(sums(begin, end), go);
@@ -219,7 +220,7 @@ function panel(picture, source, keep) {
 
   /** The tab, as far as it is known. */
   async function list() {
-    shown.findings = [h("h3", {}, "Findings"), h("p", { class: "sst-faint" }, "Looking …")];
+    shown.findings = [h("h2", {}, "Findings"), h("p", { class: "sst-faint" }, "Looking …")];
     const rows = await learned();
     describeAll(rows);
     if (open === "findings") turn("findings");
@@ -228,7 +229,7 @@ function panel(picture, source, keep) {
   function describeAll(rows) {
     const lead = rows.length ? "The worst first, by the thread or CPU time that they concern."
       : "Nothing costs 1 % of the machine's time, or the trace does not say which thread ran.";
-    shown.findings = [h("h3", {}, "Findings"), h("p", { class: "sst-faint" }, lead),
+    shown.findings = [h("h2", {}, "Findings"), h("p", { class: "sst-faint" }, lead),
       h("ol", { class: "sst-findings" }, rows.map((row, i) => h("li", { value: row.n, "aria-current": i === current ? "true" : null },
         h("p", {}, link(`${row.topic} (${row.level})`, () => reach(i), "show where it is worst"), `: ${row.cost}`),
         h("p", {}, row.text), h("p", {}, "Try: ", row.advice),
@@ -270,7 +271,7 @@ function panel(picture, source, keep) {
   function notes() {
     const rows = keep.notes();
     const acts = h("p", { class: "sst-acts" }, link("add a note here", () => note(), "at the selection, else in the middle of the picture"));
-    return [h("h3", {}, "Notes"), acts, rows.length ? h("ul", { class: "sst-notes" }, rows.map((each, i) => {
+    return [h("h2", {}, "Notes"), acts, rows.length ? h("ul", { class: "sst-notes" }, rows.map((each, i) => {
       const at = each.at - about.origin;
       return h("li", {}, link(picture.when(at), () => go([at, 0, each.lane]), "go there"), " ", each.lane ? `${picture.title(each.lane)} ` : "",
         h("input", { type: "text", value: each.text, maxlength: "2000", "aria-label": "text of the note", placeholder: "text",
@@ -291,7 +292,7 @@ function panel(picture, source, keep) {
   // ---- SQL ----
 
   function sql() {
-    if (!can.has("sql")) return [h("h3", {}, "SQL"), missing("SQL over the tables:")];
+    if (!can.has("sql")) return [h("h2", {}, "SQL"), missing("SQL over the tables:")];
     const text = h("textarea", { rows: "5", spellcheck: "false", "aria-label": "query", keydown: (event) => {
       event.stopPropagation();
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(); }

@@ -42,11 +42,12 @@ const STYLE = `
   border-radius: 4px; white-space: pre-line; box-shadow: 0 1px 6px #0006; font-variant-numeric: tabular-nums; }
 .sst-panel { position: sticky; bottom: 0; z-index: 3; max-height: 46vh; display: flex; flex-direction: column;
   background: Canvas; color: CanvasText; border: 1px solid currentColor; border-radius: 6px 6px 0 0; }
-.sst-tabs { display: flex; gap: .4em; padding: .4em .6em; border-bottom: 1px solid; border-color: GrayText; flex-wrap: wrap; }
+.sst-tabs, .sst-tablist { display: flex; gap: .4em; flex-wrap: wrap; }
+.sst-tabs { padding: .4em .6em; border-bottom: 1px solid; border-color: GrayText; }
 .sst-tabs button[aria-selected=true] { background: CanvasText; color: Canvas; }
 .sst-tabs .sst-close { margin-left: auto; }
 .sst-body { overflow: auto; padding: 0 .8em .8em; }
-.sst-body h3 { font-size: 1.05em; margin: .7em 0 .3em; overflow-wrap: anywhere; }
+.sst-body h2, .sst-body h3, .sst-help h2 { font-size: 1.05em; margin: .7em 0 .3em; overflow-wrap: anywhere; }
 .sst-body p { margin: .3em 0; }
 .sst-body dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .4em 0; }
 .sst-body dt { opacity: .8; } .sst-body dd { margin: 0; overflow-wrap: anywhere; }
@@ -1119,7 +1120,7 @@ export function mount(root, about, source, home = "page") {
     [", .", "previous and next interval of the lane"], ["f", "zoom to the selection"], ["b", "add a note"], ["q", "SQL"],
     ["e E", "save the picture as PNG, as SVG"], ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
-  const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h3", {}, "Keys"),
+  const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h2", {}, "Keys"),
     h("table", {}, KEYS.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
 
   function press(event) {

@@ -1,0 +1,186 @@
+"""Which threads wait most for a CPU right now? A table each second, until Ctrl-C.
+
+Runs the flight recorder of `schedscope capture` and asks it for what happened since the
+table before: no time is missing between two tables. Needs Linux and root. Ctrl-C ends the
+recorder and leaves nothing behind. The recorder's own threads are in the table, as `sh`,
+`awk` and `cat`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from schedscope import units
+from schedscope.cli import _options, _output
+from schedscope.errors import UsageError
+from schedscope.present.answer import Answer, more
+
+if TYPE_CHECKING:
+    from schedscope.live.recorder import Interval
+    from schedscope.live.waiting import Waiting
+
+NAME = "top"
+GROUP = "record"
+HELP = "which threads wait most for a CPU right now"
+EXAMPLE = """\
+  sudo schedscope top
+  sudo schedscope top --by cgroup --interval 5 --seconds 60
+  sudo schedscope top --once --format json
+"""
+_ROWS = 20
+_NOUN = {"thread": "thread", "process": "process", "cgroup": "control group"}
+_PLURAL = {"thread": "threads", "process": "processes", "cgroup": "control groups"}
+_NARROW = "n_wakeups running_frac waiting_frac threads n_waits p99"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope top`."""
+    parser.add_argument(
+        "--by",
+        choices=("thread", "process", "cgroup"),
+        default="thread",
+        help="one row for each of these (default: thread)",
+    )
+    parser.add_argument(
+        "--interval", type=float, default=1, metavar="SECONDS", help="of a table (default: 1)"
+    )
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--once", action="store_true", help="end after one table")
+    end.add_argument("--seconds", type=float, metavar="N", help="end after so many seconds")
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"rows of a table (default: what fits the terminal, else {_ROWS};"
+        " all with --format json or csv)",
+    )
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer | int:
+    """Tables until Ctrl-C, or one."""
+    _check(args)
+    from schedscope.live import recorder
+    from schedscope.live.waiting import Waiting
+
+    rows = None if args.format != "table" else args.top or _fitting()
+    waiting = Waiting()
+    with (
+        _ended_by_signals() as stopped,
+        recorder.folder() as place,
+        recorder.recorder(place, 4 * args.interval) as child,
+    ):
+        end = time.monotonic() + (args.seconds or float("inf"))
+        for interval in recorder.intervals(child, place, args.interval):
+            answer = _answer(interval, waiting, args.by, args.top if rows is None else rows)
+            if args.once:
+                return answer
+            _show(answer)
+            # The next one would end later.
+            if time.monotonic() + args.interval / 2 > end:
+                break
+    # Ctrl-C is how it is meant to end.
+    return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    _options.check_top(args)
+    if not 0.5 <= args.interval <= 60:
+        raise UsageError(f"--interval {args.interval:g}", "0.5 to 60 seconds")
+    if args.seconds is not None and not args.seconds >= args.interval:
+        raise UsageError(
+            f"--seconds {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
+        )
+    if args.format != "table" and not args.once:
+        raise UsageError(f"--format {args.format}", "one answer for a program", "add --once")
+    if sys.platform != "linux":
+        raise UsageError("top records this host", "Linux", "on FreeBSD use schedscope capture")
+    if os.geteuid():
+        raise UsageError("top records this host", "root", "try sudo schedscope top")
+
+
+class _Stopped(Exception):
+    """A signal asked for the end."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[list[int]]:
+    """Ctrl-C, a closed terminal and the like end everything in order, once."""
+    came: list[int] = []
+
+    def stop(number: int, _frame: Any) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        came.append(number)
+        raise _Stopped
+
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        before[number] = signal.signal(number, stop)
+    try:
+        yield came
+    except _Stopped:
+        pass
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _answer(interval: Interval, waiting: Waiting, by: Any, rows: int | None) -> Answer:
+    from schedscope.live.waiting import KEYS, busy_and_unknown, lost
+    from schedscope.present.columns import choose
+
+    frame = waiting.table(interval, by)
+    trace, length = interval.trace, max(1, interval.end - interval.begin)
+    waited = int(frame["waiting"].sum())
+    busy, unknown = busy_and_unknown(interval)
+    several = units.several(int((frame["waiting"] > 0).sum()), _NOUN[by], _PLURAL[by])
+    unsure = f", {units.percent(unknown)} unknown" if unknown else ""
+    missing = lost(interval)
+    if interval.gap:
+        missing.append(f"{units.duration(interval.gap)} before: the ring was too small for them")
+    cpus = f"{units.several(trace.ncpu, 'CPU')}, {units.percent(busy)} busy{unsure}"
+    waits = f"{several} waited for a CPU, {waited / length:.1f} at a time"
+    head = [f"{time.strftime('%H:%M:%S')} · {units.duration(length)} · {cpus} · {waits}"]
+    about: dict[str, Any] = {"begin": interval.begin, "end": interval.end, "ncpu": trace.ncpu}
+    about |= {"busy_frac": busy, "unknown_frac": unknown, "rows_in_all": len(frame)}
+    return Answer(
+        frame.head(rows) if rows else frame,
+        choose(frame, [*KEYS[by], *frame.columns[len(KEYS[by]) :]], narrow=_NARROW),
+        about={**about, "missing": missing, "time_unit": "ns"},
+        head=[*head, *(f"missing: {word}" for word in missing), ""],
+        notes=more(len(frame) - rows) if rows else [],
+    )
+
+
+def _screen() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _fitting() -> int:
+    """Rows for which there is room beside the sentences."""
+    return max(3, shutil.get_terminal_size().lines - 8) if _screen() else _ROWS
+
+
+def _show(answer: Answer) -> None:
+    """In place of the table before; below it where that cannot be, as in a file."""
+    width = _output.width()
+    lines = [
+        piece
+        for line in answer.head
+        for piece in (textwrap.wrap(line, width) if width and line else [line])
+    ]
+    lines += answer.lines(width)[len(list(answer.head)) :]
+    if _screen():
+        sys.stdout.write("\x1b[H\x1b[J")
+    _output.say(*lines, *([] if _screen() else [""]))
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""What happens on this host now: `schedscope top`."""

@@ -1,0 +1,209 @@
+"""The flight recorder, asked again and again: what happened since the last time.
+
+Each answer is a trace of two snapshots on end, and the part of it that is new. Snapshots are asked
+for, joined and removed here; recording, cleaning up after itself and decoding are the work of
+`capture --ring` and `open`.
+
+The window of a snapshot ends when it is asked for, but what its CPUs recorded until they had been
+read is in its files, too, and missing from the next. Two on end therefore have everything, and the
+first of them shows what every thread did when the second began.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schedscope import collectors
+from schedscope.errors import StorageError
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+PATIENCE = 60
+"""Seconds in which the recorder starts, or gives what it was asked for, on a busy host."""
+
+_NICE = -10
+_PREFIX = "schedscope-top-"
+_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What happened in `[begin, end)`, ns, which is the end of the window of `trace`.
+
+    `gap`: ns between the interval before and this one, of which nothing is known; `None` of the
+    first one.
+    """
+
+    trace: Trace
+    begin: int
+    end: int
+    gap: int | None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it begins where the interval before ended."""
+        return self.gap == 0
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder in memory, where there is any; it does not outlive us for long."""
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    _clean(place)
+    made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _clean(place: Path) -> None:
+    """Removes what those left behind who were killed."""
+    for left in place.glob(f"{_PREFIX}*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        ours = left.is_dir() and not left.is_symlink() and left.lstat().st_uid == os.geteuid()
+        if ours and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def recorder(place: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """The flight recorder, ready, with room for `seconds`; ended in order whatever happens.
+
+    It sees the end of a pipe if we are killed, and then cleans up by itself.
+    """
+    words = ["sh", str(collectors.path()), "--lifeline", "--ring", f"{max(2, math.ceil(seconds))}s"]
+    words += ["-o", str(_ring(place))]
+    reading, writing = os.pipe()
+
+    def prepare() -> None:
+        # Ctrl-C at the terminal is for us. On a host with too much to do the recorder must not wait
+        # like everybody else; where sessions share CPU time as one, its own comes first.
+        os.setsid()
+        with suppress(OSError):
+            os.nice(_NICE)
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(_NICE))
+        os.dup2(reading, 4)
+        os.set_inheritable(4, True)
+
+    child = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace", preexec_fn=prepare, close_fds=False,
+    )  # fmt: skip
+    os.close(reading)
+    said: list[str] = []
+    ready = threading.Event()
+
+    def listen() -> None:
+        assert child.stderr is not None
+        for line in child.stderr:
+            said.append(line.strip().removeprefix("capture: "))
+            del said[:-20]
+            if "a snapshot: kill" in line:
+                ready.set()
+        ready.set()
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        if not ready.wait(PATIENCE) or "a snapshot: kill" not in " ".join(said):
+            raise StorageError(f"the recorder did not start: {said[-1] if said else 'no reason'}")
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(PATIENCE)
+        # Whoever still lives sees the end of the pipe.
+        os.close(writing)
+        listener.join(1)
+
+
+def _ring(place: Path) -> Path:
+    return place / "top.ring"
+
+
+def intervals(child: subprocess.Popen[str], place: Path, length: float) -> Iterator[Interval]:
+    """One after the other, about `length` seconds each; one that comes late is longer."""
+    import schedscope as ss
+
+    before: Path | None = None
+    end = 0
+    due = time.monotonic() + length
+    number = 0
+    while True:
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = max(due + length, time.monotonic() + length / 2)
+        child.send_signal(signal.SIGUSR1)
+        number += 1
+        part = place / f"{number}.capture"
+        _written(child, _ring(place)).rename(part)
+        follows = before is not None and _begins_at_once(part)
+        whole = part
+        if before is not None and follows:
+            whole = _joined(before, part, place / f"{number}.joined.capture")
+        cache = place / f"{number}.cache"
+        cache.mkdir()
+        try:
+            # To examine clocks takes longer than all the rest, and a second has little to show.
+            trace = ss.open(whole, cache=cache, options={"clocks": "trust"})
+            begin = end if follows else trace.window[0]
+            gap = None if before is None else max(0, begin - end)
+            end = trace.window[1]
+            yield Interval(trace, begin, end, gap)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+            if whole != part:
+                shutil.rmtree(whole, ignore_errors=True)
+            if before is not None:
+                shutil.rmtree(before, ignore_errors=True)
+        before = part
+
+
+def _written(child: subprocess.Popen[str], ring: Path) -> Path:
+    """The snapshot that was asked for."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := sorted(ring.glob("*.capture")):
+            return found[0]
+        if child.poll() is not None:
+            raise StorageError("the recorder ended: somebody else ended it, or its disk is full")
+        time.sleep(0.01)
+    raise StorageError(f"the recorder gave nothing for {PATIENCE} s")
+
+
+def _begins_at_once(part: Path) -> bool:
+    """Whether the ring held everything since the snapshot before."""
+    about = json.loads((part / "capture.json").read_text(encoding="utf-8"))
+    return bool(about["complete"]) and all(cpu["begin"] is None for cpu in about["ring"]["cpus"])
+
+
+def _joined(first: Path, second: Path, target: Path) -> Path:
+    """Two snapshots on end as one capture folder."""
+    shutil.copytree(second, target)
+    for file in (target / "raw").iterdir():
+        whole = (first / "raw" / file.name).read_bytes() + file.read_bytes()
+        file.write_bytes(whole)
+    about = json.loads((target / "capture.json").read_text(encoding="utf-8"))
+    earlier = json.loads((first / "capture.json").read_text(encoding="utf-8"))
+    about["window"]["begin"] = earlier["window"]["begin"]
+    # Where its ring had come round before, the first part begins late.
+    about["ring"]["cpus"] = earlier["ring"]["cpus"]
+    about["lost"] = [*earlier["lost"], *about["lost"]]
+    (target / "capture.json").write_text(json.dumps(about), encoding="utf-8")
+    return target

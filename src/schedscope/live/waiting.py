@@ -1,0 +1,226 @@
+"""Who waits most for a CPU: a row per thread, process or control group, interval by interval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from schedscope.analysis._base.quantiles import nearest_rank
+
+if TYPE_CHECKING:
+    from schedscope.live.recorder import Interval
+
+By = Literal["thread", "process", "cgroup"]
+
+KEYS: dict[By, list[str]] = {
+    "thread": ["comm", "tid"],
+    "process": ["process_name", "pid"],
+    "cgroup": ["cgroup"],
+}
+
+_WAITS = {"utid": pl.UInt32, "tid": pl.UInt32, "ts_ready": pl.Int64, "ts_end": pl.Int64,
+          "ended": pl.Boolean}  # fmt: skip
+
+
+class Waiting:
+    """Tables of intervals that follow each other; it knows who still waited at the last end.
+
+    A thread that waits for longer than an interval has no event in it. It is counted as waiting as
+    long as nothing is lost: what ends a wait is always an event.
+    """
+
+    def __init__(self) -> None:
+        """Nobody is known to wait."""
+        self._still = pl.DataFrame(schema={"tid": pl.UInt32, "ts_ready": pl.Int64})
+
+    def table(self, interval: Interval, by: By = "thread") -> pl.DataFrame:
+        """A row per group of threads that waited or ran, who waited most first.
+
+        * `waiting`, `running`: time within the interval, of all threads of the row together;
+          `waiting_frac`, `running_frac`: the same as shares of its length;
+        * `n_waits`: waits that ended in the interval; `p99`: their quantile, at full length, that
+          before the interval included; `longest`: of those and of waits that are not over;
+        * `n_wakeups`: times that its threads were woken.
+        """
+        begin, end = interval.begin, interval.end
+        trace = interval.trace
+        waits = self._waits(interval)
+        spent = (
+            trace.states.filter(
+                pl.col("utid") >= trace.ncpu, pl.col("state").is_in(["runnable", "running"])
+            )
+            .with_columns(inside=_inside(interval))
+            .group_by("utid")
+            .agg(
+                waiting=pl.col("inside").filter(pl.col("state") == "runnable").sum(),
+                running=pl.col("inside").filter(pl.col("state") == "running").sum(),
+            )
+            .collect()
+        )
+        woken = (
+            trace.wakeups.filter(
+                pl.col("ts").is_between(begin, end, closed="left"),
+                pl.col("kind") != "waking",
+            )
+            .group_by("utid")
+            .agg(n_wakeups=pl.len())
+            .collect()
+        )
+        threads = trace.threads.select("utid", *dict.fromkeys(["tid", *_ALL_KEYS])).collect()
+        carried = waits.filter(pl.col("carried"))
+        # A thread of which the trace shows no state: all that is known is that it waits.
+        extra = carried.select(
+            "utid", waiting=pl.col("ts_end") - begin, running=pl.lit(0, pl.Int64)
+        )
+        rows = (
+            pl.concat([spent, extra])
+            .group_by("utid")
+            .sum()
+            .join(woken, on="utid", how="full", coalesce=True)
+            .join(threads, on="utid", how="left")
+        )
+        length = max(1, end - begin)
+        keys = KEYS[by]
+        lengths = (
+            waits.with_columns(wait=pl.col("ts_end") - pl.col("ts_ready"))
+            .join(threads.drop("tid"), on="utid", how="left")
+            .group_by(keys)
+            .agg(
+                n_waits=pl.col("ended").sum(),
+                p99=nearest_rank(pl.col("wait").filter(pl.col("ended")), 0.99),
+                longest=pl.col("wait").max(),
+            )
+        )
+        return (
+            rows.group_by(keys)
+            .agg(
+                pl.col("waiting", "running", "n_wakeups").sum(),
+                threads=pl.col("utid").n_unique(),
+            )
+            .join(lengths, on=keys, how="left", nulls_equal=True)
+            .with_columns(
+                pl.col("n_waits").fill_null(0),
+                waiting_frac=pl.col("waiting") / length,
+                running_frac=pl.col("running") / length,
+            )
+            .filter((pl.col("waiting") > 0) | (pl.col("running") > 0))
+            .select(
+                *keys, *([] if by == "thread" else ["threads"]), "waiting", "waiting_frac",
+                "n_waits", "p99", "longest", "running", "running_frac", "n_wakeups",
+            )
+            .sort(
+                "waiting", "running", *keys, descending=[True, True, *[False] * len(keys)],
+                nulls_last=True,
+            )
+        )  # fmt: skip
+
+    def _waits(self, interval: Interval) -> pl.DataFrame:
+        """Waits of the interval with a known start, at full length; `carried` from before."""
+        trace, begin, end = interval.trace, interval.begin, interval.end
+        ids = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("utid", "tid").collect()
+        known = (
+            trace.waits.filter(pl.col("ts_ready").is_not_null())
+            .select(
+                "utid",
+                "ts_ready",
+                ts_end=pl.coalesce("ts_run", pl.col("ts_ready") + pl.col("wait")),
+                ended=pl.col("ts_run").is_not_null() & (pl.col("censored") == "none"),
+            )
+            .filter(pl.col("ts_end") > begin, pl.col("ts_ready") < end)
+            .collect()
+            .join(ids, on="utid", how="inner")
+            .select(*_WAITS)
+        )
+        carried = self._carried(interval, ids)
+        over = known.filter(~pl.col("ended") & (pl.col("ts_end") >= end))
+        self._still = pl.concat(
+            [over, carried.filter(~pl.col("ended")).select(*_WAITS)]
+        ).select("tid", "ts_ready")  # fmt: skip
+        return pl.concat(
+            [known.with_columns(carried=pl.lit(False)), carried.with_columns(carried=pl.lit(True))]
+        )
+
+    def _carried(self, interval: Interval, ids: pl.DataFrame) -> pl.DataFrame:
+        """Those that waited at the end of the interval before, and of which it is known since when.
+
+        Only of threads of which the trace has nothing before the interval: the others it shows.
+        """
+        trace, begin, end = interval.trace, interval.begin, interval.end
+        nothing = pl.DataFrame(schema=_WAITS)
+        if not interval.follows or self._still.is_empty():
+            return nothing
+        first = (
+            trace.states.filter(pl.col("state") != "unknown", pl.col("utid") >= trace.ncpu)
+            .sort("ts")
+            .group_by("utid", maintain_order=True)
+            .agg(pl.col("ts").first(), pl.col("state").first().cast(pl.String))
+            .collect()
+            .join(ids, on="utid", how="inner")
+            .sort("ts")
+            .unique("tid", keep="first", maintain_order=True)
+        )
+        rows = self._still.join(first, on="tid", how="left").join(
+            # A tid that was reused belongs to the one that was first.
+            ids.sort("utid").unique("tid", keep="first").rename({"utid": "utid_listed"}),
+            on="tid",
+            how="left",
+        )
+        # If events are missing, one that is silent may have run.
+        silent = pl.col("ts").is_null() & pl.col("utid_listed").is_not_null()
+        if lost(interval):
+            silent = pl.lit(False)
+        ran = (pl.col("ts") >= begin) & (pl.col("state") == "running")
+        return rows.filter(silent | ran).select(
+            utid=pl.coalesce("utid", "utid_listed"),
+            tid="tid",
+            ts_ready="ts_ready",
+            ts_end=pl.coalesce("ts", pl.lit(end, pl.Int64)),
+            ended=pl.col("ts").is_not_null(),
+        )
+
+
+_ALL_KEYS = [key for keys in KEYS.values() for key in keys]
+
+
+def _inside(interval: Interval) -> pl.Expr:
+    """How much of each row is in the interval."""
+    end = pl.min_horizontal(pl.col("ts") + pl.col("dur"), interval.end)
+    return (end - pl.max_horizontal("ts", interval.begin)).clip(lower_bound=0)
+
+
+def busy_and_unknown(interval: Interval) -> tuple[float, float]:
+    """Shares of the CPUs' time: a thread ran; the trace does not show whether one did."""
+    trace = interval.trace
+    found = (
+        trace.states.filter(pl.col("state") == "running")
+        .group_by(idle=pl.col("utid") < trace.ncpu)
+        .agg(_inside(interval).sum().alias("time"))
+        .collect()
+    )
+    times = dict(found.iter_rows())
+    whole = max(1, interval.end - interval.begin) * trace.ncpu
+    busy, idle = times.get(False, 0), times.get(True, 0)
+    return busy / whole, max(0, whole - busy - idle) / whole
+
+
+def lost(interval: Interval) -> list[str]:
+    """What is missing from the interval, in a few words each; prev/next mismatches are small."""
+    trace = interval.trace
+    found = (
+        trace.losses.filter(
+            ~pl.col("reason").cast(pl.String).is_in(["chain_break", "exit_hole"]),
+            pl.col("ts_end") >= interval.begin,
+        )
+        .select(pl.len().alias("places"), count=pl.col("count").cast(pl.Float64).sum())
+        .collect()
+        .row(0)
+    )
+    places, count = found
+    words = []
+    if places:
+        events = f"{int(count):,} events" if count else "events"
+        words.append(f"{events} LOST in {places} place{'s' * (places != 1)}")
+    if trace.info.get("unplaced_losses"):
+        words.append("events LOST, no record of when")
+    return words

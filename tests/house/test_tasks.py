@@ -1,0 +1,25 @@
+"""docs/tasks.md: every test that it names is there, and it has twenty tasks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+
+
+def test_the_tests_that_take_the_steps_are_there() -> None:
+    driven = (ROOT / "tests/present/test_view_browser.py").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+)`", PAGE)
+    assert len(named) == 19
+    for name in named:
+        assert f"def {name}(" in driven, name
+    for path in re.findall(r"`(tests/\S+\.py)`", PAGE):
+        assert (ROOT / path).is_file(), path
+
+
+def test_the_tasks_are_twenty() -> None:
+    rows = re.findall(r"^\| (\d+)\. ", PAGE, re.MULTILINE)
+    assert [int(number) for number in rows] == list(range(1, 21))
+    assert all(line.count("|") == 5 for line in PAGE.splitlines() if line.startswith("| "))

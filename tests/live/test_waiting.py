@@ -1,0 +1,140 @@
+"""The table of `schedscope top`, of hand-made intervals in round numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from runs import table
+
+from schedscope import Trace
+from schedscope.live.recorder import Interval
+from schedscope.live.waiting import Waiting, busy_and_unknown, lost
+
+NCPU = 2
+NAMES = {2: ("slow", 100, 100), 3: ("hog", 101, 101), 4: ("hog", 102, 101)}
+
+
+def interval(
+    spells: list[tuple[int, str, int, int]],
+    window: tuple[int, int],
+    *,
+    begin: int | None = None,
+    gap: int | None = 0,
+    losses: list[dict[str, Any]] | None = None,
+    threads: tuple[int, ...] = (2, 3, 4),
+) -> Interval:
+    """Of (utid, state, ts, end); waits are the runnable ones, over where running follows."""
+    states, waits = [], []
+    for utid, state, ts, end in spells:
+        states.append(
+            {"utid": utid, "cpu": 0, "state": state, "ts": ts, "dur": end - ts, "end": "switched"}
+        )
+        if state == "runnable":
+            ran = end < window[1]
+            waits.append(
+                {"utid": utid, "cause": "wake", "ts_ready": ts, "ts_run": end if ran else None,
+                 "wait": end - ts, "censored": "none" if ran else "right"}
+            )  # fmt: skip
+    rows = [
+        {"utid": utid, "comm": NAMES[utid][0], "tid": NAMES[utid][1], "pid": NAMES[utid][2],
+         "process_name": f"p{NAMES[utid][2]}", "cgroup": "/a"}
+        for utid in threads
+    ]  # fmt: skip
+    wakeups = [
+        {"utid": utid, "ts": ts, "cpu": 0, "kind": kind}
+        for utid, state, ts, _ in spells
+        if state == "runnable"
+        for kind in ("waking", "enqueued")
+    ]
+    tables = {"states": states, "waits": waits, "threads": rows, "wakeups": wakeups}
+    tables["losses"] = losses or []
+    frames = {name: table(name, content) for name, content in tables.items()}
+    trace = Trace.from_tables(frames, {"ncpu": NCPU, "window": list(window)})
+    return Interval(trace, window[0] if begin is None else begin, window[1], gap)
+
+
+def row(frame: pl.DataFrame, **key: Any) -> dict[str, Any]:
+    return frame.filter(**key).row(0, named=True)
+
+
+def test_time_counts_within_the_interval_and_waits_at_full_length() -> None:
+    """A wait of 60 of which 40 are in the interval [100, 200): both are said."""
+    now = interval(
+        [(2, "runnable", 80, 140), (2, "running", 140, 150), (3, "running", 0, 140)],
+        (0, 200),
+        begin=100,
+    )
+    frame = Waiting().table(now)
+    slow = row(frame, comm="slow")
+    assert (slow["waiting"], slow["waiting_frac"], slow["longest"], slow["p99"]) == (
+        40,
+        0.4,
+        60,
+        60,
+    )
+    assert (slow["n_waits"], slow["running"], slow["n_wakeups"]) == (1, 10, 0)
+    assert row(frame, comm="hog")["running"] == 40
+    assert frame["comm"].to_list() == ["slow", "hog"], "who waited most is first"
+
+
+def test_a_wait_that_is_not_over_is_the_longest_but_in_no_quantile() -> None:
+    now = interval([(2, "runnable", 0, 10), (2, "running", 10, 20), (2, "runnable", 20, 100)],
+                   (0, 100))  # fmt: skip
+    slow = row(Waiting().table(now), comm="slow")
+    assert (slow["n_waits"], slow["p99"], slow["longest"], slow["waiting"]) == (1, 10, 80, 90)
+    assert slow["n_wakeups"] == 2, "one row each, whatever steps a wakeup has"
+
+
+def starving(*, third: list[tuple[int, str, int, int]], **more: Any) -> dict[str, Any] | None:
+    """Ready at 50, and silent in the second interval; what the third says of it."""
+    waiting = Waiting()
+    waiting.table(interval([(2, "runnable", 50, 100)], (0, 100), gap=None))
+    second = waiting.table(interval([(2, "runnable", 50, 200)], (0, 200), begin=100))
+    assert row(second, comm="slow")["longest"] == 150
+    found = waiting.table(interval(third, (100, 300), begin=200, **more)).filter(comm="slow")
+    return found.row(0, named=True) if len(found) else None
+
+
+def test_a_thread_that_starves_for_longer_than_the_trace_is_not_forgotten() -> None:
+    """Neither of two snapshots on end has an event of it."""
+    silent = starving(third=[])
+    assert silent is not None
+    assert (silent["waiting"], silent["longest"], silent["n_waits"]) == (100, 250, 0)
+    at_last = starving(third=[(2, "running", 260, 300)])
+    assert at_last is not None
+    assert (at_last["waiting"], at_last["longest"], at_last["n_waits"]) == (60, 210, 1)
+
+
+def test_where_events_are_lost_nothing_is_guessed() -> None:
+    gone = {"cpu": 0, "ts_begin": 210, "ts_end": 220, "count": 7, "reason": "overrun"}
+    assert starving(third=[], losses=[gone]) is None
+    assert starving(third=[], gap=5) is None
+    assert starving(third=[], threads=(3, 4)) is None, "it is no longer in the list of threads"
+    slept = starving(third=[(2, "sleeping", 260, 300)])
+    assert slept is None, "what it did before is not known"
+
+
+def test_rows_are_of_threads_processes_or_control_groups() -> None:
+    now = interval([(2, "runnable", 0, 10), (3, "running", 0, 30), (4, "runnable", 0, 50),
+                    (4, "running", 50, 60)], (0, 100))  # fmt: skip
+    by_process = Waiting().table(now, "process")
+    hogs = row(by_process, pid=101)
+    assert (hogs["threads"], hogs["waiting"], hogs["running"], hogs["n_waits"]) == (2, 50, 40, 1)
+    by_group = Waiting().table(now, "cgroup")
+    assert by_group.select("cgroup", "threads", "waiting").rows() == [("/a", 3, 60)]
+
+
+def test_losses_of_the_interval_are_named() -> None:
+    old = {"cpu": 0, "ts_begin": 10, "ts_end": 20, "count": 9, "reason": "overrun"}
+    new = {"cpu": 0, "ts_begin": 110, "ts_end": 120, "count": 7, "reason": "overrun"}
+    broken = {"cpu": 0, "ts_begin": 130, "ts_end": 140, "count": None, "reason": "chain_break"}
+    now = interval([], (0, 200), begin=100, losses=[old, new, broken])
+    assert lost(now) == ["7 events LOST in 1 place"]
+    assert lost(interval([], (0, 200), losses=[broken])) == []
+
+
+def test_what_the_cpus_did_adds_up() -> None:
+    """Of 2 x 100: 40 busy, 30 idle, of the rest nothing is known."""
+    now = interval([(2, "running", 60, 140), (0, "running", 170, 200)], (0, 200), begin=100)
+    assert busy_and_unknown(now) == (0.2, 0.65)
