@@ -12,8 +12,8 @@ from worlds import World
 from schedscope import _native
 
 Engine = Callable[[World], dict[str, Any]]
-# The clock of each CPU, and by how much stamps of two clocks may be off.
-Clocks = tuple[list[int], int | None]
+# The clock of each CPU; by how much stamps of two may be off, and were moved.
+Clocks = tuple[list[int], int | None, int]
 
 
 def by_oracle(world: World, clocks: Clocks | None = None) -> dict[str, Any]:

@@ -78,8 +78,9 @@ class Oracle:
     moves_recorded: bool = False
     # Nothing counts what was lost: where a switch is missing, moves may be, too.
     uncounted: bool = False
-    # Where the CPUs' clocks differ: the clock of each CPU, and by how much two may be off.
-    clocks: tuple[list[int], int | None] | None = None
+    # Where the CPUs' clocks differ: the clock of each CPU, by how much two may be off, and by
+    # how much the stamps of one were moved against those of another.
+    clocks: tuple[list[int], int | None, int] | None = None
     stories: dict[int, Story] = field(default_factory=dict)
 
     # -- what the rules are made of ------------------------------------------------
@@ -155,6 +156,9 @@ class Oracle:
         self.counters["right_censored"] += censored == "right"
         ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
         seen = not wait.pop("begun_before")
+        length = until - ready
+        if run is None and self.clocks is not None:
+            length = self.least(length)
         wait.pop("may_be_woken")
         self.enter(
             wait
@@ -165,7 +169,7 @@ class Oracle:
                 "prio": thread.prio,
                 "placement": enqueued - ready if seen and enqueued is not None else None,
                 "queue": None if enqueued is None or run is None else run - enqueued,
-                "wait": until - ready if seen else None,
+                "wait": length if seen else None,
                 "censored": censored if seen else {"none": "left", "right": "both"}[censored],
             }
         )
@@ -199,14 +203,27 @@ class Oracle:
         elif held:
             self.waits.append(held)
 
+    def unsure(self, utid: int) -> bool:
+        """May its last event have come before the one that another clock stamped?"""
+        story = self.stories.get(utid)
+        if self.clocks is None or story is None or story.other is None:
+            return False
+        width = self.clocks[1]
+        return width is None or story.stamped - story.other <= width
+
+    def least(self, wait: int) -> int:
+        """How long a wait certainly was whose begin and end two clocks may have stamped."""
+        assert self.clocks is not None
+        _, width, moved = self.clocks
+        return 0 if width is None else max(0, wait - width - moved)
+
     def part(self, row: Row) -> None:
         """What is certain of a wait that two clocks timed: a bound, and its end."""
         assert self.clocks is not None
-        width = row["wait"] if self.clocks[1] is None else self.clocks[1]
         self.counters["waits"] += 1
         self.counters["right_censored"] += 1
         unrun = {"ts_run": None, "cpu": None, "queue": None}
-        self.waits.append(row | unrun | {"wait": max(0, row["wait"] - width), "censored": "right"})
+        self.waits.append(row | unrun | {"wait": self.least(row["wait"]), "censored": "right"})
         kept = ("utid", "ts_run", "cpu", "prio", "prev_cpu")
         unknown = {name: value if name in kept else None for name, value in row.items()}
         self.waits.append(unknown | {"cause": "unknown", "censored": "left"})
@@ -532,6 +549,8 @@ class Oracle:
                 self.close_idle(cpu, c, w, "window")
         for thread in self.threads.values():
             self.settle(thread, w + 1)
+            if thread.state != "running" and thread.since < w and self.unsure(thread.utid):
+                self.lose_sight(thread)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
         self.waits += [story.held for story in self.stories.values() if story.held]
@@ -579,7 +598,7 @@ def reconstruct(
     tables: dict[str, pl.DataFrame],
     ncpu: int,
     window: tuple[int, int] | None = None,
-    clocks: tuple[list[int], int | None] | None = None,
+    clocks: tuple[list[int], int | None, int] | None = None,
     *,
     uncounted: bool = False,
 ) -> dict[str, Any]:

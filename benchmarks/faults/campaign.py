@@ -141,6 +141,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         "measured_waits": found.measured_waits,
         "right_wait_time": found.right_wait_time,
         "wrong_waits": len(found.wrong_waits),
+        "wrong_bounds": len(found.wrong_bounds),
         "doubted_waits": found.doubted_waits,
         "true_state_time": found.true_state_time if mutant.states_judged else 0,
         "right_state_time": found.right_state_time,
@@ -153,6 +154,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         "longest_wrong_wait": max((wait["wait"] for wait in found.wrong_waits), default=0),
         "examples": {
             "waits": found.wrong_waits[:_EXAMPLES],
+            "bounds": found.wrong_bounds[:_EXAMPLES],
             "states": [list(state) for state in found.wrong_states[:_EXAMPLES]],
             "figures": {
                 name: [said[name].value, whole.figures[name].value]

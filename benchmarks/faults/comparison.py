@@ -32,6 +32,7 @@ class Verdict:
     wrong_waits: list[dict[str, Any]] = field(default_factory=list)
     doubted_waits: int = 0
     """Waits that are off by no more than `check` says that clocks may differ unnoticed."""
+    wrong_bounds: list[dict[str, Any]] = field(default_factory=list)
     true_state_time: int = 0
     right_state_time: int = 0
     wrong_state_time: int = 0
@@ -44,6 +45,7 @@ def judge(trace: ss.Trace, truth: Truth, mutant: Mutant, doubt: Doubt) -> Verdic
     verdict = Verdict()
     clocks = _clocks(trace, truth) if mutant.clocks_moved else None
     _waits(verdict, trace, truth, clocks, doubt)
+    _bounds(verdict, trace, truth, mutant.clocks_moved, doubt)
     if mutant.states_judged:
         _states(verdict, trace, truth, clocks)
     return verdict
@@ -155,6 +157,44 @@ def _waits(
     verdict.right_wait_time = int(both.filter(~off)["true"].sum())
     verdict.wrong_waits = wrong.to_dicts()
     verdict.doubted_waits = both.filter(off).height - wrong.height
+
+
+def _bounds(
+    verdict: Verdict, trace: ss.Trace, truth: Truth, clocks_moved: bool, doubt: Doubt
+) -> None:
+    """Waits of which only a lower bound is given, and which were shorter than that."""
+    tids = trace.threads.select("utid", pl.col("tid").cast(pl.Int64))
+    said = (
+        trace.waits.filter(pl.col("censored") == "right", pl.col("wait") > TOLERANCE)
+        .join(tids, on="utid")
+        .select("tid", "ts_ready", bound="wait")
+        .collect()
+        .filter(~pl.col("tid").is_in(truth.doubtful))
+    )
+    # A state for each queue that a waiting thread was on; together they are its wait.
+    begins = pl.col("ts") != pl.col("end").shift(1).over("tid")
+    true = (
+        truth.states.filter(pl.col("state") == "runnable")
+        .sort("tid", "ts")
+        .with_columns(number=begins.fill_null(value=True).cum_sum())
+        .group_by("tid", "number")
+        .agg(pl.col("ts").min(), pl.col("end").max())
+    )
+    both = said.with_row_index().join(true, on="tid", how="left")
+    begun = (pl.col("ts") <= pl.col("ts_ready") + TOLERANCE) & (pl.col("end") > pl.col("ts_ready"))
+    most = pl.col("end") - pl.col("ts_ready")
+    if clocks_moved:
+        # Its place among the true waits is not known: it may not exceed the longest of them.
+        begun, most = pl.lit(value=True), pl.col("end") - pl.col("ts")
+        if doubt.ns is None:
+            return
+    longest = both.group_by("index").agg(
+        pl.col("tid", "ts_ready", "bound").first(),
+        true=pl.when(begun).then(most).max().fill_null(0),
+    )
+    slack = TOLERANCE + (doubt.ns or 0 if clocks_moved else 0)
+    wrong = longest.filter(pl.col("bound") > pl.col("true") + slack)
+    verdict.wrong_bounds = wrong.drop("index").sort("bound", descending=True).to_dicts()
 
 
 def _states(verdict: Verdict, trace: ss.Trace, truth: Truth, clocks: Clocks | None) -> None:

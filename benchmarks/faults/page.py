@@ -17,7 +17,8 @@ def wrong(result: Result) -> int:
         return 0
     if result["crashed"]:
         return 1
-    waits, figures = int(result["wrong_waits"]), len(result["wrong_figures"])
+    waits = int(result["wrong_waits"]) + int(result["wrong_bounds"])
+    figures = len(result["wrong_figures"])
     return waits + bool(result["wrong_state_time"]) + figures
 
 
@@ -53,6 +54,7 @@ def row(kind: str, results: list[Result]) -> list[str]:
         f"**{sum(map(wrong, results)):,}**",
         f"{total('wrong_waits'):,}",
         length(longest) if longest else "-",
+        f"{total('wrong_bounds'):,}",
         _share(total("wrong_state_time"), state_time, 3),
         str(wrong_figures),
         f"{total('doubted_waits'):,} / {total('doubted_figures')}",
@@ -72,6 +74,7 @@ HEADINGS = (
     "wrong, given as measured",
     "wrong waits",
     "longest wrong wait",
+    "wrong lower bounds",
     "state time wrong",
     "wrong figures",
     "waits / figures within the stated doubt of clocks",
@@ -120,6 +123,8 @@ are of {date}, commit {commit}, {host}, with
 
 * wrong waits: rows of `waits` with `censored` = `none` that no true wait equals: same thread, same
   instant of running, same length within 1 us;
+* wrong lower bounds: right-censored rows of `waits` that are longer than the thread then waited
+  (where clocks were moved, than it ever waited);
 * inputs with wrong states: a known state (running, runnable, sleeping, ...) at an instant at which
   the thread was in another one. The table shows the share of the threads' time. Where clocks were
   moved, only running time is compared, on the clock of its CPU;

@@ -26,6 +26,8 @@ def failure(result: dict[str, Any]) -> str:
         return "\n".join(lines) + "\n"
     for wait in result["examples"]["waits"]:
         lines.append("    wait " + json.dumps(wait))
+    for bound in result["examples"]["bounds"]:
+        lines.append("    bound " + json.dumps(bound))
     for ns, tid, begin, end, said, true in result["examples"]["states"][:2]:
         lines.append(f"    state of tid {tid} {begin}..{end} ({ns} ns): {said}, was {true}")
     for name, (said, true) in result["examples"]["figures"].items():

@@ -45,7 +45,7 @@ def reconstruct(
     window: tuple[int, int] | None = None,
     chunk: int | None = None,
     linux: bool = True,
-    clocks: tuple[list[int], int | None] | None = None,
+    clocks: tuple[list[int], int | None, int] | None = None,
     uncounted: bool = False,
 ) -> dict[str, Any]: ...
 def definition_figures(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from engines import assert_agree, by_native, by_oracle
+from engines import Clocks, assert_agree, by_native, by_oracle
 from hypothesis import given, strategies as st
 from streams import faulty, plausible, wild
 from worlds import World, world
@@ -25,9 +25,9 @@ MS = 1_000_000
 def test_the_engines_agree_where_clocks_differ(
     kind: Callable[[], st.SearchStrategy[World]],
 ) -> None:
-    @given(kind(), st.none() | st.integers(0, 12), st.integers(1, 3))
-    def agree(world: World, width: int | None, clocks: int) -> None:
-        known = ([cpu % clocks for cpu in range(world.ncpu)], width)
+    @given(kind(), st.none() | st.integers(0, 12), st.integers(0, 5), st.integers(1, 3))
+    def agree(world: World, width: int | None, moved: int, clocks: int) -> None:
+        known = ([cpu % clocks for cpu in range(world.ncpu)], width, moved)
         assert_agree(by_oracle(world, known), by_native(world, clocks=known))
 
     agree()
@@ -47,7 +47,7 @@ TWO_CPUS = """
 """
 
 
-def waits(clocks: tuple[list[int], int | None] | None) -> list[tuple[object, ...]]:
+def waits(clocks: Clocks | None) -> list[tuple[object, ...]]:
     rows = by_native(world(TWO_CPUS), clocks=clocks)["waits"].sort("utid", "ts_ready", "ts_run")
     names = "utid", "ts_ready", "ts_run", "wait", "censored"
     return [row for row in rows.select(names).iter_rows() if row[1] is not None]
@@ -56,14 +56,14 @@ def waits(clocks: tuple[list[int], int | None] | None) -> list[tuple[object, ...
 def test_a_wait_on_one_clock_is_measured_and_one_on_two_is_a_bound() -> None:
     a, b = 2, 3
     assert waits(None) == [(a, 20, 25, 5, "none"), (a, 40, 95, 55, "none"), (b, 70, 90, 20, "none")]
-    within_8 = [(a, 20, 25, 5, "none"), (a, 40, 95, 55, "none"), (b, 70, None, 12, "right")]
-    assert waits(([0, 1], 8)) == within_8
+    within_8 = [(a, 20, 25, 5, "none"), (a, 40, 95, 55, "none"), (b, 70, None, 10, "right")]
+    assert waits(([0, 1], 8, 2)) == within_8
     nobody_can_tell = [
         (a, 20, None, 0, "right"),
         (a, 40, None, 0, "right"),
         (b, 70, None, 0, "right"),
     ]
-    assert waits(([0, 1], None)) == nobody_can_tell
+    assert waits(([0, 1], None, 0)) == nobody_can_tell
 
 
 # Of each round: CPU, µs after its start, event. A and B wake each other across CPUs, and

@@ -34,7 +34,7 @@ pub fn reconstruct<'py>(
     window: Option<(i64, i64)>,
     chunk: Option<usize>,
     linux: bool,
-    clocks: Option<(Vec<u16>, Option<i64>)>,
+    clocks: Option<(Vec<u16>, Option<i64>, i64)>,
     uncounted: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let read = |name| rows_in(&facts, name);
@@ -79,7 +79,11 @@ pub fn reconstruct<'py>(
             .expecting_waking(every_waking)
             .expecting_one_enqueued(linux && !every_waking)
             .with_uncounted_losses(uncounted)
-            .with_clocks(clocks.map(|(clock, width)| Clocks { clock, width }));
+            .with_clocks(clocks.map(|(clock, width, moved)| Clocks {
+                clock,
+                width,
+                moved,
+            }));
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
             reconstruction.allow(utid, &cpus);
         }

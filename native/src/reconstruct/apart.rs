@@ -12,6 +12,9 @@ pub struct Clocks {
     pub clock: Vec<u16>,
     /// Stamps of two clocks may be off by so much; None where nobody can tell.
     pub width: Option<i64>,
+    /// Stamps of one were moved against those of another by so much. A clock that drifts, or
+    /// stepped, was not always as far off.
+    pub moved: i64,
 }
 
 /// What one thread's stamps tell.
@@ -89,10 +92,28 @@ impl Apart {
         held.filter_map(|story| story.held.take()).collect()
     }
 
+    /// May the thread's last event have come before the one that another clock stamped, so that
+    /// what it does since is not known?
+    pub fn unsure(&self, utid: u32) -> bool {
+        self.threads.get(utid as usize).is_some_and(|story| {
+            match (self.clocks.width, story.last, story.other) {
+                (_, _, None) | (_, None, _) => false,
+                (None, ..) => true,
+                (Some(width), Some(last), Some(other)) => last.saturating_sub(other) <= width,
+            }
+        })
+    }
+
+    /// How long a wait certainly was whose begin and end two clocks may have stamped.
+    pub fn least(&self, wait: i64) -> i64 {
+        let off = self.clocks.width.unwrap_or(i64::MAX);
+        wait.saturating_sub(off.saturating_add(self.clocks.moved))
+            .max(0)
+    }
+
     /// What is certain of a wait in doubt: a bound of it, and the switch-in.
     pub fn parts(&self, wait: &Wait) -> [Wait; 2] {
-        let width = self.clocks.width.unwrap_or(i64::MAX);
-        let least = wait.wait.map(|wait| wait.saturating_sub(width).max(0));
+        let least = wait.wait.map(|wait| self.least(wait));
         let begun = Wait {
             ts_run: None,
             cpu: None,
@@ -126,7 +147,12 @@ mod tests {
     /// CPUs 0 and 2 share a clock.
     fn apart(width: Option<i64>) -> Apart {
         let clock = vec![0, 1, 0];
-        Apart::new(Clocks { clock, width })
+        let moved = 3;
+        Apart::new(Clocks {
+            clock,
+            width,
+            moved,
+        })
     }
 
     fn wait(ready: i64, run: i64) -> Wait {
@@ -186,7 +212,7 @@ mod tests {
             assert_eq!((begun.ts_run, begun.censored), (None, Censored::Right));
             begun.wait
         };
-        assert_eq!(bounds(Some(10), 100), Some(10));
+        assert_eq!(bounds(Some(10), 100), Some(7));
         assert_eq!(bounds(Some(30), 100), Some(0));
         assert_eq!(bounds(None, 100), Some(0));
     }

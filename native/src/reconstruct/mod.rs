@@ -321,7 +321,10 @@ impl Reconstructor {
                 (Some(run), Some(enqueued)) => Some(run - enqueued),
                 _ => None,
             },
-            wait: ts_ready.map(|ready| until - ready),
+            wait: ts_ready.map(|ready| match &self.apart {
+                Some(apart) if ts_run.is_none() => apart.least(until - ready),
+                _ => until - ready,
+            }),
             censored,
         };
         match &mut self.apart {
@@ -943,6 +946,10 @@ impl Reconstructor {
         for utid in self.ncpu..self.threads.len() as u32 {
             if !self.threads[utid as usize].born {
                 continue;
+            }
+            let doubtful = self.apart.as_ref().is_some_and(|apart| apart.unsure(utid));
+            if doubtful && self.threads[utid as usize].since < end {
+                self.lose_sight(utid);
             }
             self.close(utid, end, End::Window);
             if let Some(wait) = self.threads[utid as usize].wait.take() {

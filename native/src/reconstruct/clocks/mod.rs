@@ -49,14 +49,20 @@ pub fn known(offsets: &[Offset], ncpu: u16) -> Option<Clocks> {
         return None;
     }
     let mut clock = vec![0; usize::from(ncpu)];
-    let mut width = Some(0_i64);
+    let (mut width, mut moved) = (Some(0_i64), 0_i64);
     for (number, offset) in (1..).zip(offsets) {
         clock[usize::from(offset.cpu)] = number;
         let own = offset.ahead.map(|(least, most)| most - least);
         // Two CPUs may both be off by their own.
         width = width.zip(own).map(|(sum, own)| sum.saturating_add(own));
+        let middle = offset.middle().unwrap_or(0);
+        moved = moved.saturating_add(middle.saturating_abs());
     }
-    Some(Clocks { clock, width })
+    Some(Clocks {
+        clock,
+        width,
+        moved,
+    })
 }
 
 /// What is to be taken from the stamps of each CPU; None if nothing is.
