@@ -24,6 +24,7 @@ impl Rqs {
     }
 
     /// `t` has joined `q`, and its groups follow.
+    #[inline]
     pub(super) fn come(&mut self, w: &mut World, q: Queue, t: Tid) {
         if !self.groups.any() {
             return;
@@ -41,6 +42,7 @@ impl Rqs {
     }
 
     /// The queued `t` is about to leave `q`: it counts again.
+    #[inline]
     pub(super) fn release(&mut self, w: &mut World, q: Queue, t: Tid) {
         if self.groups.any() && self.groups.is_under_hold(q) {
             self.count(self.groups.cpu_of(q), 1);
@@ -49,6 +51,7 @@ impl Rqs {
     }
 
     /// `t` has left the tree of `q`.
+    #[inline]
     pub(super) fn gone(&mut self, w: &mut World, q: Queue, t: Tid) {
         if self.groups.any() {
             self.groups.goes(w.now(), t, q);
@@ -57,6 +60,7 @@ impl Rqs {
     }
 
     /// The running `e` goes back into the tree of `q`.
+    #[inline]
     pub(super) fn put_back(&mut self, q: Queue, e: Entity) {
         let rq = self.rq(q);
         rq.curr = None;
@@ -65,6 +69,7 @@ impl Rqs {
     }
 
     /// What ran in `q` does so no more: the groups above come off their CPU, too.
+    #[inline]
     pub(super) fn put_back_above(&mut self, w: &mut World, mut q: Queue) {
         while let Some(e) = self.groups.entity(q) {
             let up = self.groups.above(q);
@@ -85,6 +90,7 @@ impl Rqs {
     }
 
     /// `t` in `q`, and the groups above, run from now on.
+    #[inline]
     pub(super) fn go_on(&mut self, root: Queue, q: Queue, t: Tid) {
         let mut at = (q, t);
         loop {
@@ -112,6 +118,7 @@ impl Rqs {
     }
 
     /// What was just put back in `q`, and in the groups inside it, is as any other.
+    #[inline]
     pub(super) fn forget_prev(&mut self, mut q: Queue) {
         while let Some(inner) = self.rq(q).prev.take().and_then(|e| self.groups.inner(e)) {
             q = inner;
@@ -140,6 +147,7 @@ impl Rqs {
     }
 
     /// At a tick: the weights of the groups that `t`, running on `c`, is in.
+    #[inline]
     pub(super) fn follow_shares(&mut self, w: &World, c: Cpu, t: Tid) {
         let mut q = self.groups.queue_of(t, c);
         while self.groups.entity(q).is_some() {

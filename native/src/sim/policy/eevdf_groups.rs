@@ -24,6 +24,7 @@ impl Rqs {
     }
 
     /// `t` has joined `q`, and its groups follow.
+    #[inline]
     pub(super) fn come(&mut self, w: &mut World, q: Queue, t: Tid) {
         if !self.groups.any() {
             return;
@@ -38,6 +39,7 @@ impl Rqs {
     }
 
     /// What has become runnable in `q` may not run if a quota is used up.
+    #[inline]
     pub(super) fn put_aside_if_held(&mut self, w: &mut World, q: Queue, t: Tid) {
         if self.groups.any() && self.groups.is_under_hold(q) {
             self.count(self.groups.cpu_of(q), -1);
@@ -46,6 +48,7 @@ impl Rqs {
     }
 
     /// The queued `t` is about to leave `q`: it counts again.
+    #[inline]
     pub(super) fn release(&mut self, w: &mut World, q: Queue, t: Tid) {
         if self.groups.any() && self.groups.is_under_hold(q) {
             self.count(self.groups.cpu_of(q), 1);
@@ -54,6 +57,7 @@ impl Rqs {
     }
 
     /// `e` has left the tree of `q`.
+    #[inline]
     pub(super) fn gone(&mut self, w: &mut World, q: Queue, e: Entity) {
         if !self.groups.any() {
             return;
@@ -72,6 +76,7 @@ impl Rqs {
     }
 
     /// The running `e` goes back into the tree of `q`.
+    #[inline]
     pub(super) fn put_back(&mut self, q: Queue, e: Entity) {
         let rq = self.rq(q);
         rq.curr = None;
@@ -81,6 +86,7 @@ impl Rqs {
 
     /// The running `e`, whose lag is noted, no longer runs in `q`; whether it stays in its
     /// tree although it is not runnable.
+    #[inline]
     pub(super) fn come_off(&mut self, q: Queue, e: Entity, sleeps: bool) -> bool {
         let eligible = self.average(q).is_eligible(self.se[e as usize].vruntime);
         self.rq(q).curr = None;
@@ -96,6 +102,7 @@ impl Rqs {
     }
 
     /// What ran in `q` does so no more: the groups above come off their CPU, too.
+    #[inline]
     pub(super) fn put_back_above(&mut self, w: &mut World, mut q: Queue, sleeps: bool) {
         while let Some(e) = self.groups.entity(q) {
             let up = self.groups.above(q);
@@ -120,6 +127,7 @@ impl Rqs {
 
     /// `t` in `q`, and the groups above, run from now on; what of them ran just before goes
     /// on as it was.
+    #[inline]
     pub(super) fn go_on(&mut self, root: Queue, q: Queue, t: Tid) {
         let mut at = (q, t);
         loop {
@@ -147,6 +155,7 @@ impl Rqs {
     }
 
     /// What was just put back in `q`, and in the groups inside it, is as any other.
+    #[inline]
     pub(super) fn forget_prev(&mut self, mut q: Queue) {
         while let Some(inner) = self.rq(q).prev.take().and_then(|e| self.groups.inner(e)) {
             q = inner;
@@ -180,6 +189,7 @@ impl Rqs {
     }
 
     /// At a tick: the weights of the groups that `t`, running on `c`, is in.
+    #[inline]
     pub(super) fn follow_shares(&mut self, w: &World, c: Cpu, t: Tid) {
         let q = self.groups.queue_of(t, c);
         self.follow_from(w, q);

@@ -106,6 +106,7 @@ impl Groups {
         }
     }
 
+    #[inline]
     pub(super) fn any(&self) -> bool {
         !self.groups.is_empty()
     }
@@ -120,8 +121,12 @@ impl Groups {
     }
 
     /// The queue that the thread `t` is in on `c`.
+    #[inline]
     pub(super) fn queue_of(&self, t: Tid, c: Cpu) -> Queue {
-        match self.group_of.get(t as usize).copied().flatten() {
+        if !self.any() {
+            return Queue::from(c);
+        }
+        match self.group_of[t as usize] {
             None => Queue::from(c),
             Some(g) => self.of_group(g, c),
         }
@@ -131,11 +136,13 @@ impl Groups {
         self.ncpu + g * self.ncpu + Queue::from(c)
     }
 
+    #[inline]
     pub(super) fn cpu_of(&self, q: Queue) -> Cpu {
         (q % self.ncpu) as Cpu
     }
 
     /// The CPU's own queue beside `q`.
+    #[inline]
     pub(super) fn cpu_or_all(&self, q: Queue) -> Queue {
         if self.any() { q % self.ncpu } else { q }
     }
@@ -145,11 +152,13 @@ impl Groups {
     }
 
     /// What stands for a group's queue in the queue above.
+    #[inline]
     pub(super) fn entity(&self, q: Queue) -> Option<Entity> {
         (q >= self.ncpu).then(|| self.nthreads + q - self.ncpu)
     }
 
     /// The queue that an entity stands for; `None` for a thread.
+    #[inline]
     pub(super) fn inner(&self, e: Entity) -> Option<Queue> {
         (e >= self.nthreads).then(|| self.ncpu + e - self.nthreads)
     }
@@ -180,7 +189,11 @@ impl Groups {
     }
 
     /// Where the paths of two threads on `c` meet: the queue, and what competes there.
+    #[inline]
     pub(super) fn meeting(&self, a: Tid, b: Tid, c: Cpu) -> (Queue, Entity, Entity) {
+        if !self.any() {
+            return (Queue::from(c), a, b);
+        }
         let (mut qa, mut qb) = (self.queue_of(a, c), self.queue_of(b, c));
         let (mut a, mut b) = (a, b);
         // Parents stand before their children.
@@ -260,6 +273,7 @@ impl Groups {
     }
 
     /// `e` is no longer runnable in its queue.
+    #[inline]
     pub(super) fn goes(&mut self, now: i64, e: Entity, q: Queue) {
         if q < self.ncpu {
             return;
@@ -351,6 +365,7 @@ pub(super) trait Levels {
     }
 
     /// Before `c` chooses: hold back what has used up its quota.
+    #[inline]
     fn hold_exhausted(&mut self, w: &mut World, c: Cpu) {
         if !self.groups().any() {
             return;
