@@ -89,7 +89,7 @@ _SHAPE: Mapping[str, Any] = {
         {
             "cgroup": _text,
             **dict.fromkeys(("weight", "quota", "period", "usage", "pressure"), _count),
-            **dict.fromkeys(("n_periods", "n_throttled", "throttled"), _count),
+            **dict.fromkeys(("n_periods", "n_throttled", "throttled", "phase"), _count),
         },
     ),
     "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count}),

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import UsageError
+from schedscope.simulator.groups import GROUPS, PERIOD, WEIGHT
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.workload import CLASSES, PIPES, STEPS, THREADS, Workload
 from schedscope.units import nanoseconds
@@ -31,6 +32,7 @@ class Builder:
         self._threads: list[dict[str, Any]] = []
         self._programs: list[Program] = []
         self._pipes: list[dict[str, int | None]] = []
+        self._groups: list[dict[str, Any]] = []
 
     def pipe(self, capacity: int | None = None, *, low: int | None = None, filled: int = 0) -> int:
         """Add a pipe (or socket, or queue) and answer its number, for `put` and `take`.
@@ -52,13 +54,39 @@ class Builder:
         self._pipes.append({"capacity": capacity, "low": low, "filled": filled})
         return len(self._pipes) - 1
 
+    def group(
+        self,
+        path: str,
+        *,
+        weight: float = WEIGHT,
+        quota: Time | None = None,
+        period: Time = PERIOD,
+        phase: Time = 0,
+    ) -> str:
+        """Add a control group and answer its path, for the option `group` of threads.
+
+        It lies in the group of the longest path above it. `weight` is that of cgroup 2: 100 is as
+        much as a thread of nice 0 beside it. Its threads may use `quota` in every `period`, which
+        begins at `phase` and whole periods from there; None: as much as they get.
+
+        >>> b = Builder()
+        >>> web = b.group("/web", weight=300, quota="20ms")
+        >>> _ = b.thread("server", group=web).run("1s")
+        >>> b.workload().groups.select("path", "quota").rows()
+        [('/web', 20000000)]
+        """
+        times = {"period": nanoseconds(period), "phase": nanoseconds(phase)}
+        limit = None if quota is None else nanoseconds(quota)
+        self._groups.append({"path": path, "weight": weight, "quota": limit, **times})
+        return path
+
     def thread(self, name: str, **options: Any) -> Program:
         """Add one thread and answer its program, to which steps are added.
 
         `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
-        `cpu` (where it is at the start).
+        `cpu` (where it is at the start), `group` (see `group`).
         """
         return self.threads(name, 1, **options)
 
@@ -77,6 +105,7 @@ class Builder:
             "cpus": None,
             "asleep": False,
             "cpu": None,
+            "group": None,
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -95,7 +124,8 @@ class Builder:
         steps = [step for program in self._programs for step in program.steps]
         threads = _table("thread", self._threads, THREADS)
         pipes = _table("pipe", self._pipes, PIPES)
-        return Workload(threads, _table("step", steps, STEPS), machine, info, pipes)
+        groups = _table("group", self._groups, GROUPS)
+        return Workload(threads, _table("step", steps, STEPS), machine, info, pipes, groups)
 
 
 def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What `whatif` changes: nice values, CPUs, pinning, slice, policy; applied to a replay."""
+"""What `whatif` changes: nice values, CPUs, pinning, groups, slice, policy; applied to a replay."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import polars as pl
 
 from schedscope.analysis._base import topology
 from schedscope.errors import UsageError
+from schedscope.simulator.change_groups import limited, weighted
+from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import Machine, machine as _machine
 from schedscope.simulator.policy import tunables
 from schedscope.simulator.replay import Replay, resolve
@@ -39,13 +41,15 @@ def change(
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     pin: Mapping[str, str] | None = None,
+    set_weight: Mapping[str, float] | None = None,
+    quota: Mapping[str, str] | None = None,
     slice: str | int | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Changed:
     """`way` with these changes; names of threads may have `*` and `?`.
 
-    Raises `UsageError` if nothing is asked for, for a thread or a CPU that is not there, for two
-    answers to one question, and for what the policy cannot do.
+    Raises `UsageError` if nothing is asked for, for a thread, group or CPU that is not there, for
+    two answers to one question, and for what the policy cannot do.
     """
     words: list[str] = []
     name = way.policy if policy is None else resolve(policy)
@@ -66,6 +70,22 @@ def change(
     if pin:
         workload = _pinned(workload, pin, shape.ncpu)
         words += [f"{who} on CPUs {where}" for who, where in pin.items()]
+    if (set_weight or quota) and not knows_groups(name):
+        raise UsageError(
+            f"weights and quotas of control groups under {name}",
+            "a policy of the family eevdf or cfs",
+            "it has no groups",
+        )
+    if quota and not keeps_quotas(name, {**settings, **(set or {})}):
+        raise UsageError(
+            f"a quota under {name}", "a policy of the family eevdf or cfs", "it keeps no quotas"
+        )
+    if set_weight:
+        workload, more = weighted(workload, set_weight)
+        words += more
+    if quota:
+        workload, more = limited(workload, quota, matching)
+        words += more
     if cpus is not None:
         workload = fitted(workload, way, shape.ncpu)
     if slice is not None:
@@ -81,7 +101,7 @@ def change(
     return Changed(workload, shape, name, settings, words)
 
 
-def _matching(workload: Workload, pattern: str) -> pl.Series:
+def matching(workload: Workload, pattern: str) -> pl.Series:
     """Which threads have this name, or thread id."""
     names = workload.threads["name"]
     text = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
@@ -103,7 +123,7 @@ def _each_once(
     """The threads of each name; raises `UsageError` if two of different values name one thread."""
     found: list[tuple[str, Any, pl.Series]] = []
     for who, value in asked.items():
-        mine = _matching(workload, str(who))
+        mine = matching(workload, str(who))
         for other, its, theirs in found:
             if its != value and (mine & theirs).any():
                 twice = workload.threads.filter(mine & theirs)["name"][0]

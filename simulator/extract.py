@@ -65,6 +65,9 @@ The rules, each counted in the extraction report:
   see `schedscope.simulator.inferred_affinity`).
 * Clock ticks come when those of the host came, where its preemptions show them
   (`clock_hz`, `tick_phase`, see `schedscope.simulator.tick_phase`).
+* Threads are in the control groups and sessions that the recorder found them in, with their weights
+  and quotas (`groups`, see `schedscope.simulator.recorded_groups`); background load is in none.
+  What the recording does not say of them is told (`groups_lacking`).
 """
 
 from __future__ import annotations
@@ -80,6 +83,7 @@ from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.recorded_calls import reads_and_writes
+from schedscope.simulator.recorded_groups import lacking, recorded_groups
 from schedscope.simulator.tick_phase import measured_clock
 from schedscope.simulator.workload import CLASSES, OPS, PIPES, STEPS, THREADS, Workload
 from schedscope.trace import Trace
@@ -184,7 +188,13 @@ def extract_with_utids(
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
     report["kernel_classes_guessed"] = not linux and begun_with is None
     steps = _steps(pl.DataFrame(made))
-    threads = threads.select(THREADS.names()).cast(THREADS)
+    groups, of_threads = recorded_groups(trace, found["utid"])
+    threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
+    fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr"])
+    report["groups"] = groups.height
+    report["groups_lacking"] = lacking(
+        trace, found["utid"].filter(fair), threads["group"].filter(fair)
+    )
     utids = found["utid"].cast(pl.UInt32)
     if others != "drop" and drop:
         more = background_load(
@@ -210,6 +220,7 @@ def extract_with_utids(
             "extraction": report,
         },
         pl.DataFrame(pipes, schema=PIPES, orient="row"),
+        groups,
     )
     return workload, utids
 

@@ -16,6 +16,7 @@ from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.change import fitted
+from schedscope.simulator.groups import engine_groups, ignored_groups, trace_groups
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.replay import replay, resolve
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
@@ -128,6 +129,7 @@ def simulate(
         "costs": {name: float(value) for name, value in asdict(shape.costs).items()},
         "tick_phase": shape.tick_phase,
         "pipes": engine_pipes(workload),
+        "groups": engine_groups(workload.groups),
     }
 
     def run(folder: Path | None) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:
@@ -223,6 +225,9 @@ def _run(
     about["source"] = {"name": _source_name(workload), "format": "simulation"}
     about["workload"] = workload.info
     about["warnings"] = _warnings(about["simulation"])
+    if not workload.groups.is_empty():
+        about["groups"] = trace_groups(workload.groups)
+    about["warnings"] += ignored_groups(workload, about["scheduler"])
     if isinstance(policy, str) and _policy.moves_priorities(policy):
         about["priorities"] = _priorities(workload, ncpu)
     series = pl.DataFrame(

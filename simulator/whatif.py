@@ -21,7 +21,7 @@ from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, recorded_policy, replay, version_of
 from schedscope.simulator.run import Progress, simulate
 from schedscope.trace import Trace
-from schedscope.units import duration, percent, several
+from schedscope.units import percent, several
 
 BY = ("comm", "name", "process_name", "cgroup")
 """What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
@@ -83,6 +83,8 @@ def whatif(
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     pin: Mapping[str, str] | None = None,
+    set_weight: Mapping[str, float] | None = None,
+    quota: Mapping[str, str] | None = None,
     slice: str | int | None = None,
     set: Mapping[str, Any] | None = None,
     by: str = "comm",
@@ -96,11 +98,14 @@ def whatif(
 
     The change: another `policy` (of a family its newest preset), another number of `cpus`, other
     nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
-    number is a thread id), other masks (`pin={"web": "0-1"}`), another `slice`, other tunables
-    (`set`). With `comm` only threads of these names are replayed; the others take the CPU time
-    that they took; `others`: "occupy" before all fair threads, "compete" as one of them, None
-    whichever comes closer to the recording when the recorded configuration is replayed. `by`: what
-    a service is, one of comm, name (worker-12 is worker-*), process_name and cgroup.
+    number is a thread id), other masks (`pin={"web": "0-1"}`), other weights of control groups
+    (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
+    one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
+    another `slice`, other tunables (`set`). With `comm` only threads of these names are replayed;
+    the others take the CPU time that they took; `others`: "occupy" before all fair threads,
+    "compete" as one of them, None whichever comes closer to the recording when the recorded
+    configuration is replayed. `by`: what a service is, one of comm, name (worker-12 is worker-*),
+    process_name and cgroup.
 
     Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
     that fall at evenly spaced instants of their period, the first as in the recording.
@@ -129,10 +134,20 @@ def whatif(
     Figures of replays are medians. Services are in order of waiting and CPU time, the largest
     first. `whatif_notes` says what the recording does not show.
 
-    Raises `UsageError` if nothing is changed, or for a thread or CPU that does not exist.
+    Raises `UsageError` if nothing is changed, or for a thread, group or CPU that does not exist.
     """
     way = nearest_way(trace, None if comm is None else pl.col("comm").is_in(list(comm)), others)
-    wanted = change(way, policy=policy, cpus=cpus, set_nice=set_nice, pin=pin, slice=slice, set=set)
+    wanted = change(
+        way,
+        policy=policy,
+        cpus=cpus,
+        set_nice=set_nice,
+        pin=pin,
+        set_weight=set_weight,
+        quota=quota,
+        slice=slice,
+        set=set,
+    )
     return answer(way, wanted, by=by, replays=replays, seed=seed, progress=progress)
 
 
@@ -450,24 +465,13 @@ def unrecorded(trace: Trace) -> list[str]:
     found = []
     simulated = trace.metadata("source", "format") == "simulation"
     linux = trace.info.get("os") == "Linux" and not simulated
-    tunables = trace.metadata("scheduler", "tunables") or {}
-    if linux and tunables.get("/proc/sys/kernel/sched_autogroup_enabled") == "1":
-        found.append(
-            "sessions (autogroup was on: CPU time is shared among sessions before threads)"
-        )
-    elif linux:
-        found.append("weights of control groups (CPU time is shared among them before threads)")
-    held = [one for one in trace.info.get("groups") or [] if one.get("throttled")]
-    if held:
-        time = sum(int(one["throttled"]) for one in held)
-        found.append(
-            f"when CPU quotas held threads back ({duration(time)} in {several(len(held), 'group')})"
-        )
     lost = trace.losses.filter(pl.col("reason").is_in(["overrun", "chain_break", "exit_hole"]))
     n = lost.select(pl.len()).collect().item()
     if n:
         found.append(f"lost events ({several(n, 'gap')} in the trace)")
     report = replay(trace).workload.info["extraction"]
+    if linux and report["groups_lacking"]:
+        found.insert(0, report["groups_lacking"])
     anyone = report["waits_for_anyone"] / max(
         1, report["wakes_by_threads"] + report["wakes_external"]
     )

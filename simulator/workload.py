@@ -24,6 +24,7 @@ from schedscope import cache, units
 from schedscope.analysis._base import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.parsers.files import read_parquet
+from schedscope.simulator.groups import GROUPS, check_groups, in_order
 from schedscope.simulator.machine import Machine
 
 FORMAT_VERSION = 1
@@ -60,6 +61,7 @@ THREADS = pl.Schema(
         "asleep": pl.Boolean(),
         "cpu": pl.UInt16(),
         "program": pl.UInt32(),
+        "group": pl.String(),
     }
 )
 
@@ -93,7 +95,9 @@ _ABOUT_FILE = "workload.json"
 
 @dataclass(frozen=True)
 class Workload:
-    """Threads, programs, and the pipes between them; `machine` if the workload comes from one.
+    """Threads, programs, the pipes between them, and the control groups that they are in.
+
+    `machine` is that of the trace, if the workload comes from one.
 
     `info` says where it comes from; for one extracted from a trace it holds the
     extraction report under "extraction".
@@ -104,13 +108,21 @@ class Workload:
     machine: Machine | None = None
     info: dict[str, Any] = field(default_factory=dict)
     pipes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PIPES))
+    groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GROUPS))
 
     def __post_init__(self) -> None:
-        """Refuse tables with other columns than docs/simulator.md lists."""
+        """Refuse tables with other columns than docs/simulator.md lists.
+
+        Threads without a column `group` are in no group.
+        """
+        if "group" not in self.threads.columns:
+            alone = self.threads.with_columns(group=pl.lit(None, pl.String))
+            object.__setattr__(self, "threads", alone)
         for name, frame, schema in (
             ("threads", self.threads, THREADS),
             ("steps", self.steps, STEPS),
             ("pipes", self.pipes, PIPES),
+            ("groups", self.groups, GROUPS),
         ):
             if frame.schema != schema:
                 found = {k: str(v) for k, v in frame.schema.items() if schema.get(k) != v}
@@ -118,8 +130,10 @@ class Workload:
                 raise UsageError(
                     f"table {name} with {found or 'no other columns'}, lacking {lacking}",
                     "the columns and types of docs/simulator.md",
-                    "make the frame with schedscope.simulator.workload.THREADS, STEPS or PIPES",
+                    "make the frame with schedscope.simulator.workload.THREADS, STEPS, PIPES "
+                    "or GROUPS",
                 )
+        check_groups(self.groups, self.threads["group"])
 
     @property
     def n_threads(self) -> int:
@@ -193,6 +207,7 @@ class Workload:
             "info": self.info,
             "threads": self.threads.to_dicts(),
             "pipes": self.pipes.to_dicts(),
+            "groups": self.groups.to_dicts(),
         }
         try:
             partial.mkdir()
@@ -243,6 +258,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
             steps = steps.with_columns(pipe=None)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
+        groups = pl.DataFrame(about.get("groups") or [], schema=GROUPS)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
@@ -250,7 +266,8 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     machine, info = about.get("machine"), about.get("info") or {}
     if not isinstance(info, dict):
         raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
-    return Workload(threads, steps, Machine.from_dict(machine) if machine else None, info, pipes)
+    shape = Machine.from_dict(machine) if machine else None
+    return Workload(threads, steps, shape, info, pipes, groups)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:
@@ -302,6 +319,11 @@ def engine_tables(
         *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program"),
         codes("class").alias("class"),
         mask.alias("mask"),
+        group=pl.col("group").replace_strict(
+            {path: i for i, path in enumerate(in_order(workload.groups))},
+            default=None,
+            return_dtype=pl.Int64,
+        ),
     )
     steps = workload.steps.select(
         *plain(

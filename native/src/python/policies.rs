@@ -31,6 +31,7 @@ pub fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
                 .is_some_and(InteractivityRule::asks_for_wakers),
         )?;
         row.set_item("keeps_virtual_time", spec.lag.is_some())?;
+        row.set_item("groups", spec.groups)?;
         row.set_item(
             "has_eligibility",
             spec.lag.is_some_and(LagRule::has_eligibility),

@@ -12,7 +12,7 @@ use super::open::{in_memory, reporter};
 use super::policy::PyPolicy;
 use crate::error::Result;
 use crate::sim::engine::Limits;
-use crate::sim::load::{Input, Numbers};
+use crate::sim::load::{GroupRow, Input, Numbers};
 use crate::sim::machine::{Costs, Cpu, CpuInfo, Machine};
 use crate::sim::policy::{Policy, PriorityScale, registry};
 use crate::sim::run;
@@ -89,6 +89,8 @@ pub struct Options {
     #[pyo3(item)]
     pipes: Vec<[u64; 3]>,
     #[pyo3(item)]
+    groups: Vec<GroupRow>,
+    #[pyo3(item)]
     folder: Option<PathBuf>,
 }
 
@@ -123,6 +125,7 @@ pub fn simulate<'py>(
         masks,
         names,
         pipes: options.pipes.clone(),
+        groups: options.groups.clone(),
     };
     let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
     let load = input.workload(machine.ncpu())?;

@@ -188,6 +188,12 @@ impl<'a> Engine<'a> {
             cpus,
             whole: load.masks.iter().map(|m| m.len() == ncpu).collect(),
             masks: load.masks.clone(),
+            groups: load.groups.clone(),
+            group_of: if load.groups.is_empty() {
+                Vec::new()
+            } else {
+                load.threads.iter().map(|t| t.group).collect()
+            },
             idle: CpuSet::all(ncpu),
             n_idle: ncpu,
             machine,

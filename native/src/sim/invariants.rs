@@ -7,7 +7,7 @@ use super::output::{LeftAs, Record, Sink, Switch, WakeStep, Wakeup};
 use super::policy::registry;
 use super::rng::Rng;
 use super::testing::{Build, MS};
-use super::workload::{Class, NO_CHANNEL, Step, Tid, Workload};
+use super::workload::{Class, GroupSpec, NO_CHANNEL, Quota, Step, Tid, Workload};
 use super::{
     engine::{Engine, Limits, Progress},
     policy::Spec,
@@ -30,6 +30,8 @@ struct Checker {
     on: Vec<Option<Tid>>,
     since: Vec<i64>,
     ran: Vec<i64>,
+    /// Who ran, from when to when.
+    runs: Vec<(Tid, i64, i64)>,
     now: i64,
     work_conserving: bool,
     strict_classes: u8,
@@ -45,6 +47,7 @@ impl Checker {
             on: vec![None; ncpu],
             since: vec![0; ncpu],
             ran: vec![0; n],
+            runs: Vec::new(),
             now: 0,
             work_conserving: spec.work_conserving,
             strict_classes: spec.strict_classes,
@@ -121,6 +124,8 @@ impl Sink for Shared {
         }
         if let Some(p) = s.prev {
             k.ran[p as usize] += s.ts - k.since[c];
+            let since = k.since[c];
+            k.runs.push((p, since, s.ts));
             k.is[p as usize] = match s.left_as {
                 LeftAs::Preempted | LeftAs::Yielded => Is::Waiting(s.cpu),
                 LeftAs::Dead => Is::Gone,
@@ -305,40 +310,124 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
     b.load
 }
 
+/// Groups in groups, some with a quota, and most threads in one of them.
+fn add_groups(load: &mut Workload, rng: &mut Rng) {
+    let n = 1 + rng.below(4) as u32;
+    for g in 0..n {
+        let parent = (g > 0 && rng.below(2) == 0).then(|| rng.below(u64::from(g)) as u32);
+        let quota = (rng.below(2) == 0).then(|| {
+            let period = rng.between(5, 100) * MS;
+            Quota {
+                ns: rng.between(1, period / MS) * MS,
+                period,
+                phase: rng.between(0, period - 1),
+            }
+        });
+        load.groups.push(GroupSpec {
+            name: format!("/g{g}"),
+            parent,
+            shares: rng.between(2, 10_000),
+            quota,
+        });
+    }
+    for thread in &mut load.threads {
+        thread.group = (rng.below(4) > 0).then(|| rng.below(u64::from(n)) as u32);
+    }
+}
+
+/// Whether the thread is in the group, or in one inside it.
+fn is_in(load: &Workload, t: Tid, group: u32) -> bool {
+    let mut at = load.threads[t as usize].group;
+    while let Some(g) = at {
+        if g == group {
+            return true;
+        }
+        at = load.groups[g as usize].parent;
+    }
+    false
+}
+
+/// The most that fair threads of a group ran in one of its periods beyond its quota.
+fn beyond(load: &Workload, runs: &[(Tid, i64, i64)], group: u32, quota: Quota) -> i64 {
+    let mut used = std::collections::BTreeMap::new();
+    for (t, from, to) in runs {
+        if !is_in(load, *t, group) || load.threads[*t as usize].class.is_realtime() {
+            continue;
+        }
+        let mut at = *from;
+        while at < *to {
+            let period = (at - quota.phase).div_euclid(quota.period);
+            let end = (quota.phase + (period + 1) * quota.period).min(*to);
+            *used.entry(period).or_insert(0) += end - at;
+            at = end;
+        }
+    }
+    used.values().max().map_or(0, |most| most - quota.ns)
+}
+
+/// Runs a random workload, with control groups or without, and complains.
+fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool) {
+    let shapes = [(1, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2)];
+    let mut rng = Rng::new(seed);
+    let (p, c, s) = shapes[(seed % 4) as usize];
+    let machine = Machine::grid(p, c, s).unwrap();
+    let ncpu = machine.ncpu();
+    let mut load = random_load(&mut rng, ncpu);
+    if groups {
+        add_groups(&mut load, &mut rng);
+    }
+    let made = registry::make(preset, &[], &machine, load.threads.len()).unwrap();
+    let enforced = made
+        .settings
+        .in_force()
+        .any(|(name, value)| name == "bandwidth_slice" && value != "0");
+    let checker = Shared(Arc::new(Mutex::new(Checker::new(&load, ncpu, spec))));
+    let limits = Limits {
+        until: Some(3600 * 1000 * MS),
+        max_events: 5_000_000,
+    };
+    let sink = Box::new(checker.clone());
+    let mut engine = Engine::new(&load, machine, made.policy, sink, seed, limits, true).unwrap();
+    let progress = engine.run(u64::MAX).unwrap();
+    drop(engine);
+    let k = checker.0.lock().unwrap();
+    let at = format!("{preset} seed {seed}");
+    assert_eq!(k.faults, Vec::<String>::new(), "{at}");
+    assert_eq!(
+        progress,
+        Progress::Finished,
+        "{at}: signals or threads lost"
+    );
+    for t in 0..load.threads.len() {
+        assert_eq!(k.is[t], Is::Gone, "{at}: thread {t}");
+        let want = cpu_time(load.program(t as Tid));
+        assert_eq!(k.ran[t], want, "{at}: CPU time of thread {t}");
+    }
+    for (g, group) in load.groups.iter().enumerate() {
+        if let Some(quota) = group.quota.filter(|_| enforced) {
+            // A CPU may have kept a slice, and is charged at ticks of 4 ms at the latest.
+            let most = ncpu as i64 * (5 + 4) * MS;
+            let more = beyond(&load, &k.runs, g as u32, quota);
+            assert!(more <= most, "{at}: {} ran {more} ns beyond", group.name);
+        }
+    }
+}
+
 #[test]
 fn every_policy_keeps_the_invariants_on_random_workloads() {
-    let shapes = [(1, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2)];
     for (spec, preset) in registry::all() {
         for seed in 0..60u64 {
-            let mut rng = Rng::new(seed);
-            let (p, c, s) = shapes[(seed % 4) as usize];
-            let machine = Machine::grid(p, c, s).unwrap();
-            let ncpu = machine.ncpu();
-            let load = random_load(&mut rng, ncpu);
-            let made = registry::make(preset.name, &[], &machine, load.threads.len()).unwrap();
-            let checker = Shared(Arc::new(Mutex::new(Checker::new(&load, ncpu, spec))));
-            let limits = Limits {
-                until: Some(3600 * 1000 * MS),
-                max_events: 5_000_000,
-            };
-            let sink = Box::new(checker.clone());
-            let mut engine =
-                Engine::new(&load, machine, made.policy, sink, seed, limits, true).unwrap();
-            let progress = engine.run(u64::MAX).unwrap();
-            drop(engine);
-            let k = checker.0.lock().unwrap();
-            let at = format!("{} seed {seed}", preset.name);
-            assert_eq!(k.faults, Vec::<String>::new(), "{at}");
-            assert_eq!(
-                progress,
-                Progress::Finished,
-                "{at}: signals or threads lost"
-            );
-            for t in 0..load.threads.len() {
-                assert_eq!(k.is[t], Is::Gone, "{at}: thread {t}");
-                let want = cpu_time(load.program(t as Tid));
-                assert_eq!(k.ran[t], want, "{at}: CPU time of thread {t}");
-            }
+            check_random(spec, preset.name, seed, false);
+        }
+    }
+}
+
+#[test]
+fn control_groups_keep_the_invariants_and_their_quotas() {
+    for (spec, preset) in registry::all() {
+        // The others ignore them.
+        for seed in 0..if spec.groups { 240u64 } else { 8 } {
+            check_random(spec, preset.name, seed, true);
         }
     }
 }

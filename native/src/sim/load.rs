@@ -9,7 +9,7 @@ use arrow_schema::Schema;
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{
-    Channel, Class, INBOX, NO_CHANNEL, PipeSpec, SELF, Step, ThreadSpec, Workload,
+    Channel, Class, GroupSpec, INBOX, NO_CHANNEL, PipeSpec, Quota, SELF, Step, ThreadSpec, Workload,
 };
 
 /// The columns of both tables.
@@ -34,11 +34,12 @@ enum Col {
     Asleep,
     Cpu,
     Pipe,
+    Group,
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "program", "op", "ns", "thread", "count", "step", "disk", "sync", "meet", "class", "nice",
-    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu", "pipe",
+    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu", "pipe", "group",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -104,6 +105,15 @@ fn pipe([capacity, low, filled]: [u64; 3]) -> PipeSpec {
     }
 }
 
+fn group((name, parent, shares, quota): &GroupRow) -> GroupSpec {
+    GroupSpec {
+        name: name.clone(),
+        parent: *parent,
+        shares: *shares,
+        quota: quota.map(|(ns, period, phase)| Quota { ns, period, phase }),
+    }
+}
+
 const CLASSES: [Class; 5] = [
     Class::Fifo,
     Class::RoundRobin,
@@ -150,12 +160,18 @@ pub struct Input {
     pub names: Vec<String>,
     /// Of each pipe its capacity, the level at which writers are woken, and what is in it.
     pub pipes: Vec<[u64; 3]>,
+    /// Of each control group its name, the number of its parent, its shares, and of its quota
+    /// (if it has one) time, period and phase, ns.
+    pub groups: Vec<GroupRow>,
 }
+
+pub type GroupRow = (String, Option<u32>, i64, Option<(i64, i64, i64)>);
 
 impl Input {
     pub fn workload(&self, ncpu: usize) -> Result<Workload> {
         let mut load = Workload {
             pipes: self.pipes.iter().map(|p| pipe(*p)).collect(),
+            groups: self.groups.iter().map(group).collect(),
             ..Workload::default()
         };
         for mask in &self.masks {
@@ -181,6 +197,7 @@ impl Input {
                 start: of(Col::Start),
                 asleep: of(Col::Asleep).unwrap_or(0) != 0,
                 cpu: of(Col::Cpu).and_then(|c| Cpu::try_from(c).ok()),
+                group: of(Col::Group).and_then(|g| u32::try_from(g).ok()),
                 first,
                 len,
             });

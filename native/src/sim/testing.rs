@@ -38,6 +38,7 @@ impl Build {
             start: Some(0),
             asleep: false,
             cpu: None,
+            group: None,
             first,
             len: steps.len() as u32,
         });

@@ -205,6 +205,7 @@ impl<S: Store> TraceSink<S> {
                 end_ts: life.exit.or(self.reconstruction.last_event(utid)),
                 parent_utid: life.parent.map(|p| p + self.ncpu),
                 exit_ts: life.exit,
+                cgroup: spec.group.map(|g| load.groups[g as usize].name.clone()),
                 ..row(utid, spec.name.clone())
             });
         }

@@ -138,6 +138,8 @@ pub struct ThreadSpec {
     pub asleep: bool,
     /// CPU it is on when it starts, for a trace that begins with it there.
     pub cpu: Option<u16>,
+    /// Index into `Workload::groups`; `None` for one in no group.
+    pub group: Option<u32>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -162,9 +164,30 @@ pub struct PipeSpec {
     pub filled: u64,
 }
 
+/// A control group: its threads share what it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSpec {
+    pub name: String,
+    /// The group that it lies in, which stands before it.
+    pub parent: Option<u32>,
+    /// Its weight beside threads and groups in its parent: 1024 is a thread's of nice 0.
+    pub shares: i64,
+    pub quota: Option<Quota>,
+}
+
+/// CPU time that a group may use in each period, all CPUs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    pub ns: i64,
+    pub period: i64,
+    /// When a period begins: at this instant and whole periods from it.
+    pub phase: i64,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Workload {
     pub pipes: Vec<PipeSpec>,
+    pub groups: Vec<GroupSpec>,
     pub threads: Vec<ThreadSpec>,
     pub steps: Vec<Step>,
     pub masks: Vec<CpuSet>,
@@ -233,8 +256,53 @@ impl Workload {
             if spec.start.is_some_and(|s| !(0..MAX_TIME).contains(&s)) {
                 return Err(bad_time(&who(), None));
             }
+            if spec.group.is_some_and(|g| g as usize >= self.groups.len()) {
+                return Err(Error::usage(
+                    format!("{} is in a group that is not there", who()),
+                    "a group of the workload",
+                    "list the group",
+                ));
+            }
             for (i, step) in self.program(t as Tid).iter().enumerate() {
                 self.check_step(t as Tid, i, step)?;
+            }
+        }
+        self.check_groups()
+    }
+
+    fn check_groups(&self) -> Result<()> {
+        for (g, spec) in self.groups.iter().enumerate() {
+            let wrong = |found: String, expected: &str| {
+                Err(Error::usage(
+                    format!("group {:?} has {found}", spec.name),
+                    expected,
+                    "docs/simulator.md lists what groups have",
+                ))
+            };
+            if spec.parent.is_some_and(|p| p as usize >= g) {
+                return wrong("a parent that comes later".into(), "an earlier one");
+            }
+            if !(2..=MAX_SHARES).contains(&spec.shares) {
+                return wrong(format!("{} shares", spec.shares), "shares from 2 to 262144");
+            }
+            let Some(quota) = spec.quota else { continue };
+            if !(1_000_000..=1_000_000_000).contains(&quota.period) {
+                return wrong(
+                    format!("a period of {} ns", quota.period),
+                    "a period from 1 ms to 1 s",
+                );
+            }
+            if !(1_000_000..MAX_TIME).contains(&quota.ns) {
+                return wrong(
+                    format!("a quota of {} ns", quota.ns),
+                    "a quota from 1 ms on",
+                );
+            }
+            if !(0..quota.period).contains(&quota.phase) {
+                return wrong(
+                    format!("a phase of {} ns", quota.phase),
+                    "a phase within the period",
+                );
             }
         }
         Ok(())
@@ -339,6 +407,9 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         _ => (format!("{step:?} is out of range"), "a step as documented"),
     }
 }
+
+/// Of a group: kernel/sched/sched.h, MAX_SHARES.
+const MAX_SHARES: i64 = 1 << 18;
 
 /// 2^52 ns, 52 days: longer spans would overflow the engine's units.
 pub const MAX_TIME: i64 = 1 << 52;

@@ -7,7 +7,7 @@ use super::heap::SlotHeap;
 use super::machine::{Cpu, CpuSet, Machine};
 use super::output::{Discard, Record, Sink};
 use super::rng::Rng;
-use super::workload::{Class, Tid};
+use super::workload::{Class, GroupSpec, Tid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -116,6 +116,9 @@ pub struct World {
     pub(super) cpus: Vec<CpuState>,
     pub(super) masks: Vec<CpuSet>,
     pub(super) whole: Vec<bool>,
+    pub(super) groups: Vec<GroupSpec>,
+    /// Of each thread; empty if there are no groups.
+    pub(super) group_of: Vec<Option<u32>>,
     pub machine: Machine,
     /// The run's only source of chance.
     pub rng: Rng,
@@ -190,6 +193,29 @@ impl World {
     /// Whether `t` may use every CPU.
     pub fn unbound(&self, t: Tid) -> bool {
         self.whole[self.threads[t as usize].mask as usize]
+    }
+
+    /// The workload's control groups, parents before their children.
+    pub fn groups(&self) -> &[GroupSpec] {
+        &self.groups
+    }
+
+    /// The group that `t` is in, of `groups`.
+    pub fn group(&self, t: Tid) -> Option<u32> {
+        self.group_of.get(t as usize).copied().flatten()
+    }
+
+    /// The queued `t` may not run for now: it no longer counts among those queued on its
+    /// CPU, which may idle. Until `bring_back` the policy must not answer it.
+    pub fn set_aside(&mut self, t: Tid) {
+        let c = self.threads[t as usize].cpu;
+        self.uncount_queued(c);
+    }
+
+    /// Undoes `set_aside`.
+    pub fn bring_back(&mut self, t: Tid) {
+        let c = self.threads[t as usize].cpu;
+        self.count_queued(c);
     }
 
     /// Whether `c` runs nothing and has nothing queued.
@@ -338,6 +364,8 @@ impl World {
             cpus: Vec::new(),
             masks: Vec::new(),
             whole: Vec::new(),
+            groups: Vec::new(),
+            group_of: Vec::new(),
             machine: Machine::hollow(),
             rng: Rng::new(0),
             idle: CpuSet::empty(0),

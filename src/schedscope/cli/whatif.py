@@ -23,11 +23,12 @@ from schedscope.present.headline import gaps, headline
 
 NAME = "whatif"
 GROUP = "simulate"
-HELP = "effect of another nice value, CPU count, mask or policy"
+HELP = "effect of another nice value, CPU count, mask, quota or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
+  schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
   schedscope whatif web.capture --policy bfs --format json
 """
 
@@ -51,6 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="these threads may use only these CPUs, as in web=0-1,3",
+    )
+    change.add_argument(
+        "--set-weight",
+        metavar="GROUP=N",
+        action="append",
+        default=[],
+        help="this control group has weight N, as in cpu.weight: 100 is usual",
+    )
+    change.add_argument(
+        "--quota",
+        metavar="GROUP=TIME",
+        action="append",
+        default=[],
+        help="this control group, or these threads in one of their own, may use 50%% of a CPU, or"
+        " 20ms/100ms: 20 ms in each 100 ms; none: all they get",
     )
     change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
     change.add_argument("--slice", metavar="TIME", help="the policy's slice is this long")
@@ -100,6 +116,9 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args, "services")
     nice = {who: _whole(f"--set-nice {who}", n) for who, n in _pairs(args.set_nice, "--set-nice")}
     pins = dict(_pairs(args.pin, "--pin"))
+    weights = {
+        who: _number(f"--set-weight {who}", n) for who, n in _pairs(args.set_weight, "--set-weight")
+    }
     trace = _options.open_input(args)
     where = _options.where_comm(args, trace)
     if args.others and not args.comm:
@@ -113,6 +132,8 @@ def run(args: argparse.Namespace) -> Answer:
         cpus=args.cpus,
         set_nice=nice,
         pin=pins,
+        set_weight=weights,
+        quota=dict(_pairs(args.quota, "--quota")),
         slice=args.slice,
         set=dict(_pairs(args.set, "--set")),
     )
@@ -194,7 +215,13 @@ def _pairs(texts: list[str], option: str) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-EXAMPLES = {"--set-nice": "nginx=-5", "--pin": "web=0-1", "--set": "base_slice=3ms"}
+EXAMPLES = {
+    "--set-nice": "nginx=-5",
+    "--pin": "web=0-1",
+    "--set-weight": "/web=200",
+    "--quota": "/web=50%",
+    "--set": "base_slice=3ms",
+}
 
 
 def _whole(what: str, text: str) -> int:
@@ -202,6 +229,13 @@ def _whole(what: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{what}={text}", "a whole number from -20 to 19") from None
+
+
+def _number(what: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{what}={text}", "a number from 1 to 10000") from None
 
 
 COLUMNS = (

@@ -4,6 +4,7 @@
 //! switch by switch. Numbers are chosen round: clocks of 100 or 1000 Hz.
 mod bsd;
 mod linux_cfs;
+mod linux_groups;
 mod linux_old;
 mod linux_today;
 mod references;

@@ -116,6 +116,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Own,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

@@ -25,8 +25,12 @@
 //! * newidle_balance: `linux_newidle`; by the rate of success (NI_RANDOM) in late
 //!   releases of the 6.1 series, 6.1.192 among them.
 //!
-//! Left out: group scheduling, HRTICK, bandwidth limits, real-time throttling,
-//! power saving, the cost of balancing; of 5.10 and 6.1 besides: PELT loads, that a
+//! Control groups: `linux_groups`, `linux_bandwidth`, `cfs_groups`; 2.6 has no quotas, and
+//! its groups have the averages of the newer releases here (update_shares_cpu divided
+//! them by loads sampled at balancing).
+//!
+//! Left out: HRTICK, real-time throttling, power saving, the cost of balancing; of 5.10
+//! and 6.1 besides: PELT loads of threads, that a
 //! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
 //! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
 //! `linux_domains`, with the loads that lag behind as 2.6's did.
@@ -36,8 +40,10 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::cfs_place::Placing;
+use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
+use super::linux_groups::{Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_util::Utilisation;
@@ -51,7 +57,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: groups, HRTICK, throttling, power saving, PELT loads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: HRTICK, real-time throttling, power saving, PELT loads of threads.",
     tunables: &[
         time(
             "sched_latency",
@@ -194,6 +200,7 @@ pub const SPEC: Spec = Spec {
             (0.0, 2.0),
             "which of the lagging loads places a new thread",
         ),
+        SLICE,
         RR_TIMESLICE,
         int("hz", "250", "1/s", CLOCK_HZ, "clock ticks"),
     ],
@@ -201,7 +208,7 @@ pub const SPEC: Spec = Spec {
         Preset {
             name: "cfs-2.6.32",
             doc: "2.6.32-rc5 and 2.6.32",
-            values: &[],
+            values: &[("bandwidth_slice", "0")],
         },
         Preset {
             name: "cfs-2.6.31",
@@ -217,6 +224,7 @@ pub const SPEC: Spec = Spec {
                 ("wake_cpu", "wake_idle"),
                 ("balance_newidle", "off"),
                 ("forkexec_idx", "1"),
+                ("bandwidth_slice", "0"),
             ],
         },
         Preset {
@@ -248,6 +256,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: Some(LagRule::Cfs),
+    groups: true,
     make,
 };
 
@@ -363,6 +372,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     Ok(Box::new(Cfs {
         k,
         q: Rqs {
+            groups: Groups::default(),
+            bandwidth_slice: s.ns(SLICE.name),
+            place: k.place,
             rqs: vec![Rq::default(); ncpu],
             se: vec![fresh; nthreads],
             nodes: Nodes::new(nthreads),
@@ -415,14 +427,16 @@ struct Constants {
     hz: u32,
 }
 
-/// A thread's scheduling entity.
+/// A thread's scheduling entity, or a group's on one CPU.
 #[derive(Debug, Clone, Default)]
-struct Se {
-    vruntime: i64,
-    weight: i64,
+pub(super) struct Se {
+    pub(super) vruntime: i64,
+    pub(super) weight: i64,
+    /// Of a group: it is in the queue above, or runs there.
+    pub(super) on: bool,
     /// CPU time so far, at the last pick, and at the last wakeup it issued.
-    ran: i64,
-    ran_at_pick: i64,
+    pub(super) ran: i64,
+    pub(super) ran_at_pick: i64,
     ran_at_wakeup: i64,
     avg_wakeup: i64,
     /// The CPU whose virtual time `vruntime` is in.
@@ -433,16 +447,20 @@ struct Se {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Rq {
-    tree: Tree,
-    curr: Option<Tid>,
-    /// Weights of queued and running threads, and their number.
-    load: i64,
-    nr: u32,
-    min_vruntime: i64,
-    next: Option<Tid>,
-    last: Option<Tid>,
-    skip: Option<Tid>,
+pub(super) struct Rq {
+    pub(super) tree: Tree,
+    pub(super) curr: Option<Entity>,
+    /// What was just put back, while the CPU chooses.
+    pub(super) prev: Option<Entity>,
+    /// Weights of queued and running threads and groups, and their number.
+    pub(super) load: i64,
+    pub(super) nr: u32,
+    /// Of a CPU's own queue: the runnable threads, in groups or not.
+    pub(super) threads: u32,
+    pub(super) min_vruntime: i64,
+    pub(super) next: Option<Entity>,
+    pub(super) last: Option<Entity>,
+    pub(super) skip: Option<Entity>,
     /// Loads that follow the true one by halves, quarters.. per tick.
     lagging: [i64; 3],
     lagged_at: i64,
@@ -451,7 +469,7 @@ struct Rq {
 
 impl Rq {
     /// `t` is nobody's buddy any more.
-    fn forget(&mut self, t: Tid) {
+    pub(super) fn forget(&mut self, t: Entity) {
         for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
             if *buddy == Some(t) {
                 *buddy = None;
@@ -460,42 +478,71 @@ impl Rq {
     }
 }
 
-struct Rqs {
-    rqs: Vec<Rq>,
-    se: Vec<Se>,
-    nodes: Nodes,
+pub(super) struct Rqs {
+    pub(super) groups: Groups,
+    pub(super) bandwidth_slice: i64,
+    pub(super) place: Placing,
+    /// Of CPUs, then of groups on each.
+    pub(super) rqs: Vec<Rq>,
+    /// Of threads, then of groups on each CPU.
+    pub(super) se: Vec<Se>,
+    pub(super) nodes: Nodes,
     migration_cost: i64,
     /// Pull the thread that was queued or picked longest ago.
-    oldest: bool,
+    pub(super) oldest: bool,
     touches: u64,
     jiffy: i64,
 }
 
 impl Rqs {
-    fn rq(&mut self, c: Cpu) -> &mut Rq {
-        &mut self.rqs[c as usize]
+    pub(super) fn rq(&mut self, q: Queue) -> &mut Rq {
+        &mut self.rqs[q as usize]
     }
 
-    /// Charge the running thread of `c` up to now.
-    fn update(&mut self, w: &mut World, c: Cpu) {
-        let Some(t) = self.rqs[c as usize].curr else {
+    /// Charge what runs on `c` up to now: the thread, and the groups that it is in.
+    pub(super) fn update(&mut self, w: &mut World, c: Cpu) {
+        let mut q = Queue::from(c);
+        let Some(mut e) = self.rqs[q as usize].curr else {
             return;
         };
         let ran = w.take_run(c);
-        let se = &mut self.se[t as usize];
-        se.ran += ran;
-        se.vruntime += virtual_ns(ran, se.weight);
-        let v = se.vruntime;
-        self.raise_min(c);
+        self.charge(q, e, ran);
+        while let Some(inner) = self.groups.inner(e) {
+            if ran > 0 {
+                self.groups.spend(w, inner, ran);
+            }
+            let Some(next) = self.rqs[inner as usize].curr else {
+                return;
+            };
+            (q, e) = (inner, next);
+            self.charge(q, e, ran);
+        }
         if ran > 0 {
-            w.record(VRUNTIME, t, v as f64);
+            w.record(VRUNTIME, e, self.se[e as usize].vruntime as f64);
             let min = self.rqs[c as usize].min_vruntime;
             w.record_cpu(MIN_VRUNTIME, c, min as f64);
         }
     }
 
-    fn raise_min(&mut self, c: Cpu) {
-        let rq = &self.rqs[c as usize];
+    #[inline]
+    fn charge(&mut self, q: Queue, e: Entity, ran: i64) {
+        let se = &mut self.se[e as usize];
+        se.ran += ran;
+        se.vruntime += virtual_ns(ran, se.weight);
+        self.raise_min(q);
+    }
+
+    /// The thread that runs on `c`.
+    fn running(&self, c: Cpu) -> Option<Tid> {
+        let mut e = self.rqs[c as usize].curr;
+        while let Some(q) = e.and_then(|e| self.groups.inner(e)) {
+            e = self.rqs[q as usize].curr;
+        }
+        e
+    }
+
+    pub(super) fn raise_min(&mut self, q: Queue) {
+        let rq = &self.rqs[q as usize];
         let first = rq.tree.first().map(|t| self.se[t as usize].vruntime);
         let curr = rq.curr.map(|t| self.se[t as usize].vruntime);
         let least = match (first, curr) {
@@ -503,20 +550,58 @@ impl Rqs {
             (Some(a), None) | (None, Some(a)) => a,
             (None, None) => return,
         };
-        let rq = self.rq(c);
+        let rq = self.rq(q);
         rq.min_vruntime = rq.min_vruntime.max(least);
     }
 
-    fn insert(&mut self, c: Cpu, t: Tid) {
+    pub(super) fn insert(&mut self, q: Queue, t: Entity) {
         let v = self.se[t as usize].vruntime;
-        let rq = &mut self.rqs[c as usize];
+        let rq = &mut self.rqs[q as usize];
         rq.tree.insert(&mut self.nodes, t, v, 0);
     }
 
-    fn take_out(&mut self, c: Cpu, t: Tid) {
-        let rq = &mut self.rqs[c as usize];
+    pub(super) fn take_out(&mut self, q: Queue, t: Entity) {
+        let rq = &mut self.rqs[q as usize];
         rq.tree.remove(&mut self.nodes, t);
         rq.forget(t);
+    }
+
+    /// The slice of `e` in `q`, which will have `more` beside what it has (sched_slice).
+    fn slice(&self, q: Queue, e: Entity, more: bool) -> i64 {
+        let weight = self.se[e as usize].weight;
+        let rq = &self.rqs[q as usize];
+        // ALT_PERIOD, which is as old as the least slice.
+        let nr = if self.place.least_slice {
+            self.rqs[self.groups.cpu_or_all(q) as usize].threads
+        } else {
+            rq.nr
+        };
+        let (nr, load) = if more {
+            (nr + 1, rq.load + weight)
+        } else {
+            (nr, rq.load)
+        };
+        let mut slice = self.place.part(i64::from(nr), load, weight);
+        let mut q = q;
+        while let Some(e) = self.groups.entity(q) {
+            q = self.groups.above(q);
+            let weight = self.se[e as usize].weight;
+            slice = slice * weight / self.rqs[q as usize].load.max(weight).max(1);
+        }
+        self.place.long_enough(slice)
+    }
+
+    /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
+    /// its part of the group's weight (task_h_load).
+    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
+        let mut load = self.se[t as usize].weight;
+        let mut q = self.groups.queue_of(t, c);
+        while let Some(e) = self.groups.entity(q) {
+            let all = self.rqs[q as usize].load.max(load).max(1);
+            load = load * self.se[e as usize].weight / all;
+            q = self.groups.above(q);
+        }
+        load
     }
 
     fn touch(&mut self, t: Tid) {
@@ -526,30 +611,47 @@ impl Rqs {
 
     /// Who moves from `from` to `to` first.
     fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
-        let rq = &self.rqs[from as usize];
         let to_idle = self.oldest && self.nr(to) == 0;
-        let may = |t: Tid| {
-            let th = w.thread(t);
-            let here = !self.oldest || th.last_cpu == Some(from);
-            let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
-            let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-            let fits = self.se[t as usize].weight >> want.halved <= want.load;
-            w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
-        };
         let mut found: Option<Tid> = None;
-        rq.tree.visit(&self.nodes, |t| {
-            let older = |f: Tid| self.se[t as usize].touched < self.se[f as usize].touched;
-            if may(t) && found.is_none_or(older) {
-                found = Some(t);
-            }
-            self.oldest || found.is_none()
-        });
+        let mut look = |q: Queue| {
+            let rq = &self.rqs[q as usize];
+            let may = |t: Tid| {
+                let th = w.thread(t);
+                let here = !self.oldest || th.last_cpu == Some(from);
+                let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
+                let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
+                let fits = self.load_of(from, t) >> want.halved <= want.load;
+                w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
+            };
+            rq.tree.visit(&self.nodes, |t| {
+                if self.groups.inner(t).is_some() {
+                    return true;
+                }
+                let older = |f: Tid| self.se[t as usize].touched < self.se[f as usize].touched;
+                if may(t) && found.is_none_or(older) {
+                    found = Some(t);
+                }
+                self.oldest || found.is_none()
+            });
+        };
+        look(Queue::from(from));
+        if self.groups.any() {
+            self.groups.movable_queues(from, to).for_each(&mut look);
+        }
         found
     }
 
+    /// The thread `t` on `c` is counted, or no longer.
     fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
-        let weight = self.se[t as usize].weight;
-        let rq = self.rq(c);
+        let q = self.groups.queue_of(t, c);
+        self.account_in(q, t, sign);
+        let rq = self.rq(Queue::from(c));
+        rq.threads = (i64::from(rq.threads) + sign) as u32;
+    }
+
+    pub(super) fn account_in(&mut self, q: Queue, e: Entity, sign: i64) {
+        let weight = self.se[e as usize].weight;
+        let rq = self.rq(q);
         rq.load += sign * weight;
         rq.nr = (i64::from(rq.nr) + sign) as u32;
     }
@@ -557,7 +659,8 @@ impl Rqs {
     /// Carry the virtual time of `t` over to `c`'s.
     fn rebase(&mut self, c: Cpu, t: Tid) {
         let home = self.se[t as usize].home;
-        let shift = self.rqs[c as usize].min_vruntime - self.rqs[home as usize].min_vruntime;
+        let (from, to) = (self.groups.queue_of(t, home), self.groups.queue_of(t, c));
+        let shift = self.rqs[to as usize].min_vruntime - self.rqs[from as usize].min_vruntime;
         let se = &mut self.se[t as usize];
         se.vruntime += shift;
         se.home = c;
@@ -567,7 +670,7 @@ impl Rqs {
     fn follow(&mut self, w: &World, c: Cpu) {
         let load = self.load(c);
         let tick = w.now() / self.jiffy;
-        let rq = self.rq(c);
+        let rq = self.rq(Queue::from(c));
         let ticks = tick - rq.lagged_at;
         rq.lagged_at = tick;
         for (i, x) in rq.lagging.iter_mut().enumerate() {
@@ -608,7 +711,7 @@ impl Queues for Rqs {
 
     fn nr(&self, c: Cpu) -> u32 {
         let rq = &self.rqs[c as usize];
-        rq.nr + rq.realtime
+        rq.threads + rq.realtime
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
@@ -619,16 +722,20 @@ impl Queues for Rqs {
                 break;
             };
             self.update(w, to);
-            self.take_out(from, t);
+            let weighs = self.load_of(from, t);
+            let (out, into) = (self.groups.queue_of(t, from), self.groups.queue_of(t, to));
+            self.take_out(out, t);
             self.account(from, t, -1);
+            self.gone(w, out, t);
             self.rebase(to, t);
-            self.insert(to, t);
+            self.insert(into, t);
             self.account(to, t, 1);
             self.touch(t);
             w.migrate(t, to);
+            self.come(w, into, t);
             // Without a bound on the load it is the number of threads that counts.
             if want.load != i64::MAX {
-                load -= self.se[t as usize].weight;
+                load -= weighs;
             }
             moved += 1;
         }
@@ -648,24 +755,25 @@ struct Cfs {
 
 impl Cfs {
     fn place(&mut self, c: Cpu, t: Tid, how: EnqueueReason, forked: bool) {
-        let rq = &self.q.rqs[c as usize];
-        let (min, others) = (rq.min_vruntime, (i64::from(rq.nr), rq.load));
+        let q = self.q.groups.queue_of(t, c);
+        let min = self.q.rqs[q as usize].min_vruntime;
+        let slice = self.q.slice(q, t, true);
         let se = &mut self.q.se[t as usize];
         se.vruntime = if how == EnqueueReason::New {
             self.k
                 .place
-                .born(se.vruntime, min, forked, others, se.weight)
+                .after(se.vruntime, min, forked, slice, se.weight)
         } else {
             self.k.place.woken(se.vruntime, min)
         };
     }
 
-    fn granularity(&self, c: Cpu, curr: Tid, t: Tid) -> i64 {
+    fn granularity(&self, q: Queue, curr: Entity, t: Entity) -> i64 {
         let mut gran = self.k.wakeup_granularity;
         let (r, s) = (&self.q.se[curr as usize], &self.q.se[t as usize]);
         if self.k.adaptive {
             let ran = r.ran - r.ran_at_pick;
-            let until = 2 * s.avg_wakeup * i64::from(self.q.rqs[c as usize].nr);
+            let until = 2 * s.avg_wakeup * i64::from(self.q.rqs[q as usize].nr);
             gran = gran.min((until - ran).max(0));
         }
         if self.k.asym {
@@ -677,19 +785,19 @@ impl Cfs {
 
     /// Whether `t` beats `other`: 1 by more than the granularity, 0 within it,
     /// -1 not at all.
-    fn beats(&self, c: Cpu, other: Tid, t: Tid) -> i32 {
+    fn beats(&self, q: Queue, other: Entity, t: Entity) -> i32 {
         let ahead = self.q.se[other as usize].vruntime - self.q.se[t as usize].vruntime;
         if ahead <= 0 {
             -1
         } else {
-            i32::from(ahead > self.granularity(c, other, t))
+            i32::from(ahead > self.granularity(q, other, t))
         }
     }
 
     /// A thread issues a wakeup: how much it runs between two of them.
     fn note_waker(&mut self, w: &mut World, wake: Wake) {
         if let Some(p) = wake.waker
-            && self.q.rqs[wake.cpu as usize].curr == Some(p)
+            && self.q.running(wake.cpu) == Some(p)
         {
             self.q.update(w, wake.cpu);
             let se = &mut self.q.se[p as usize];
@@ -701,8 +809,8 @@ impl Cfs {
 
     fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
         if self.k.wake_cpu == WakeCpu::Scan {
-            let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
-            let weights = (self.q.se[t as usize].weight, wakers);
+            let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
+            let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
             let utilisation = self.utilisation.as_mut();
             return self.placer.wake(w, &self.q, utilisation, weights, t, wake);
         }
@@ -730,7 +838,7 @@ impl Cfs {
                 return longest.unwrap_or(target);
             }
         }
-        if self.q.rqs[target as usize].nr > 1 {
+        if self.q.rqs[target as usize].threads > 1 {
             return target;
         }
         let good = |c: &Cpu| w.is_idle(*c) && w.allowed(t, *c);
@@ -749,12 +857,12 @@ impl Cfs {
         if !in_one_node {
             return false;
         }
-        let weight = self.q.se[t as usize].weight;
+        let weight = self.q.load_of(w.thread(t).cpu, t);
         let mut here = self.q.load(wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
         if wake.sync
             && let Some(p) = wake.waker
         {
-            here = (here - self.q.se[p as usize].weight).max(0);
+            here = (here - self.q.load_of(wake.cpu, p)).max(0);
         }
         let there = self.q.load(prev).min(self.q.lagged(w, prev, 1));
         here == 0 || 100 * (here + weight) <= 112 * there
@@ -814,25 +922,21 @@ impl Cfs {
     }
 
     fn pick_fair(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
-        let rq = &self.q.rqs[c as usize];
-        let first = rq.tree.first()?;
-        let fair = |t: &Tid| self.beats(c, *t, first) < 1;
-        let (next, last) = (rq.next.filter(fair), rq.last.filter(fair));
-        let buddy = if self.k.buddies == Buddies::Preempting {
-            next.or(last)
-        } else {
-            last.or(next)
+        self.q.hold_exhausted(w, c);
+        let root = Queue::from(c);
+        let mut q = root;
+        let t = loop {
+            let Some(e) = self.first_of(q) else {
+                self.q.forget_prev(root);
+                return None;
+            };
+            match self.q.groups.inner(e) {
+                Some(inner) => q = inner,
+                None => break e,
+            }
         };
-        let t = buddy.unwrap_or_else(|| {
-            let second = || rq.tree.second(&self.q.nodes).filter(fair);
-            let skipped = rq.skip == Some(first);
-            skipped.then(second).flatten().unwrap_or(first)
-        });
-        self.q.take_out(c, t);
         self.q.touch(t);
-        let se = &mut self.q.se[t as usize];
-        se.ran_at_pick = se.ran;
-        self.q.rq(c).curr = Some(t);
+        self.q.go_on(root, q, t);
         if let Some(utilisation) = &mut self.utilisation {
             utilisation.runs(w.now(), c, true);
         }
@@ -840,8 +944,38 @@ impl Cfs {
         Some(t)
     }
 
-    fn clear_buddies(&mut self, c: Cpu) {
-        let rq = self.q.rq(c);
+    /// What `q` runs next.
+    fn first_of(&self, q: Queue) -> Option<Entity> {
+        let rq = &self.q.rqs[q as usize];
+        let first = rq.tree.first()?;
+        let fair = |e: &Entity| self.beats(q, *e, first) < 1;
+        let (next, last) = (rq.next.filter(fair), rq.last.filter(fair));
+        let buddy = if self.k.buddies == Buddies::Preempting {
+            next.or(last)
+        } else {
+            last.or(next)
+        };
+        Some(buddy.unwrap_or_else(|| {
+            let second = || rq.tree.second(&self.q.nodes).filter(fair);
+            let skipped = rq.skip == Some(first);
+            skipped.then(second).flatten().unwrap_or(first)
+        }))
+    }
+
+    /// `set` on the queue of `t` on `c`, and on those above with what stands for it there.
+    fn at_every_level(&mut self, c: Cpu, t: Tid, set: impl Fn(&mut Rq, Entity)) {
+        let (mut q, mut e) = (self.q.groups.queue_of(t, c), t);
+        loop {
+            set(self.q.rq(q), e);
+            let Some(up) = self.q.groups.entity(q) else {
+                return;
+            };
+            (q, e) = (self.q.groups.above(q), up);
+        }
+    }
+
+    fn clear_buddies(&mut self, q: Queue) {
+        let rq = self.q.rq(q);
         rq.next = None;
         rq.last = None;
     }
@@ -850,11 +984,14 @@ impl Cfs {
     fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
         if self.q.se[t as usize].realtime {
             self.rt.remove(t);
-            self.q.rq(c).realtime -= 1;
+            self.q.rq(Queue::from(c)).realtime -= 1;
         } else {
             self.q.update(w, c);
-            self.q.take_out(c, t);
+            let q = self.q.groups.queue_of(t, c);
+            self.q.release(w, q, t);
+            self.q.take_out(q, t);
             self.q.account(c, t, -1);
+            self.q.gone(w, q, t);
         }
     }
 
@@ -863,11 +1000,13 @@ impl Cfs {
         self.q.se[t as usize].realtime = realtime;
         if realtime {
             self.rt.push(w, c, t, false);
-            self.q.rq(c).realtime += 1;
+            self.q.rq(Queue::from(c)).realtime += 1;
         } else {
-            self.q.insert(c, t);
+            let q = self.q.groups.queue_of(t, c);
+            self.q.insert(q, t);
             self.q.account(c, t, 1);
             self.q.touch(t);
+            self.q.come(w, q, t);
         }
     }
 }
@@ -880,21 +1019,32 @@ impl Policy for Cfs {
         }
     }
 
+    fn init(&mut self, w: &mut World) {
+        self.q.init_groups(w);
+    }
+
+    fn timer(&mut self, w: &mut World, id: u32) {
+        self.q.quota_timer(w, id);
+    }
+
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
         let weight = weight_of(w, child);
         let home = w.thread(child).cpu;
-        let mut v = self.q.rqs[home as usize].min_vruntime;
+        let q = self.q.groups.queue_of(child, home);
+        let mut v = self.q.rqs[q as usize].min_vruntime;
         if let Some(p) = parent {
             self.q.update(w, w.thread(p).cpu);
             let se = &self.q.se[p as usize];
             if !se.realtime {
-                v = se.vruntime + self.q.rqs[home as usize].min_vruntime
-                    - self.q.rqs[se.home as usize].min_vruntime;
+                let from = self.q.groups.queue_of(p, se.home);
+                v = se.vruntime + self.q.rqs[q as usize].min_vruntime
+                    - self.q.rqs[from as usize].min_vruntime;
             }
             if self.k.place_at_fork {
-                let rq = &self.q.rqs[home as usize];
-                let others = (i64::from(rq.nr), rq.load);
-                v = self.k.place.born(v, rq.min_vruntime, true, others, weight);
+                self.q.se[child as usize].weight = weight;
+                let slice = self.q.slice(q, child, true);
+                let min = self.q.rqs[q as usize].min_vruntime;
+                v = self.k.place.after(v, min, true, slice, weight);
             }
         }
         let se = &mut self.q.se[child as usize];
@@ -933,7 +1083,7 @@ impl Policy for Cfs {
             }
             if how == EnqueueReason::New
                 && self.k.place.child_first
-                && let Some(p) = self.q.rqs[cpu as usize].curr
+                && let Some(p) = self.q.running(cpu)
                 && parent == Some(p)
             {
                 let (pv, cv) = (
@@ -969,32 +1119,39 @@ impl Policy for Cfs {
             return;
         }
         self.q.update(w, cpu);
-        let nr = i64::from(self.q.rqs[cpu as usize].nr);
-        let many = nr >= self.k.place.nr_latency;
+        let queue = self.q.groups.queue_of(t, cpu);
+        if self.q.groups.any() && self.q.groups.is_under_hold(queue) {
+            return;
+        }
+        let own = self.q.groups.queue_of(curr, cpu);
+        let many = i64::from(self.q.rqs[own as usize].nr) >= self.k.place.nr_latency;
         if self.k.buddies == Buddies::NextLast {
             if many {
-                self.q.rq(cpu).last = Some(curr);
+                self.at_every_level(cpu, curr, |rq, e| rq.last = Some(e));
             }
-            self.q.rq(cpu).next = Some(t);
+            self.at_every_level(cpu, t, |rq, e| rq.next = Some(e));
         }
         if self.k.buddies == Buddies::Preempting && w.needs_resched(cpu) {
             return; // An earlier wakeup of this instant has preempted it.
         }
         let (its, ours) = (w.thread(t).class, w.thread(curr).class);
-        if its == Class::Batch || its == Class::Idle {
+        let (q, mine, running) = self.q.groups.meeting(t, curr, cpu);
+        // Between groups their entities compete, which are of no class.
+        let threads = (mine, running) == (t, curr);
+        if its == Class::Batch || (threads && its == Class::Idle) {
             return;
         }
-        if ours == Class::Idle {
+        if threads && ours == Class::Idle {
             w.resched(cpu, RescheduleReason::Preempted);
             return;
         }
-        if self.k.wakeup_preempt && self.beats(cpu, curr, t) == 1 {
+        if self.k.wakeup_preempt && self.beats(q, running, mine) == 1 {
             let keeps_last = matches!(self.k.buddies, Buddies::Last | Buddies::Preempting);
-            if keeps_last && many {
-                self.q.rq(cpu).last = Some(curr);
+            if keeps_last && many && running == curr {
+                self.at_every_level(cpu, curr, |rq, e| rq.last = Some(e));
             }
             if self.k.buddies == Buddies::Preempting {
-                self.q.rq(cpu).next = Some(t);
+                self.at_every_level(cpu, t, |rq, e| rq.next = Some(e));
             }
             w.resched(cpu, RescheduleReason::Preempted);
         }
@@ -1003,8 +1160,9 @@ impl Policy for Cfs {
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
         if let Some(t) = self.rt.pop(w, cpu) {
             let from = w.thread(t).cpu;
-            self.q.rq(from).realtime -= 1;
-            self.q.rq(cpu).realtime += 1;
+            self.q.rq(Queue::from(from)).realtime -= 1;
+            self.q.rq(Queue::from(cpu)).realtime += 1;
+            self.q.forget_prev(Queue::from(cpu));
             return Some(t);
         }
         self.pick_fair(w, cpu)
@@ -1012,9 +1170,9 @@ impl Policy for Cfs {
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         if self.q.se[t as usize].realtime {
-            self.q.rq(cpu).realtime -= 1;
+            self.q.rq(Queue::from(cpu)).realtime -= 1;
             if left.stays_queued() {
-                self.q.rq(cpu).realtime += 1;
+                self.q.rq(Queue::from(cpu)).realtime += 1;
                 self.rt.push(w, cpu, t, left == SwitchOutReason::Preempted);
                 self.rt.push_away(w, t);
             }
@@ -1024,18 +1182,21 @@ impl Policy for Cfs {
         if let Some(utilisation) = &mut self.utilisation {
             utilisation.runs(w.now(), cpu, false);
         }
-        self.q.rq(cpu).curr = None;
+        let q = self.q.groups.queue_of(t, cpu);
         if left.stays_queued() {
-            self.q.insert(cpu, t);
+            self.q.put_back(q, t);
             if left == SwitchOutReason::Yielded && self.k.yield_skips {
-                self.q.rq(cpu).skip = Some(t);
+                self.at_every_level(cpu, t, |rq, e| rq.skip = Some(e));
             }
         } else {
+            self.q.rq(q).curr = None;
             self.q.account(cpu, t, -1);
+            self.q.groups.goes(w.now(), t, q);
             // A sleeper is nobody's buddy.
-            self.q.rq(cpu).forget(t);
+            self.q.rq(q).forget(t);
         }
-        self.q.raise_min(cpu);
+        self.q.raise_min(q);
+        self.q.put_back_above(w, q);
     }
 
     fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
@@ -1053,7 +1214,15 @@ impl Policy for Cfs {
                 self.rt.tick(w, cpu, t, self.k.jiffy);
             } else {
                 self.q.update(w, cpu);
-                self.check_slice(w, cpu, t);
+                self.q.follow_shares(w, cpu, t);
+                let (mut q, mut e) = (Queue::from(cpu), self.q.rqs[cpu as usize].curr);
+                while let Some(runs) = e {
+                    self.check_slice(w, cpu, q, runs);
+                    let Some(inner) = self.q.groups.inner(runs) else {
+                        break;
+                    };
+                    (q, e) = (inner, self.q.rqs[inner as usize].curr);
+                }
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
@@ -1078,23 +1247,35 @@ impl Policy for Cfs {
                 self.check_preempt(w, cpu, t, wake);
             }
             State::Running => {
-                if self.q.se[t as usize].realtime {
-                    self.q.rq(cpu).realtime -= 1;
+                let realtime = w.thread(t).class.is_realtime();
+                let q = self.q.groups.queue_of(t, cpu);
+                let was = std::mem::replace(&mut self.q.se[t as usize].realtime, realtime);
+                if was {
+                    self.q.rq(Queue::from(cpu)).realtime -= 1;
                 } else {
                     self.q.update(w, cpu);
                     self.q.account(cpu, t, -1);
-                    self.q.rq(cpu).curr = None;
+                    self.q.rq(q).curr = None;
+                    if realtime {
+                        self.q.groups.goes(w.now(), t, q);
+                        self.q.put_back_above(w, q);
+                        self.q.forget_prev(Queue::from(cpu));
+                    }
                 }
-                let realtime = w.thread(t).class.is_realtime();
-                self.q.se[t as usize].realtime = realtime;
-                self.q.se[t as usize].weight = weight_of(w, t);
+                let weight = weight_of(w, t);
+                self.q.se[t as usize].weight = weight;
                 if realtime {
-                    self.q.rq(cpu).realtime += 1;
+                    self.q.rq(Queue::from(cpu)).realtime += 1;
                 } else {
                     self.q.rebase(cpu, t);
                     w.take_run(cpu);
                     self.q.account(cpu, t, 1);
-                    self.q.rq(cpu).curr = Some(t);
+                    self.q.rq(q).curr = Some(t);
+                    if was {
+                        self.q.run_above(w, q, t);
+                    } else {
+                        self.q.groups.weighs(w.now(), t, q, weight);
+                    }
                 }
                 w.resched(cpu, RescheduleReason::Preempted);
             }
@@ -1106,17 +1287,16 @@ impl Policy for Cfs {
 }
 
 impl Cfs {
-    fn check_slice(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
-        if self.q.rqs[cpu as usize].nr < 2 {
+    fn check_slice(&mut self, w: &mut World, cpu: Cpu, q: Queue, t: Entity) {
+        if self.q.rqs[q as usize].nr < 2 {
             return;
         }
-        let rq = &self.q.rqs[cpu as usize];
         let se = &self.q.se[t as usize];
-        let slice = self.k.place.slice(i64::from(rq.nr), rq.load, se.weight);
+        let slice = self.q.slice(q, t, false);
         let ran = se.ran - se.ran_at_pick;
         if ran > slice {
             if self.k.buddies != Buddies::Preempting {
-                self.clear_buddies(cpu);
+                self.clear_buddies(q);
             }
             w.resched(cpu, RescheduleReason::SliceEnd);
             return;
@@ -1124,7 +1304,7 @@ impl Cfs {
         if !self.k.early || ran < self.k.place.min_granularity {
             return;
         }
-        let first = self.q.rqs[cpu as usize].tree.first();
+        let first = self.q.rqs[q as usize].tree.first();
         if let Some(f) = first
             && se.vruntime - self.q.se[f as usize].vruntime > slice
         {
@@ -1136,8 +1316,9 @@ impl Cfs {
     fn after_balance(&mut self, w: &mut World, cpu: Cpu) {
         let rq = &self.q.rqs[cpu as usize];
         if let (Some(curr), Some(first)) = (rq.curr, rq.tree.first())
+            && self.q.groups.inner(first).is_none()
             && w.now() == w.thread(first).since
-            && self.beats(cpu, curr, first) == 1
+            && self.beats(Queue::from(cpu), curr, first) == 1
         {
             w.resched(cpu, RescheduleReason::Preempted);
         }

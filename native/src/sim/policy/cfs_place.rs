@@ -11,7 +11,7 @@ pub(crate) struct Placing {
     pub min_granularity: i64,
     pub nr_latency: i64,
     /// No slice is shorter than `min_granularity`.
-    least_slice: bool,
+    pub least_slice: bool,
     /// A sleeper comes back with credit, of half the latency if `gentle`.
     sleepers: bool,
     gentle: bool,
@@ -42,17 +42,26 @@ impl Placing {
 
     /// The slice of a thread among `nr`, itself included, who weigh `load`.
     pub(crate) fn slice(&self, nr: i64, load: i64, weight: i64) -> i64 {
+        self.long_enough(self.part(nr, load, weight))
+    }
+
+    /// The same before it is made long enough.
+    pub(crate) fn part(&self, nr: i64, load: i64, weight: i64) -> i64 {
         let period = if nr > self.nr_latency {
             nr * self.min_granularity
         } else {
             self.latency
         };
+        period * weight / load.max(1)
+    }
+
+    pub(crate) fn long_enough(&self, slice: i64) -> i64 {
         let least = if self.least_slice {
             self.min_granularity
         } else {
             0
         };
-        (period * weight / load.max(1)).max(least)
+        slice.max(least)
     }
 
     /// Where a thread joins that kept `kept` over its sleep; `min` is the queue's.
@@ -75,8 +84,19 @@ impl Placing {
         (nr, load): (i64, i64),
         weight: i64,
     ) -> i64 {
+        self.after(
+            kept,
+            min,
+            forked,
+            self.slice(nr + 1, load + weight, weight),
+            weight,
+        )
+    }
+
+    /// The same of a thread whose slice will be `slice`.
+    pub(crate) fn after(&self, kept: i64, min: i64, forked: bool, slice: i64, weight: i64) -> i64 {
         let debit = if forked && self.start_debit {
-            virtual_ns(self.slice(nr + 1, load + weight, weight), weight)
+            virtual_ns(slice, weight)
         } else {
             0
         };

@@ -10,9 +10,10 @@
 //! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a
 //! timer ends them at the virtual deadline (hrtick_start_fair). All threads have the same
 //! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
-//! shortest-slice rule of 6.17 have nothing to act on. Left out besides: cgroups
-//! and bandwidth, the deadline class and its server, core scheduling, PELT loads, of
+//! shortest-slice rule of 6.17 have nothing to act on. Left out besides: the deadline
+//! class and its server, core scheduling, PELT loads of threads, of
 //! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
+//! Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`.
 //! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
 //! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
 //! that CPU a moment ago (task_hot).
@@ -22,8 +23,10 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
+use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{NICE_0, log2_factor, virtual_ns, weight_of};
+use super::linux_groups::{Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_util::Utilisation;
@@ -38,7 +41,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: cgroups, deadline class, custom slices, PELT loads.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: deadline class, custom slices, PELT loads of threads.",
     tunables: &[
         time(
             "base_slice",
@@ -112,6 +115,7 @@ pub const SPEC: Spec = Spec {
             "off",
             "pulls are tried as often as they succeed (6.18.5)",
         ),
+        SLICE,
         RR_TIMESLICE,
         int(
             "hz",
@@ -181,6 +185,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: Some(LagRule::Eevdf),
+    groups: true,
     make,
 };
 
@@ -229,6 +234,8 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     Ok(Box::new(Eevdf {
         q: Rqs {
             k,
+            bandwidth_slice: s.ns(SLICE.name),
+            groups: Groups::default(),
             rqs: vec![Rq::default(); ncpu],
             counts: vec![Counts::default(); ncpu],
             se: vec![Se::default(); nthreads],
@@ -245,13 +252,13 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Features {
-    slice: i64,
+pub(super) struct Features {
+    pub(super) slice: i64,
     parity: bool,
     place_lag: bool,
     initial: bool,
     relative: bool,
-    delay: bool,
+    pub(super) delay: bool,
     zero: bool,
     preempt: bool,
     hrtick: bool,
@@ -260,33 +267,35 @@ struct Features {
     hz: u32,
 }
 
-/// A thread's scheduling entity: one cache line.
+/// A thread's scheduling entity, or a group's on one CPU: one cache line.
 #[derive(Debug, Clone, Default)]
 #[repr(align(64))]
-struct Se {
-    vruntime: i64,
-    deadline: i64,
-    weight: i64,
+pub(super) struct Se {
+    pub(super) vruntime: i64,
+    pub(super) deadline: i64,
+    pub(super) weight: i64,
     /// The lag it left its queue with.
-    lag: i64,
+    pub(super) lag: i64,
     /// The rest of a request, kept over a move between CPUs.
-    rest: Option<i64>,
+    pub(super) rest: Option<i64>,
     /// The deadline it was picked with: while that stands, it is protected.
-    protected: i64,
-    /// Asleep, but still in the tree of `home`.
-    delayed: bool,
-    home: Cpu,
+    pub(super) protected: i64,
+    /// Asleep (a group: nobody in it is runnable), but still in the tree of `home`.
+    pub(super) delayed: bool,
+    /// Of a group: it is in the queue above, or runs there.
+    pub(super) on: bool,
+    pub(super) home: Cpu,
     /// When it was last queued or picked, in the order of such moments; wraps around.
     touched: u32,
     realtime: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Rq {
-    tree: Tree,
-    curr: Option<Tid>,
-    /// The thread that was just put back, while the CPU chooses.
-    prev: Option<Tid>,
+pub(super) struct Rq {
+    pub(super) tree: Tree,
+    pub(super) curr: Option<Entity>,
+    /// What was just put back, while the CPU chooses.
+    pub(super) prev: Option<Entity>,
     /// Over the tree: sum of weights, and of weight * (vruntime - origin).
     weight: i64,
     moment: i64,
@@ -295,19 +304,23 @@ struct Rq {
 
 /// What the balancer asks of every CPU: apart from the rest, and small.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+pub(super) struct Counts {
     load: i64,
     /// Runnable threads, the running one included, sleepers not.
-    nr: u32,
+    pub(super) nr: u32,
     realtime: u32,
 }
 
-struct Rqs {
-    k: Features,
-    rqs: Vec<Rq>,
-    counts: Vec<Counts>,
-    se: Vec<Se>,
-    nodes: Nodes,
+pub(super) struct Rqs {
+    pub(super) k: Features,
+    pub(super) bandwidth_slice: i64,
+    pub(super) groups: Groups,
+    /// Of CPUs, then of groups on each.
+    pub(super) rqs: Vec<Rq>,
+    pub(super) counts: Vec<Counts>,
+    /// Of threads, then of groups on each CPU.
+    pub(super) se: Vec<Se>,
+    pub(super) nodes: Nodes,
     touches: u32,
 }
 
@@ -321,26 +334,50 @@ impl Rqs {
     /// longest ago.
     fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
         let mut found: Option<(u32, Tid)> = None;
-        self.rqs[from as usize].tree.visit(&self.nodes, |t| {
-            let (se, th) = (&self.se[t as usize], w.thread(t));
-            let hot = th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
-            let fits = want.load == i64::MAX || se.weight >> want.halved <= want.load;
-            let age = self.touches.wrapping_sub(se.touched);
-            let oldest = found.is_none_or(|(a, _)| age > a);
-            if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
-                found = Some((age, t));
-            }
-            true
-        });
+        let mut look = |q: Queue| {
+            self.rqs[q as usize].tree.visit(&self.nodes, |t| {
+                if self.groups.inner(t).is_some() {
+                    return true;
+                }
+                let (se, th) = (&self.se[t as usize], w.thread(t));
+                let hot =
+                    th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
+                let fits =
+                    want.load == i64::MAX || self.load_of(from, t) >> want.halved <= want.load;
+                let age = self.touches.wrapping_sub(se.touched);
+                let oldest = found.is_none_or(|(a, _)| age > a);
+                if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
+                    found = Some((age, t));
+                }
+                true
+            });
+        };
+        look(Queue::from(from));
+        if self.groups.any() {
+            self.groups.movable_queues(from, to).for_each(look);
+        }
         found.map(|(_, t)| t)
     }
 
-    fn rq(&mut self, c: Cpu) -> &mut Rq {
-        &mut self.rqs[c as usize]
+    pub(super) fn rq(&mut self, q: Queue) -> &mut Rq {
+        &mut self.rqs[q as usize]
     }
 
-    fn average(&self, c: Cpu) -> Average {
-        let rq = &self.rqs[c as usize];
+    /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
+    /// its part of the group's weight (task_h_load).
+    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
+        let mut load = self.se[t as usize].weight;
+        let mut q = self.groups.queue_of(t, c);
+        while let Some(e) = self.groups.entity(q) {
+            let all = self.average(q).weight.max(load).max(1);
+            load = load * self.se[e as usize].weight / all;
+            q = self.groups.above(q);
+        }
+        load
+    }
+
+    pub(super) fn average(&self, q: Queue) -> Average {
+        let rq = &self.rqs[q as usize];
         let mut a = Average {
             moment: i128::from(rq.moment),
             weight: rq.weight,
@@ -355,15 +392,15 @@ impl Rqs {
     }
 
     /// The origin follows the least virtual time, so that moments stay small.
-    fn raise_origin(&mut self, c: Cpu) {
-        let rq = &self.rqs[c as usize];
+    pub(super) fn raise_origin(&mut self, q: Queue) {
+        let rq = &self.rqs[q as usize];
         let curr = rq.curr.map(|t| self.se[t as usize].vruntime);
         let least = match (rq.tree.least_value(&self.nodes), curr) {
             (Some(a), Some(b)) => a.min(b),
             (Some(a), None) | (None, Some(a)) => a,
             (None, None) => return,
         };
-        let rq = self.rq(c);
+        let rq = self.rq(q);
         let rise = least - rq.origin;
         if rise > 0 {
             rq.moment -= rq.weight * rise;
@@ -371,17 +408,17 @@ impl Rqs {
         }
     }
 
-    fn insert(&mut self, c: Cpu, t: Tid) {
+    pub(super) fn insert(&mut self, q: Queue, t: Entity) {
         let se = &self.se[t as usize];
-        let rq = &mut self.rqs[c as usize];
+        let rq = &mut self.rqs[q as usize];
         rq.weight += se.weight;
         rq.moment += se.weight * (se.vruntime - rq.origin);
         rq.tree.insert(&mut self.nodes, t, se.deadline, se.vruntime);
     }
 
-    fn take_out(&mut self, c: Cpu, t: Tid) {
+    pub(super) fn take_out(&mut self, q: Queue, t: Entity) {
         let se = &self.se[t as usize];
-        let rq = &mut self.rqs[c as usize];
+        let rq = &mut self.rqs[q as usize];
         rq.weight -= se.weight;
         rq.moment -= se.weight * (se.vruntime - rq.origin);
         rq.tree.remove(&mut self.nodes, t);
@@ -394,34 +431,62 @@ impl Rqs {
         n.nr = (i64::from(n.nr) + sign) as u32;
     }
 
-    /// Charge the running thread of `c` up to now; when its request is done it
-    /// gets the next one and the CPU chooses again.
-    fn update(&mut self, w: &mut World, c: Cpu) {
-        let Some(t) = self.rqs[c as usize].curr else {
+    /// Charge what runs on `c` up to now: the thread, and the groups that it is in. When
+    /// the request of one is done it gets the next one and the CPU chooses again.
+    pub(super) fn update(&mut self, w: &mut World, c: Cpu) {
+        let mut q = Queue::from(c);
+        let Some(mut e) = self.rqs[q as usize].curr else {
             return;
         };
         let ran = w.take_run(c);
         if ran == 0 {
             return;
         }
-        let se = &mut self.se[t as usize];
+        self.charge(w, c, q, e, ran);
+        while let Some(inner) = self.groups.inner(e) {
+            self.groups.spend(w, inner, ran);
+            let Some(next) = self.rqs[inner as usize].curr else {
+                return;
+            };
+            (q, e) = (inner, next);
+            self.charge(w, c, q, e, ran);
+        }
+        if w.recording() {
+            self.show(w, q, e);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, w: &mut World, c: Cpu, q: Queue, e: Entity, ran: i64) {
+        let se = &mut self.se[e as usize];
         se.vruntime += virtual_ns(ran, se.weight);
         if se.vruntime >= se.deadline {
             se.deadline = se.vruntime + virtual_ns(self.k.slice, se.weight);
-            if !self.rqs[c as usize].tree.is_empty() {
+            if !self.rqs[q as usize].tree.is_empty() {
                 w.resched(c, RescheduleReason::SliceEnd);
             }
         }
-        self.raise_origin(c);
-        if w.recording() {
-            self.show(w, c, t);
+        self.raise_origin(q);
+    }
+
+    /// The thread that runs on `c`, and whether another one waits.
+    fn running(&self, c: Cpu) -> (Option<Tid>, bool) {
+        let rq = &self.rqs[c as usize];
+        let (mut e, mut waits) = (rq.curr, !rq.tree.is_empty());
+        while let Some(q) = e.and_then(|e| self.groups.inner(e)) {
+            let rq = &self.rqs[q as usize];
+            e = rq.curr;
+            waits |= !rq.tree.is_empty();
         }
+        (e, waits)
     }
 
     /// Set the timer of `c` to the end of its thread's request, if anybody waits.
     fn arm(&self, w: &mut World, c: Cpu, shortest: i64) {
-        let rq = &self.rqs[c as usize];
-        let Some(t) = rq.curr.filter(|_| self.k.hrtick && !rq.tree.is_empty()) else {
+        if !self.k.hrtick {
+            return;
+        }
+        let (Some(t), true) = self.running(c) else {
             return;
         };
         let se = &self.se[t as usize];
@@ -431,25 +496,25 @@ impl Rqs {
         w.arm_timer(u32::from(c), w.now() + ns.max(shortest));
     }
 
-    fn show(&self, w: &mut World, c: Cpu, t: Tid) {
+    fn show(&self, w: &mut World, q: Queue, t: Tid) {
         let se = &self.se[t as usize];
         w.record(VRUNTIME, t, se.vruntime as f64);
         w.record(DEADLINE, t, se.deadline as f64);
-        let lag = self.average(c).vruntime() - se.vruntime;
+        let lag = self.average(q).vruntime() - se.vruntime;
         w.record(LAG, t, lag as f64);
     }
 
-    /// The lag with which `t` leaves `c`; it is still counted there.
-    fn note_lag(&mut self, c: Cpu, t: Tid) {
-        let v = self.average(c).vruntime();
+    /// The lag with which `t` leaves `q`; it is still counted there.
+    pub(super) fn note_lag(&mut self, q: Queue, t: Entity) {
+        let v = self.average(q).vruntime();
         let se = &mut self.se[t as usize];
         let most = lag_limit(self.k.slice, self.k.jiffy, se.weight);
         se.lag = (v - se.vruntime).clamp(-most, most);
     }
 
-    /// Give `t`, which is counted nowhere, its place on `c`.
-    fn place(&mut self, c: Cpu, t: Tid, new: bool) {
-        let a = self.average(c);
+    /// Give `t`, which is counted nowhere, its place in `q`.
+    pub(super) fn place(&mut self, q: Queue, t: Entity, new: bool) {
+        let a = self.average(q);
         let se = &mut self.se[t as usize];
         let mut slice = virtual_ns(self.k.slice, se.weight);
         let lag = if self.k.place_lag { se.lag } else { 0 };
@@ -464,16 +529,16 @@ impl Rqs {
         se.deadline = se.vruntime + slice;
     }
 
-    fn is_protected(&self, t: Tid) -> bool {
+    pub(super) fn is_protected(&self, t: Entity) -> bool {
         let se = &self.se[t as usize];
         self.k.parity && se.protected == se.deadline
     }
 
-    /// Whom `c` should run, the running thread (or the one just put back) among
+    /// What `q` should run, the running one (or the one just put back) among
     /// the candidates.
-    fn best(&self, c: Cpu) -> Option<Tid> {
-        let rq = &self.rqs[c as usize];
-        let a = self.average(c);
+    fn best(&self, q: Queue) -> Option<Entity> {
+        let rq = &self.rqs[q as usize];
+        let a = self.average(q);
         let ours = rq
             .curr
             .or(rq.prev)
@@ -493,25 +558,35 @@ impl Rqs {
         }
     }
 
-    /// A sleeper leaves the tree at last.
-    fn finish_delayed(&mut self, t: Tid) {
-        let c = self.se[t as usize].home;
-        self.note_lag(c, t);
-        self.take_out(c, t);
+    /// A sleeper, or a group without anybody runnable, leaves the tree at last.
+    fn finish_delayed(&mut self, w: &mut World, q: Queue, t: Entity) {
+        self.note_lag(q, t);
+        self.take_out(q, t);
         let zero = self.k.zero;
         let se = &mut self.se[t as usize];
-        se.delayed = false;
+        (se.delayed, se.on) = (false, false);
         if zero {
             se.lag = se.lag.min(0);
         }
-        self.raise_origin(c);
+        self.raise_origin(q);
+        self.gone(w, q, t);
+    }
+
+    /// The queue in which a sleeper still is.
+    fn home_of(&self, t: Tid) -> Queue {
+        self.groups.queue_of(t, self.se[t as usize].home)
     }
 }
 
 impl Queues for Rqs {
     fn load(&self, c: Cpu) -> i64 {
         let n = &self.counts[c as usize];
-        n.load + i64::from(n.realtime) * 2 * 88761
+        let fair = if self.groups.any() {
+            self.average(Queue::from(c)).weight
+        } else {
+            n.load
+        };
+        fair + i64::from(n.realtime) * 2 * 88761
     }
 
     fn nr(&self, c: Cpu) -> u32 {
@@ -526,18 +601,21 @@ impl Queues for Rqs {
             let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
                 break;
             };
+            let weighs = self.load_of(from, t);
             self.update(w, from);
             self.update(w, to);
-            self.remove(from, t);
-            self.place(to, t, false);
-            self.insert(to, t);
+            self.remove(w, from, t);
+            let q = self.groups.queue_of(t, to);
+            self.place(q, t, false);
+            self.insert(q, t);
             self.account(to, t, 1);
             self.se[t as usize].home = to;
             self.touch(t);
             self.arm(w, to, SHORTEST_HRTICK);
             w.migrate(t, to);
+            self.come(w, q, t);
             if want.load != i64::MAX {
-                load -= self.se[t as usize].weight;
+                load -= weighs;
             }
             moved += 1;
         }
@@ -546,15 +624,42 @@ impl Queues for Rqs {
 }
 
 impl Rqs {
+    /// Lag and rest of request in terms of another weight.
+    pub(super) fn reweigh(&mut self, t: Entity, new: i64) {
+        let se = &mut self.se[t as usize];
+        let scale = |x: i64| (i128::from(x) * i128::from(se.weight) / i128::from(new)) as i64;
+        let (lag, rest) = (scale(se.lag), se.rest.map(scale));
+        se.lag = lag;
+        se.rest = rest;
+        se.weight = new;
+    }
+
+    /// What was delayed is runnable again, in `q` where it still is.
+    pub(super) fn requeue_delayed(&mut self, q: Queue, t: Entity) {
+        self.se[t as usize].delayed = false;
+        if self.k.zero {
+            self.note_lag(q, t);
+            if self.se[t as usize].lag > 0 {
+                self.take_out(q, t);
+                self.se[t as usize].lag = 0;
+                self.place(q, t, false);
+                self.insert(q, t);
+            }
+        }
+    }
+
     /// Take the queued `t` off `c` to go elsewhere.
-    fn remove(&mut self, c: Cpu, t: Tid) {
-        self.note_lag(c, t);
-        self.take_out(c, t);
+    fn remove(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        let q = self.groups.queue_of(t, c);
+        self.release(w, q, t);
+        self.note_lag(q, t);
+        self.take_out(q, t);
         self.account(c, t, -1);
         let keep = self.k.relative;
         let se = &mut self.se[t as usize];
         se.rest = keep.then_some(se.deadline - se.vruntime);
-        self.raise_origin(c);
+        self.raise_origin(q);
+        self.gone(w, q, t);
     }
 }
 
@@ -569,26 +674,27 @@ struct Eevdf {
 
 impl Eevdf {
     fn pick_fair(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
-        let t = loop {
-            let Some(t) = self.q.best(c) else {
-                self.q.rq(c).prev = None;
-                return None;
-            };
-            if !self.q.se[t as usize].delayed {
-                break t;
+        let root = Queue::from(c);
+        self.q.hold_exhausted(w, c);
+        let t = 'choose: loop {
+            let mut q = root;
+            loop {
+                let Some(e) = self.q.best(q) else {
+                    self.q.forget_prev(root);
+                    return None;
+                };
+                if self.q.se[e as usize].delayed {
+                    self.q.finish_delayed(w, q, e);
+                    continue 'choose;
+                }
+                match self.q.groups.inner(e) {
+                    Some(inner) => q = inner,
+                    None => break 'choose e,
+                }
             }
-            self.q.finish_delayed(t);
         };
-        self.q.take_out(c, t);
         self.q.touch(t);
-        let again = self.q.rqs[c as usize].prev == Some(t);
-        let se = &mut self.q.se[t as usize];
-        if !again {
-            se.protected = se.deadline;
-        }
-        let rq = self.q.rq(c);
-        rq.curr = Some(t);
-        rq.prev = None;
+        self.q.go_on(root, self.q.groups.queue_of(t, c), t);
         if let Some(utilisation) = &mut self.utilisation {
             utilisation.runs(w.now(), c, true);
         }
@@ -603,7 +709,7 @@ impl Eevdf {
             self.q.counts[c as usize].realtime -= 1;
         } else {
             self.q.update(w, c);
-            self.q.remove(c, t);
+            self.q.remove(w, c, t);
         }
     }
 
@@ -618,41 +724,26 @@ impl Eevdf {
         }
         self.q.se[t as usize].weight = weight_of(w, t);
         self.q.update(w, c);
-        self.q.place(c, t, new);
-        self.q.insert(c, t);
+        let q = self.q.groups.queue_of(t, c);
+        self.q.place(q, t, new);
+        self.q.insert(q, t);
         self.q.account(c, t, 1);
         self.q.touch(t);
         self.q.se[t as usize].home = c;
+        self.q.come(w, q, t);
         self.q.arm(w, c, SHORTEST_HRTICK);
         if w.recording() {
-            self.q.show(w, c, t);
+            self.q.show(w, q, t);
         }
     }
 
     /// A sleeper that is still in the tree wakes where it is.
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
         self.q.update(w, c);
-        self.q.se[t as usize].delayed = false;
-        if self.q.k.zero {
-            self.q.note_lag(c, t);
-            if self.q.se[t as usize].lag > 0 {
-                self.q.take_out(c, t);
-                self.q.se[t as usize].lag = 0;
-                self.q.place(c, t, false);
-                self.q.insert(c, t);
-            }
-        }
+        let q = self.q.groups.queue_of(t, c);
+        self.q.requeue_delayed(q, t);
         self.q.account(c, t, 1);
-    }
-
-    /// Lag and rest of request in terms of another weight.
-    fn reweigh(&mut self, t: Tid, new: i64) {
-        let se = &mut self.q.se[t as usize];
-        let scale = |x: i64| (i128::from(x) * i128::from(se.weight) / i128::from(new)) as i64;
-        let (lag, rest) = (scale(se.lag), se.rest.map(scale));
-        se.lag = lag;
-        se.rest = rest;
-        se.weight = new;
+        self.q.put_aside_if_held(w, q, t);
     }
 }
 
@@ -662,6 +753,10 @@ impl Policy for Eevdf {
             hz: self.q.k.hz,
             ..Clocks::default()
         }
+    }
+
+    fn init(&mut self, w: &mut World) {
+        self.q.init_groups(w);
     }
 
     fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
@@ -675,15 +770,16 @@ impl Policy for Eevdf {
                 return home;
             }
             self.q.update(w, home);
-            self.q.finish_delayed(t);
+            let q = self.q.home_of(t);
+            self.q.finish_delayed(w, q, t);
         }
         if w.thread(t).class.is_realtime() {
             return self.rt.select_cpu(w, t);
         }
         match place {
             SelectReason::Wake(wake) => {
-                let wakers = wake.waker.map_or(0, |p| self.q.se[p as usize].weight);
-                let weights = (self.q.se[t as usize].weight, wakers);
+                let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
+                let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
                 let utilisation = self.utilisation.as_mut();
                 self.placer.wake(w, &self.q, utilisation, weights, t, wake)
             }
@@ -729,15 +825,21 @@ impl Policy for Eevdf {
         if ours.is_realtime() || !self.q.k.preempt {
             return;
         }
-        if its != Class::Idle && ours == Class::Idle {
+        let (q, mine, running) = self.q.groups.meeting(t, curr, cpu);
+        if self.q.groups.any() && self.q.groups.is_under_hold(self.q.groups.queue_of(t, cpu)) {
+            return;
+        }
+        // Between groups their entities compete, which are of no class.
+        let threads = (mine, running) == (t, curr);
+        if threads && its != Class::Idle && ours == Class::Idle {
             w.resched(cpu, RescheduleReason::Preempted);
             return;
         }
-        if its == Class::Batch || its == Class::Idle {
+        if its == Class::Batch || (threads && its == Class::Idle) {
             return;
         }
         self.q.update(w, cpu);
-        if self.q.best(cpu) == Some(t) {
+        if self.q.best(q) == Some(mine) {
             w.resched(cpu, RescheduleReason::Preempted);
         }
     }
@@ -747,7 +849,7 @@ impl Policy for Eevdf {
             let from = w.thread(t).cpu;
             self.q.counts[from as usize].realtime -= 1;
             self.q.counts[cpu as usize].realtime += 1;
-            self.q.rq(cpu).prev = None;
+            self.q.forget_prev(Queue::from(cpu));
             return Some(t);
         }
         self.pick_fair(w, cpu)
@@ -776,30 +878,27 @@ impl Policy for Eevdf {
                     let se = &mut self.q.se[t as usize];
                     se.deadline += virtual_ns(self.q.k.slice, se.weight);
                 }
-                let rq = self.q.rq(cpu);
-                rq.curr = None;
-                rq.prev = Some(t);
-                self.q.insert(cpu, t);
+                let q = self.q.groups.queue_of(t, cpu);
+                self.q.put_back(q, t);
+                self.q.put_back_above(w, q, false);
             }
             SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
-                self.q.note_lag(cpu, t);
+                let q = self.q.groups.queue_of(t, cpu);
+                self.q.note_lag(q, t);
                 self.q.account(cpu, t, -1);
-                let eligible = {
-                    let a = self.q.average(cpu);
-                    a.is_eligible(self.q.se[t as usize].vruntime)
-                };
-                self.q.rq(cpu).curr = None;
-                let (delay, relative) = (self.q.k.delay, self.q.k.relative);
-                let se = &mut self.q.se[t as usize];
-                if left == SwitchOutReason::Blocked && delay && !eligible {
-                    se.delayed = true;
-                    se.home = cpu;
-                    self.q.insert(cpu, t);
-                } else {
+                let sleeps = left == SwitchOutReason::Blocked;
+                let stays = self.q.come_off(q, t, sleeps);
+                if !stays {
+                    let relative = self.q.k.relative;
+                    let se = &mut self.q.se[t as usize];
                     se.rest = (left == SwitchOutReason::Moved && relative)
                         .then_some(se.deadline - se.vruntime);
                 }
-                self.q.raise_origin(cpu);
+                self.q.raise_origin(q);
+                if !stays {
+                    self.q.groups.goes(w.now(), t, q);
+                }
+                self.q.put_back_above(w, q, sleeps);
             }
         }
     }
@@ -818,12 +917,17 @@ impl Policy for Eevdf {
                 self.rt.tick(w, cpu, t, jiffy);
             } else {
                 self.q.update(w, cpu);
+                self.q.follow_shares(w, cpu, t);
             }
         }
         self.balancer.tick(w, &mut self.q, cpu);
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
+        if id as usize >= w.ncpu() {
+            self.q.quota_timer(w, id);
+            return;
+        }
         let cpu = id as Cpu;
         self.q.update(w, cpu);
         // A tick in between has rounded a nanosecond away.
@@ -843,7 +947,7 @@ impl Policy for Eevdf {
         match w.thread(t).state {
             State::Queued => {
                 self.leave(w, cpu, t);
-                self.reweigh(t, new);
+                self.q.reweigh(t, new);
                 self.join(w, cpu, t, false);
                 let wake = Wake {
                     waker: None,
@@ -857,22 +961,34 @@ impl Policy for Eevdf {
                     self.q.counts[cpu as usize].realtime -= 1;
                 } else {
                     self.q.update(w, cpu);
-                    self.q.note_lag(cpu, t);
+                    let q = self.q.groups.queue_of(t, cpu);
+                    self.q.note_lag(q, t);
                     self.q.account(cpu, t, -1);
-                    self.q.rq(cpu).curr = None;
+                    self.q.rq(q).curr = None;
+                    if realtime {
+                        self.q.groups.goes(w.now(), t, q);
+                        self.q.put_back_above(w, q, false);
+                        self.q.forget_prev(Queue::from(cpu));
+                    }
                     let se = &mut self.q.se[t as usize];
                     se.rest = Some(se.deadline - se.vruntime);
                 }
-                self.reweigh(t, new);
-                self.q.se[t as usize].realtime = realtime;
+                self.q.reweigh(t, new);
+                let was = std::mem::replace(&mut self.q.se[t as usize].realtime, realtime);
                 if realtime {
                     self.q.counts[cpu as usize].realtime += 1;
                     self.q.se[t as usize].rest = None;
                 } else {
                     w.take_run(cpu);
-                    self.q.place(cpu, t, false);
+                    let q = self.q.groups.queue_of(t, cpu);
+                    self.q.place(q, t, false);
                     self.q.account(cpu, t, 1);
-                    self.q.rq(cpu).curr = Some(t);
+                    self.q.rq(q).curr = Some(t);
+                    if was {
+                        self.q.run_above(w, q, t);
+                    } else {
+                        self.q.groups.weighs(w.now(), t, q, new);
+                    }
                 }
                 w.resched(cpu, RescheduleReason::Preempted);
             }
@@ -880,9 +996,10 @@ impl Policy for Eevdf {
                 if self.q.se[t as usize].delayed {
                     let home = self.q.se[t as usize].home;
                     self.q.update(w, home);
-                    self.q.finish_delayed(t);
+                    let q = self.q.home_of(t);
+                    self.q.finish_delayed(w, q, t);
                 }
-                self.reweigh(t, new);
+                self.q.reweigh(t, new);
             }
             State::Unborn | State::Dead => {}
         }

@@ -31,6 +31,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

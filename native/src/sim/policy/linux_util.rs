@@ -8,11 +8,7 @@
 //! out: that a thread takes its own utilisation with it when it moves, util_est.
 use super::super::machine::{Cpu, Machine};
 use super::super::world::World;
-
-/// A period, ns.
-const PERIOD: i64 = 1 << 20;
-/// Periods in which the past loses half its weight.
-const HALF_LIFE: usize = 32;
+use super::linux_decay::Decay;
 
 /// Whether a CPU runs, and for what part of the time it has.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,9 +19,7 @@ struct Busy {
 }
 
 pub(super) struct Utilisation {
-    /// What is left of the past after so many periods. Made of square roots and
-    /// products, which are the same on every machine.
-    left: [f64; HALF_LIFE + 1],
+    decay: Decay,
     cpus: Vec<Busy>,
     /// For each cache how many are looked at, and until when that holds.
     known: Vec<(usize, i64)>,
@@ -36,18 +30,10 @@ pub(super) struct Utilisation {
 
 impl Utilisation {
     pub(super) fn new(machine: &Machine, imbalance_pct: i64, jiffy: i64) -> Self {
-        let mut one = 0.5f64;
-        for _ in 0..HALF_LIFE.ilog2() {
-            one = one.sqrt();
-        }
-        let mut left = [1.0; HALF_LIFE + 1];
-        for i in 1..=HALF_LIFE {
-            left[i] = left[i - 1] * one;
-        }
         let caches = machine.cpus().map(|c| machine.info(c).llc as usize + 1);
         let caches = caches.max().unwrap_or(0);
         Self {
-            left,
+            decay: Decay::default(),
             cpus: vec![Busy::default(); machine.ncpu()],
             known: vec![(0, i64::MIN); caches],
             jiffy,
@@ -68,13 +54,8 @@ impl Utilisation {
     /// The part of the time in which `c` ran, of late.
     fn part(&self, now: i64, c: Cpu) -> f64 {
         let busy = &self.cpus[c as usize];
-        let (periods, rest) = ((now - busy.at) / PERIOD, (now - busy.at) % PERIOD);
-        let halves = (periods / HALF_LIFE as i64).min(62);
-        let at = (periods % HALF_LIFE as i64) as usize;
-        let between = rest as f64 / PERIOD as f64;
-        let left = self.left[at] + (self.left[at + 1] - self.left[at]) * between;
         let goal = f64::from(u8::from(busy.running));
-        goal + (busy.part - goal) * left / (1u64 << halves) as f64
+        goal + (busy.part - goal) * self.decay.left(now - busy.at)
     }
 
     /// How many of the CPUs that share a cache with `c` a wake looks at.
@@ -101,6 +82,7 @@ impl Utilisation {
 #[cfg(test)]
 mod tests {
     use super::super::super::machine::Machine;
+    use super::super::linux_decay::PERIOD;
     use super::*;
 
     fn at(now: i64) -> World {

@@ -85,6 +85,12 @@
 //! `w.rng` only. Nothing else may differ between two runs: iterate no hash map,
 //! break ties by arrival (a sequence number of your own).
 //!
+//! # Control groups
+//!
+//! `w.groups()` and `w.group(t)`. Linux's fair schedulers alone have them (`SPEC.groups`).
+//! A queued thread whose group may not run is not to be answered: `w.set_aside(t)`, and
+//! `w.bring_back(t)` when it may again or is about to be dequeued.
+//!
 //! # Classes
 //!
 //! Real time before fair before idle, strictly: `Class::level()`. Within real
@@ -118,14 +124,19 @@ use super::world::{RescheduleReason, World};
 mod bfs;
 mod bsd4;
 mod cfs;
+mod cfs_groups;
 pub(crate) mod cfs_place;
 mod eevdf;
+mod eevdf_groups;
 pub(crate) mod eevdf_lag;
 mod fifo;
 mod freebsd_ast;
 mod keyed_queue;
+mod linux_bandwidth;
+mod linux_decay;
 mod linux_domains;
 pub(crate) mod linux_fair;
+mod linux_groups;
 mod linux_newidle;
 mod linux_prio;
 mod linux_rt;
@@ -354,6 +365,8 @@ pub struct Spec {
     pub interactivity: Option<InteractivityRule>,
     /// The rule that `virtual_lag` applies to recorded threads; `None`: it keeps no virtual times.
     pub lag: Option<LagRule>,
+    /// Whether it shares CPU time among control groups first, and keeps their quotas.
+    pub groups: bool,
     pub make: fn(&Settings, &Machine, usize) -> Result<Box<dyn Policy>>,
 }
 

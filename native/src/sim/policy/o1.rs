@@ -126,6 +126,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Own,
     interactivity: Some(InteractivityRule::O1),
     lag: None,
+    groups: false,
     make,
 };
 

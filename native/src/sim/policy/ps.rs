@@ -45,6 +45,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

@@ -52,6 +52,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

@@ -36,6 +36,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Linux,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

@@ -97,6 +97,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Own,
     interactivity: None,
     lag: None,
+    groups: false,
     make,
 };
 

@@ -103,6 +103,7 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Own,
     interactivity: Some(InteractivityRule::Ule2003),
     lag: None,
+    groups: false,
     make,
 };
 

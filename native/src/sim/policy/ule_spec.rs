@@ -164,5 +164,6 @@ pub const SPEC: Spec = Spec {
     priorities: PriorityScale::Own,
     interactivity: Some(InteractivityRule::Ule),
     lag: None,
+    groups: false,
     make,
 };

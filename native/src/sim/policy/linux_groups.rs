@@ -1,0 +1,436 @@
+//! Control groups in Linux's fair class (CONFIG_FAIR_GROUP_SCHED): who competes with whom.
+//!
+//! Each group has a queue on every CPU, and an entity that stands for it in the queue of its
+//! parent there; queues and entities of CPUs and threads come first in the numbering. The
+//! entity's weight is the group's shares times the part of the group's load that is on that
+//! CPU (calc_group_shares of kernel/sched/fair.c, 4.14 to 6.18):
+//!
+//!     shares * load / (average load of the group's other queues + load)
+//!
+//! where `load` is the queue's load of the moment or its average, whichever is larger, and
+//! averages are PELT's (`linux_decay`) of each thread's weight while it is runnable. It is
+//! worked out when an entity comes or goes and at ticks (update_cfs_group). A thread takes its
+//! average along to another CPU, and a new one begins with its whole weight.
+//!
+//! Averages of the other CPUs are summed anew once a millisecond, as often as the kernel
+//! brings its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups
+//! do not follow a thread at once to another CPU but over their 32 ms; idle groups
+//! (cpu.idle); weights have no fractions, where the kernel's have ten bits; threads do not
+//! change their group.
+use super::super::machine::Cpu;
+use super::super::tree::{Nodes, Tree};
+use super::super::workload::{GroupSpec, Tid};
+use super::super::world::{RescheduleReason, State, World};
+use super::linux_bandwidth::Bandwidth;
+use super::linux_decay::Decay;
+
+/// A thread, or what stands for a group on a CPU.
+pub(super) type Entity = u32;
+/// A CPU's own queue, or a group's there.
+pub(super) type Queue = u32;
+
+/// MIN_SHARES.
+const LEAST: i64 = 2;
+/// How often the sum over all CPUs is renewed, ns.
+const RENEWED: i64 = 1_000_000;
+
+/// A decaying average of a load that is constant from `at` on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    average: f64,
+    now: i64,
+    at: i64,
+}
+
+impl Load {
+    fn settle(&mut self, decay: &Decay, now: i64) {
+        if now > self.at {
+            let goal = self.now as f64;
+            self.average = goal + (self.average - goal) * decay.left(now - self.at);
+            self.at = now;
+        }
+    }
+}
+
+struct Group {
+    parent: Option<u32>,
+    shares: i64,
+    /// The sum of its queues' averages, and since when.
+    sum: f64,
+    summed_at: Option<i64>,
+}
+
+/// None of the queues' entries are there if the workload has no groups.
+#[derive(Default)]
+pub(super) struct Groups {
+    ncpu: u32,
+    nthreads: u32,
+    groups: Vec<Group>,
+    group_of: Vec<Option<u32>>,
+    decay: Decay,
+    /// Of each entity in a group's queue, and that queue.
+    entities: Vec<(Load, Option<Queue>)>,
+    /// Of each group's queue, with what it contributed to the sum.
+    queues: Vec<(Load, f64)>,
+    pub(super) bandwidth: Bandwidth,
+    /// Of each CPU the queues that may have used up their quota.
+    pub(super) exhausted: Vec<Vec<Queue>>,
+}
+
+impl Groups {
+    pub(super) fn new(w: &World, slice: i64) -> Self {
+        let (ncpu, nthreads) = (w.ncpu() as u32, w.nthreads() as u32);
+        let group = |spec: &GroupSpec| Group {
+            parent: spec.parent,
+            shares: spec.shares,
+            sum: 0.0,
+            summed_at: None,
+        };
+        let groups: Vec<Group> = w.groups().iter().map(group).collect();
+        let any = !groups.is_empty();
+        let of_groups = groups.len() * w.ncpu();
+        Self {
+            ncpu,
+            nthreads,
+            group_of: if any {
+                (0..nthreads).map(|t| w.group(t)).collect()
+            } else {
+                Vec::new()
+            },
+            decay: Decay::default(),
+            entities: vec![Default::default(); if any { w.nthreads() + of_groups } else { 0 }],
+            queues: vec![Default::default(); of_groups],
+            bandwidth: Bandwidth::new(w, slice),
+            exhausted: vec![Vec::new(); if any { w.ncpu() } else { 0 }],
+            groups,
+        }
+    }
+
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The queues of all CPUs and groups.
+    pub(super) fn n_queues(&self) -> usize {
+        self.ncpu as usize + self.queues.len()
+    }
+
+    pub(super) fn n_entities(&self) -> usize {
+        self.nthreads as usize + self.queues.len()
+    }
+
+    /// The queue that the thread `t` is in on `c`.
+    #[inline]
+    pub(super) fn queue_of(&self, t: Tid, c: Cpu) -> Queue {
+        if !self.any() {
+            return Queue::from(c);
+        }
+        match self.group_of[t as usize] {
+            None => Queue::from(c),
+            Some(g) => self.of_group(g, c),
+        }
+    }
+
+    fn of_group(&self, g: u32, c: Cpu) -> Queue {
+        self.ncpu + g * self.ncpu + Queue::from(c)
+    }
+
+    #[inline]
+    pub(super) fn cpu_of(&self, q: Queue) -> Cpu {
+        (q % self.ncpu) as Cpu
+    }
+
+    /// The CPU's own queue beside `q`.
+    #[inline]
+    pub(super) fn cpu_or_all(&self, q: Queue) -> Queue {
+        if self.any() { q % self.ncpu } else { q }
+    }
+
+    fn place(&self, q: Queue) -> usize {
+        (q - self.ncpu) as usize
+    }
+
+    /// What stands for a group's queue in the queue above.
+    #[inline]
+    pub(super) fn entity(&self, q: Queue) -> Option<Entity> {
+        (q >= self.ncpu).then(|| self.nthreads + q - self.ncpu)
+    }
+
+    /// The queue that an entity stands for; `None` for a thread.
+    #[inline]
+    pub(super) fn inner(&self, e: Entity) -> Option<Queue> {
+        (e >= self.nthreads).then(|| self.ncpu + e - self.nthreads)
+    }
+
+    /// The queue above a group's, in which its entity is.
+    pub(super) fn above(&self, q: Queue) -> Queue {
+        let g = self.place(q) / self.ncpu as usize;
+        let c = self.cpu_of(q);
+        match self.groups[g].parent {
+            None => Queue::from(c),
+            Some(p) => self.of_group(p, c),
+        }
+    }
+
+    /// The queues of groups on `from` whose threads may go to `to` (throttled_lb_pair).
+    pub(super) fn movable_queues(&self, from: Cpu, to: Cpu) -> impl Iterator<Item = Queue> {
+        let there = Queue::from(to);
+        self.queues_on(from).filter(move |q| {
+            let its = *q - Queue::from(from) + there;
+            !self.is_under_hold(*q) && !self.is_under_hold(its)
+        })
+    }
+
+    /// The queues of all groups on `c`.
+    fn queues_on(&self, c: Cpu) -> impl Iterator<Item = Queue> + use<> {
+        let (first, step) = (self.ncpu + Queue::from(c), self.ncpu as usize);
+        (first..self.ncpu + self.queues.len() as u32).step_by(step)
+    }
+
+    /// Where the paths of two threads on `c` meet: the queue, and what competes there.
+    #[inline]
+    pub(super) fn meeting(&self, a: Tid, b: Tid, c: Cpu) -> (Queue, Entity, Entity) {
+        if !self.any() {
+            return (Queue::from(c), a, b);
+        }
+        let (mut qa, mut qb) = (self.queue_of(a, c), self.queue_of(b, c));
+        let (mut a, mut b) = (a, b);
+        // Parents stand before their children.
+        while qa != qb {
+            let higher = if qa > qb { &mut qa } else { &mut qb };
+            let entity = self.entity(*higher).unwrap_or(0);
+            let up = self.above(*higher);
+            if qa > qb {
+                (qa, a) = (up, entity);
+            } else {
+                (qb, b) = (up, entity);
+            }
+        }
+        (qa, a, b)
+    }
+
+    /// Whether `q`, or a queue above it, is held back by a quota.
+    pub(super) fn is_under_hold(&self, mut q: Queue) -> bool {
+        while q >= self.ncpu {
+            if self.bandwidth.is_held(self.place(q)) {
+                return true;
+            }
+            q = self.above(q);
+        }
+        false
+    }
+
+    pub(super) fn is_held(&self, q: Queue) -> bool {
+        q >= self.ncpu && self.bandwidth.is_held(self.place(q))
+    }
+
+    /// `q` ran for `ns`.
+    pub(super) fn spend(&mut self, w: &mut World, q: Queue, ns: i64) {
+        let place = self.place(q);
+        if self.bandwidth.spend(w, place, ns) {
+            let c = self.cpu_of(q);
+            if !self.exhausted[c as usize].contains(&q) {
+                self.exhausted[c as usize].push(q);
+            }
+            w.resched(c, RescheduleReason::SliceEnd);
+        }
+    }
+
+    pub(super) fn give_back(&mut self, w: &mut World, q: Queue) {
+        let place = self.place(q);
+        self.bandwidth.give_back(w, place);
+    }
+
+    /// The entity `e`, of `weight`, is runnable in `q` from now on.
+    pub(super) fn comes(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
+        if q < self.ncpu {
+            return;
+        }
+        let is_thread = e < self.nthreads;
+        let place = self.place(q);
+        let (load, home) = &mut self.entities[e as usize];
+        load.settle(&self.decay, now);
+        let new = is_thread && home.is_none();
+        if new {
+            load.average = weight as f64;
+        }
+        let (brings, from) = (load.average, *home);
+        load.now = weight;
+        *home = Some(q);
+        if from != Some(q) {
+            if let Some(old) = from {
+                let old = (old - self.ncpu) as usize;
+                self.queues[old].0.settle(&self.decay, now);
+                let average = &mut self.queues[old].0.average;
+                *average = (*average - brings).max(0.0);
+            }
+            self.queues[place].0.settle(&self.decay, now);
+            self.queues[place].0.average += brings;
+        }
+        self.queues[place].0.settle(&self.decay, now);
+        self.queues[place].0.now += weight;
+    }
+
+    /// `e` is no longer runnable in its queue.
+    #[inline]
+    pub(super) fn goes(&mut self, now: i64, e: Entity, q: Queue) {
+        if q < self.ncpu {
+            return;
+        }
+        let place = self.place(q);
+        let load = &mut self.entities[e as usize].0;
+        load.settle(&self.decay, now);
+        let weight = std::mem::take(&mut load.now);
+        self.queues[place].0.settle(&self.decay, now);
+        self.queues[place].0.now -= weight;
+    }
+
+    /// `e`, runnable in `q`, weighs something else.
+    pub(super) fn weighs(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
+        if q >= self.ncpu {
+            self.goes(now, e, q);
+            self.entities[e as usize].0.now = weight;
+            let place = self.place(q);
+            self.queues[place].0.now += weight;
+        }
+    }
+
+    /// What the entity of `q` is to weigh now.
+    pub(super) fn share(&mut self, now: i64, q: Queue) -> i64 {
+        let (place, ncpu) = (self.place(q), self.ncpu as usize);
+        let g = place / ncpu;
+        let of_group = g * ncpu..(g + 1) * ncpu;
+        self.queues[place].0.settle(&self.decay, now);
+        if self.groups[g]
+            .summed_at
+            .is_none_or(|at| now - at >= RENEWED)
+        {
+            let mut sum = 0.0;
+            for (load, contributed) in &mut self.queues[of_group] {
+                load.settle(&self.decay, now);
+                *contributed = load.average;
+                sum += load.average;
+            }
+            self.groups[g].sum = sum;
+            self.groups[g].summed_at = Some(now);
+        }
+        let (own, contributed) = self.queues[place];
+        let group = &self.groups[g];
+        let load = own.average.max(own.now as f64);
+        let whole = (group.sum - contributed).max(0.0) + load;
+        let share = if whole > 0.0 {
+            group.shares as f64 * load / whole
+        } else {
+            group.shares as f64
+        };
+        (share.round() as i64).clamp(LEAST, group.shares)
+    }
+}
+
+/// The parts of a policy's queues that holding groups back needs.
+pub(super) trait Levels {
+    fn groups(&mut self) -> &mut Groups;
+    fn tree(&self, q: Queue) -> (&Tree, &Nodes);
+    /// Whether a thread in a queue is asleep.
+    fn is_asleep(&self, t: Tid) -> bool;
+    /// The entity of `q`, which is not empty, joins the queue above it, and so on.
+    fn raise(&mut self, w: &mut World, q: Queue);
+    /// The entity of `q` leaves the queue above it, and so does that one's if it is then empty.
+    fn lower(&mut self, w: &mut World, q: Queue);
+    /// So many threads more are runnable on `c`.
+    fn count(&mut self, c: Cpu, more: i64);
+
+    /// The runnable threads in `q` and in the queues of groups inside it, but for those that
+    /// are held back further down.
+    fn threads_under(&mut self, q: Queue) -> Vec<Tid> {
+        let mut found = Vec::new();
+        let mut queues = vec![q];
+        while let Some(q) = queues.pop() {
+            let mut inside = Vec::new();
+            let (tree, nodes) = self.tree(q);
+            tree.visit(nodes, |e| {
+                inside.push(e);
+                true
+            });
+            for e in inside {
+                match self.groups().inner(e) {
+                    Some(inner) => queues.push(inner),
+                    None if !self.is_asleep(e) => found.push(e),
+                    None => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Before `c` chooses: hold back what has used up its quota.
+    #[inline]
+    fn hold_exhausted(&mut self, w: &mut World, c: Cpu) {
+        if !self.groups().any() {
+            return;
+        }
+        let queues = std::mem::take(&mut self.groups().exhausted[c as usize]);
+        for q in queues {
+            let is_empty = self.tree(q).0.is_empty();
+            if !is_empty && self.hold(w, q) {
+                self.lower(w, q);
+            }
+        }
+    }
+
+    /// The first entity has come into `q` (check_enqueue_throttle).
+    fn admit(&mut self, w: &mut World, q: Queue) {
+        let groups = self.groups();
+        if q >= groups.ncpu {
+            let place = groups.place(q);
+            groups.bandwidth.spend(w, place, 0);
+            self.hold(w, q);
+        }
+    }
+
+    /// Hold `q` back if its quota is used up; its entity is still to leave the queue above.
+    fn hold(&mut self, w: &mut World, q: Queue) -> bool {
+        let groups = self.groups();
+        if q < groups.ncpu {
+            return false;
+        }
+        let under = groups.is_under_hold(q);
+        let place = groups.place(q);
+        if !groups.bandwidth.hold(w, place) {
+            return false;
+        }
+        if !under {
+            let threads = self.threads_under(q);
+            let c = self.groups().cpu_of(q);
+            self.count(c, -(threads.len() as i64));
+            threads.into_iter().for_each(|t| w.set_aside(t));
+        }
+        true
+    }
+
+    /// A timer of a quota fired: what it lets run joins its CPU's queues again.
+    fn quota_timer(&mut self, w: &mut World, id: u32) {
+        let places = self.groups().bandwidth.timer(w, id);
+        for place in places {
+            let groups = self.groups();
+            let q = groups.ncpu + place as Queue;
+            let c = groups.cpu_of(q);
+            if !self.groups().is_under_hold(q) {
+                let threads = self.threads_under(q);
+                self.count(c, threads.len() as i64);
+                for t in threads {
+                    debug_assert_eq!(w.thread(t).state, State::Queued);
+                    w.bring_back(t);
+                }
+            }
+            if !self.tree(q).0.is_empty() {
+                self.raise(w, q);
+            }
+            // unthrottle_cfs_rq: an idle CPU chooses, another one when it next does anyway.
+            if w.cpu(c).curr.is_none() {
+                w.resched(c, RescheduleReason::Preempted);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+"""The control groups and sessions of a recording, as a workload has them.
+
+The recorder notes each thread's control group, and of each group its weight and quota
+(`trace.info["groups"]`). A group that has neither does not share CPU time: its threads count in
+the next one above that does. Where autogroup is on, threads that are then in no group are in the
+group of their session, `/autogroup-N` as the kernel calls it, with the weight of its nice level
+(`trace.info["autogroups"]`). A thread that moved is in the last group that it was in.
+
+When periods of a quota begin is told by its timer, where the recording has it (`quota_refills`):
+by the refills that let the group's threads run again, or else by the only timer of its period.
+Otherwise they begin with the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
+from schedscope.analysis._base.levels import LINUX_WEIGHTS
+from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.throttling import throttling
+from schedscope.simulator.groups import GROUPS, PERIOD, WEIGHT, parent_of, weight_of
+from schedscope.trace import Trace
+from schedscope.units import several
+
+_ROOT = 1024
+"""`cpu.shares` of cgroup 1's root, which cannot be changed; cgroup 2's root has no weight."""
+
+_FEW = 0.01
+"""Of the CPU time of fair threads: threads of unknown groups that took less change little."""
+
+_PERIOD_OFF = 0.02
+"""A timer is of a group if its period is the group's, within this part."""
+
+
+def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """The groups with a weight or quota in which threads of `utids` are, and the group of each."""
+    told: dict[str, Mapping[str, Any]] = {
+        str(one["cgroup"]): one
+        for one in trace.info.get("groups") or []
+        if one.get("weight") or one.get("quota")
+    }
+    root = told.pop("/", {})
+    in_shares = root.get("weight") == _ROOT
+    known = trace.threads.select("utid", "cgroup").collect()
+    paths = dict(known.iter_rows())
+    sessions = GroupWeights(trace).sessions if trace.info.get("groups") else {}
+    inside = []
+    for utid in utids:
+        path = _inside(paths.get(utid), set(told))
+        session = sessions.get(utid)
+        inside.append(f"/autogroup-{session.split()[-1]}" if path is None and session else path)
+    used = {path for path in inside if path in told}
+    for path in list(used):
+        above = parent_of(path, set(told))
+        while above:
+            used.add(above)
+            above = parent_of(above, set(told))
+    refills = _refills(trace) if any(told[path].get("quota") for path in used) else {}
+    rows = [
+        {
+            "path": path,
+            "weight": _weight(told[path].get("weight"), in_shares),
+            "quota": told[path].get("quota"),
+            "period": told[path].get("period") or PERIOD,
+            "phase": _phase(trace, told, path, refills),
+        }
+        for path in sorted(used)
+    ]
+    nice = {
+        f"/autogroup-{one['session']}": one["nice"] for one in trace.info.get("autogroups") or []
+    }
+    rows += [
+        {
+            "path": path,
+            "weight": weight_of(LINUX_WEIGHTS[min(max(nice[path], -20), 19) + 20]),
+            "quota": None,
+            "period": PERIOD,
+            "phase": 0,
+        }
+        for path in sorted({path for path in inside if path} - set(told))
+    ]
+    return pl.DataFrame(rows, schema=GROUPS), pl.Series("group", inside, pl.String)
+
+
+def _weight(recorded: float | None, in_shares: bool) -> float:
+    if recorded is None:
+        return WEIGHT
+    return weight_of(recorded) if in_shares else float(recorded)
+
+
+def _inside(cgroup: str | None, listed: set[str]) -> str | None:
+    if cgroup is None or cgroup in listed:
+        return cgroup
+    return parent_of(cgroup, listed)
+
+
+def _refills(trace: Trace) -> dict[str, int]:
+    """Of each group that was held back, when a refill first let it run again."""
+    held = throttling(trace)
+    ends = (
+        held.stretches.group_by("group")
+        .agg(end=(pl.col("ts") + pl.col("dur")).min())
+        .filter(pl.col("end") < trace.window[1])
+    )
+    first = dict(ends.iter_rows())
+    found: dict[str, int] = {}
+    for utid, path in held.quota_of.items():
+        end = first.get(held.group[utid])
+        if end is not None:
+            found[path] = min(end, found.get(path, end))
+    return found
+
+
+def _phase(
+    trace: Trace, told: Mapping[str, Mapping[str, Any]], path: str, refills: Mapping[str, int]
+) -> int:
+    period = int(told[path].get("period") or 0)
+    if not told[path].get("quota") or not period:
+        return 0
+    if told[path].get("phase") is not None:  # of a simulation
+        return int(told[path]["phase"] - trace.window[0]) % period
+    if path in refills:
+        return (refills[path] - trace.window[0]) % period
+    limited = [one for one in told.values() if one.get("quota") and one.get("period") == period]
+    if len(limited) > 1:
+        return 0
+    fired = trace.quota_refills.select("ts", "timer").collect()
+    found = []
+    for _, rows in fired.group_by("timer", maintain_order=True):
+        typical = rows["ts"].sort().diff().median()
+        if isinstance(typical, float) and abs(typical - period) <= _PERIOD_OFF * period:
+            found.append(int(rows["ts"].min()) - trace.window[0])  # type: ignore[arg-type]
+    return found[0] % period if len(found) == 1 else 0
+
+
+def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
+    """One sentence on what a recording does not say of who shares CPU time with whom.
+
+    `fair`: the threads of the fair class that are replayed, by utid; `group`: the group of each.
+    """
+    if trace.info.get("os") != "Linux":
+        return None
+    tunables = trace.metadata("scheduler", "tunables") or {}
+    autogroup = tunables.get(AUTOGROUP) == "1"
+    if trace.info.get("groups") is None:
+        also = ", and sessions (autogroup was on:" if autogroup else " ("
+        return f"weights and quotas of control groups{also} CPU time is shared among them first)"
+    ran = dict(
+        trace.states.filter(pl.col("state") == "running", pl.col("utid").is_in(fair.to_list()))
+        .group_by("utid")
+        .agg(pl.col("dur").sum())
+        .collect()
+        .iter_rows()
+    )
+    least = _FEW * sum(ran.values())
+
+    def matter(found: set[int]) -> int:
+        return len(found) if sum(ran.get(utid, 0) for utid in found) > least else 0
+
+    cgroup = pl.col("utid").is_in(fair.to_list()) & pl.col("cgroup").is_null()
+    unknown = set(trace.threads.filter(cgroup).collect()["utid"].to_list())
+    if n := matter(unknown):
+        return f"the control group of {several(n, 'thread')}, which are replayed as in none"
+    if autogroup:
+        known = GroupWeights(trace).sessions
+        pairs = zip(fair, group, strict=True)
+        if n := matter({utid for utid, path in pairs if path is None} - set(known)):
+            return (
+                f"the session of {several(n, 'thread')} (autogroup was on: CPU time is shared among"
+                " sessions before threads)"
+            )
+    if n := matter(set(memberships(trace)["utid"].to_list()) & set(fair.to_list())):
+        return (
+            f"when {several(n, 'thread')} moved to another control group: replayed as in the last"
+        )
+    return None

@@ -1,0 +1,352 @@
+"""Control groups in the simulator: weights and quotas do what a person can work out."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.analysis._base.group_weights import AUTOGROUP
+from schedscope.cli import main
+from schedscope.errors import UsageError
+from schedscope.simulator.builder import Builder
+from schedscope.simulator.extract import extract
+from schedscope.simulator.policy import policies
+from schedscope.simulator.recorded_groups import recorded_groups
+from schedscope.simulator.replay import replay
+from schedscope.simulator.run import simulate
+from schedscope.simulator.workload import read_workload
+from schedscope.trace import Trace
+
+MS = 1_000_000
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WITH_GROUPS = [
+    name for name in policies()["name"].to_list() if name.split("-")[0] in ("cfs", "eevdf")
+]
+WITH_QUOTAS = [name for name in WITH_GROUPS if not name.startswith("cfs-2.6")]
+
+
+def loops(b: Builder, name: str, n: int = 1, **options: Any) -> None:
+    b.threads(name, n, **options).run("100ms").repeat(None)
+
+
+def run(b: Builder, policy: str, cpus: int = 1, seconds: int = 4, **options: Any) -> Trace:
+    return simulate(b.workload(), policy=policy, cpus=cpus, until=f"{seconds}s", **options)
+
+
+def cpu_time(trace: Trace) -> dict[str, float]:
+    """Seconds that the threads of each control group ran; "" for those in none."""
+    known = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("utid", "cgroup")
+    found = (
+        trace.states.filter(pl.col("state") == "running")
+        .join(known, on="utid")
+        .group_by(pl.col("cgroup").fill_null(""))
+        .agg(pl.col("dur").sum() / 1e9)
+        .collect()
+    )
+    return dict(found.iter_rows())
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_a_cpu_is_shared_by_the_weights_of_groups(policy: str) -> None:
+    b = Builder()
+    for group, weight in (("/a", 100), ("/b", 300)):
+        loops(b, group, 2, group=b.group(group, weight=weight))
+    assert cpu_time(run(b, policy)) == pytest.approx({"/a": 1, "/b": 3}, abs=0.03)
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_two_cpus_are_shared_by_the_weights_of_groups(policy: str) -> None:
+    b = Builder()
+    for group, weight in (("/a", 100), ("/b", 300)):
+        loops(b, group, 4, group=b.group(group, weight=weight))
+    # 2.6 balances by loads that lag behind, and moves whole threads.
+    off = 0.15 if policy.startswith("cfs-2.6") else 0.03
+    assert cpu_time(run(b, policy, cpus=2)) == pytest.approx({"/a": 2, "/b": 6}, abs=off)
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_one_thread_gets_as_much_as_four_of_another_group(policy: str) -> None:
+    b = Builder()
+    for group, n in (("/a", 1), ("/b", 4)):
+        loops(b, group, n, group=b.group(group))
+    assert cpu_time(run(b, policy)) == pytest.approx({"/a": 2, "/b": 2}, abs=0.02)
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_groups_in_groups_share_what_their_parent_gets(policy: str) -> None:
+    """/a and /b half each; in /b a thread of 100 beside groups of 100 and 300."""
+    b = Builder()
+    for group, weight in (("/a", 100), ("/b", 100), ("/b/x", 100), ("/b/y", 300)):
+        loops(b, group, group=b.group(group, weight=weight))
+    wanted = {"/a": 2, "/b": 0.4, "/b/x": 0.4, "/b/y": 1.2}
+    assert cpu_time(run(b, policy)) == pytest.approx(wanted, abs=0.03)
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_a_group_competes_with_threads_of_its_parent(policy: str) -> None:
+    b = Builder()
+    loops(b, "in", 3, group=b.group("/a", weight=200))
+    loops(b, "out")
+    assert cpu_time(run(b, policy, seconds=3)) == pytest.approx({"/a": 2, "": 1}, abs=0.03)
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_quota_is_what_a_group_gets(policy: str, cpus: int) -> None:
+    b = Builder()
+    loops(b, "in", 3, group=b.group("/a", quota="20ms"))
+    trace = run(b, policy, cpus=cpus)
+    assert cpu_time(trace)["/a"] == pytest.approx(0.8, abs=0.01)
+    mine = pl.col("utid") >= trace.ncpu
+    held = trace.states.filter(mine, pl.col("state") == "runnable").collect()["dur"].sum()
+    # Each thread waits whenever it does not run.
+    assert held == pytest.approx(3 * 4e9 - 0.8e9, rel=0.01)
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+def test_a_group_is_held_back_from_the_end_of_its_quota_to_the_end_of_the_period(
+    policy: str,
+) -> None:
+    """Ticks every 5 ms: slices of 5 ms end with them, so that nothing is overdrawn.
+
+    |----20 ms----|.....80 ms.....|----20 ms----|.....
+    """
+    b = Builder()
+    b.thread("in", group=b.group("/a", quota="20ms")).run("60ms")
+    trace = run(b, policy, set={"hz": 200})
+    own = trace.states.filter(pl.col("utid") == 1, pl.col("state") == "running").collect()
+    runs = own.sort("ts").select(pl.col("ts") // MS, pl.col("dur") / MS).rows()
+    assert [(ts, dur) for ts, dur in runs] == [(0, 20), (100, 20), (200, 20)]
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+def test_the_period_begins_at_its_phase(policy: str) -> None:
+    b = Builder()
+    b.thread("in", group=b.group("/a", quota="20ms", phase="30ms")).run("50ms")
+    trace = run(b, policy, set={"hz": 200})
+    own = trace.states.filter(pl.col("utid") == 1, pl.col("state") == "running").collect()
+    assert own["ts"].sort().to_list() == [0, 30 * MS, 130 * MS]
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+def test_others_run_while_a_group_is_held_back(policy: str) -> None:
+    b = Builder()
+    loops(b, "in", group=b.group("/a", quota="20ms"))
+    loops(b, "out", group=b.group("/b"))
+    assert cpu_time(run(b, policy)) == pytest.approx({"/a": 0.8, "/b": 3.2}, abs=0.02)
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+def test_a_quota_holds_for_all_groups_inside(policy: str) -> None:
+    """On one CPU both groups get the same of it; on two who comes first takes more of a period."""
+    b = Builder()
+    b.group("/a", quota="30ms")
+    for group in ("/a/x", "/a/y"):
+        loops(b, group, group=b.group(group))
+    assert cpu_time(run(b, policy)) == pytest.approx({"/a/x": 0.6, "/a/y": 0.6}, abs=0.02)
+    both = cpu_time(run(b, policy, cpus=2))
+    assert sum(both.values()) == pytest.approx(1.2, abs=0.02)
+    assert min(both.values()) > 0.4
+
+
+@pytest.mark.parametrize("policy", WITH_QUOTAS)
+def test_a_group_below_its_quota_is_not_held_back(policy: str) -> None:
+    def waits(quota: str | None) -> int:
+        b = Builder()
+        b.thread("in", group=b.group("/a", quota=quota)).run("3ms").sleep("7ms").repeat(100)
+        trace = run(b, policy)
+        return int(trace.waits.filter(pl.col("utid") == 1).collect()["wait"].sum())
+
+    assert waits("40ms") == waits(None)
+
+
+@pytest.mark.parametrize("policy", ["ule-14", "4bsd", "bfs", "o1", "staircase", "rr", "cfs-2.6.32"])
+def test_what_a_policy_has_not_is_told(policy: str) -> None:
+    b = Builder()
+    loops(b, "in", group=b.group("/a", weight=500, quota="20ms"))
+    loops(b, "out", group=b.group("/b"))
+    trace = run(b, policy)
+    told = [text for text in trace.info["warnings"] if "group" in text]
+    if policy in WITH_GROUPS:
+        assert told == [f"a quota of a control group ignored: {policy} keeps none"]
+    else:
+        assert told == [f"2 control groups ignored: {policy} has none"]
+        assert cpu_time(trace)["/a"] == pytest.approx(2, abs=0.2)
+
+
+def test_a_workload_with_groups_is_kept(tmp_path: Path) -> None:
+    b = Builder()
+    loops(b, "in", group=b.group("/a", weight=30, quota="20ms", period="50ms", phase="10ms"))
+    path = b.workload().save(tmp_path / "x.workload")
+    again = read_workload(path)
+    assert again.groups.equals(b.workload().groups)
+    assert again.threads["group"].to_list() == ["/a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"path": "a"}, "a path below /"),
+        ({"path": "/a", "weight": 0}, "a weight from 1 to 10000"),
+        ({"path": "/a", "quota": 0}, "1 ms or more, or none"),
+        ({"path": "/a", "quota": "10ms", "period": "2s"}, "a time from 1 ms to 1 s"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+    b = Builder()
+    b.group(**options)
+    with pytest.raises(UsageError, match=says):
+        b.workload()
+
+
+def test_a_thread_in_a_group_that_is_not_listed_is_refused() -> None:
+    b = Builder()
+    loops(b, "in", group="/a")
+    with pytest.raises(UsageError, match="threads of group '/a'"):
+        b.workload()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Trace:
+    """Two groups of equal weight with a loop each on one CPU, and a loop in none."""
+    b = Builder()
+    for group in ("/web", "/batch"):
+        b.thread(group.strip("/"), group=b.group(group)).run("500ms").repeat(None)
+    return simulate(b.workload(), policy="eevdf-6.12", cpus=1, until="2s")
+
+
+def part(frame: pl.DataFrame, service: str, configuration: str = "changed") -> float:
+    row = frame.filter(pl.col(frame.columns[0]) == service, configuration=configuration)
+    return float(row["cpu_time"].item()) / 2e9
+
+
+def test_a_replay_has_the_groups_of_its_trace(shared: Trace) -> None:
+    groups, of_threads = recorded_groups(shared, pl.Series([1, 2], dtype=pl.UInt32))
+    assert groups.rows() == [
+        ("/batch", 100, None, 100 * MS, 0),
+        ("/web", 100, None, 100 * MS, 0),
+    ]
+    assert of_threads.to_list() == ["/web", "/batch"]
+
+
+def test_weights_of_cgroup_1_are_shares(shared: Trace) -> None:
+    rows = [{"cgroup": "/", "weight": 1024}, {"cgroup": "/web", "weight": 512, "quota": 5 * MS}]
+    trace = Trace.from_tables(
+        {name: getattr(shared, name).collect() for name in ("threads", "switches", "wakeups")},
+        {**shared.info, "groups": rows},
+    )
+    groups, of_threads = recorded_groups(trace, pl.Series([1, 2], dtype=pl.UInt32))
+    assert groups.select("path", "weight", "quota").rows() == [("/web", 50, 5 * MS)]
+    assert of_threads.to_list() == ["/web", None]
+
+
+def with_sessions(told: bool = True) -> Trace:
+    """A loop of nice 0 in a session of nice 5, one in a session of nice 0, one in a group."""
+    b = Builder()
+    for name, nice in (("low", 5), ("high", 0)):
+        loops(b, name, nice=nice)
+    loops(b, "web", group=b.group("/web"))
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1, until="2s")
+    tables = {n: getattr(real, n).collect() for n in ("switches", "wakeups", "threads", "states")}
+    root = pl.when(pl.col("utid") > 0).then(pl.coalesce("cgroup", pl.lit("/")))
+    tables["threads"] = tables["threads"].with_columns(cgroup=root, kernel=pl.lit(value=False))
+    pids = dict(real.threads.select("comm", "pid").collect().iter_rows())
+    rows = [
+        {"pid": pids[c], "session": n, "nice": k} for c, n, k in (("low", 7, 5), ("high", 8, 0))
+    ]
+    about = {
+        **real.info,
+        "os": "Linux",
+        "autogroups": rows if told else None,
+        "scheduler": {"name": "eevdf", "tunables": {AUTOGROUP: "1"}},
+    }
+    return Trace.from_tables(tables, {k: v for k, v in about.items() if v is not None})
+
+
+def test_threads_in_no_group_are_in_that_of_their_session() -> None:
+    trace = with_sessions()
+    groups, of_threads = recorded_groups(trace, pl.Series([1, 2, 3], dtype=pl.UInt32))
+    assert of_threads.to_list() == ["/autogroup-7", "/autogroup-8", "/web"]
+    # 335 is the kernel's number for nice 5, 1024 that of nice 0.
+    weights = dict(groups.select("path", "weight").iter_rows())
+    wanted = {"/web": 100, "/autogroup-8": 100, "/autogroup-7": 335 / 10.24}
+    assert weights == pytest.approx(wanted)
+
+
+def test_sessions_that_were_not_recorded_are_told() -> None:
+    known = extract(with_sessions()).info["extraction"]
+    assert (known["groups"], known["groups_lacking"]) == (3, None)
+    told = extract(with_sessions(told=False)).info["extraction"]
+    assert told["groups"] == 1
+    assert told["groups_lacking"].startswith("the session of 2 threads (autogroup was on")
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("amd64-6.1", "cfs-6.1"), ("amd64-6.12", "eevdf-6.12")]
+)
+def test_a_recorded_quota_is_kept(tmp_path: Path, name: str, policy: str) -> None:
+    """Without its quota the group took more than twice as much."""
+    with tarfile.open(FIXTURES / "lab" / f"{name}-quota.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    trace = ss.open(tmp_path / "lab.capture")
+    frame = ss.whatif(trace, quota={"/limited": "none"}, by="cgroup", replays=1)
+    own = frame.filter(pl.col("cgroup") == "/limited")
+    time = dict(own.select("configuration", "cpu_time").iter_rows())
+    assert replay(trace).policy == policy
+    assert time["replayed"] == pytest.approx(time["recorded"], rel=0.02)
+    assert time["changed"] > 2 * time["recorded"]
+
+
+def test_another_weight_is_another_part(shared: Trace) -> None:
+    frame = ss.whatif(shared, set_weight={"/web": 300})
+    assert part(frame, "web", "replayed") == pytest.approx(0.5, abs=0.01)
+    assert part(frame, "web") == pytest.approx(0.75, abs=0.01)
+    assert part(frame, "batch") == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize(("quota", "then"), [("20%", 0.2), ("10ms/50ms", 0.2), ("none", 0.5)])
+def test_a_quota_limits_a_group(shared: Trace, quota: str, then: float) -> None:
+    frame = ss.whatif(shared, quota={"batch": quota})
+    assert part(frame, "batch") == pytest.approx(then, abs=0.01)
+    assert part(frame, "web") == pytest.approx(1 - then, abs=0.01)
+
+
+def test_threads_in_no_group_get_one_of_their_own() -> None:
+    b = Builder()
+    for name in ("web", "batch", "batch"):
+        loops(b, name)
+    trace = simulate(b.workload(), policy="eevdf-6.12", cpus=1, until="2s")
+    frame = ss.whatif(trace, quota={"batch": "10%"})
+    assert part(frame, "batch") == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--quota", "/nobody=50%"], "no control group '/nobody'"),
+        (["--quota", "nobody=50%"], "no thread 'nobody'"),
+        (["--quota", "/web=0"], "quota '0' of /web"),
+        (["--quota", "/web=0%"], "1 ms or more in each period"),
+        (["--quota", "/web=50%", "--quota", "/web=60%"], "one of them"),
+        (["--quota", "/web=5ms/2s"], "a period from 1 ms to 1 s"),
+        (["--set-weight", "/web=0"], "a number from 1 to 10000"),
+        (["--set-weight", "/web=heavy"], "a number from 1 to 10000"),
+        (["--set-weight", "/nobody=100"], "no control group '/nobody'"),
+        (["--set-weight", "/web=100", "--policy", "ule-14"], "it has no groups"),
+        (["--quota", "/web=50%", "--policy", "cfs-2.6.32"], "it keeps no quotas"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    shared: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str], says: str
+) -> None:
+    path = tmp_path / "x.sched"
+    shared.to_sched(path)
+    assert main(["whatif", str(path), *asked]) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert "Traceback" not in told
