@@ -95,9 +95,9 @@ def interference(
     threads = _threads(trace, by)
     victim = pl.lit(0) if together else pl.col("group")
     asked = victims_of(trace, threads.with_columns(victim.cast(pl.UInt32).alias("victim")), where)
-    totals, found = _charged(trace, asked, threads)
     if victims is not None:
-        totals = totals.head(victims)
+        asked = _longest(trace, asked, victims)
+    totals, found = _charged(trace, asked, threads)
     found = found.join(totals, on="victim", maintain_order="left")
     return _named(found, threads, by, together)
 
@@ -111,6 +111,32 @@ def _threads(trace: Trace, by: By) -> pl.DataFrame:
         group=(pl.struct(key).rank("dense") - 1).cast(pl.UInt32),
     )
     return threads.collect()
+
+
+def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
+    """Those of `asked` who are the `victims` that waited longest.
+
+    To charge all of them and show a few takes a row for each pair of threads: of half a million
+    threads, more than any memory.
+    """
+    on = [name for name in ("utid", "cpu") if name in asked.columns]
+    begin, end = trace.window
+    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal("ts", begin)
+    times = (
+        trace.states.filter(pl.col("state") == "runnable")
+        .group_by(on)
+        .agg(wait=inside.clip(0).sum())
+        .collect()
+    )
+    chosen = (
+        asked.join(times, on=on, nulls_equal=True)
+        .group_by("victim")
+        .agg(pl.col("wait").sum())
+        .filter(pl.col("wait") > 0)
+        .sort("wait", "victim", descending=[True, False])
+        .head(victims)
+    )
+    return asked.join(chosen, on="victim", how="semi", maintain_order="left")
 
 
 def _charged(

@@ -115,8 +115,11 @@ def _tally(grouping: Grouping) -> _Tally:
             np.maximum.at(tally.max_censored, group[cut], wait[cut])
             group, wait, ts = group[~cut], wait[~cut], ts[~cut]
         _keep_longest(tally, group, wait, ts)
-        cells = np.bincount(group * BUCKETS + bucket(wait), minlength=groups * BUCKETS)
-        tally.histogram += cells.reshape(groups, BUCKETS)
+        if groups * BUCKETS > 8 * len(wait):  # not another histogram of all for few waits
+            np.add.at(tally.histogram, (group, bucket(wait)), 1)
+        else:
+            cells = np.bincount(group * BUCKETS + bucket(wait), minlength=groups * BUCKETS)
+            tally.histogram += cells.reshape(groups, BUCKETS)
         if int(wait.max(initial=0)) * len(wait) < 1 << 53:  # exact in floating point
             sums = np.bincount(group, weights=wait, minlength=groups)
             tally.total += sums.astype(np.int64)

@@ -23,7 +23,8 @@ _readings: WeakKeyDictionary[Trace, CpuHistory] = WeakKeyDictionary()
 def reading_once(trace: Trace) -> Iterator[None]:
     """Within it all questions about this trace share one reading, which is let go at the end.
 
-    It takes 12 bytes for each row of `states`: not to be kept for long.
+    It takes 12 bytes for each row of `states`, of 200 MB at most: not to be kept for long.
+    Each question reads a longer table of a `.sched` folder again.
     """
     if trace in _readings:
         yield

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Waits of 0, then 8 to an octave up to 2**63.
 BUCKETS = 1 + 63 * 8
 _FINER = 64
+# Groups whose histograms are summed up at a time: some 16 MB.
+_ROWS = 1 << 12
 # Waits that the last pass may keep: some 100 MB.
 _KEEP = 1 << 22
 
@@ -58,11 +60,17 @@ def order_statistics(histogram: Ints, ranks: Ints, pairs: Pairs) -> Ints:
         return values
     rank = ranks[which, column]
     # The bucket in which the rank falls, and how many waits of the group lie below it.
-    reached = np.cumsum(histogram, axis=1)
-    number = np.array(
-        [np.searchsorted(reached[g], r, side="right") for g, r in zip(which, rank, strict=True)]
-    )
-    rank -= np.where(number > 0, reached[which, number - 1], 0)
+    number = np.zeros(len(which), dtype=np.int64)
+    for first in range(0, len(histogram), _ROWS):
+        # Those of some groups at a time: there may be half a million.
+        reached = np.cumsum(histogram[first : first + _ROWS], axis=1)
+        here = slice(*np.searchsorted(which, [first, first + _ROWS]))
+        row, ranked = which[here] - first, rank[here]
+        number[here] = [
+            np.searchsorted(reached[g], r, side="right") for g, r in zip(row, ranked, strict=True)
+        ]
+        below = np.where(number[here] > 0, reached[row, number[here] - 1], 0)
+        rank[here] = ranked - below
 
     # Ranks that fall into one bucket of one group share a cell.
     cells, cell = np.unique(which * BUCKETS + number, return_inverse=True)

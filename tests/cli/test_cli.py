@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from ledgers import played
 
+import schedscope as ss
 from schedscope import cli
 from schedscope.present.columns import Column
 from schedscope.present.text_table import text_table
@@ -162,6 +163,19 @@ def test_latency_for_programs_is_in_ns(sched: str, capsys: pytest.CaptureFixture
     assert document["rows_in_all"] == 3
     assert document["all"]["n"] == 2
     assert [row["comm"] for row in document["rows"]] == ["web"]
+
+
+def test_a_long_table_is_cut_for_people_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = ss.simulate(ss.workload.hogs(130, time="1ms"), policy="rr", cpus=2)
+    folder = str(trace.to_sched(tmp_path / "hogs.sched").path)
+    assert run("latency", folder) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("hog-") for line in lines) == 100
+    assert "(30 more rows; use a larger --top)" in lines
+    assert run("latency", folder, "--format", "csv") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 130
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ use crate::store::{Scan, Source};
 /// Some columns of a table in a `.sched` folder, categories as their codes. Native code
 /// reads them page by page; to anybody else it is a table in memory.
 #[pyclass(frozen, module = "schedscope._native")]
-pub struct StoredTable(Scan);
+pub struct StoredTable(Arc<Scan>);
 
 #[pymethods]
 impl StoredTable {
     /// None if something else than `convert` wrote the file: only its own pages are known here.
     #[staticmethod]
     fn open(folder: PathBuf, table: &str, columns: Vec<String>) -> PyResult<Option<Self>> {
-        Ok(Scan::open(&folder, table, &columns)?.map(Self))
+        Ok(Scan::open(&folder, table, &columns)?.map(|scan| Self(Arc::new(scan))))
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -32,7 +32,8 @@ impl StoredTable {
         py: Python<'py>,
         requested_schema: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let batches = py.detach(|| Source::Stored(&self.0).batches().collect::<Result<_>>())?;
+        let stored = Source::Stored(Arc::clone(&self.0));
+        let batches = py.detach(|| stored.batches().collect::<Result<_>>())?;
         ArrowTable::new(self.0.schema(), batches).__arrow_c_stream__(py, requested_schema)
     }
 }
@@ -40,7 +41,7 @@ impl StoredTable {
 /// The `table`, which errors call by its `name` if it has no file.
 pub fn source_of<'a>(table: &'a Bound<'_, PyAny>, name: &'a str) -> Result<Source<'a>> {
     match table.cast::<StoredTable>() {
-        Ok(stored) => Ok(Source::Stored(&stored.get().0)),
+        Ok(stored) => Ok(Source::Stored(Arc::clone(&stored.get().0))),
         Err(_) => Ok(Source::Held(name, read_stream(table)?.1)),
     }
 }

@@ -1,5 +1,7 @@
 //! Tables that analyses read: in memory, or on disk.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
 
 use super::range::{Bounds, Ranges};
@@ -8,11 +10,19 @@ use crate::error::Result;
 
 /// A table: on disk, or in memory and called so.
 pub enum Source<'a> {
-    Stored(&'a Scan),
+    Stored(Arc<Scan>),
     Held(&'a str, Vec<RecordBatch>),
 }
 
 impl Source<'_> {
+    /// The same table for as long as anybody wants it; none for one in memory.
+    pub fn on_disk(&self) -> Option<Source<'static>> {
+        match self {
+            Self::Stored(scan) => Some(Source::Stored(Arc::clone(scan))),
+            Self::Held(..) => None,
+        }
+    }
+
     pub fn rows(&self) -> usize {
         match self {
             Self::Stored(scan) => scan.rows(),

@@ -3,10 +3,14 @@
 //! Rows come in order of their ends. Where a thread's next interval adjoins, its begin is
 //! the change at that end, so that nothing has to be sorted; a CPU's idle interval is
 //! noted with the change that left the CPU. What does not adjoin (a thread's first
-//! interval, a gap) goes to a short list of its own.
+//! interval, a gap) goes to a short list of its own, and so do rows that come late: where events
+//! were lost, what a thread did before is known only when it is seen again.
+//!
+//! The list of a long table is not held: `blocks` makes it again, a block at a time.
 use arrow_array::RecordBatch;
 
 use super::CHECK_EVERY;
+use super::blocks::{Blocks, Links};
 use super::list::{Change, List};
 use super::weights::Weights;
 use crate::error::{Error, Result};
@@ -84,6 +88,10 @@ pub struct Reprio {
 /// All changes of a table.
 pub struct Changes {
     list: List,
+    /// In place of the list, where that is too long to be held.
+    pub(super) blocks: Option<Blocks>,
+    /// Changes whose rows come after those of later ones, in order of time.
+    pub(super) late: Vec<Change>,
     /// Begins that no end adjoins.
     begins: Vec<Change>,
     /// Where a thread's priority is another than before, in order of time; none is known before
@@ -101,6 +109,9 @@ pub struct Changes {
     pub placed: i64,
     pub unplaced: i64,
 }
+
+/// Of a place: it is one in the list of late changes.
+const LATE: usize = 1 << (usize::BITS - 1);
 
 /// The last row of a thread or CPU: when it ended, and where in the list.
 #[derive(Clone, Copy)]
@@ -150,6 +161,11 @@ pub struct Reader {
     /// By number.
     cpus: Vec<Cpu>,
     begin: i64,
+    /// When the latest change is.
+    latest: i64,
+    /// Changes before those in the list at hand.
+    base: usize,
+    links: Links,
 }
 
 impl Reader {
@@ -163,6 +179,8 @@ impl Reader {
         Ok(Self {
             all: Changes {
                 list: List::new(),
+                blocks: None,
+                late: Vec::new(),
                 begins: Vec::new(),
                 prios: Vec::new(),
                 threads: 0,
@@ -176,7 +194,51 @@ impl Reader {
             known: Vec::new(),
             cpus: vec![UNUSED; 1 << 16],
             begin: window.0,
+            latest: i64::MIN,
+            base: 0,
+            links: Links::default(),
         })
+    }
+
+    /// The same, which is going to read so many rows and keep them all.
+    pub fn with_room(mut self, rows: usize) -> Self {
+        // A few more, for the gaps between changes. Memory that is not written to costs nothing,
+        // and to outgrow it takes twice as much for a moment.
+        self.all.list.reserve(rows + rows / 64);
+        self
+    }
+
+    /// The same, of whose list only the block at hand is kept.
+    pub(super) fn with_links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// One more than the highest utid so far.
+    pub(super) fn threads(&self) -> usize {
+        self.lives.len()
+    }
+
+    pub(super) fn list(&mut self) -> &mut List {
+        &mut self.all.list
+    }
+
+    /// Lets go of the list at hand; the number of changes so far.
+    pub(super) fn next_block(&mut self) -> usize {
+        self.base += self.all.list.len();
+        self.all.list.clear();
+        self.base
+    }
+
+    /// Lets go of what an earlier reading of the same rows found, too.
+    pub(super) fn forget_found(&mut self) {
+        self.all.late.clear();
+        self.all.begins.clear();
+        self.all.prios.clear();
+    }
+
+    pub(super) fn links(&mut self) -> &mut Links {
+        &mut self.links
     }
 
     /// More rows; with `weights`, threads' classes and levels are their tags, and priorities are
@@ -272,15 +334,15 @@ impl Reader {
         }
         let here = &mut self.cpus[usize::from(cpu)];
         here.used = true;
-        let all = &mut self.all;
-        let to = if row.utid < all.idle {
+        let left = here.run;
+        let to = if row.utid < self.all.idle {
             if !runs || cpu == NOWHERE {
                 return;
             }
-            if here.run.until == ts {
-                *all.list.to(here.run.at) |= IDLES;
+            if left.until == ts {
+                self.follow(left.at, IDLES);
             } else {
-                all.begin(ts, row.utid, now);
+                self.all.begin(ts, row.utid, now);
             }
             Position {
                 doing: Presence::Away,
@@ -288,26 +350,56 @@ impl Reader {
             }
         } else {
             let waited = if row.state == RUNNABLE { until - ts } else { 0 };
-            all.unplaced += if cpu == NOWHERE { waited } else { 0 };
-            all.placed += if cpu == NOWHERE { 0 } else { waited };
+            self.all.unplaced += if cpu == NOWHERE { waited } else { 0 };
+            self.all.placed += if cpu == NOWHERE { 0 } else { waited };
             let before = self.lives[who];
             if before.until == ts {
-                let link = all.list.to(before.at);
-                *link = *link & IDLES | now.pack();
+                self.follow(before.at, now.pack());
             } else if row.competes() {
-                all.begin(ts, row.utid, now);
+                self.all.begin(ts, row.utid, now);
             }
             AWAY
         };
-        let at = all.list.push(Change {
+        let change = Change {
             t: until,
             utid: row.utid,
             to: to.pack(),
-        });
+        };
+        let at = if until >= self.latest {
+            self.latest = until;
+            self.base + self.all.list.push(change)
+        } else {
+            self.late(change)
+        };
         let last = Last { until, at };
         self.lives[who] = last;
         // What is noted of NOWHERE nobody asks for.
-        here.run = if runs { last } else { here.run };
+        self.cpus[usize::from(cpu)].run = if runs { last } else { left };
+    }
+
+    /// The change `at` is followed by this.
+    #[inline(always)]
+    fn follow(&mut self, at: usize, follows: u32) {
+        match self.all.list.get_to(at.wrapping_sub(self.base)) {
+            Some(to) => join(to, follows),
+            None => self.follow_elsewhere(at, follows),
+        }
+    }
+
+    /// It is late, or was in a block before.
+    #[cold]
+    fn follow_elsewhere(&mut self, at: usize, follows: u32) {
+        if at & LATE == 0 {
+            self.links.note(at, follows);
+        } else if let Some(change) = self.all.late.get_mut(at & !LATE) {
+            join(&mut change.to, follows);
+        }
+    }
+
+    #[cold]
+    fn late(&mut self, change: Change) -> usize {
+        self.all.late.push(change);
+        LATE | (self.all.late.len() - 1)
     }
 
     pub fn finish(self) -> Changes {
@@ -317,7 +409,7 @@ impl Reader {
             cpus,
             ..
         } = self;
-        all.list.sort();
+        all.late.sort_by_key(|change| change.t);
         all.begins.sort_by_key(|change| change.t);
         all.prios.sort_by_key(|change| change.t);
         all.threads = lives.len();
@@ -327,6 +419,14 @@ impl Reader {
             .collect();
         all
     }
+}
+
+/// What follows a change: what its thread does from then on, or that the CPU idles.
+pub(super) fn join(to: &mut u32, follows: u32) {
+    *to = match follows {
+        IDLES => *to | IDLES,
+        doing => *to & IDLES | doing,
+    };
 }
 
 impl Changes {
@@ -345,14 +445,28 @@ impl Changes {
             idle: self.idle,
         };
         let mut begins = self.begins.iter().peekable();
-        for (number, change) in self.list.iter().enumerate() {
-            if number % CHECK_EVERY == 0 {
-                check_interrupt()?;
+        let mut late = self.late.iter().peekable();
+        let mut tell = |list: &List| {
+            for (number, change) in list.iter().enumerate() {
+                if number % CHECK_EVERY == 0 {
+                    check_interrupt()?;
+                }
+                while let Some(late) = late.next_if(|late| late.t < change.t) {
+                    while let Some(begin) = begins.next_if(|begin| begin.t < late.t) {
+                        told.one(begin, sweep);
+                    }
+                    told.one(late, sweep);
+                }
+                while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
+                    told.one(begin, sweep);
+                }
+                told.one(&change, sweep);
             }
-            while let Some(begin) = begins.next_if(|begin| begin.t < change.t) {
-                told.one(begin, sweep);
-            }
-            told.one(&change, sweep);
+            Ok(())
+        };
+        match &self.blocks {
+            None => tell(&self.list)?,
+            Some(blocks) => blocks.each(self.length, self.idle, self.threads, tell)?,
         }
         for begin in begins {
             told.one(begin, sweep);

@@ -26,27 +26,31 @@ const GAP: u32 = 3;
 pub struct List {
     all: Vec<Short>,
     latest: i64,
-    ordered: bool,
 }
 
 impl List {
     pub fn new() -> Self {
-        Self {
-            all: Vec::new(),
-            latest: 0,
-            ordered: true,
-        }
+        Self::default()
     }
 
     pub fn reserve(&mut self, more: usize) {
         self.all.reserve(more);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Anew, in the same memory.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.latest = 0;
+    }
+
     /// Adds one; where it is.
     #[inline]
     pub fn push(&mut self, Change { t, utid, to }: Change) -> usize {
         let since = t.wrapping_sub(self.latest);
-        self.ordered &= since >= 0;
         self.latest = t;
         if since >> 32 != 0 {
             self.all.push(Short {
@@ -63,10 +67,10 @@ impl List {
         self.all.len() - 1
     }
 
-    /// What is done from the change `at` on.
+    /// What is done from the change `at` on, if the list is that long.
     #[inline]
-    pub fn to(&mut self, at: usize) -> &mut u32 {
-        &mut self.all[at].to
+    pub fn get_to(&mut self, at: usize) -> Option<&mut u32> {
+        Some(&mut self.all.get_mut(at)?.to)
     }
 
     /// In the order in which they came.
@@ -84,18 +88,6 @@ impl List {
                 to: short.to,
             })
         })
-    }
-
-    /// By time, if they did not come so.
-    pub fn sort(&mut self) {
-        if !self.ordered {
-            let mut all: Vec<Change> = self.iter().collect();
-            all.sort_by_key(|change| change.t);
-            *self = Self::new();
-            for change in all {
-                self.push(change);
-            }
-        }
     }
 }
 
@@ -115,12 +107,13 @@ mod tests {
         let mut list = List::new();
         let places = changes.map(|change| list.push(change));
         assert!(list.iter().eq(changes));
-        *list.to(places[4]) |= 1 << 31;
+        *list.get_to(places[4]).expect("a change") |= 1 << 31;
+        assert!(list.get_to(2 * times.len()).is_none());
         let mut want = changes;
         want[4].to |= 1 << 31;
         assert!(list.iter().eq(want));
-        list.sort();
-        want.sort_by_key(|change| change.t);
-        assert!(list.iter().eq(want));
+        list.clear();
+        assert_eq!(list.push(want[9]), 0);
+        assert!(list.iter().eq([want[9]]));
     }
 }

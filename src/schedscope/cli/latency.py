@@ -51,6 +51,7 @@ GROUPS = (
     "waker_cpu",
 )
 CAUSES = ("wake", "new", "preempt", "yield", "unknown")
+ROWS = 100
 SORTS = ("total", "n", "mean", "p50", "p90", "p99", "p99.9", "max")
 
 
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show how the lengths of the waits are distributed instead",
     )
-    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    _options.add_top(parser, ROWS, what="the first N rows")
     parser.add_argument(
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
     )
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> Answer:
         frame = frame.sort(args.sort, descending=True, nulls_last=True)
     rows = len(frame)
     totals = frame.select(pl.col("n", "n_censored", "n_excluded", "total").sum()).row(0, named=True)
-    frame = frame.head(args.top) if args.top else frame
+    frame = frame[: _options.top(args, ROWS)]
     about = {**headline.about(trace), "rows_in_all": rows, "all": totals}
     head = [*headline.headline(trace), _totals(totals), ""]
     foot = more(rows - len(frame))
