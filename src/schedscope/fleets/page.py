@@ -18,9 +18,8 @@ from schedscope.fleets.sources import is_url
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.present.text_table import cells
-from schedscope.report.look import CSS
+from schedscope.report.document import document
 from schedscope.report.section import Section, figure, prose
-from schedscope.timelines.content_policy import content_policy
 
 MOST_ROWS = 2_000
 """Traces that the page lists; the table has all."""
@@ -55,28 +54,19 @@ def page(
         _trust(table),
     ]
     body = "".join(section.html(name) for section in sections)
-    title = escape(units.printable(name))
-    contents = "".join(
-        f'<li><a href="#{section.anchor}">{escape(section.title)}</a></li>' for section in sections
-    )
     facts = " · ".join(escape(part) for part in said(table))
     from importlib.metadata import version
 
-    whole = (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"{content_policy(body)}"
-        f"<title>{title}: a fleet</title><style>{CSS}</style></head><body><main>\n"
-        f"<header><h1>{title}</h1><p class=facts>{facts}</p>{_tiles(table, sketches)}</header>\n"
-        f"{body}<nav><h2>On this page</h2><ol>{contents}</ol></nav>"
-        f"<footer>Written by schedscope {escape(version('schedscope'))}. Counts, and the times of"
+    return document(
+        name,
+        "a fleet",
+        f"<p class=facts>{facts}</p>{_tiles(table, sketches)}",
+        sections,
+        body,
+        f"Written by schedscope {escape(version('schedscope'))}. Counts, and the times of"
         f" single traces, are exact; quantiles over several traces are within"
-        f" {_error()} of the exact order statistics.</footer>"
-        "</main></body></html>\n"
+        f" {_error()} of the exact order statistics.",
     )
-    return units.printable(whole, keep="\n\u00a0")
 
 
 def said(table: pl.DataFrame) -> list[str]:

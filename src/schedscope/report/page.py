@@ -13,10 +13,9 @@ from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.findings.findings import findings as findings_of
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
+from schedscope.report.document import document
 from schedscope.report.focus import Focus
-from schedscope.report.look import CSS
 from schedscope.report.section import Section
-from schedscope.timelines.content_policy import content_policy
 from schedscope.timelines.page import timeline_html
 from schedscope.trace import Trace
 
@@ -56,30 +55,19 @@ def _page(trace: Trace, focus: Focus | None) -> str:
     first = findings.wrong(trace, anchors, _held(trace, focus) if focus else None)
     sections.insert(0, first)
     body = first.html(name) + body
-    name = escape(name)
-    contents = "".join(
-        f'<li><a href="#{section.anchor}">{escape(section.title)}</a></li>' for section in sections
-    )
     facts = " · ".join(escape(part) for part in headline.headline(trace)[0].split(" · ")[1:])
     trusted = escape(verdict(once(check, trace)).partition(". ")[0].rstrip(".") + ".")
-    whole = (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"{content_policy(body)}"
-        f"<title>{name}: who waited for a CPU</title><style>{CSS}</style></head><body><main>\n"
-        f"<header><h1>{name}</h1><p class=facts>{facts}</p>"
-        f'<p class=facts><a href="#trust">{trusted}</a></p>{findings.tiles(trace)}</header>\n'
-        f"{body}<nav><h2>On this page</h2><ol>{contents}</ol></nav>"
-        f"<footer>Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
+    return document(
+        name,
+        "who waited for a CPU",
+        f'<p class=facts>{facts}</p><p class=facts><a href="#trust">{trusted}</a></p>'
+        f"{findings.tiles(trace)}",
+        sections,
+        body,
+        f"Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
         " exact; quantiles are order statistics over the waits recorded from start to end."
-        " Run the commands in the folder that holds the trace.</footer>"
-        "</main></body></html>\n"
+        " Run the commands in the folder that holds the trace.",
     )
-    # Wherever a name stands: what does not show is written as an escape. `prose` has its own
-    # spaces, and the script has no such characters: its digest is known already.
-    return units.printable(whole, keep="\n\u00a0")
 
 
 def _held(trace: Trace, focus: Focus) -> tuple[int, int]:
