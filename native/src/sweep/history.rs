@@ -1,7 +1,7 @@
 //! One reading of `states`, from which any number of sweeps answer.
 use std::sync::Arc;
 
-use super::blocks;
+use super::changes::blocks;
 use super::changes::{Changes, Reader};
 use super::weights::Weights;
 use crate::error::{Error, Result};

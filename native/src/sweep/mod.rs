@@ -4,7 +4,6 @@
 //! each sweep goes over that list once and keeps what its question asks.
 
 pub mod accounting;
-mod blocks;
 pub mod changes;
 pub mod charges;
 pub mod clock;

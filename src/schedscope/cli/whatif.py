@@ -23,7 +23,7 @@ from schedscope.present.headline import gaps, headline
 
 NAME = "whatif"
 GROUP = "simulate"
-HELP = "effect of another nice value, CPU count, mask, quota or policy"
+HELP = "effect of another nice value, mask, quota, CPUs or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name

@@ -6,11 +6,11 @@
 //! notes.
 use std::sync::Arc;
 
-use super::changes::{Changes, Reader, join};
-use super::list::List;
-use super::weights::Weights;
+use super::{Changes, Reader, join};
 use crate::error::{Error, Result};
 use crate::store::Source;
+use crate::sweep::list::List;
+use crate::sweep::weights::Weights;
 
 /// Changes in a block, some 50 MB.
 pub const ROWS: usize = 1 << 22;
@@ -125,9 +125,9 @@ fn changed() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::changes::{Position, Sweep};
-    use super::super::random_states::{LENGTH, random, world};
+    use super::super::{Position, Sweep};
     use super::*;
+    use crate::sweep::random_states::{LENGTH, random, world};
 
     /// Writes down what it hears.
     #[derive(Default, PartialEq, Debug)]

@@ -7,15 +7,17 @@
 //! were lost, what a thread did before is known only when it is seen again.
 //!
 //! The list of a long table is not held: `blocks` makes it again, a block at a time.
+pub mod blocks;
+
 use arrow_array::RecordBatch;
 
 use super::CHECK_EVERY;
-use super::blocks::{Blocks, Links};
 use super::list::{Change, List};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::states::{NOWHERE, RUNNABLE, RUNNING, Row, Want, each};
+use blocks::{Blocks, Links};
 
 /// What a thread does, as far as CPUs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
