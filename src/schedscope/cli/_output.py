@@ -115,6 +115,22 @@ def width() -> int | None:
     return None
 
 
+def redraws() -> bool:
+    """Whether what is on the screen can be replaced, as in a terminal."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def clear() -> None:
+    """Begin again at the top of an empty screen, where that can be."""
+    if redraws():
+        _write("\x1b[H\x1b[J")
+
+
+def flush() -> None:
+    """What was said is seen now."""
+    sys.stdout.flush()
+
+
 def _bold(text: str) -> str:
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         return f"\x1b[1m{text}\x1b[0m"

@@ -162,13 +162,9 @@ def _answer(interval: Interval, waiting: Waiting, by: Any, rows: int | None) -> 
     )
 
 
-def _screen() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
 def _fitting() -> int:
     """Rows for which there is room beside the sentences."""
-    return max(3, shutil.get_terminal_size().lines - 8) if _screen() else _ROWS
+    return max(3, shutil.get_terminal_size().lines - 8) if _output.redraws() else _ROWS
 
 
 def _show(answer: Answer) -> None:
@@ -180,7 +176,6 @@ def _show(answer: Answer) -> None:
         for piece in (textwrap.wrap(line, width) if width and line else [line])
     ]
     lines += answer.lines(width)[len(list(answer.head)) :]
-    if _screen():
-        sys.stdout.write("\x1b[H\x1b[J")
-    _output.say(*lines, *([] if _screen() else [""]))
-    sys.stdout.flush()
+    _output.clear()
+    _output.say(*lines, *([] if _output.redraws() else [""]))
+    _output.flush()

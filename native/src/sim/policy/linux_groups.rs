@@ -5,7 +5,9 @@
 //! entity's weight is the group's shares times the part of the group's load that is on that
 //! CPU (calc_group_shares of kernel/sched/fair.c, 4.14 to 6.18):
 //!
-//!     shares * load / (average load of the group's other queues + load)
+//! ```text
+//! shares * load / (average load of the group's other queues + load)
+//! ```
 //!
 //! where `load` is the queue's load of the moment or its average, whichever is larger, and
 //! averages are PELT's (`linux_decay`) of each thread's weight while it is runnable. It is
