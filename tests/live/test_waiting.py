@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import polars as pl
+import pytest
 from runs import table
 
 from schedscope import Trace
+from schedscope.cli import top
 from schedscope.live.recorder import Interval
 from schedscope.live.waiting import Waiting, busy_and_unknown, lost
 
@@ -138,3 +141,15 @@ def test_what_the_cpus_did_adds_up() -> None:
     """Of 2 x 100: 40 busy, 30 idle, of the rest nothing is known."""
     now = interval([(2, "running", 60, 140), (0, "running", 170, 200)], (0, 200), begin=100)
     assert busy_and_unknown(now) == (0.2, 0.65)
+
+
+def test_the_table_fits_the_terminal_below_whatever_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(top.shutil, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setattr(top._output, "redraws", lambda: True)
+    monkeypatch.setattr(top._output, "width", lambda: 80)
+    head = ["x " * 60, "missing: " + "y " * 40, "missing: z", ""]
+    # Two lines, two, one, one; then headings, rows, how many more there are, and the cursor.
+    assert top._fitting(head) == 24 - 6 - 3
+    assert top._fitting(["x " * 60] * 20) == 3

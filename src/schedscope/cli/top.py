@@ -15,7 +15,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> Answer | int:
     from schedscope.live import recorder
     from schedscope.live.waiting import Waiting
 
-    rows = None if args.format != "table" else args.top or _fitting()
     waiting = Waiting()
     with (
         _ended_by_signals() as stopped,
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> Answer | int:
     ):
         end = time.monotonic() + (args.seconds or float("inf"))
         for interval in recorder.intervals(child, place, args.interval):
-            answer = _answer(interval, waiting, args.by, args.top if rows is None else rows)
+            answer = _answer(interval, waiting, args)
             if args.once:
                 return answer
             _show(answer)
@@ -135,10 +134,11 @@ def _ended_by_signals() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-def _answer(interval: Interval, waiting: Waiting, by: Any, rows: int | None) -> Answer:
+def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> Answer:
     from schedscope.live.waiting import KEYS, busy_and_unknown, lost
     from schedscope.present.columns import choose
 
+    by = args.by
     frame = waiting.table(interval, by)
     trace, length = interval.trace, max(1, interval.end - interval.begin)
     waited = int(frame["waiting"].sum())
@@ -151,31 +151,37 @@ def _answer(interval: Interval, waiting: Waiting, by: Any, rows: int | None) -> 
     cpus = f"{units.several(trace.ncpu, 'CPU')}, {units.percent(busy)} busy{unsure}"
     waits = f"{several} waited for a CPU, {waited / length:.1f} at a time"
     head = [f"{time.strftime('%H:%M:%S')} · {units.duration(length)} · {cpus} · {waits}"]
+    head += [*(f"missing: {word}" for word in missing), ""]
+    rows = args.top or (_fitting(head) if args.format == "table" else None)
     about: dict[str, Any] = {"begin": interval.begin, "end": interval.end, "ncpu": trace.ncpu}
     about |= {"busy_frac": busy, "unknown_frac": unknown, "rows_in_all": len(frame)}
     return Answer(
         frame.head(rows) if rows else frame,
         choose(frame, [*KEYS[by], *frame.columns[len(KEYS[by]) :]], narrow=_NARROW),
         about={**about, "missing": missing, "time_unit": "ns"},
-        head=[*head, *(f"missing: {word}" for word in missing), ""],
+        head=head,
         notes=more(len(frame) - rows) if rows else [],
     )
 
 
-def _fitting() -> int:
-    """Rows for which there is room beside the sentences."""
-    return max(3, shutil.get_terminal_size().lines - 8) if _output.redraws() else _ROWS
+def _fitting(head: Iterable[str]) -> int:
+    """Rows for which there is room between these lines, those of the table and the cursor's."""
+    if not _output.redraws():
+        return _ROWS
+    return max(3, shutil.get_terminal_size().lines - len(_wrapped(head)) - 3)
+
+
+def _wrapped(lines: Iterable[str]) -> list[str]:
+    """These lines in the width of the terminal."""
+    width = _output.width()
+    pieces = (textwrap.wrap(line, width) if width and line else [line] for line in lines)
+    return [piece for of_line in pieces for piece in of_line]
 
 
 def _show(answer: Answer) -> None:
     """In place of the table before; below it where that cannot be, as in a file."""
-    width = _output.width()
-    lines = [
-        piece
-        for line in answer.head
-        for piece in (textwrap.wrap(line, width) if width and line else [line])
-    ]
-    lines += answer.lines(width)[len(list(answer.head)) :]
+    table = answer.lines(_output.width())[len(list(answer.head)) :]
+    lines = [*_wrapped(answer.head), *table]
     _output.clear()
     _output.say(*lines, *([] if _output.redraws() else [""]))
     _output.flush()
