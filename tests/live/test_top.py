@@ -69,9 +69,15 @@ def until(terminal: int, text: str, seconds: float = 60) -> str:
     return shown
 
 
-def ended(pid: int, seconds: float = 60) -> int:
+def ended(pid: int, terminal: int | None = None, seconds: float = 60) -> int:
+    """Its exit code; what it still writes to the terminal is read, as a terminal does."""
     end = time.monotonic() + seconds
+    if terminal is not None:
+        os.set_blocking(terminal, False)
     while time.monotonic() < end:
+        if terminal is not None:
+            with contextlib.suppress(OSError):
+                os.read(terminal, 65536)
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
@@ -158,7 +164,7 @@ def test_in_a_terminal_it_stays_in_place_and_ctrl_c_leaves_nothing() -> None:
         assert recording
         (own,) = [each for each in INSTANCES.glob("schedscope-*") if str(recording[0]) in each.name]
         os.write(terminal, b"\x03")
-        assert ended(pid) == 0
+        assert ended(pid, terminal) == 0
         assert not own.exists()
         assert not left_by(pid)
         assert not any(Path(f"/proc/{each}").exists() for each in recording)
@@ -174,7 +180,7 @@ def test_without_colour_and_with_a_hostile_name() -> None:
     with load(hostile), load(PINNED), running(NO_COLOR="1", columns=100) as (pid, terminal):
         shown = until(terminal, "\\x1b[31mred", 60)
         os.kill(pid, signal.SIGTERM)
-        assert ended(pid) == 128 + signal.SIGTERM
+        assert ended(pid, terminal) == 128 + signal.SIGTERM
         assert not left_by(pid)
     assert "\x1b[1m" not in shown
     assert "\x1b[31m" not in shown

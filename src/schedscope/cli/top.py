@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> Answer | int:
             if args.once:
                 return answer
             _show(answer)
-            # The next one would end later.
-            if time.monotonic() + args.interval / 2 > end:
+            # The next one would end later; and what a signal raised may have been caught elsewhere.
+            if stopped or time.monotonic() + args.interval / 2 > end:
                 break
     # Ctrl-C is how it is meant to end.
     return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
@@ -165,10 +165,13 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
 
 
 def _fitting(head: Iterable[str]) -> int:
-    """Rows for which there is room between these lines, those of the table and the cursor's."""
+    """Rows for which there is room below these lines.
+
+    Beside the rows there are headings, what was left out (rows, columns), and the cursor's line.
+    """
     if not _output.redraws():
         return _ROWS
-    return max(3, shutil.get_terminal_size().lines - len(_wrapped(head)) - 3)
+    return max(3, shutil.get_terminal_size().lines - len(_wrapped(head)) - 4)
 
 
 def _wrapped(lines: Iterable[str]) -> list[str]:
