@@ -31,23 +31,11 @@ impl Rqs {
         }
         let weight = self.se[t as usize].weight;
         self.groups.comes(w.now(), t, q, weight);
-        if self.groups.is_under_hold(q) {
-            self.count(self.groups.cpu_of(q), -1);
-            w.set_aside(t);
-        }
+        self.put_aside_if_held(w, q, t);
         if self.rqs[q as usize].nr == 1 {
             self.admit(w, q);
         }
         self.raise(w, q);
-    }
-
-    /// The queued `t` is about to leave `q`: it counts again.
-    #[inline]
-    pub(super) fn release(&mut self, w: &mut World, q: Queue, t: Tid) {
-        if self.groups.any() && self.groups.is_under_hold(q) {
-            self.count(self.groups.cpu_of(q), 1);
-            w.bring_back(t);
-        }
     }
 
     /// `t` has left the tree of `q`.
@@ -57,15 +45,6 @@ impl Rqs {
             self.groups.goes(w.now(), t, q);
             self.lower(w, q);
         }
-    }
-
-    /// The running `e` goes back into the tree of `q`.
-    #[inline]
-    pub(super) fn put_back(&mut self, q: Queue, e: Entity) {
-        let rq = self.rq(q);
-        rq.curr = None;
-        rq.prev = Some(e);
-        self.insert(q, e);
     }
 
     /// What ran in `q` does so no more: the groups above come off their CPU, too.
@@ -89,42 +68,6 @@ impl Rqs {
         }
     }
 
-    /// `t` in `q`, and the groups above, run from now on.
-    #[inline]
-    pub(super) fn go_on(&mut self, root: Queue, q: Queue, t: Tid) {
-        let mut at = (q, t);
-        loop {
-            let (q, e) = at;
-            self.take_out(q, e);
-            let again = self.rqs[q as usize].prev == Some(e);
-            if !(again && self.oldest && self.groups.inner(e).is_some()) {
-                let se = &mut self.se[e as usize];
-                se.ran_at_pick = se.ran;
-            }
-            if !again {
-                self.forget_prev(q);
-            }
-            let rq = self.rq(q);
-            rq.curr = Some(e);
-            rq.prev = None;
-            if q == root {
-                return;
-            }
-            let Some(up) = self.groups.entity(q) else {
-                return;
-            };
-            at = (self.groups.above(q), up);
-        }
-    }
-
-    /// What was just put back in `q`, and in the groups inside it, is as any other.
-    #[inline]
-    pub(super) fn forget_prev(&mut self, mut q: Queue) {
-        while let Some(inner) = self.rq(q).prev.take().and_then(|e| self.groups.inner(e)) {
-            q = inner;
-        }
-    }
-
     /// `t` runs in `q` and was of another class: its groups run, too.
     pub(super) fn run_above(&mut self, w: &mut World, mut q: Queue, t: Tid) {
         let weight = self.se[t as usize].weight;
@@ -143,31 +86,6 @@ impl Rqs {
             }
             self.rq(up).curr = Some(e);
             q = up;
-        }
-    }
-
-    /// At a tick: the weights of the groups that `t`, running on `c`, is in.
-    #[inline]
-    pub(super) fn follow_shares(&mut self, w: &World, c: Cpu, t: Tid) {
-        let mut q = self.groups.queue_of(t, c);
-        while self.groups.entity(q).is_some() {
-            self.weigh(w, q);
-            q = self.groups.above(q);
-        }
-    }
-
-    /// Give the entity of `q` the weight that is due to it (reweight_entity).
-    fn weigh(&mut self, w: &World, q: Queue) {
-        let Some(e) = self.groups.entity(q) else {
-            return;
-        };
-        let new = self.groups.share(w.now(), q);
-        let se = &mut self.se[e as usize];
-        let old = std::mem::replace(&mut se.weight, new);
-        if se.on && new != old {
-            let up = self.groups.above(q);
-            self.rq(up).load += new - old;
-            self.groups.weighs(w.now(), e, up, new);
         }
     }
 
@@ -239,6 +157,41 @@ impl Levels for Rqs {
                 self.weigh(w, q);
             }
             q = up;
+        }
+    }
+
+    fn running(&mut self, q: Queue) -> (&mut Option<Entity>, &mut Option<Entity>) {
+        let rq = self.rq(q);
+        (&mut rq.curr, &mut rq.prev)
+    }
+
+    fn insert(&mut self, q: Queue, e: Entity) {
+        Self::insert(self, q, e);
+    }
+
+    fn take_out(&mut self, q: Queue, e: Entity) {
+        Self::take_out(self, q, e);
+    }
+
+    #[inline]
+    fn picked(&mut self, e: Entity, again: bool) {
+        if !(again && self.oldest && self.groups.inner(e).is_some()) {
+            let se = &mut self.se[e as usize];
+            se.ran_at_pick = se.ran;
+        }
+    }
+
+    fn weigh(&mut self, w: &World, q: Queue) {
+        let Some(e) = self.groups.entity(q) else {
+            return;
+        };
+        let new = self.groups.share(w.now(), q);
+        let se = &mut self.se[e as usize];
+        let old = std::mem::replace(&mut se.weight, new);
+        if se.on && new != old {
+            let up = self.groups.above(q);
+            self.rq(up).load += new - old;
+            self.groups.weighs(w.now(), e, up, new);
         }
     }
 

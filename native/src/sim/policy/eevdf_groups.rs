@@ -38,24 +38,6 @@ impl Rqs {
         self.raise(w, q);
     }
 
-    /// What has become runnable in `q` may not run if a quota is used up.
-    #[inline]
-    pub(super) fn put_aside_if_held(&mut self, w: &mut World, q: Queue, t: Tid) {
-        if self.groups.any() && self.groups.is_under_hold(q) {
-            self.count(self.groups.cpu_of(q), -1);
-            w.set_aside(t);
-        }
-    }
-
-    /// The queued `t` is about to leave `q`: it counts again.
-    #[inline]
-    pub(super) fn release(&mut self, w: &mut World, q: Queue, t: Tid) {
-        if self.groups.any() && self.groups.is_under_hold(q) {
-            self.count(self.groups.cpu_of(q), 1);
-            w.bring_back(t);
-        }
-    }
-
     /// `e` has left the tree of `q`.
     #[inline]
     pub(super) fn gone(&mut self, w: &mut World, q: Queue, e: Entity) {
@@ -73,15 +55,6 @@ impl Rqs {
     fn is_empty(&self, q: Queue) -> bool {
         let rq = &self.rqs[q as usize];
         rq.tree.is_empty() && rq.curr.is_none()
-    }
-
-    /// The running `e` goes back into the tree of `q`.
-    #[inline]
-    pub(super) fn put_back(&mut self, q: Queue, e: Entity) {
-        let rq = self.rq(q);
-        rq.curr = None;
-        rq.prev = Some(e);
-        self.insert(q, e);
     }
 
     /// The running `e`, whose lag is noted, no longer runs in `q`; whether it stays in its
@@ -125,43 +98,6 @@ impl Rqs {
         }
     }
 
-    /// `t` in `q`, and the groups above, run from now on; what of them ran just before goes
-    /// on as it was.
-    #[inline]
-    pub(super) fn go_on(&mut self, root: Queue, q: Queue, t: Tid) {
-        let mut at = (q, t);
-        loop {
-            let (q, e) = at;
-            self.take_out(q, e);
-            let again = self.rqs[q as usize].prev == Some(e);
-            if !again {
-                let se = &mut self.se[e as usize];
-                se.protected = se.deadline;
-            }
-            if self.rqs[q as usize].prev.is_some() && !again {
-                self.forget_prev(q);
-            }
-            let rq = self.rq(q);
-            rq.curr = Some(e);
-            rq.prev = None;
-            if q == root {
-                return;
-            }
-            let Some(up) = self.groups.entity(q) else {
-                return;
-            };
-            at = (self.groups.above(q), up);
-        }
-    }
-
-    /// What was just put back in `q`, and in the groups inside it, is as any other.
-    #[inline]
-    pub(super) fn forget_prev(&mut self, mut q: Queue) {
-        while let Some(inner) = self.rq(q).prev.take().and_then(|e| self.groups.inner(e)) {
-            q = inner;
-        }
-    }
-
     /// `t` runs in `q` and was of another class: its groups run, too.
     pub(super) fn run_above(&mut self, w: &mut World, mut q: Queue, t: Tid) {
         let weight = self.se[t as usize].weight;
@@ -177,32 +113,107 @@ impl Rqs {
                 self.se[e as usize].delayed = false;
                 self.take_out(up, e);
             } else {
-                self.weigh(w, q);
-                self.place(up, e, false);
-                let weight = self.se[e as usize].weight;
-                self.groups.comes(w.now(), e, up, weight);
-                self.se[e as usize].on = true;
+                self.join_above(w, q, e, up);
             }
             self.rq(up).curr = Some(e);
             q = up;
         }
     }
 
-    /// At a tick: the weights of the groups that `t`, running on `c`, is in.
-    #[inline]
-    pub(super) fn follow_shares(&mut self, w: &World, c: Cpu, t: Tid) {
-        let q = self.groups.queue_of(t, c);
-        self.follow_from(w, q);
+    /// The entity `e` of `q` counts in `up` from now on, with its place there.
+    fn join_above(&mut self, w: &World, q: Queue, e: Entity, up: Queue) {
+        self.weigh(w, q);
+        self.place(up, e, false);
+        let se = &mut self.se[e as usize];
+        se.on = true;
+        let weight = se.weight;
+        self.groups.comes(w.now(), e, up, weight);
+    }
+}
+
+impl Levels for Rqs {
+    fn groups(&mut self) -> &mut Groups {
+        &mut self.groups
     }
 
-    fn follow_from(&mut self, w: &World, mut q: Queue) {
-        while self.groups.entity(q).is_some() {
-            self.weigh(w, q);
-            q = self.groups.above(q);
+    fn tree(&self, q: Queue) -> (&Tree, &Nodes) {
+        (&self.rqs[q as usize].tree, &self.nodes)
+    }
+
+    fn is_asleep(&self, t: Tid) -> bool {
+        self.se[t as usize].delayed
+    }
+
+    fn raise(&mut self, w: &mut World, mut q: Queue) {
+        while let Some(e) = self.groups.entity(q) {
+            if self.groups.is_held(q) {
+                return;
+            }
+            let up = self.groups.above(q);
+            if self.se[e as usize].on {
+                if self.se[e as usize].delayed {
+                    self.requeue_delayed(up, e);
+                }
+                self.weigh(w, q);
+            } else {
+                self.join_above(w, q, e, up);
+                self.insert(up, e);
+                if self.rqs[up as usize].tree.len() == 1 && self.rqs[up as usize].curr.is_none() {
+                    self.admit(w, up);
+                }
+            }
+            q = up;
         }
     }
 
-    /// Give the entity of `q` the weight that is due to it (reweight_entity).
+    fn lower(&mut self, w: &mut World, mut q: Queue) {
+        while let Some(e) = self.groups.entity(q) {
+            let up = self.groups.above(q);
+            if self.is_empty(q) {
+                self.groups.give_back(w, q);
+            }
+            if !self.se[e as usize].on {
+                return;
+            }
+            if self.is_empty(q) || self.groups.is_held(q) {
+                if self.rqs[up as usize].prev == Some(e) {
+                    self.forget_prev(up);
+                }
+                self.note_lag(up, e);
+                self.take_out(up, e);
+                let se = &mut self.se[e as usize];
+                (se.on, se.delayed) = (false, false);
+                se.rest = None;
+                self.raise_origin(up);
+                self.groups.goes(w.now(), e, up);
+            } else {
+                self.weigh(w, q);
+            }
+            q = up;
+        }
+    }
+
+    fn running(&mut self, q: Queue) -> (&mut Option<Entity>, &mut Option<Entity>) {
+        let rq = self.rq(q);
+        (&mut rq.curr, &mut rq.prev)
+    }
+
+    fn insert(&mut self, q: Queue, e: Entity) {
+        Self::insert(self, q, e);
+    }
+
+    fn take_out(&mut self, q: Queue, e: Entity) {
+        Self::take_out(self, q, e);
+    }
+
+    #[inline]
+    fn picked(&mut self, e: Entity, again: bool) {
+        if !again {
+            let se = &mut self.se[e as usize];
+            se.protected = se.deadline;
+        }
+    }
+
     fn weigh(&mut self, w: &World, q: Queue) {
         let Some(e) = self.groups.entity(q) else {
             return;
@@ -243,73 +254,6 @@ impl Rqs {
             self.insert(up, e);
         }
         self.groups.weighs(w.now(), e, up, new);
-    }
-}
-
-impl Levels for Rqs {
-    fn groups(&mut self) -> &mut Groups {
-        &mut self.groups
-    }
-
-    fn tree(&self, q: Queue) -> (&Tree, &Nodes) {
-        (&self.rqs[q as usize].tree, &self.nodes)
-    }
-
-    fn is_asleep(&self, t: Tid) -> bool {
-        self.se[t as usize].delayed
-    }
-
-    fn raise(&mut self, w: &mut World, mut q: Queue) {
-        while let Some(e) = self.groups.entity(q) {
-            if self.groups.is_held(q) {
-                return;
-            }
-            let up = self.groups.above(q);
-            if self.se[e as usize].on {
-                if self.se[e as usize].delayed {
-                    self.requeue_delayed(up, e);
-                }
-                self.weigh(w, q);
-            } else {
-                self.weigh(w, q);
-                self.place(up, e, false);
-                self.insert(up, e);
-                self.se[e as usize].on = true;
-                let weight = self.se[e as usize].weight;
-                self.groups.comes(w.now(), e, up, weight);
-                if self.rqs[up as usize].tree.len() == 1 && self.rqs[up as usize].curr.is_none() {
-                    self.admit(w, up);
-                }
-            }
-            q = up;
-        }
-    }
-
-    fn lower(&mut self, w: &mut World, mut q: Queue) {
-        while let Some(e) = self.groups.entity(q) {
-            let up = self.groups.above(q);
-            if self.is_empty(q) {
-                self.groups.give_back(w, q);
-            }
-            if !self.se[e as usize].on {
-                return;
-            }
-            if self.is_empty(q) || self.groups.is_held(q) {
-                if self.rqs[up as usize].prev == Some(e) {
-                    self.forget_prev(up);
-                }
-                self.note_lag(up, e);
-                self.take_out(up, e);
-                let se = &mut self.se[e as usize];
-                (se.on, se.delayed) = (false, false);
-                se.rest = None;
-                self.raise_origin(up);
-                self.groups.goes(w.now(), e, up);
-            } else {
-                self.weigh(w, q);
-            }
-            q = up;
-        }
     }
 
     fn count(&mut self, c: Cpu, more: i64) {

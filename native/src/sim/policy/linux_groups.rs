@@ -342,6 +342,96 @@ pub(super) trait Levels {
     fn lower(&mut self, w: &mut World, q: Queue);
     /// So many threads more are runnable on `c`.
     fn count(&mut self, c: Cpu, more: i64);
+    /// Who runs in `q`, and who of its tree ran until just now.
+    fn running(&mut self, q: Queue) -> (&mut Option<Entity>, &mut Option<Entity>);
+    fn insert(&mut self, q: Queue, e: Entity);
+    fn take_out(&mut self, q: Queue, e: Entity);
+    /// `e` runs from now on; `again`: it ran until just now.
+    fn picked(&mut self, e: Entity, again: bool);
+    /// Give the entity of `q` the weight that is due to it (reweight_entity).
+    fn weigh(&mut self, w: &World, q: Queue);
+
+    /// What has become runnable in `q` may not run if a quota is used up.
+    #[inline]
+    fn put_aside_if_held(&mut self, w: &mut World, q: Queue, t: Tid) {
+        let groups = self.groups();
+        if groups.any() && groups.is_under_hold(q) {
+            let c = groups.cpu_of(q);
+            self.count(c, -1);
+            w.set_aside(t);
+        }
+    }
+
+    /// The queued `t` is about to leave `q`: it counts again.
+    #[inline]
+    fn release(&mut self, w: &mut World, q: Queue, t: Tid) {
+        let groups = self.groups();
+        if groups.any() && groups.is_under_hold(q) {
+            let c = groups.cpu_of(q);
+            self.count(c, 1);
+            w.bring_back(t);
+        }
+    }
+
+    /// The running `e` goes back into the tree of `q`.
+    #[inline]
+    fn put_back(&mut self, q: Queue, e: Entity) {
+        let (curr, prev) = self.running(q);
+        (*curr, *prev) = (None, Some(e));
+        self.insert(q, e);
+    }
+
+    /// `t` in `q`, and the groups above, run from now on; what of them ran just before goes
+    /// on as it was.
+    #[inline]
+    fn go_on(&mut self, root: Queue, q: Queue, t: Tid) {
+        let mut at = (q, t);
+        loop {
+            let (q, e) = at;
+            self.take_out(q, e);
+            let again = *self.running(q).1 == Some(e);
+            self.picked(e, again);
+            if !again {
+                self.forget_prev(q);
+            }
+            let (curr, prev) = self.running(q);
+            (*curr, *prev) = (Some(e), None);
+            if q == root {
+                return;
+            }
+            let groups = self.groups();
+            let Some(up) = groups.entity(q) else {
+                return;
+            };
+            at = (groups.above(q), up);
+        }
+    }
+
+    /// What was just put back in `q`, and in the groups inside it, is as any other.
+    #[inline]
+    fn forget_prev(&mut self, mut q: Queue) {
+        while let Some(e) = self.running(q).1.take() {
+            let Some(inner) = self.groups().inner(e) else {
+                return;
+            };
+            q = inner;
+        }
+    }
+
+    /// At a tick: the weights of the groups that `t`, running on `c`, is in.
+    #[inline]
+    fn follow_shares(&mut self, w: &World, c: Cpu, t: Tid) {
+        let q = self.groups().queue_of(t, c);
+        self.follow_from(w, q);
+    }
+
+    /// The weights of the entity of `q` and of those above it.
+    fn follow_from(&mut self, w: &World, mut q: Queue) {
+        while self.groups().entity(q).is_some() {
+            self.weigh(w, q);
+            q = self.groups().above(q);
+        }
+    }
 
     /// The runnable threads in `q` and in the queues of groups inside it, but for those that
     /// are held back further down.
