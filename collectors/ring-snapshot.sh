@@ -55,6 +55,7 @@ ring_write() {
     clock_pair
     ring_save_counts
     write_json >capture.json.new && mv capture.json.new capture.json || ring_give_up "no space left for it"
+    folder_checksums
     ring_span=$(((window_end - window_begin) / 10000000))
     printf ' (%s events, %d.%02d s%s)\n' "${ring_events:-0}" $((ring_span / 100)) $((ring_span % 100)) \
         "${fail_text:+; $fail_text}" >"$ring_home/summary"

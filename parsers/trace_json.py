@@ -97,6 +97,7 @@ _SHAPE: Mapping[str, Any] = {
     "notes": _Each(list, _text),
     "source": {"name": _text, "format": _text, "bytes": _count},
     "files": _Each(dict, {"bytes": _count, "crc32": _text}),
+    "checksums": {"files": _count, "damaged": _Each(list, _text)},
     "clock": {
         "name": _text,
         "resolution_ns": _count,

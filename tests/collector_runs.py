@@ -154,3 +154,13 @@ def table(path: Path) -> list[dict[str, str]]:
     lines = path.read_text(errors="surrogateescape").rstrip("\n").split("\n")
     names = lines[0].split("\t")
     return [dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:]]
+
+
+def checksums_are_right(capture: Path) -> None:
+    """The list names every file but `capture.json`, each with the sum that cksum prints."""
+    listed = (capture / "checksums").read_text().splitlines()
+    names = [line.split(" ", 2)[2] for line in listed]
+    files = {str(path.relative_to(capture)) for path in capture.rglob("*") if path.is_file()}
+    assert sorted(names) == sorted(files - {"capture.json", "checksums"})
+    sums = subprocess.run(["cksum", *names], cwd=capture, capture_output=True, text=True)
+    assert sums.stdout.splitlines() == listed

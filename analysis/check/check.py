@@ -84,6 +84,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _start_skew(trace),
         _open_waits(trace),
         _recorder(trace, tiles),
+        _stored_files(trace),
         _warnings(trace),
         _rests_on(trace, alike, breaks),
     ]
@@ -545,6 +546,20 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     share = percent(found / total if total else 0)
     text = f"{duration(found)} of {duration(total)} running time ({share}) is the recorder's own"
     return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)
+
+
+def _stored_files(trace: Trace) -> CheckRow:
+    """Files of a capture folder that are no longer as its recorder wrote them."""
+    stored = trace.info.get("checksums")
+    if not stored:
+        text = "not compared: the source has no checksums of them"
+        return unanswered("stored files", "rows", text)
+    damaged = stored["damaged"]
+    text = f"{several(stored['files'], 'file')}, as the recorder wrote them"
+    if damaged:
+        text = of(len(damaged), stored["files"], "file", " changed since they were recorded")
+        text += f": {', '.join(damaged)}"
+    return part("stored files", len(damaged), stored["files"], text, warn=0)
 
 
 def _warnings(trace: Trace) -> CheckRow:

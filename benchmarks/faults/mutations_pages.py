@@ -90,6 +90,15 @@ def flipped(whole: Recording, rng: Draw) -> Mutant:
     return _changed(made, cpu, *_flipped(b"".join(pages), rng, 0))
 
 
+@kind("bits flipped, in a capture with checksums")
+def flipped_listed(whole: Recording, rng: Draw) -> Mutant:
+    made = flipped(whole, rng)
+    undamaged = whole.copy()
+    undamaged.sub_buffer_bytes = _PAGE
+    made.recording.listed = {cpu: undamaged.pages(cpu) for cpu in sorted(undamaged.cpus)}
+    return made
+
+
 @kind("trace.dat truncated")
 def file_truncated(whole: Recording, rng: Draw) -> Mutant:
     content = tracedat.encode(whole)

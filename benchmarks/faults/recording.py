@@ -83,6 +83,8 @@ class Recording:
     sub_buffer_bytes: int
     # Files of `raw/` to write as they are instead of what the records pack into.
     raw: dict[int, bytes] = field(default_factory=dict)
+    # What those were when the recorder listed their checksums; without it there is no list.
+    listed: dict[int, bytes] = field(default_factory=dict)
     # Other recordings of the campaign, for damage that takes two.
     others: list[Recording] = field(default_factory=list, repr=False)
 
@@ -93,6 +95,7 @@ class Recording:
             stats={cpu: dict(lines) for cpu, lines in self.stats.items()},
             about=json.loads(json.dumps(self.about)),
             raw=dict(self.raw),
+            listed=dict(self.listed),
         )
 
     def name(self, record: Record) -> str:
@@ -161,7 +164,16 @@ def write(recording: Recording, folder: Path) -> Path:
         text = "".join(f"{key}: {value}\n" for key, value in lines.items())
         (folder / "stats" / f"cpu{cpu}").write_text(text)
     (folder / "capture.json").write_text(json.dumps(recording.about))
+    if recording.listed:
+        lines = [_cksum(content, f"raw/cpu{cpu}") for cpu, content in recording.listed.items()]
+        (folder / "checksums").write_text("".join(lines))
     return folder
+
+
+def _cksum(content: bytes, name: str) -> str:
+    """The line that cksum prints for a file with this content."""
+    ran = subprocess.run(["cksum"], input=content, capture_output=True, check=True)
+    return f"{ran.stdout.decode().strip()} {name}\n"
 
 
 def _expanded(path: Path) -> bytes:

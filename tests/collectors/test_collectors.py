@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collector_runs import CAPTURE, ROOT, Run, eventually, meta, table
+from collector_runs import CAPTURE, ROOT, Run, checksums_are_right, eventually, meta, table
 
 from schedscope import collectors
 
@@ -61,6 +61,7 @@ def test_every_shell_writes_a_whole_capture(
     assert sum(sizes.values()) > 0
     assert (x / "events/sched/sched_switch/format").read_text().startswith("name: sched_switch")
     assert not list(x.glob(".*"))
+    checksums_are_right(x)
     assert run.instance() == []
     assert run.leftovers() == []
 
@@ -155,6 +156,10 @@ def test_a_host_with_nothing_but_busybox(tmp_path: Path, bundle: Path) -> None:
         assert f"read events: {counted}\n" in stats.read_text()
         assert "entries: 0\n" in stats.read_text()
     assert len(table(x / "threads.tsv")) > 10
+    if "cksum" in applets.stdout.split():
+        checksums_are_right(x)
+    else:
+        assert not list(x.glob("checksums*"))
 
 
 @needs_ftrace

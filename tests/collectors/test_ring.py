@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_runs import CAPTURE, INSTANCES, ROOT, Run, meta, table
+from collector_runs import CAPTURE, INSTANCES, ROOT, Run, checksums_are_right, meta, table
 
 import schedscope
 
@@ -77,6 +77,7 @@ def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
 
     about, ring = meta(capture), ring_of(capture)
     assert about["complete"] is True
+    checksums_are_right(capture)
     assert about["lost"] == []
     begin, end = about["window"]["begin"], about["window"]["end"]
     assert ring["at"] == end

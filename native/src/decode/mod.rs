@@ -8,6 +8,7 @@ mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;
 pub mod capture_perf;
+mod checksums;
 mod coverage;
 pub mod dtrace;
 pub mod ftrace;
@@ -24,6 +25,7 @@ pub mod tracedat;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::decode::checksums::Stored;
 use crate::error::{Error, Result};
 use crate::model::event::Source;
 use crate::model::time::FAR;
@@ -68,7 +70,7 @@ pub const FORMATS: &[Format] = &[
         name: "DTrace capture",
         about: "a folder that schedscope capture recorded with DTrace on FreeBSD or Linux",
         recognise: dtrace::recognise_capture,
-        options: &[],
+        options: &[SALVAGE],
         open: dtrace::open_capture,
     },
     Format {
@@ -96,7 +98,7 @@ pub const FORMATS: &[Format] = &[
         name: "bpftrace capture",
         about: "a folder that schedscope capture recorded with bpftrace",
         recognise: bpftrace::recognise,
-        options: &[],
+        options: &[SALVAGE],
         open: bpftrace::open,
     },
     Format {
@@ -110,7 +112,7 @@ pub const FORMATS: &[Format] = &[
         name: "perf capture",
         about: "a folder that schedscope capture recorded with perf",
         recognise: capture_perf::recognise,
-        options: &[],
+        options: &[SALVAGE],
         open: capture_perf::open,
     },
     Format {
@@ -228,7 +230,16 @@ pub fn recognise(path: &Path) -> Result<&'static str> {
 pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Source>)> {
     let format = find(path)?;
     format.check(path, options)?;
-    let source = (format.open)(path, options)?;
+    let stored = Stored::compare(path)?;
+    if let Some(stored) = &stored
+        && options.get(SALVAGE.0).is_none()
+    {
+        stored.or_error(path)?;
+    }
+    let mut source = (format.open)(path, options)?;
+    if let Some(stored) = stored {
+        source = stored.tell(source);
+    }
     let (begin, end) = source.info().window;
     if let Some(far) = [begin, end]
         .into_iter()
