@@ -11,6 +11,7 @@ from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
+from schedscope.analysis._base.unknown_time import with_unknown_time
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -53,7 +54,9 @@ def fairness(
       `lag` sums to zero;
     * `served`: service that its competing set got while it competed (ns);
       `share_due`, `share_received`: `due` and `running` over it;
-    * `ratio`: `running / due`; null where nothing was due.
+    * `ratio`: `running / due`; null where nothing was due;
+    * `unknown`: time in which nobody knows what it did (ns): it is in none of these, and while it
+      may have competed, what was due to others is too much.
 
     `per="cpu"`: threads on one CPU and its queue compete; "machine": all threads of a class, with
     no thread due more than one CPU; the default follows the trace's queues. `where` selects rows
@@ -183,7 +186,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             waiting=pl.col("waiting") + pl.col("unplaced"), unplaced=pl.lit(0, pl.Int64)
         )
     return (
-        sums.join(names, on="utid", how="left")
+        with_unknown_time(trace, sums.join(names, on="utid", how="left"))
         .with_columns(
             sharing=pl.col("class").replace_strict(
                 dict(enumerate(levels.classes)), return_dtype=pl.String
@@ -215,6 +218,8 @@ def summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
         weight=pl.when(one).then(pl.col("weight").first()),
         basis=pl.col("basis").first(),
         **{name: pl.col(name).sum() for name in _SUMS},
+        # A thread may have a row for each CPU.
+        unknown=pl.col("unknown").filter(pl.col("utid").is_first_distinct()).sum(),
     )
     served = pl.when(pl.col("served") > 0).then(pl.col("served"))
     return (
@@ -234,5 +239,6 @@ def summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
             "share_due",
             "share_received",
             "ratio",
+            "unknown",
         )
     )

@@ -12,6 +12,7 @@ from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
 from schedscope.analysis._base.policies import rule, rules
+from schedscope.analysis._base.unknown_time import with_unknown_time
 from schedscope.analysis.interactivity import setting_text
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def virtual_lag(
     * `ts_settled`: from when its lag no longer depends on anything before the trace, null if
       never: then the lag it had at the start, taken to be 0, may still be included;
     * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
-      end not seen; `n_excluded`: waits on no known queue, and gaps.
+      end not seen; `n_excluded`: waits on no known queue, and gaps;
+    * `unknown`: time in which nobody knows what it did (ns); whoever shared a queue with it then
+      may be less far behind than this says.
 
     The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
     before another one that comes or goes shifts the average.
@@ -86,10 +89,20 @@ def virtual_lag(
     """
     rows, _, basis = _replayed(trace, scheduler, set, where, tick_phase, series=False)
     return (
-        _named(trace, rows, "comm", "pid", "tid")
+        with_unknown_time(trace, _named(trace, rows, "comm", "pid", "tid"))
         .with_columns(scheduler=pl.lit(scheduler))
         .join(basis, on="utid", how="left")
-        .select("scheduler", "utid", "comm", "pid", "tid", "weight", "basis", *rows.columns[2:])
+        .select(
+            "scheduler",
+            "utid",
+            "comm",
+            "pid",
+            "tid",
+            "weight",
+            "basis",
+            *rows.columns[2:],
+            "unknown",
+        )
         .sort("utid")
     )
 

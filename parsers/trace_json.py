@@ -58,11 +58,16 @@ def _pair(value: Any) -> str:
 
 
 class _Each:
-    """A list of one shape, or an object whose values are; `digits`: whose keys are numbers."""
+    """A list of one shape, or an object whose values are; `digits`: whose keys are numbers.
 
-    def __init__(self, kind: type, shape: Any, *, digits: bool = False) -> None:
+    `needed`: keys without which one of them says nothing.
+    """
+
+    def __init__(
+        self, kind: type, shape: Any, *, digits: bool = False, needed: tuple[str, ...] = ()
+    ) -> None:
         self.kind: Any = kind
-        self.shape, self.digits = shape, digits
+        self.shape, self.digits, self.needed = shape, digits, needed
 
 
 _SHAPE: Mapping[str, Any] = {
@@ -82,6 +87,7 @@ _SHAPE: Mapping[str, Any] = {
             "first_ts": _stamp,
             "last_ts": _stamp,
         },
+        needed=("cpu", "running", "idle", "unknown"),
     ),
     "reconstruction": _Each(dict, _count),
     "groups": _Each(
@@ -186,7 +192,10 @@ def _wrong(path: str, value: Any, shape: Any) -> tuple[str, Any, str] | None:
             if strange:
                 return f"a key of {path}", strange[0], "a number"
             parts = [(f"{path}.{key}", part) for key, part in value.items()]
-        return next((found for p, v in parts if (found := _wrong(p, v, shape.shape))), None)
+        for where, part in parts:
+            if found := _wrong(where, part, shape.shape) or _lacking(where, part, shape.needed):
+                return found
+        return None
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
             return path, value, "an object"
@@ -197,6 +206,11 @@ def _wrong(path: str, value: Any, shape: Any) -> tuple[str, Any, str] | None:
         return None
     expected = shape(value)
     return (path, value, expected) if expected else None
+
+
+def _lacking(path: str, value: Any, needed: tuple[str, ...]) -> tuple[str, Any, str] | None:
+    absent = [key for key in needed if value.get(key) is None]
+    return (path, value, f"a value for {' and '.join(absent)}") if absent else None
 
 
 def _is_number(key: str) -> bool:

@@ -93,9 +93,23 @@ def scene(
         "window": [0, until * unit],
         "os": "Linux",
         "source": {"name": "scene"},
-        "per_cpu": [{"cpu": cpu} for cpu in range(ncpu)],
+        "per_cpu": [_totals(rows, cpu, ncpu, until * unit) for cpu in range(ncpu)],
     }
     return Trace.from_tables(tables, about | info)
+
+
+def _totals(rows: list[dict[str, Any]], cpu: int, ncpu: int, window: int) -> dict[str, Any]:
+    """How a CPU spent the window; without a row of its idle thread, idle is the rest."""
+    ran = [row for row in rows if row["cpu"] == cpu and row["state"] == "running"]
+    running = sum(row["dur"] for row in ran if row["utid"] >= ncpu)
+    idle = [row["dur"] for row in ran if row["utid"] < ncpu]
+    rest = window - running
+    return {
+        "cpu": cpu,
+        "running": running,
+        "idle": sum(idle) if idle else rest,
+        "unknown": rest - sum(idle) if idle else 0,
+    }
 
 
 def _waits(rows: list[dict[str, Any]], ncpu: int, end: int) -> list[dict[str, Any]]:

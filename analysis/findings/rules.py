@@ -387,8 +387,11 @@ class FindingRules:
         known = known.filter(~pl.col("utid").is_in(list(self.throttling.quota_of)))
         if known.is_empty():
             return
-        worst = known.sort("lag", descending=True).row(0, named=True)
-        if worst["lag"] < max(_LAG * self.trace.duration, nanoseconds(self.threshold)):
+        # In unknown time it may have caught up.
+        behind = pl.col("lag") - pl.col("unknown")
+        worst = known.sort(behind, descending=True).row(0, named=True)
+        lag = round(worst["lag"] - worst["unknown"])
+        if lag < max(_LAG * self.trace.duration, nanoseconds(self.threshold)):
             return
         jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
         text = (
@@ -396,6 +399,8 @@ class FindingRules:
             f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due by"
             " weight."
         )
+        if worst["unknown"]:
+            text += f" What it did in {duration(worst['unknown'])} more is unknown."
         if jain["jain"] is not None:
             text += (
                 f" Jain's index of the {several(jain['n'], 'thread')} of class"
@@ -405,7 +410,6 @@ class FindingRules:
             text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
         else:
             text += " Weights of control groups and sessions are counted."
-        lag = round(worst["lag"])
         yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note")
 
     # ---- moving ----

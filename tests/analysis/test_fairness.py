@@ -327,6 +327,30 @@ def test_the_lag_is_that_of_a_look_at_every_nanosecond(stretches: list[Any], mac
         assert lag == pytest.approx(float(want[utid - 2][ts]), abs=1e-6)
 
 
+@pytest.mark.parametrize("by", ["thread", "process", "comm"])
+def test_time_that_nobody_knows_of_stands_beside_what_is_due(by: Any) -> None:
+    """Once for each thread, however many rows it has: here one for each of two CPUs."""
+    trace = scene(
+        "a running@0 0..30\na unknown 30..50\na running@1 50..90\n"
+        "b runnable@0 0..60\nb unknown 60..90",
+        until=90,
+    )
+    for where in (None, pl.col("cpu") >= 0):
+        frame = ss.fairness(trace, by=by, where=where).sort("comm")
+        assert frame["unknown"].to_list() == [20 * MS, 30 * MS]
+
+
+def test_a_thread_that_may_have_caught_up_is_no_finding() -> None:
+    """b is 45 ms behind; what it did in the last 30 ms nobody knows."""
+    rest = "b runnable@0 60..90\na running@0 60..90"
+    gap = "b unknown 60..90\na unknown 60..90"
+    start = "a running@0 0..60\nb runnable@0 0..60\n"
+    known, unknown = (scene(start + end, ncpu=1, until=90) for end in (rest, gap))
+    (found,) = ss.findings(known, threshold="20ms").filter(topic="fairness").iter_rows(named=True)
+    assert found["cost"] == 45 * MS
+    assert ss.findings(unknown, threshold="20ms").filter(topic="fairness").is_empty()
+
+
 def by_utid(frame: pl.DataFrame, column: str) -> dict[int, float]:
     return dict(frame.group_by("utid").agg(pl.col(column).sum()).iter_rows())
 

@@ -162,6 +162,7 @@ def test_gaps_and_unknown_queues_are_counted() -> None:
     )  # fmt: skip
     frame = ss.virtual_lag(trace)
     assert frame["n_excluded"].to_list() == [1, 0]
+    assert frame["unknown"].to_list() == [3 * MS, 0]
     # What it was owed when it went out of sight is forgotten, and said not to be known.
     assert frame.select("n", "n_censored").row(0) == (2, 3)
     nowhere = ss.Trace.from_tables(

@@ -108,6 +108,7 @@ def run(args: argparse.Namespace) -> Answer:
     names = ["comm", *{"thread": ["tid"], "process": ["pid", "threads"]}.get(args.by, ["threads"])]
     names += ["sharing"] if frame["sharing"].n_unique() > 1 else []
     names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
+    names += ["unknown?"]
     narrow = "threads sharing ratio waiting share_due share_received weight"
     return Answer(
         frame,
