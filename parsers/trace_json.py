@@ -27,6 +27,8 @@ _count = _whole(0, 2**63 - 1, "a whole number of 0 or more")
 _stamp = _whole(-FAR, FAR, "a time in ns, within 2^62 ns of 0")
 _cpu = _whole(0, MOST_CPUS - 1, f"the number of a CPU, below {MOST_CPUS}")
 _number = _whole(-(2**63), 2**63 - 1, "a whole number")
+_tid = _whole(0, 2**32 - 1, "the number of a thread or process")
+_nice = _whole(-20, 19, "a nice level, -20 to 19")
 
 
 def _text(value: Any) -> str:
@@ -50,6 +52,11 @@ def _window(value: Any) -> str:
     if not (isinstance(value, list) and len(value) == 2 and not any(map(_stamp, value))):
         return what
     return "" if value[0] <= value[1] else what
+
+
+def _span(value: Any) -> str:
+    whole = isinstance(value, list) and len(value) == 2 and not any(map(_stamp, value))
+    return "" if whole and value[0] <= value[1] else "the least and the most, in ns"
 
 
 def _pair(value: Any) -> str:
@@ -97,8 +104,32 @@ _SHAPE: Mapping[str, Any] = {
             **dict.fromkeys(("weight", "quota", "period", "usage", "pressure"), _count),
             **dict.fromkeys(("n_periods", "n_throttled", "throttled", "phase"), _count),
         },
+        needed=("cgroup",),
     ),
-    "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count}),
+    "group_moves": _Each(
+        list,
+        {"ts": _stamp, "tid": _tid, "from": _text, "cgroup": _text},
+        needed=("ts", "tid", "cgroup"),
+    ),
+    "autogroups": _Each(
+        list,
+        {"pid": _tid, "session": _count, "nice": _nice},
+        needed=("pid", "session", "nice"),
+    ),
+    "cpu_time": _Each(
+        list,
+        {
+            "cpu": _cpu,
+            **dict.fromkeys(("user", "system", "idle", "irq", "softirq", "steal"), _count),
+        },
+        needed=("cpu",),
+    ),
+    "clock_offsets": _Each(
+        list,
+        {"cpu": _cpu, "ahead": _span, "breaks": _count, "breaks_left": _count},
+        needed=("cpu", "breaks", "breaks_left"),
+    ),
+    "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count, "reason": _text}),
     "warnings": _Each(list, _text),
     "notes": _Each(list, _text),
     "source": {"name": _text, "format": _text, "bytes": _count},

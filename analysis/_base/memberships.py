@@ -49,7 +49,7 @@ def memberships(trace: Trace) -> pl.DataFrame:
             for one in (other for other in of_pid[tid] if whole) if whole else (utid,):
                 if _lives(threads[one], ts):
                     steps[one].append((ts, move["cgroup"]))
-                    first.setdefault(one, move["from"])
+                    first.setdefault(one, move.get("from"))
     # Those who moved, and whom they started; parents come before children.
     concerned = set(steps)
     left = list(steps)

@@ -380,7 +380,8 @@ def _clocks(trace: Trace) -> CheckRow | None:
     for one in offsets:
         others = "CPU 0's" if trace.ncpu == 2 else "the others'"
         clock = f"the clock of CPU {one['cpu']}"
-        if one["ahead"] is None and one["breaks"] == one["breaks_left"]:
+        ahead = one.get("ahead")
+        if ahead is None and one["breaks"] == one["breaks_left"]:
             threads = several(one["breaks"], "thread")
             texts.append(
                 f"{threads} that other CPUs woke for CPU {one['cpu']} slept again without having "
@@ -388,13 +389,13 @@ def _clocks(trace: Trace) -> CheckRow | None:
                 f"wait is measured"
             )
             continue
-        if one["ahead"] is None:
+        if ahead is None:
             texts.append(
                 f"{clock} runs ahead of or behind {others} by an amount that changes: no wait is "
                 f"measured, and results that combine times of two CPUs are wrong ({_order(one)})"
             )
             continue
-        least, most = one["ahead"]
+        least, most = ahead
         way = "ahead of" if least + most >= 0 else "behind"
         near, far = sorted((abs(least), abs(most)))
         texts.append(
@@ -550,16 +551,16 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
 
 def _stored_files(trace: Trace) -> CheckRow:
     """Files of a capture folder that are no longer as its recorder wrote them."""
-    stored = trace.info.get("checksums")
-    if not stored:
+    stored = trace.info.get("checksums") or {}
+    damaged, files = stored.get("damaged") or [], stored.get("files")
+    if files is None:
         text = "not compared: the source has no checksums of them"
         return unanswered("stored files", "rows", text)
-    damaged = stored["damaged"]
-    text = f"{several(stored['files'], 'file')}, as the recorder wrote them"
+    text = f"{several(files, 'file')}, as the recorder wrote them"
     if damaged:
-        text = of(len(damaged), stored["files"], "file", " changed since they were recorded")
+        text = of(len(damaged), files, "file", " changed since they were recorded")
         text += f": {', '.join(damaged)}"
-    return part("stored files", len(damaged), stored["files"], text, warn=0)
+    return part("stored files", len(damaged), files, text, warn=0)
 
 
 def _warnings(trace: Trace) -> CheckRow:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import _native, stored
+from schedscope import _native, cli, stored
 from schedscope.errors import FormatError, InternalError, SchedscopeError, StorageError, UsageError
 from schedscope.parsers import trace_json
 
@@ -33,12 +36,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(sound: Path, tmp_path: Path) -> Path:
     """A copy that says nothing of checksums, as other programs write them."""
-    copy = tmp_path / "t.sched"
-    shutil.copytree(sound, copy)
-    about = json.loads((copy / "trace.json").read_text())
+    own = tmp_path / "t.sched"
+    shutil.copytree(sound, own)
+    about = json.loads((own / "trace.json").read_text())
     del about["files"]
-    (copy / "trace.json").write_text(json.dumps(about))
-    return copy
+    (own / "trace.json").write_text(json.dumps(about))
+    return own
 
 
 def change(folder: Path, table: str, row: int, forged: bool = False, **values: Any) -> None:
@@ -202,6 +205,58 @@ def test_what_trace_json_cannot_say_is_one_sentence(
     (folder / "trace.json").write_text(json.dumps({**about, key: value}))
     with pytest.raises(FormatError, match=said):
         ss.open(folder)
+
+
+RICH: dict[str, Any] = {
+    "autogroups": [{"pid": 7, "session": 3, "nice": 0}],
+    "checksums": {"files": 2, "damaged": ["cpus.tsv"]},
+    "clock_offsets": [{"cpu": 1, "ahead": [10, 20], "breaks": 3, "breaks_left": 0}],
+    "cpu_time": [{"cpu": 0, "user": 10, "system": 0, "idle": 5, "irq": 0, "steal": 1}],
+    "group_moves": [{"ts": 5, "tid": 7, "from": None, "cgroup": "/a"}],
+    "groups": [{"cgroup": "/a", "weight": 100, "quota": None, "throttled": 30, "n_throttled": 2}],
+    "scheduler": {
+        "name": "eevdf",
+        "tunables": {"/proc/sys/kernel/sched_autogroup_enabled": "1"},
+    },
+    "unplaced_losses": [{"cpu": 1, "count": 4, "reason": "overrun"}],
+}
+"""Keys that only some traces have, as a decoder writes them."""
+
+WRONG = ("absent", None, "x", -1, [], {}, [None], 2**70, 1.5)
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every key of an object, and of the first of each list of them."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value[:1])
+    for key, part in parts:
+        yield (*path, key)
+        if isinstance(part, dict | list):
+            yield from places(part, (*path, key))
+
+
+def test_whatever_trace_json_lacks_or_says_is_an_answer_or_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong values, and none, at every place."""
+    about = json.loads((folder / "trace.json").read_text()) | RICH
+    known = list(places({key: value for key, value in about.items() if key != "events"}))
+    chance, answers, sentences = random.Random(19), 0, 0
+    for path, value in chance.sample([(path, value) for path in known for value in WRONG], 250):
+        changed = copy.deepcopy(about)
+        *way, last = path
+        inner = functools.reduce(lambda part, key: part[key], way, changed)
+        if value == "absent":
+            del inner[last]
+        else:
+            inner[last] = value
+        (folder / "trace.json").write_text(json.dumps(changed))
+        status = [cli.main([command, str(folder)]) for command in ("info", "check", "fairness")]
+        said = capsys.readouterr().err
+        assert "internal error" not in said, (path, value, said)
+        answers += status == [0, 0, 0]
+        sentences += 2 in status
+    assert answers > 30
+    assert sentences > 30
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
