@@ -6,7 +6,12 @@ Here it is the name of one file.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +20,42 @@ from schedscope.parsers import csv_text
 
 MAGIC = b"PAR1"
 """What a whole Parquet file begins and ends with."""
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def no_panics() -> Iterator[None]:
+    """Within it, a panic of Polars over a damaged file is a `PolarsError` without a backtrace.
+
+    Rust writes what happened to the process's stderr before Python hears of it, so that is held
+    back meanwhile; what others wrote to it comes afterwards, if there was no panic.
+    """
+    with _ONE_AT_A_TIME, tempfile.TemporaryFile() as said:
+        try:
+            kept = os.dup(2)
+        except OSError:  # closed: nobody reads it
+            kept = os.dup(said.fileno())
+        try:
+            os.dup2(said.fileno(), 2)
+            yield
+        except pl.exceptions.PanicException as error:
+            raise pl.exceptions.ComputeError("damaged, so that it cannot be read") from error
+        except BaseException:
+            _pass_on(said, kept)
+            raise
+        else:
+            _pass_on(said, kept)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _pass_on(said: io.IOBase, to: int) -> None:
+    said.seek(0)
+    if text := said.read():
+        os.write(to, text)
 
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
@@ -30,7 +71,8 @@ def scan_parquet(path: Path) -> pl.LazyFrame:
 
 def read_parquet(path: Path) -> pl.DataFrame:
     """The table in one Parquet file."""
-    return scan_parquet(path).collect()
+    with no_panics():
+        return scan_parquet(path).collect()
 
 
 def read_csv(path: Path) -> pl.DataFrame:
@@ -38,11 +80,11 @@ def read_csv(path: Path) -> pl.DataFrame:
 
     Texts that were guarded against spreadsheets are what they were before.
     """
-    with path.open("rb") as file:
+    with path.open("rb") as file, no_panics():
         return csv_text.unguard(pl.read_csv(file, infer_schema_length=None, glob=False))
 
 
 def read_ipc(path: Path) -> pl.DataFrame:
     """The table in one Arrow (Feather) file."""
-    with path.open("rb") as file:
+    with path.open("rb") as file, no_panics():
         return pl.read_ipc(file)

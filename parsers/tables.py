@@ -142,9 +142,10 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
     for name, path in found_in(folder).items():
         try:
             frame = _READERS[path.suffix](path)
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
-        except (pl.exceptions.PolarsError, ValueError) as error:
+        except (pl.exceptions.PolarsError, ValueError, OSError) as error:
+            # Of a file that ends early Polars says so as an OSError without a number.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
             kind = path.suffix.lstrip(".")
             found.append(Problem(name, f"{path.name}: {error}", f"a whole {kind} file"))
             continue

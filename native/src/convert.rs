@@ -72,7 +72,7 @@ pub fn convert<S: Store>(
         drop(store);
         (store, json, _, _, breaks) = pass(&[], &anywhere, &[], progress)?;
     }
-    let trusted = options.get(decode::CLOCKS.0).is_some();
+    let trusted = options.asked(decode::CLOCKS.0);
     let offsets = if broken < clocks::SUSPICIOUS || trusted {
         Vec::new()
     } else {

@@ -146,8 +146,9 @@ def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
 
 def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str, Any]) -> None:
     try:
-        found = lazy.collect_schema()
-        rows = lazy.select(pl.len()).collect().item()
+        with files.no_panics():
+            found = lazy.collect_schema()
+            rows = lazy.select(pl.len()).collect().item()
     except OSError:
         raise
     except BaseException as error:
@@ -172,7 +173,8 @@ def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str,
     """Reads all of the table: a page may be damaged, too."""
     try:
         # In the columns' order, without any that other programs added.
-        frame = lazy.select(schema.TABLES[name].schema.names()).collect()
+        with files.no_panics():
+            frame = lazy.select(schema.TABLES[name].schema.names()).collect()
     except OSError:
         raise
     except BaseException as error:

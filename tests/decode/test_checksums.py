@@ -100,6 +100,14 @@ def test_salvage_reads_it_and_says_so(ftrace: Path) -> None:
         ss.read_tables(ftrace, "switches")
 
 
+@pytest.mark.parametrize("no", ["no", "0", "off", "FALSE", ""])
+def test_salvage_that_is_declined_is_none(no: str, ftrace: Path) -> None:
+    (ftrace / "cpus.tsv").unlink()
+    with pytest.raises(ss.FormatError, match=r"cpus.tsv is missing"):
+        ss.read_tables(ftrace, "switches", options={"salvage": no})
+    assert ss.read_tables(ftrace, "switches", options={"salvage": "yes"})
+
+
 def test_a_file_that_was_cut_short_is_named_with_its_length(ftrace: Path) -> None:
     pages = ftrace / "raw" / "cpu1"
     whole = pages.stat().st_size

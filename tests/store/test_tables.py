@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +15,7 @@ from decoded import FIXTURES, decode, switches
 import schedscope as ss
 from schedscope.errors import FormatError
 from schedscope.parsers import tables
+from schedscope.parsers.files import no_panics
 
 SWITCHES = """\
 ts,cpu,prev_utid,prev_state,next_utid
@@ -97,3 +101,37 @@ def test_what_trace_json_says_is_kept(tmp_path: Path) -> None:
     (path / "trace.json").write_text(json.dumps(about))
     trace = ss.open(path)
     assert (trace.ncpu, trace.window, trace.info["os"]) == (4, (0, 500), "Plan9")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_a_damaged_table_is_an_answer_or_one_sentence(
+    suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Polars panics over some damaged Parquet files, and Rust writes that to stderr itself."""
+    source = FIXTURES / "linux-trace-cmd-yield.dat"
+    frame = ss.read_tables(source, "switches")["switches"].head(400)
+    path = tmp_path / f"switches{suffix}"
+    write = {".parquet": frame.write_parquet, ".arrow": frame.write_ipc, ".csv": frame.write_csv}
+    write[suffix](path)
+    whole, chance, refused = path.read_bytes(), random.Random(suffix), 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice([1, 2, 8])):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        refused += bool(tables.problems(tmp_path))
+    assert refused > 20
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_what_others_write_to_stderr_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    with no_panics():
+        os.write(2, b"from elsewhere\n")
+    assert capfd.readouterr().err == "from elsewhere\n"
+
+
+def test_nor_is_it_lost_to_another_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(KeyError), no_panics():
+        os.write(2, b"and this\n")
+        raise KeyError
+    assert capfd.readouterr().err == "and this\n"

@@ -145,7 +145,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         ));
     }
 
-    let salvage = options.get("salvage").is_some();
+    let salvage = options.asked("salvage");
     let window = info.window;
     let trace = FtraceTrace {
         info,

@@ -38,6 +38,13 @@ impl Options {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
+
+    /// Is an option that has no value of its own asked for? What says no does not.
+    pub fn asked(&self, name: &str) -> bool {
+        const NO: [&str; 5] = ["", "0", "no", "off", "false"];
+        self.get(name)
+            .is_some_and(|value| !NO.iter().any(|no| no.eq_ignore_ascii_case(value)))
+    }
 }
 
 /// One input format.
@@ -53,15 +60,9 @@ pub struct Format {
 }
 
 const BUFFER: (&str, &str) = ("buffer", "the instance to read; empty for the top one");
-const SALVAGE: (&str, &str) = (
-    "salvage",
-    "any value: read what is intact of a damaged file",
-);
+const SALVAGE: (&str, &str) = ("salvage", "yes: read what is intact of a damaged file");
 const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts cycles");
-pub const CLOCKS: (&str, &str) = (
-    "clocks",
-    "any value: take it that the clocks of the CPUs agree",
-);
+pub const CLOCKS: (&str, &str) = ("clocks", "yes: take it that the clocks of the CPUs agree");
 const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 
 /// Asked in this order; the strictest recognisers come first.
@@ -232,7 +233,7 @@ pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Sou
     format.check(path, options)?;
     let stored = Stored::compare(path)?;
     if let Some(stored) = &stored
-        && options.get(SALVAGE.0).is_none()
+        && !options.asked(SALVAGE.0)
     {
         stored.or_error(path)?;
     }

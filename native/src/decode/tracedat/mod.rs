@@ -70,7 +70,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         layout = layout.with_bytes(bytes as usize, &place)?;
     }
 
-    let salvage = options.get("salvage").is_some();
+    let salvage = options.asked("salvage");
     let scale = scale(&input, facts, buffer, options)?;
     let mut cpus = Vec::new();
     let mut warnings = Vec::new();
