@@ -16,6 +16,7 @@ const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
 /// Fields of FtraceEvent that we read.
 const SWITCH: u32 = 4;
 const WAKEUP: u32 = 17;
+const BLOCKED_REASON: u32 = 18;
 const WAKING: u32 = 20;
 const SOFTIRQ_ENTRY: u32 = 24;
 const SOFTIRQ_EXIT: u32 = 25;
@@ -41,7 +42,7 @@ const DISK_START: u32 = 546;
 const UNKNOWN_STATE: u64 = 0x8000;
 
 /// Names by which events are counted, in the order of `Counts`.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     "sched:sched_switch",
     "sched:sched_wakeup",
     "sched:sched_waking",
@@ -62,9 +63,10 @@ pub const NAMES: [&str; 21] = [
     "block:block_io_start",
     "block:block_rq_issue",
     "block:block_rq_complete",
+    "sched:sched_blocked_reason",
     "other",
 ];
-const OTHER: usize = 20;
+const OTHER: usize = 21;
 
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
@@ -655,6 +657,17 @@ impl Decoder<'_> {
                 };
                 (count, event)
             }
+            // `caller` is a number of the file's own list of names, which many files lack.
+            BLOCKED_REASON => (
+                20,
+                Event::SleepReason {
+                    ts,
+                    cpu,
+                    tid: small.tid(1)?,
+                    io_wait: small.number(3) != 0,
+                    function: None,
+                },
+            ),
             _ => {
                 self.state.counts[OTHER] += 1;
                 return Some(None);
