@@ -165,7 +165,7 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         )
         named = named.drop("io_wait", "function")
     if has(trace, "disk_requests"):
-        of_disk = disk_sleeps(trace, times).with_columns(disk=pl.lit(value=True))
+        of_disk = disk_sleeps(trace, times).select("utid", "ts", disk=pl.lit(value=True))
         disk = pl.col("disk").is_not_null()
         named = named.join(of_disk, on=["utid", "ts"], how="left").with_columns(
             cause=pl.when(disk).then(pl.lit("disk", SLEEP_CAUSE)).otherwise("cause"),
