@@ -67,7 +67,8 @@ def _where(rows: pl.DataFrame) -> str:
         return "How long requests waited in the kernel's queue was not seen."
     queued = int((seen["given"] - seen["made"]).sum())
     served = int((seen["done"] - seen["given"]).sum())
-    middle = duration(int((seen["done"] - seen["made"]).median() or 0))
+    times = (seen["done"] - seen["made"]).sort().to_list()
+    middle = duration(times[(len(times) - 1) // 2])
     text = (
         f"Its {several(len(seen), 'request')} took {middle} in the median; of all their time"
         f" {percent(queued / max(queued + served, 1))} was in the kernel's queue and the rest in"
