@@ -165,50 +165,26 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
     )
     edges = np.append(parts["ts"].to_numpy(), end)
     length = np.diff(edges)
-    number = ((pl.col("ts_ready") - begin) // step).alias("part")
-    seen = pl.col("wait").is_not_null() & (pl.col("censored").cast(pl.String) == "none")
-    (share,) = shares_of([0.99])
-    waits = (
-        trace.waits.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
-        .group_by(number)
-        .agg(
-            times=pl.col("wait").filter(seen).sort(),
-            n=seen.sum().cast(pl.UInt32),
-            n_censored=(~seen).sum().cast(pl.UInt32),
-        )
-        .with_columns(
-            wait_p99=pl.when(pl.col("n") >= _WAITS).then(
-                pl.col("times").list.get(
-                    rank(pl.col("n").cast(pl.Int64), share).clip(0), null_on_oob=True
-                )
-            )
-        )
-        .drop("times")
-        .collect()
-    )
+    waits = _waits(trace, step, parts.height)
     switches = (
         trace.switches.filter(pl.col("ts").is_between(begin, end, closed="left"))
         .group_by(part=(pl.col("ts") - begin) // step)
         .agg(switches=pl.len())
         .collect()
     )
-    blocked = trace.states.filter(
-        (pl.col("state").cast(pl.String) == "blocked") & (pl.col("utid") >= trace.ncpu)
-    )
+    blocked = trace.states.filter((pl.col("state") == "blocked") & (pl.col("utid") >= trace.ncpu))
     per_cpu = length * max(len(cpus), 1)
     irqs = trace.irqs.select("ts", "dur").collect()
     return (
         parts.with_row_index("part")
         .with_columns(pl.col("part").cast(pl.Int64))
-        .join(waits.with_columns(pl.col("part").cast(pl.Int64)), on="part", how="left")
+        .with_columns(waits)
         .join(switches.with_columns(pl.col("part").cast(pl.Int64)), on="part", how="left")
         .sort("part")
         .select(
             "ts",
             "dur",
-            pl.col("n").fill_null(0),
-            pl.col("n_censored").fill_null(0),
-            "wait_p99",
+            *("n", "n_censored", "wait_p99"),
             waiting=pl.col("held") / pl.col("dur"),
             busy_frac=pl.when(pl.col("known") > 0).then(pl.col("ran") / pl.col("known")),
             switches_hz=pl.col("switches").fill_null(0) * 1e9 / pl.col("dur"),
@@ -220,6 +196,35 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
             unknown=pl.col("dur") * len(cpus) - pl.col("known"),
         )
     )
+
+
+def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
+    """Of waits by the part in which they began: how many, and the 99th percentile."""
+    begin, end = trace.window
+    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
+    rows = (
+        trace.waits.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
+        .select(part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait"))
+        .collect()
+    )
+    censored = np.bincount(rows.filter(pl.col("wait").is_null())["part"], minlength=parts)
+    rows = rows.drop_nulls()
+    part = rows["part"].to_numpy()
+    # In the order of their ends, they are nearly in that of their beginnings.
+    wait = rows["wait"].to_numpy()[np.argsort(part, kind="stable")]
+    n = np.bincount(part, minlength=parts)
+    (share,) = shares_of([0.99])
+    highest = [
+        int(np.partition(some, at)[at])
+        if len(some) >= _WAITS and (at := rank(len(some), share)) >= 0
+        else None
+        for some in np.split(wait, np.cumsum(n)[:-1])
+    ]
+    return [
+        pl.Series("n", n, pl.UInt32),
+        pl.Series("n_censored", censored, pl.UInt32),
+        pl.Series("wait_p99", highest, pl.Int64),
+    ]
 
 
 def _within(edges: npt.NDArray[np.int64], spans: pl.DataFrame) -> npt.NDArray[np.float64]:
