@@ -45,10 +45,10 @@ def off_cpu(
       call in which the thread slept, if calls were recorded;
     * `cause`: what a sleep on Linux was for, by that call (`futex`, `read`, `write`, `socket`,
       `poll`, `timer`, `child`, `signal`, `sync`, `file`, `memory`, `process`, `other call`); or
-      `disk` (a request to a disk that the thread had made was done, and that woke it), `fault`
-      (blocked outside any call: a page fault or a disk), `stop`, `kernel` (of a kernel thread) or
-      `unknown`; and `evidence`, how that is known or why it is not. Null without recorded calls or
-      requests to disks;
+      `disk` (a request to a disk that the thread had made was done, and that woke it), `io` (for
+      I/O, as the kernel itself says), `fault` (blocked outside any call: a page fault or a disk),
+      `stop`, `kernel` (of a kernel thread) or `unknown`; and `evidence`, how that is known or why
+      it is not. Null without recorded calls, requests to disks or reasons told by the kernel;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
       were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
       (ns; null without such a time);
@@ -86,7 +86,8 @@ def off_cpu(
     └──────────┴───────┴──────────────┴─────┴───────┘
     """
     names = keys_of(by, (*THREAD_COLUMNS, "utid", "cause"))
-    if "cause" in names and not has(trace, "disk_requests"):
+    told = any(has(trace, table) for table in ("system_calls", "disk_requests", "sleep_reasons"))
+    if "cause" in names and not told:
         require_also(trace, "system_calls", "by='cause'")
     shares = shares_of(quantiles)
     begin, _ = trace.window
@@ -105,7 +106,7 @@ def off_cpu(
         times = times.join(reasons.unique(["utid", "ts"]), on=["utid", "ts"], how="left")
     else:
         times = times.with_columns(kind=pl.lit(None, SLEEP_KIND), reason=pl.lit(None, pl.String))
-    if has(trace, "system_calls") or has(trace, "disk_requests"):
+    if told:
         times = causes(trace, times.drop("reason")).collect().lazy()
     else:
         times = times.with_columns(cause=pl.lit(None, SLEEP_CAUSE), evidence=pl.lit(None, EVIDENCE))

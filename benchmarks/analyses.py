@@ -73,6 +73,7 @@ CASES = [
     Case("interference of one", "ss.interference(trace, where=pl.col('utid') == 8)"),
     Case("interference by comm", "ss.interference(trace, by='comm')"),
     Case("interference by tid", "ss.interference(trace)"),
+    Case("outliers", "ss.outliers(trace)"),
     Case("wakers", "ss.wakers(trace)"),
     Case("off_cpu", "ss.off_cpu(trace)"),
     Case("critical path, 1 s", "ss.critical_path(trace, 50, 51, utid=8)"),

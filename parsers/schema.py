@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -324,6 +324,22 @@ _DISK_REQUESTS = Table(
     ),
 )
 
+_SLEEP_REASONS = Table(
+    "sleep_reasons",
+    "What the kernel said of one sleep of a thread, where recorded (Linux).",
+    (
+        _always("ts", _TIME, "When it said so: the thread fell asleep then, or was woken, ns."),
+        _always("cpu", _CPU, "CPU on which that was said."),
+        _always("utid", _UTID, "The thread that sleeps."),
+        _maybe("io_wait", _BOOL, "It waits for I/O, as the kernel counts it."),
+        _maybe(
+            "function",
+            _TEXT,
+            "The kernel's function that put it to sleep; null where the source has no name for it.",
+        ),
+    ),
+)
+
 _LOSSES = Table(
     "losses",
     "One stretch of time in which events may be missing.",
@@ -445,6 +461,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _SYSTEM_CALLS,
             _LOCKS,
             _DISK_REQUESTS,
+            _SLEEP_REASONS,
             _LOSSES,
             _CPUS,
             _STATES,

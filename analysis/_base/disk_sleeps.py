@@ -21,7 +21,11 @@ _REQUEST = ["device", "sector"]
 
 
 def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
-    """Of `times` (`utid`, `ts`, `dur`, `state`) the `utid` and `ts` of those for a disk."""
+    """Of `times` (`utid`, `ts`, `dur`, `state`) the `utid` and `ts` of those for a disk.
+
+    And of the request: `device`, when it was `made` and `given` to the disk (null if that was not
+    seen), and `done`.
+    """
     requests = trace.disk_requests.with_columns(pl.col("step").cast(pl.String)).sort(
         "ts", maintain_order=True
     )
@@ -29,12 +33,23 @@ def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
     done = requests.filter(pl.col("step") == "complete").select("ts", "cpu", *_REQUEST)
     for step in ("start", "issue"):
         owners = asked.filter(pl.col("step") == step).select(
-            "ts", *_REQUEST, pl.col("utid").alias(step)
+            "ts", *_REQUEST, pl.col("utid").alias(step), pl.col("ts").alias(f"{step}_at")
         )
         done = done.join_asof(
             owners, on="ts", by=_REQUEST, strategy="backward", check_sortedness=False
         )
-    done = done.select("cpu", "start", "issue", at="ts", ts="ts")
+    # The number of a sector comes again: a beginning before the last request there is no other's.
+    last = pl.col("ts").shift(1).over(*_REQUEST)
+    begun = {"made": pl.col("start_at"), "given": pl.col("issue_at")}
+    done = done.select(
+        *("cpu", "device", "start", "issue"),
+        *(
+            pl.when((when > last).fill_null(value=True)).then(when).alias(name)
+            for name, when in begun.items()
+        ),
+        at="ts",
+        ts="ts",
+    )
     switches = (
         trace.switches.select("cpu", "ts", switched="ts")
         .sort("ts", maintain_order=True)
@@ -70,4 +85,6 @@ def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
     for cpu, begin, end in lost.rows():
         here = pl.lit(value=True) if cpu is None else pl.col("cpu") == cpu
         found = found.filter(~(here & (pl.col("at") <= end) & (pl.col("until") >= begin)))
-    return found.select("utid", ts="slept").unique()
+    return found.select("utid", "device", "made", "given", done="at", ts="slept").unique(
+        ["utid", "ts"], keep="first", maintain_order=True
+    )

@@ -91,6 +91,12 @@ NEEDS = {
         "record them on Linux with `schedscope capture --with block`",
         lambda trace: _any(trace.disk_requests),
     ),
+    "sleep_reasons": Need(
+        "the kernel's reasons for sleeps",
+        "record sched_blocked_reason (Android) or sched_stat_iowait (kernels with schedstats) with"
+        " the scheduler's events, by perf, trace-cmd or Perfetto",
+        lambda trace: _any(trace.sleep_reasons),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",

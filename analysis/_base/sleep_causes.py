@@ -3,7 +3,8 @@
 Of each time off the CPU: the last end of a system call that the thread had before it. An entry
 says which call it slept in; a return, that it was in none. The next one must fit, and nothing may
 be missing between the two: else the cause is `unknown`. A request to a disk whose end woke the
-thread that had made it says more than the call.
+thread that had made it says more than the call; so does the kernel where it says itself that a
+sleep was for I/O.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import polars as pl
 from schedscope.analysis._base.disk_sleeps import disk_sleeps
 from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.reported_losses import reported_losses
+from schedscope.analysis._base.sleep_reasons import sleep_reasons
 from schedscope.analysis._base.system_calls import names
 
 if TYPE_CHECKING:
@@ -50,13 +52,14 @@ _CALLS = {
 
 ARGUMENTS = ("arg0", "arg1", "arg2")
 
-SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "disk", "fault", "stop", "kernel", "unknown"])
+SLEEP_CAUSE = pl.Enum([*_CALLS, "other call", "disk", "io", "fault", "stop", "kernel", "unknown"])
 """What a sleep was for."""
 
 EVIDENCE = pl.Enum(
     [
         "in the call",
         "its request",
+        "said by the kernel",
         "between calls",
         "state",
         "kernel thread",
@@ -154,8 +157,15 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         cause=cause.cast(SLEEP_CAUSE),
         reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
     )
+    if has(trace, "sleep_reasons"):
+        named = named.join(sleep_reasons(trace, times), on=["utid", "ts"], how="left").with_columns(
+            cause=pl.when("io_wait").then(pl.lit("io", SLEEP_CAUSE)).otherwise("cause"),
+            evidence=pl.when("io_wait").then(pl.lit("said by the kernel")).otherwise("evidence"),
+            reason=pl.coalesce("reason", "function"),
+        )
+        named = named.drop("io_wait", "function")
     if has(trace, "disk_requests"):
-        of_disk = disk_sleeps(trace, times).with_columns(disk=pl.lit(value=True))
+        of_disk = disk_sleeps(trace, times).select("utid", "ts", disk=pl.lit(value=True))
         disk = pl.col("disk").is_not_null()
         named = named.join(of_disk, on=["utid", "ts"], how="left").with_columns(
             cause=pl.when(disk).then(pl.lit("disk", SLEEP_CAUSE)).otherwise("cause"),

@@ -66,6 +66,10 @@ ADVICE = {
         "Hold the lock for less time, or divide what it protects; if its holder waited for a CPU,"
         " give it a larger weight."
     ),
+    "disk": (
+        "Read ahead or more at a time (posix_fadvise, readahead, larger reads), keep what is read"
+        " again in memory, or use a faster disk; if requests queue, make fewer at a time."
+    ),
     "quota": "Raise cpu.max, or run fewer threads at a time.",
     "steal": (
         "The physical host is oversold, or this machine is limited: ask for another host or a"

@@ -49,10 +49,11 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       real-time thread slept until one woke it that was kept off its CPU); steal (the hypervisor
       took CPU time); recorder (its own CPU time); data quality (what the trace does not show);
       sums (the trace contradicts itself); overload (too few CPUs for the load); lock convoy
-      (threads queued for a mutex; where locks or system calls were recorded);
+      (threads queued for a mutex; where locks or system calls were recorded); disk (a thread slept
+      for one for a tenth of the window; where requests to disks were recorded);
     * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
-      are missing; else `note`, and always for fairness, because no trace shows all of it; `context`
-      for overload, which explains others and is not a fault of the scheduler;
+      are missing; else `note`, and always for fairness, because no trace shows all of it, and for
+      disk; `context` for overload, which explains others and is not a fault of the scheduler;
     * `cost`: thread or CPU time that it concerns, ns; `cost_frac`: relative to the window
       times the CPUs. Waiting threads can be many, so it may exceed 1;
     * `text`: a sentence with numbers; `command`: the command that shows its table (append the

@@ -17,6 +17,7 @@ from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
+from schedscope.analysis.findings.disks import disks
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.findings.interrupts import interrupts
 from schedscope.analysis.findings.inversion import priority_inversion
@@ -96,6 +97,7 @@ class FindingRules:
         yield from self._stolen()
         yield from self._convoys()
         yield from interrupts(self.trace)
+        yield from disks(self.trace)
         yield from self._overload()
 
     # ---- what several of them need ----

@@ -19,7 +19,8 @@ PARTS = (
 
 _OF_CAUSE = {
     "futex": "locks",
-    **dict.fromkeys(("read", "write", "socket", "poll", "sync", "file", "disk", "fault"), "io"),
+    **dict.fromkeys(("read", "write", "socket", "poll", "sync", "file", "disk", "io"), "io"),
+    "fault": "io",
     "timer": "timer",
     **dict.fromkeys(
         ("child", "signal", "memory", "process", "other call", "stop", "kernel"), "other_sleep"

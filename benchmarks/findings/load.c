@@ -6,6 +6,8 @@
  *     load NAME hop EVERY_US                computes, and moves to CPU 0 or 1 by its own mask
  *     load NAME flood                       sends datagrams to itself over the loopback device
  *     load NAME storm                       two threads that wake each other without end
+ *     load NAME disk                        reads 4 KiB of a disk, computes for 20 us, in turn
+ *     load NAME ahead                       the same, but asks for them ahead, and sleeps 1 ms
  *     load NAME relay EVERY_US CPU [CPU]    a thread that is woken from these CPUs in turn
  *     load NAME lock PROTOCOL CPU           on one CPU NAME-low (fair) holds a lock for 5 ms of
  *                                           computing at a time, which NAME-high (FIFO 20) asks for
@@ -17,6 +19,7 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -87,6 +90,30 @@ static void flood(void) {
     /* Nobody reads: when the socket is full, the softirq drops what comes. */
     for (;;)
         sendto(to, text, sizeof text, MSG_DONTWAIT, (void *)&place, sizeof place);
+}
+
+/* Of a file below /var/tmp, whose pages are not in memory when they are read or asked for. */
+static void use_disk(int ahead) {
+    enum { SIZE = 4096, STEP = 1 << 20, STEPS = 64 };
+    char path[] = "/var/tmp/load.XXXXXX", text[SIZE];
+    int file = mkstemp(path);
+    check(file < 0 || unlink(path), "mkstemp");
+    memset(text, 'x', sizeof text);
+    for (int step = 0; step < STEPS; step++)
+        check(pwrite(file, text, SIZE, (off_t)step * STEP) != SIZE, "pwrite");
+    check(fsync(file), "fsync");
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
+    for (int step = 0;; step = (step + 1) % STEPS) {
+        off_t at = (off_t)step * STEP;
+        if (ahead) {
+            posix_fadvise(file, at, SIZE, POSIX_FADV_WILLNEED);
+            rest(1000);
+        }
+        check(pread(file, text, SIZE, at) != SIZE, "pread");
+        compute(20);
+        posix_fadvise(file, at, SIZE, POSIX_FADV_DONTNEED);
+    }
 }
 
 static int there[2], back[2];
@@ -214,6 +241,8 @@ int main(int count, char **given) {
         }
     if (!strcmp(what, "flood") && left == 0)
         flood();
+    if ((!strcmp(what, "disk") || !strcmp(what, "ahead")) && left == 0)
+        use_disk(!strcmp(what, "ahead"));
     if (!strcmp(what, "storm") && left == 0)
         storm();
     if (!strcmp(what, "relay") && (left == 2 || left == 3))

@@ -8,12 +8,12 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
-use crate::model::event::{Comm, Event, EventSink, SourceInfo, State};
+use crate::model::event::{Comm, Event, EventSink, Function, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, DiskRequest, DiskRequests, Irq, Irqs, Lock, Locks, Loss, Losses, Migration,
     Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep,
-    Sleeps, States, Switch, Switches, SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups,
-    Yield, Yields,
+    SleepReason, SleepReasons, Sleeps, States, Switch, Switches, SystemCall, SystemCalls, Table,
+    Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -53,6 +53,7 @@ pub struct Pipeline<'a, S: Store> {
     system_calls: SystemCalls,
     locks: Locks,
     disk_requests: DiskRequests,
+    sleep_reasons: SleepReasons,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -118,6 +119,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             system_calls: SystemCalls::default(),
             locks: Locks::default(),
             disk_requests: DiskRequests::default(),
+            sleep_reasons: SleepReasons::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -139,7 +141,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         keep!(switches: Switches, wakeups: Wakeups, migrations: Migrations, sleeps: Sleeps);
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
         keep!(quota_refills: QuotaRefills, system_calls: SystemCalls, locks: Locks);
-        keep!(disk_requests: DiskRequests);
+        keep!(disk_requests: DiskRequests, sleep_reasons: SleepReasons);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -236,6 +238,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.system_calls, SystemCalls);
         emit_batch!(self.locks, Locks);
         emit_batch!(self.disk_requests, DiskRequests);
+        emit_batch!(self.sleep_reasons, SleepReasons);
         self.store
             .write("threads", self.identity.finish(self.linux).take())?;
         self.store.write("renames", self.identity.renames.take())?;
@@ -568,6 +571,24 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     sectors,
                 });
                 flush!(self.disk_requests, DiskRequests);
+            }
+            Event::SleepReason {
+                ts,
+                cpu,
+                tid,
+                io_wait,
+                function,
+            } => {
+                self.at(ts);
+                let utid = self.identity.resolve_tid(cpu, tid);
+                self.sleep_reasons.push(SleepReason {
+                    ts,
+                    cpu,
+                    utid,
+                    io_wait: Some(io_wait),
+                    function: function.map(Function::to_text),
+                });
+                flush!(self.sleep_reasons, SleepReasons);
             }
             Event::Loss {
                 cpu,

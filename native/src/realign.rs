@@ -85,6 +85,7 @@ impl<S: EventSink> Realign<S> {
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
             | Event::DiskRequest { cpu, .. }
+            | Event::SleepReason { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => Some(cpu),
             Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
@@ -116,6 +117,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::QuotaRefill { ts, .. }
         | Event::Lock { ts, .. }
         | Event::DiskRequest { ts, .. }
+        | Event::SleepReason { ts, .. }
         | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {

@@ -38,6 +38,7 @@ from schedscope.analysis.migration.migrations import (
 from schedscope.analysis.ministat.ministat import ministat as ministat
 from schedscope.analysis.ministat.text import ministat_text as ministat_text
 from schedscope.analysis.off_cpu import off_cpu as off_cpu
+from schedscope.analysis.outliers import outliers as outliers
 from schedscope.analysis.preemption_loss import preemption_loss as preemption_loss
 from schedscope.analysis.queue_depth import (
     queue_depth as queue_depth,

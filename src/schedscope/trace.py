@@ -271,6 +271,11 @@ class Trace:
         return self._table("disk_requests")
 
     @property
+    def sleep_reasons(self) -> pl.LazyFrame:
+        """One row per sleep of which the kernel said what it is for, where recorded."""
+        return self._table("sleep_reasons")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self._table("losses")

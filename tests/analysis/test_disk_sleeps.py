@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
+from schedscope.analysis.findings.disks import disks
 from schedscope.errors import MissingEventsError
 from schedscope.parsers.schema import TABLES
 
@@ -29,6 +30,7 @@ def world(
     waker: int | None = None,
     switch: int | None = None,
     lost: tuple[int, int] | None = None,
+    window: int = 300,
 ) -> ss.Trace:
     rows = [
         {"ts": ts, "cpu": cpu, "utid": utid, "step": step, "device": device, "sector": sector,
@@ -64,7 +66,7 @@ def world(
     if lost is not None:
         row = {"cpu": 0, "ts_begin": lost[0], "ts_end": lost[1], "count": 1, "reason": "overrun"}
         tables["losses"] = table("losses", [row])
-    return ss.Trace.from_tables(tables, {"ncpu": 2, "window": [0, 300], "os": "Linux"})
+    return ss.Trace.from_tables(tables, {"ncpu": 2, "window": [0, window], "os": "Linux"})
 
 
 def cause(trace: ss.Trace) -> tuple[object, ...]:
@@ -116,6 +118,38 @@ def test_who_woke_it_and_what_lies_between() -> None:
     assert cause(world(usual, state="sleeping")) == no
     assert cause(world(usual, lost=(190, 199))) == no
     assert cause(world(usual, lost=(50, 60)))[0] == "disk"
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ([START, ISSUE, DONE], "0.92 % was in the kernel's queue and the rest in the disk. The"),
+        # Made at 90, given to the disk at 190: of 109 ns 9 are the disk's.
+        ([START, (190, 1, OTHER, "issue", 1, 8), DONE], "91.7 % was in the kernel's queue"),
+        ([ISSUE, DONE], "How long requests waited in the kernel's queue was not seen."),
+        # A beginning before the last request to that sector was done is that one's.
+        (
+            [(80, 1, S, "start", 1, 8), (85, 0, None, "complete", 1, 8), ISSUE, DONE],
+            "How long requests waited in the kernel's queue was not seen.",
+        ),
+    ],
+)
+def test_the_finding_says_where_requests_took_their_time(requests: list[Row], said: str) -> None:
+    (found,) = disks(world(requests))
+    assert (found.cost, found.ts, found.dur, found.utid) == (100, 100, 100, S)
+    begin = "s (102) slept 100 ns for disk 0:1 (33.3 % of the window, 1 sleep, the longest 100 ns)."
+    assert found.text.startswith(begin)
+    assert said in found.text
+
+
+def test_no_finding_for_what_is_not_the_disk_or_is_little() -> None:
+    for trace in (
+        world([(90, 1, OTHER, "start", 1, 8), DONE]),
+        world([START, ISSUE, DONE], state="sleeping"),
+        world([START, ISSUE, DONE], window=1_001),
+    ):
+        assert not list(disks(trace))
+    assert len(list(disks(world([START, ISSUE, DONE], window=1_000)))) == 1
 
 
 def test_by_cause_and_without_requests() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -88,6 +90,101 @@ def test_a_perf_data_with_requests_to_disks_says_the_same(tmp_path: Path) -> Non
     as_logged(ss.open(tmp_path / "perf.data", cache=tmp_path / "cache"), tmp_path / "log", 0.7)
 
 
+PERFETTO = """
+buffers { size_kb: 65536 }
+data_sources { config { name: "linux.ftrace" ftrace_config {
+  ftrace_events: "sched/sched_switch" ftrace_events: "sched/sched_waking"
+  ftrace_events: "sched/sched_wakeup" ftrace_events: "sched/sched_wakeup_new"
+  ftrace_events: "task/task_newtask" ftrace_events: "task/task_rename"
+  ftrace_events: "irq/irq_handler_entry" ftrace_events: "irq/irq_handler_exit"
+  ftrace_events: "irq/softirq_entry" ftrace_events: "irq/softirq_exit"
+  ftrace_events: "raw_syscalls/sys_enter" ftrace_events: "raw_syscalls/sys_exit"
+  ftrace_events: "block/block_io_start" ftrace_events: "block/block_rq_issue"
+  ftrace_events: "block/block_rq_complete"
+  compact_sched { enabled: COMPACT }
+  buffer_size_kb: 32768 drain_period_ms: 250 } } }
+data_sources { config { name: "linux.system_info" } }
+"""
+
+
+@pytest.mark.needs("root", "tracefs", "traced", "traced_probes", "perfetto")
+@pytest.mark.parametrize("compact", ["true", "false"])
+def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
+    tmp_path: Path, compact: str
+) -> None:
+    """Full events do not say what an interrupt woke: its handlers are recorded and tell it."""
+    if not os.major(tmp_path.stat().st_dev):
+        pytest.skip(f"{tmp_path} is not on a disk")
+    path = tmp_path / "x.pftrace"
+    environment = {
+        **os.environ,
+        "PERFETTO_PRODUCER_SOCK_NAME": str(tmp_path / "producer"),
+        "PERFETTO_CONSUMER_SOCK_NAME": str(tmp_path / "consumer"),
+    }
+    (tmp_path / "config").write_text(PERFETTO.replace("COMPACT", compact))
+    null, started = subprocess.DEVNULL, []
+    try:
+        for name in ("traced", "traced_probes"):
+            words = tool(name) or (name,)
+            started.append(subprocess.Popen(words, env=environment, stdout=null, stderr=null))
+            time.sleep(0.5)
+        words = (*(tool("perfetto") or ()), "--background-wait", "--txt")
+        begun = subprocess.run(
+            [*words, "-c", str(tmp_path / "config"), "-o", str(path)],
+            env=environment, stdout=subprocess.PIPE, stderr=null, text=True, check=True,
+        )  # fmt: skip
+        load = [sys.executable, "-I", "-S", str(LOAD), str(tmp_path), str(ROUNDS)]
+        with (tmp_path / "log").open("w") as log:
+            subprocess.run(load, input=b"\n", stdout=log, check=True)
+        os.kill(int(begun.stdout), signal.SIGTERM)
+        while Path(f"/proc/{int(begun.stdout)}").exists():
+            time.sleep(0.05)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(30)
+    trace = ss.open(path, cache=tmp_path / "cache")
+    pid = as_logged(trace, tmp_path / "log", 0.7)
+    mine = ss.off_cpu(trace, where=pl.col("tid") == pid).filter(cause="disk")
+    assert "pread64" in mine["reason"].to_list()
+    # What each handler took, and each entry's first arguments, by Google's own reader of the file.
+    judge = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    file = judge.Trace()
+    file.ParseFromString(path.read_bytes())
+    irqs, calls = told(file)
+    ours = trace.irqs.select("cpu", pl.col("kind").cast(pl.String), "id", "ts", "dur").collect()
+    assert len(irqs) > 2 * ROUNDS
+    assert sorted(ours.rows()) == sorted(irqs)
+    entries = trace.system_calls.filter(pl.col("step").cast(pl.String) == "enter")
+    found = entries.select("ts", "cpu", "number", "arg0", "arg1", "arg2").collect()
+    assert sorted(found.rows()) == sorted(calls)
+
+
+def told(file: Any) -> tuple[list[tuple[object, ...]], list[tuple[int, ...]]]:
+    """Handlers from entry to return, and calls with three arguments, as the messages have them."""
+    irqs: list[tuple[object, ...]] = []
+    calls = []
+    open_since: dict[tuple[int, str, int], int] = {}
+    for packet in file.packet:
+        bundle = packet.ftrace_events
+        for one in bundle.event:
+            what, at = one.WhichOneof("event"), one.timestamp
+            if what == "sys_enter":
+                arguments = list(one.sys_enter.args)[:3]
+                calls.append((at, bundle.cpu, one.sys_enter.id, *arguments))
+            kinds = {"irq_handler": ("hard", "irq"), "softirq": ("soft", "vec")}
+            for prefix, (kind, field) in kinds.items():
+                if what == f"{prefix}_entry":
+                    number = getattr(getattr(one, what), field)
+                    open_since[(bundle.cpu, kind, number)] = at
+                elif what == f"{prefix}_exit":
+                    number = getattr(getattr(one, what), field)
+                    begin = open_since.pop((bundle.cpu, kind, number), None)
+                    if begin is not None:
+                        irqs.append((bundle.cpu, kind, number, begin, at - begin))
+    return irqs, calls
+
+
 def as_logged(trace: ss.Trace, path: Path, share: float = 0.9) -> int:
     """The program's pid; its sleeps for the disk lie in reads from the disk, and in no others.
 
@@ -96,7 +193,8 @@ def as_logged(trace: ss.Trace, path: Path, share: float = 0.9) -> int:
     """
     lines = [line.split() for line in path.read_text().splitlines()]
     pid = int(lines[0][1])
-    log = [(what, int(begin), int(end)) for what, begin, end in lines[1:]]
+    shift = int(trace.metadata("clock", "from_mono") or 0)
+    log = [(what, int(begin) + shift, int(end) + shift) for what, begin, end in lines[1:]]
     assert len(log) == 4 * ROUNDS
     (utid,) = trace.threads.filter(pl.col("tid") == pid).collect()["utid"]
     slept = disk_sleeps(trace, utid)

@@ -89,6 +89,59 @@ def test_a_world_in_full_events(tmp_path: Path) -> None:
     ]
 
 
+def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
+    """What a handler that was recorded wakes is the interrupt's, and a loss forgets handlers."""
+    path = tmp_path / "x.pftrace"
+    disk = field(1, 259 << 8 | 3) + field(2, 4096) + field(3, 8)
+    path.write_bytes(
+        RELEASE
+        + bundle(
+            0,
+            switch(100, IDLE, 0, A),
+            event(110, 11, 329, field(1, 17), *(field(2, number) for number in (3, 2**63, 0, 9))),
+            event(120, 11, 546, disk),
+            event(125, 11, 330, field(1, 17) + field(2, -11)),
+            event(130, 11, 36, field(1, 36)),
+            event(135, 11, 45, disk),
+            event(140, 11, 24, field(1, 4)),
+            event(145, 11, 125, disk),
+            waking(150, 11, B, 0),
+            event(155, 11, 18, field(1, 22) + field(2, 5) + field(3, 1)),
+            event(160, 11, 25, field(1, 4)),
+        )
+        # The handler goes on in the next bundle.
+        + bundle(0, waking(165, 11, B, 0), event(170, 11, 37, field(1, 36)))
+        + bundle(0, waking(180, 11, B, 0), event(185, 11, 24, field(1, 9)))
+        + bundle(0, field(3, 1), waking(190, 11, B, 0), event(195, 11, 25, field(1, 9)))
+    )
+    trace = decode(path)
+    assert trace.irqs.select("ts", "kind", "id", "dur").collect().rows() == [
+        (140, "soft", 4, 20),
+        (130, "hard", 36, 40),
+    ]
+    tids = trace.threads.select("utid", "tid")
+    wakes = trace.wakeups.join(tids, left_on="waker_utid", right_on="utid", how="left").sort("ts")
+    assert wakes.select("ts", "tid").collect().rows() == [
+        (150, None),
+        (165, None),
+        (180, 11),
+        (190, 11),
+    ]
+    requests = trace.disk_requests.join(tids, on="utid", how="left").sort("ts")
+    assert requests.select("ts", "tid", "step", "device", "sector").collect().rows() == [
+        (120, 11, "start", 259 << 20 | 3, 4096),
+        (135, None, "issue", 259 << 20 | 3, 4096),
+        (145, None, "complete", 259 << 20 | 3, 4096),
+    ]
+    calls = trace.system_calls.select("step", "number", "value", "arg0", "arg1", "arg2")
+    assert calls.collect().rows() == [
+        ("enter", 17, None, 3, 2**63, 0),
+        ("exit", 17, -11, None, None, None),
+    ]
+    reasons = trace.sleep_reasons.join(tids, on="utid").select("ts", "tid", "io_wait", "function")
+    assert reasons.collect().rows() == [(155, 22, True, None)]
+
+
 def compact(switches_: list[tuple[int, int, int, int]], names: list[str]) -> bytes:
     """(time step, prev_state, next tid, name index) of each switch, in columns."""
     steps, states, tids, indices = zip(*switches_, strict=True)

@@ -478,6 +478,7 @@ impl EventSink for Survey {
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
             | Event::DiskRequest { cpu, .. }
+            | Event::SleepReason { cpu, .. }
             | Event::SystemCall { cpu, .. } => self.line(cpu, ts),
             Event::Loss {
                 cpu,

@@ -125,6 +125,7 @@ impl EventSink for Finder {
             | Event::QuotaRefill { cpu, .. }
             | Event::Lock { cpu, .. }
             | Event::DiskRequest { cpu, .. }
+            | Event::SleepReason { cpu, .. }
             | Event::SystemCall { cpu, .. }
             | Event::Irq { cpu, .. } => self.seen(cpu, ts),
             Event::Loss { cpu, ts_end, .. } => {

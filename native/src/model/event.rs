@@ -24,6 +24,24 @@ impl PartialEq for Comm {
     }
 }
 
+/// A name of a function of the kernel, zero-padded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function([u8; 48]);
+
+impl Function {
+    /// None for a longer name: a cut one is another function's.
+    pub fn new(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 48];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        (!name.is_empty()).then_some(Self(bytes))
+    }
+
+    pub fn to_text(self) -> String {
+        let end = self.0.iter().position(|&byte| byte == 0);
+        String::from_utf8_lossy(&self.0[..end.unwrap_or(self.0.len())]).into_owned()
+    }
+}
+
 impl Comm {
     /// Cuts at the first NUL, or at 23 bytes.
     pub fn new(bytes: &[u8]) -> Self {
@@ -409,6 +427,16 @@ pub enum Event {
         sector: u64,
         sectors: u32,
     },
+    /// The kernel's word on a sleep: told when the thread falls asleep, or when it is woken.
+    SleepReason {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        /// It waits for I/O, as the kernel counts it.
+        io_wait: bool,
+        /// Where in the kernel it sleeps, if the source has a name for it.
+        function: Option<Function>,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -440,6 +468,7 @@ impl Event {
             | Self::SystemCall { ts, .. }
             | Self::Lock { ts, .. }
             | Self::DiskRequest { ts, .. }
+            | Self::SleepReason { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }

@@ -25,7 +25,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 6;
+pub const SCHEMA_VERSION: u32 = 7;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -558,6 +558,14 @@ table!(DiskRequests, DiskRequest, "disk_requests" {
     sectors: U32,
 });
 
+table!(SleepReasons, SleepReason, "sleep_reasons" {
+    ts: I64,
+    cpu: U16,
+    utid: U32,
+    io_wait: BoolOpt,
+    function: TextOpt,
+});
+
 table!(Losses, Loss, "losses" {
     cpu: U16Opt,
     ts_begin: I64,
@@ -612,7 +620,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests SleepReasons Losses Cpus States Waits)
 }
 
 #[cfg(test)]

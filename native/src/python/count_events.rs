@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 19] = [
     "switch",
     "wakeup",
     "migrate",
@@ -36,6 +36,7 @@ const KINDS: [&str; 18] = [
     "system_call",
     "lock",
     "disk_request",
+    "sleep_reason",
     "out_of_order",
 ];
 
@@ -60,6 +61,7 @@ impl EventSink for Counter {
             Event::SystemCall { .. } => 14,
             Event::Lock { .. } => 15,
             Event::DiskRequest { .. } => 16,
+            Event::SleepReason { .. } => 17,
         };
         let ts = match *event {
             // Sent when they end.

@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "system_calls": ("end of a system call", "ends of system calls", set[str]()),
     "locks": ("end of waiting for a lock", "ends of waiting for locks", set[str]()),
     "disk_requests": ("step of a request to a disk", "steps of requests to disks", set[str]()),
+    "sleep_reasons": ("reason for a sleep", "reasons for sleeps", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

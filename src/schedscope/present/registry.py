@@ -386,6 +386,17 @@ QUESTIONS = {
         lock_time | for this lock | time | how long they slept for that lock
         released_by | released by | text | thread that released it at the end of most of that time
     """,
+    "outliers": """
+        outlier | stands out | text | whether it stands out from the other parts
+        deviation | | fixed | interquartile ranges beyond the nearer quartile of all parts
+        measure | | text | measure that lies farthest from the quartiles
+        select | select it with | text | options that select the part
+        n | waits | count | waits that began in the part
+        waiting | | number | threads that waited for a CPU, on average
+        blocked | | number | threads in uninterruptible sleep, on average
+        throttled_frac | throttled share | share | share of CPU time that quotas closed to groups
+        irq_frac | interrupt share | share | share of CPU time in interrupts
+    """,
     "requests": """
         n | requests | count | requests that were answered
         which | | text | all requests of the row, or the slowest 1 % of them

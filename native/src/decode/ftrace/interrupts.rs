@@ -6,7 +6,7 @@ use crate::model::event::{Event, IrqKind};
 const DEPTH_MAX: usize = 16;
 
 /// Handlers entered and not left, the innermost last.
-#[derive(Default, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct OpenInterrupts(Vec<(IrqKind, u32, i64)>);
 
 impl OpenInterrupts {
@@ -32,6 +32,11 @@ impl OpenInterrupts {
             id,
             dur,
         })
+    }
+
+    /// Is a handler running?
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
     }
 
     /// A hole in the trace: who left in it is not known.

@@ -108,6 +108,11 @@ pub enum Action {
         sector: Int,
         sectors: Int,
     },
+    /// `io_wait` None: the event itself says that it is one.
+    SleepReason {
+        pid: Int,
+        io_wait: Option<Int>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -363,6 +368,15 @@ fn action(
                 sectors: layout.int("nr_sector")?,
             }
         }
+        // Android's; its `caller` is an address.
+        ("sched", "sched_blocked_reason") => Action::SleepReason {
+            pid: layout.int("pid")?,
+            io_wait: Some(layout.int("io_wait")?),
+        },
+        ("sched", "sched_stat_iowait") => Action::SleepReason {
+            pid: layout.int("pid")?,
+            io_wait: None,
+        },
         ("irq", "irq_handler_entry") => Action::IrqEntry {
             kind: IrqKind::Hard,
             id: layout.int("irq")?,
@@ -739,6 +753,13 @@ impl Mapper {
                 device: device.read::<BIG>(data) as u32,
                 sector: sector.read::<BIG>(data) as u64,
                 sectors: sectors.read::<BIG>(data) as u32,
+            },
+            Action::SleepReason { pid, io_wait } => Event::SleepReason {
+                ts,
+                cpu,
+                tid: pid.tid::<BIG, false>(data),
+                io_wait: io_wait.is_none_or(|io_wait| io_wait.read::<BIG>(data) != 0),
+                function: None,
             },
             Action::Ignore
             | Action::Switch(_)

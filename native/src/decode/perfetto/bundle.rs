@@ -2,19 +2,29 @@
 
 use super::clocks::{Clocks, MONOTONIC_RAW};
 use super::wire::{Fields, Packed, Value};
+use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge;
-use crate::model::event::{CallStep, Comm, Event, Party, PriorityCause, State, WakeKind};
+use crate::model::event::{
+    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, WakeKind,
+};
 use crate::model::time::FAR;
 
-/// `common_flags`: raised from a hard or soft interrupt or an NMI.
+/// `common_flags`, which traced_probes does not write with full events: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
 
 /// Fields of FtraceEvent that we read.
 const SWITCH: u32 = 4;
 const WAKEUP: u32 = 17;
+const BLOCKED_REASON: u32 = 18;
 const WAKING: u32 = 20;
+const SOFTIRQ_ENTRY: u32 = 24;
+const SOFTIRQ_EXIT: u32 = 25;
+const IRQ_ENTRY: u32 = 36;
+const IRQ_EXIT: u32 = 37;
+const DISK_ISSUE: u32 = 45;
 const WAKEUP_NEW: u32 = 114;
+const DISK_COMPLETE: u32 = 125;
 const NEWTASK: u32 = 235;
 const RENAME: u32 = 236;
 const EXEC: u32 = 237;
@@ -25,13 +35,14 @@ const SYS_ENTER: u32 = 329;
 const SYS_EXIT: u32 = 330;
 const PI_SETPRIO: u32 = 353;
 const MIGRATE: u32 = 491;
+const DISK_START: u32 = 546;
 
 /// What our own export writes for a state that is not known: a bit that no
 /// kernel has used.
 const UNKNOWN_STATE: u64 = 0x8000;
 
 /// Names by which events are counted, in the order of `Counts`.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 22] = [
     "sched:sched_switch",
     "sched:sched_wakeup",
     "sched:sched_waking",
@@ -45,15 +56,24 @@ pub const NAMES: [&str; 14] = [
     "sched:sched_migrate_task",
     "raw_syscalls:sys_enter",
     "raw_syscalls:sys_exit",
+    "irq:irq_handler_entry",
+    "irq:irq_handler_exit",
+    "irq:softirq_entry",
+    "irq:softirq_exit",
+    "block:block_io_start",
+    "block:block_rq_issue",
+    "block:block_rq_complete",
+    "sched:sched_blocked_reason",
     "other",
 ];
-const OTHER: usize = 13;
+const OTHER: usize = 21;
 
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
 pub struct CpuState {
     /// Who runs, as far as the compact events tell: they name only the next.
     current: Option<u32>,
+    interrupts: OpenInterrupts,
     pub counts: [u64; NAMES.len()],
     pub malformed: u64,
     /// Compact switches that do not tell who left.
@@ -130,11 +150,12 @@ impl Bundle {
         (self.full_at, self.compact_at, self.next) = (0, 0, None);
     }
 
-    fn push_other(&mut self, event: Event) {
+    /// `ts`: its place among the others, which is not its own of what is told at its end.
+    fn push_other(&mut self, ts: i64, event: Event) {
         let form = Form::Other(self.others.len() as u32);
         self.others.push(event);
         self.full.push(Row {
-            ts: event.ts(),
+            ts,
             tid: 0,
             prio: None,
             name: 0,
@@ -313,6 +334,7 @@ pub fn decode(
     head.gap = matches!((head.previous_end, state.last), (Some(end), Some(last)) if end > last);
     if head.lost || head.gap {
         state.current = None;
+        state.interrupts.forget();
     }
     let mut decoder = Decoder {
         ts_offset,
@@ -435,11 +457,16 @@ impl Decoder<'_> {
             }
             return;
         }
-        match self.read(kind, message, ts, tid) {
-            Some(Some(event)) => self.out.push_other(event),
+        match self.read(kind, message, ts, tid, flags) {
+            Some(Some(event)) => self.out.push_other(ts, event),
             Some(None) => {}
             None => self.state.malformed += 1,
         }
+    }
+
+    /// Where the flags are not written, the handlers that were recorded tell it.
+    fn in_interrupt(&self, flags: u64) -> bool {
+        flags & IN_INTERRUPT != 0 || self.state.interrupts.any()
     }
 
     /// The most frequent of the full events. None: damaged.
@@ -469,7 +496,7 @@ impl Decoder<'_> {
             }
         }
         let tid = u32::try_from(woken).ok().filter(|_| !fields.damaged())?;
-        let waker = current.filter(|_| flags & IN_INTERRUPT == 0);
+        let waker = current.filter(|_| !self.in_interrupt(flags));
         let name = self.out.names.len() as u32;
         self.out.names.push(comm);
         let form = Form::Wake {
@@ -496,6 +523,7 @@ impl Decoder<'_> {
         message: &[u8],
         ts: i64,
         current: Option<u32>,
+        flags: u64,
     ) -> Option<Option<Event>> {
         let cpu = self.cpu;
         let small = Small::read(message)?;
@@ -593,7 +621,7 @@ impl Decoder<'_> {
                     step: CallStep::Enter,
                     number: small.number(1) as i32,
                     value: None,
-                    args: None,
+                    args: first_three(message),
                 },
             ),
             SYS_EXIT => (
@@ -608,6 +636,38 @@ impl Decoder<'_> {
                     args: None,
                 },
             ),
+            IRQ_ENTRY | SOFTIRQ_ENTRY | IRQ_EXIT | SOFTIRQ_EXIT => {
+                return Some(self.handler(kind, small.tid(1)?, ts));
+            }
+            DISK_START | DISK_ISSUE | DISK_COMPLETE => {
+                let (count, step) = match kind {
+                    DISK_START => (17, DiskStep::Start),
+                    DISK_ISSUE => (18, DiskStep::Issue),
+                    _ => (19, DiskStep::Complete),
+                };
+                let asked = step != DiskStep::Complete && !self.in_interrupt(flags);
+                let event = Event::DiskRequest {
+                    ts,
+                    cpu,
+                    tid: current.filter(|_| asked),
+                    step,
+                    device: kernel_device(small.number(1).cast_unsigned())?,
+                    sector: small.number(2).cast_unsigned(),
+                    sectors: u32::try_from(small.number(3)).ok()?,
+                };
+                (count, event)
+            }
+            // `caller` is a number of the file's own list of names, which many files lack.
+            BLOCKED_REASON => (
+                20,
+                Event::SleepReason {
+                    ts,
+                    cpu,
+                    tid: small.tid(1)?,
+                    io_wait: small.number(3) != 0,
+                    function: None,
+                },
+            ),
             _ => {
                 self.state.counts[OTHER] += 1;
                 return Some(None);
@@ -615,6 +675,22 @@ impl Decoder<'_> {
         };
         self.state.counts[count] += 1;
         Some(Some(event))
+    }
+
+    /// Number `id` was entered or left. The time in it is known when it is left.
+    fn handler(&mut self, kind: u32, id: u32, ts: i64) -> Option<Event> {
+        let (count, kind, enters) = match kind {
+            IRQ_ENTRY => (13, IrqKind::Hard, true),
+            IRQ_EXIT => (14, IrqKind::Hard, false),
+            SOFTIRQ_ENTRY => (15, IrqKind::Soft, true),
+            _ => (16, IrqKind::Soft, false),
+        };
+        self.state.counts[count] += 1;
+        if enters {
+            self.state.interrupts.enter(kind, id, ts);
+            return None;
+        }
+        self.state.interrupts.leave(kind, id, ts, self.cpu)
     }
 
     /// CompactSched: one column per field, times as differences, names by index.
@@ -744,6 +820,37 @@ impl Decoder<'_> {
             }
         }
     }
+}
+
+/// Of a system call's arguments, a repeated number: newer writers tell them.
+fn first_three(message: &[u8]) -> Option<[u64; 3]> {
+    let mut found = [0; 3];
+    let mut count = 0;
+    for (_, value) in Fields::new(message).filter(|&(number, _)| number == 2) {
+        match value {
+            Value::Number(value) => {
+                *found.get_mut(count)? = value;
+                count += 1;
+            }
+            Value::Bytes(bytes) => {
+                for value in Packed(bytes).take(3 - count) {
+                    found[count] = value;
+                    count += 1;
+                }
+            }
+        }
+        if count == 3 {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// The kernel's number of a disk, from the one of `makedev(3)` that the writer makes of it.
+fn kernel_device(dev: u64) -> Option<u32> {
+    let major = (dev >> 32 & 0xffff_f000) | (dev >> 8 & 0xfff);
+    let minor = (dev >> 12 & 0xffff_ff00) | (dev & 0xff);
+    u32::try_from(major << 20 | minor & 0xf_ffff).ok()
 }
 
 /// The state, and whether the thread left against its will (plain R does not tell).

@@ -4,13 +4,13 @@
 use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, WakeKind,
+    CallStep, Comm, DiskStep, Event, Function, IrqKind, Party, PriorityCause, State, WakeKind,
 };
 
 use super::line::Line;
 
 /// Events we read: first the scheduler's.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 22] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -31,6 +31,8 @@ pub const NAMES: [&str; 20] = [
     "block_io_start",
     "block_rq_issue",
     "block_rq_complete",
+    "sched_blocked_reason",
+    "sched_stat_iowait",
 ];
 /// From here on they are of interrupts.
 pub const INTERRUPTS: usize = 11;
@@ -40,6 +42,10 @@ const SYS_ENTER: usize = 15;
 const SYS_EXIT: usize = 16;
 /// From here on they are of disks.
 pub const DISKS: usize = 17;
+/// From here on they are the kernel's words on sleeps.
+pub const REASONS: usize = BLOCKED_REASON;
+const BLOCKED_REASON: usize = 20;
+const STAT_IOWAIT: usize = 21;
 const DISK_STEPS: [DiskStep; 3] = [DiskStep::Start, DiskStep::Issue, DiskStep::Complete];
 
 /// What a line says.
@@ -191,6 +197,24 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 number: number as i32,
                 value,
                 args,
+            })
+        }
+        BLOCKED_REASON => Some(Event::SleepReason {
+            ts,
+            cpu,
+            tid: tid(text.strip_prefix(b"pid=")?)?,
+            // -R prints the name of the field.
+            io_wait: value(text, b" iowait=").or_else(|| value(text, b" io_wait="))? != 0,
+            function: find(text, b" caller=").and_then(|at| function(&text[at + 8..])),
+        }),
+        STAT_IOWAIT => {
+            let (who, _) = comm_pid(text, b"comm=", b" pid=", b" delay=")?;
+            Some(Event::SleepReason {
+                ts,
+                cpu,
+                tid: who.tid,
+                io_wait: true,
+                function: None,
             })
         }
         DISKS.. => {
@@ -434,6 +458,18 @@ fn find_last(text: &[u8], what: &[u8]) -> Option<usize> {
 /// The number after `key`.
 fn value(text: &[u8], key: &[u8]) -> Option<i64> {
     number(&text[find(text, key)? + key.len()..])
+}
+
+/// The name in `filemap_fault+0x1a8/0x4c0`; an address is no name.
+fn function(text: &[u8]) -> Option<Function> {
+    let end = text
+        .iter()
+        .position(|&byte| !(byte.is_ascii_alphanumeric() || b"_.$".contains(&byte)))
+        .unwrap_or(text.len());
+    let name = &text[..end];
+    let named = name.first().is_some_and(|first| !first.is_ascii_digit());
+    let address = name.iter().all(u8::is_ascii_hexdigit) && end >= 8;
+    Function::new(name).filter(|_| named && !address)
 }
 
 /// A number behind `key`, in decimal or hexadecimal.

@@ -19,7 +19,7 @@ use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
-use fields::{CALLS, DISKS, INTERRUPTS, NAMES, Said, cpus_named, known, prev_state, said};
+use fields::{CALLS, DISKS, INTERRUPTS, NAMES, REASONS, Said, cpus_named, known, prev_state, said};
 use line::Bad;
 use lines::Lines;
 
@@ -508,6 +508,7 @@ impl Source for FtraceText {
         }
         for (kind, (name, counts)) in NAMES.iter().zip(&counts).enumerate() {
             let system = match name.split_once('_') {
+                _ if kind >= REASONS => "sched",
                 _ if kind >= DISKS => "block",
                 _ if kind >= CALLS => "raw_syscalls",
                 Some(("task", _)) => "task",

@@ -333,6 +333,7 @@ impl Encoder {
             Event::SystemCall { .. } => Destination::Nowhere("system calls"),
             Event::Lock { .. } => Destination::Nowhere("waits for locks of the kernel"),
             Event::DiskRequest { .. } => Destination::Nowhere("requests to disks"),
+            Event::SleepReason { .. } => Destination::Nowhere("the kernel's reasons for sleeps"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

@@ -1,0 +1,341 @@
+"""Which parts of a trace stand out from the rest of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.quantiles import rank, shares_of
+from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.errors import UsageError
+from schedscope.units import duration, nanoseconds, percent
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.trace import Trace
+
+FENCE = 3.0
+"""Interquartile ranges beyond the nearer quartile from which on a part is an outlier (Tukey's
+"far out")."""
+
+LEAST_PARTS = 20
+"""Of fewer, quartiles say little."""
+MOST_PARTS = 100_000
+_PARTS = 120
+"""At most so many, if their length is not given."""
+# In less than 10 ms, every single event stands out.
+_LENGTHS = (
+    *(step * 1_000_000 for step in (10, 20, 50, 100, 200, 500)),
+    *(step * 1_000_000_000 for step in (1, 2, 5, 10, 30)),
+    *(step * 60_000_000_000 for step in (1, 2, 5, 10, 30, 60, 180, 360, 720, 1440)),
+)
+_WAITS = 100
+"""Of fewer waits, a 99th percentile is their maximum."""
+_KNOWN = 0.5
+"""A part of which less is known is not judged."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of each part, and how it is judged."""
+
+    name: str
+    told: str
+    """What it is, in a sentence about the part."""
+    shown: Callable[[float], str]
+    small: float | None
+    """Judged are logarithms of what is this much more: what is smaller makes no difference. None:
+    shares, which are judged as they are."""
+    narrow: float
+    """The least interquartile range: of logarithms, or of the share."""
+
+
+def _threads(number: float) -> str:
+    return f"{number:.3g}"
+
+
+# A fifth more, three times over, is 1.7 times as much.
+_RATIO = float(np.log(1.2))
+MEASURES = (
+    Measure("wait_p99", "99th percentile of the waits", lambda ns: duration(int(ns)), 1e5, _RATIO),
+    Measure("waiting", "threads waiting for a CPU", _threads, 1.0, _RATIO),
+    Measure("busy_frac", "busy share of the CPUs", percent, None, 0.05),
+    Measure("switches_hz", "context switches a second", lambda n: f"{n:,.0f}", 20.0, _RATIO),
+    Measure("blocked", "threads blocked (disks, locks)", _threads, 1.0, _RATIO),
+    Measure("throttled_frac", "CPU time closed to groups by quotas", percent, None, 0.05),
+    Measure("irq_frac", "CPU time in interrupts", percent, None, 0.02),
+)
+
+SCHEMA = {
+    "ts": pl.Int64,
+    "dur": pl.Int64,
+    "outlier": pl.Boolean,
+    "deviation": pl.Float64,
+    "measure": pl.String,
+    "story": pl.String,
+    "select": pl.String,
+    "n": pl.UInt32,
+    "n_censored": pl.UInt32,
+    **{
+        measure.name: pl.Int64 if measure.name == "wait_p99" else pl.Float64 for measure in MEASURES
+    },
+    "unknown": pl.Int64,
+}
+
+
+@needs("switches")
+def outliers(trace: Trace, *, every: str | int | None = None) -> pl.DataFrame:
+    """One row per part of the trace, the one that stands out most first.
+
+    The trace is cut into parts of equal length, `every`, as in "1m" (by default from 10 ms to a
+    day, so that there are at most 120 parts). Each measure of a part is compared with that of all.
+
+    * `ts`, `dur`: start and length of the part (ns);
+    * `outlier`: whether a measure lies more than three interquartile ranges beyond the nearer
+      quartile of all parts; `deviation`: how many it lies beyond, of the measure that lies
+      farthest; `measure`: its name; null where nothing can be judged;
+    * `story`: every measure of the part that is an outlier (else the farthest), with the median
+      and quartiles of all parts; `select`: options that select the part in any command;
+    * `n`: waits that began in the part and were seen to their end; `n_censored`: and were not;
+    * `wait_p99`: 99th percentile of those `n` (nearest rank, ns; null of fewer than 100);
+    * `waiting`, `blocked`: threads that waited for a CPU, or slept uninterruptibly, on average;
+    * `busy_frac`: share of the known CPU time in which a thread ran; `switches_hz`: context
+      switches a second; `throttled_frac`: share of the CPU time in which a quota kept a control
+      group off a CPU (null if it is not known when); `irq_frac`: share of the CPU time in
+      interrupts (null if not recorded);
+    * `unknown`: CPU time that the trace does not show (ns). A part of which less than half is
+      known is not judged, nor is a last part of less than half the length.
+
+    With fewer than 20 parts that can be judged, nothing is. Raises `UsageError` for an `every` that
+    is not a duration above 0 ns or gives more than 100,000 parts. Definition:
+    docs/definitions/outliers.md.
+    """
+    step = _default(trace.duration) if every is None else nanoseconds(every)
+    if step <= 0:
+        raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 1s")
+    if trace.duration // step > MOST_PARTS:
+        raise UsageError(
+            f"every={every!r} gives {trace.duration // step:,} parts", f"at most {MOST_PARTS:,}"
+        )
+    if not trace.duration:
+        return pl.DataFrame(schema=SCHEMA)
+    parts = _measured(trace, step)
+    judged = _judged(parts, step, len(recorded_cpus(trace)))
+    rows = [
+        {
+            **row,
+            **_verdict(row, judged),
+            "select": selecting(trace, row["ts"], row["ts"] + row["dur"]),
+        }
+        for row in parts.iter_rows(named=True)
+    ]
+    frame = pl.DataFrame(rows, schema=SCHEMA)
+    return frame.sort("deviation", "ts", descending=[True, False], nulls_last=True)
+
+
+def _default(length: int) -> int:
+    """The shortest of `_LENGTHS` that makes at most `_PARTS` parts; of years, the longest."""
+    return next((step for step in _LENGTHS if length <= _PARTS * step), _LENGTHS[-1])
+
+
+def _measured(trace: Trace, step: int) -> pl.DataFrame:
+    """A row per part with every measure."""
+    begin, end = trace.window
+    cpus = recorded_cpus(trace)
+    depth = pl.DataFrame(occupancy(trace).parts(cpus, False, step))
+    known = pl.col("dur") - pl.col("unknown")
+    on_cpu = pl.col("cpu").is_not_null()
+    parts = (
+        depth.group_by("ts")
+        .agg(
+            pl.col("dur").max(),
+            ran=pl.col("running").filter(on_cpu).sum(),
+            known=known.filter(on_cpu).sum(),
+            held=(pl.col("waiting") + pl.col("waiting_unknown")).sum(),
+        )
+        .sort("ts")
+    )
+    edges = np.append(parts["ts"].to_numpy(), end)
+    length = np.diff(edges)
+    waits = _waits(trace, step, parts.height)
+    switches = (
+        trace.switches.filter(pl.col("ts").is_between(begin, end, closed="left"))
+        .group_by(part=(pl.col("ts") - begin) // step)
+        .agg(switches=pl.len())
+        .collect()
+    )
+    blocked = trace.states.filter((pl.col("state") == "blocked") & (pl.col("utid") >= trace.ncpu))
+    per_cpu = length * max(len(cpus), 1)
+    irqs = trace.irqs.select("ts", "dur").collect()
+    return (
+        parts.with_row_index("part")
+        .with_columns(pl.col("part").cast(pl.Int64))
+        .with_columns(waits)
+        .join(switches.with_columns(pl.col("part").cast(pl.Int64)), on="part", how="left")
+        .sort("part")
+        .select(
+            "ts",
+            "dur",
+            *("n", "n_censored", "wait_p99"),
+            waiting=pl.col("held") / pl.col("dur"),
+            busy_frac=pl.when(pl.col("known") > 0).then(pl.col("ran") / pl.col("known")),
+            switches_hz=pl.col("switches").fill_null(0) * 1e9 / pl.col("dur"),
+            blocked=pl.Series(_within(edges, blocked.select("ts", "dur").collect()) / length),
+            throttled_frac=_throttled(trace, edges, per_cpu),
+            irq_frac=pl.Series(_within(edges, irqs) / per_cpu)
+            if irqs.height
+            else pl.lit(None, pl.Float64),
+            unknown=pl.col("dur") * len(cpus) - pl.col("known"),
+        )
+    )
+
+
+def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
+    """Of waits by the part in which they began: how many, and the 99th percentile."""
+    begin, end = trace.window
+    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
+    rows = (
+        trace.waits.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
+        .select(part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait"))
+        .collect()
+    )
+    censored = np.bincount(rows.filter(pl.col("wait").is_null())["part"], minlength=parts)
+    rows = rows.drop_nulls()
+    part = rows["part"].to_numpy()
+    # In the order of their ends, they are nearly in that of their beginnings.
+    wait = rows["wait"].to_numpy()[np.argsort(part, kind="stable")]
+    n = np.bincount(part, minlength=parts)
+    (share,) = shares_of([0.99])
+    highest = [
+        int(np.partition(some, at)[at])
+        if len(some) >= _WAITS and (at := rank(len(some), share)) >= 0
+        else None
+        for some in np.split(wait, np.cumsum(n)[:-1])
+    ]
+    return [
+        pl.Series("n", n, pl.UInt32),
+        pl.Series("n_censored", censored, pl.UInt32),
+        pl.Series("wait_p99", highest, pl.Int64),
+    ]
+
+
+def _within(edges: npt.NDArray[np.int64], spans: pl.DataFrame) -> npt.NDArray[np.float64]:
+    """How much of `spans` (`ts`, `dur`), together, lies between each two edges."""
+    begins = np.sort(spans["ts"].to_numpy())
+    ends = np.sort((spans["ts"] + spans["dur"]).to_numpy())
+
+    def before(times: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Of time since the first edge, how much lies behind each of these instants."""
+        since = (times - edges[0]).astype(np.float64)
+        sums = np.append(0.0, np.cumsum(since))
+        count = np.searchsorted(times, edges, side="right")
+        passed = (edges - edges[0]).astype(np.float64)
+        behind: npt.NDArray[np.float64] = count * passed - sums[count]
+        return behind
+
+    held: npt.NDArray[np.float64] = np.diff(before(begins) - before(ends))
+    return held
+
+
+def _throttled(trace: Trace, edges: npt.NDArray[np.int64], cpu_time: Any) -> pl.Series | pl.Expr:
+    held = throttling(trace)
+    if not held.known:
+        return pl.lit(None, pl.Float64)
+    return pl.Series(_within(edges, held.stretches.select("ts", "dur")) / cpu_time)
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """One measure of all parts."""
+
+    measure: Measure
+    quartiles: tuple[float, float, float]
+    """As judged."""
+    plain: tuple[float, float, float]
+    enough: dict[int, float]
+    """What is judged, by the start of the part."""
+
+    def beyond(self, ts: int) -> float | None:
+        """Interquartile ranges beyond the nearer quartile; negative between them."""
+        if ts not in self.enough:
+            return None
+        low, _, high = self.quartiles
+        value = self.enough[ts]
+        return max(value - high, low - value) / max(high - low, self.measure.narrow)
+
+
+def _judged(parts: pl.DataFrame, step: int, ncpu: int) -> list[_Usual]:
+    """Of each measure that enough parts have, what is usual."""
+    whole = (pl.col("dur") >= step / 2) & (
+        pl.col("unknown") <= (1 - _KNOWN) * pl.col("dur") * max(ncpu, 1)
+    )
+    found = []
+    for measure in MEASURES:
+        rows = parts.filter(whole & pl.col(measure.name).is_not_null())
+        if rows.height < LEAST_PARTS:
+            continue
+        plain = rows[measure.name].cast(pl.Float64).to_numpy()
+        value = plain if measure.small is None else np.log(plain + measure.small)
+        found.append(
+            _Usual(
+                measure,
+                _quartiles(value),
+                _quartiles(plain),
+                dict(zip(rows["ts"].to_list(), value.tolist(), strict=True)),
+            )
+        )
+    return found
+
+
+def _quartiles(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    # One of the values, so that what is said is true of a part.
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf").tolist()
+    return low, middle, high
+
+
+def _verdict(row: dict[str, Any], judged: list[_Usual]) -> dict[str, Any]:
+    beyond = [(usual.beyond(row["ts"]), usual) for usual in judged]
+    known = [(deviation, usual) for deviation, usual in beyond if deviation is not None]
+    if not known:
+        return {"outlier": None, "deviation": None, "measure": None, "story": None}
+    known.sort(key=lambda pair: -pair[0])
+    out = [pair for pair in known if pair[0] > FENCE]
+    sentences = []
+    for _, usual in out or known[:1]:
+        measure, (low, middle, high) = usual.measure, usual.plain
+        sentences.append(
+            f"{measure.told} {measure.shown(row[measure.name])} ({measure.shown(middle)} in the"
+            f" median part, {measure.shown(low)} to {measure.shown(high)} in half of them)"
+        )
+    deviation, first = known[0]
+    return {
+        "outlier": bool(out),
+        "deviation": deviation,
+        "measure": first.measure.name,
+        "story": "; ".join(sentences),
+    }
+
+
+def selecting(trace: Trace, since: int, until: int) -> str:
+    """Options of every command that select this part of the trace.
+
+    >>> from schedscope import Trace
+    >>> trace = Trace.from_tables({}, {"ncpu": 1, "window": [1_000_000_000, 9_000_000_000]})
+    >>> selecting(trace, 1_000_000_000, 3_500_000_000)
+    '--since 0 --until 2.5'
+    """
+    return f"--since {_seconds(since - trace.origin)} --until {_seconds(until - trace.origin)}"
+
+
+def _seconds(ns: int) -> str:
+    # Every digit: a part begins where the one before it ends.
+    text = f"{ns // 10**9}.{ns % 10**9:09}".rstrip("0").rstrip(".")
+    return text or "0"

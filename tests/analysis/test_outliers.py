@@ -1,0 +1,186 @@
+"""Parts that stand out: a queue simulated in numpy, quiet, and with one bad minute planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from decoded import FIXTURES
+
+import schedscope as ss
+from schedscope.analysis.outliers import FENCE, MEASURES
+from schedscope.cli import main
+from schedscope.errors import UsageError
+from schedscope.parsers.schema import TABLES
+
+S = 1_000_000_000
+MINUTE = 60 * S
+POOL = 5_000
+
+
+def queue(
+    minutes: int, *, seed: int, bad: int | None = None, slower: float = 1.8, begin: int = 0
+) -> ss.Trace:
+    """One CPU, threads that come at random and need 5 ms on average: it is busy for half the time.
+
+    In the minute `bad` they need `slower` times as much.
+    """
+    rng = np.random.default_rng(seed)
+    end = minutes * MINUTE
+    come = np.cumsum(rng.exponential(10e6, int(end / 10e6 * 1.1))).astype(np.int64)
+    come = come[come < end]
+    need = rng.exponential(5e6, len(come))
+    if bad is not None:
+        need[come // MINUTE == bad] *= slower
+    need = np.maximum(need.astype(np.int64), 1)
+    # First come, first served: each begins when all before it are done (Lindley).
+    done = np.cumsum(need)
+    start = np.maximum.accumulate(come - (done - need)) + done - need
+    come, start = come + begin, start + begin
+    return traced(come, start, start + need, begin, begin + end)
+
+
+def traced(
+    come: np.ndarray, start: np.ndarray, end: np.ndarray, begin: int, until: int, **info: object
+) -> ss.Trace:
+    utid = (np.arange(len(come)) % POOL + 1).astype(np.uint32)
+    runnable = pl.DataFrame({"ts": come, "dur": start - come, "utid": utid}).with_columns(
+        state=pl.lit("runnable"), end=pl.lit("switched")
+    )
+    running = pl.DataFrame({"ts": start, "dur": end - start, "utid": utid}).with_columns(
+        state=pl.lit("running"), end=pl.lit("switched")
+    )
+    idle = pl.DataFrame({"ts": np.append(begin, end), "until": np.append(start, until)})
+    idle = idle.select("ts", dur=pl.col("until") - pl.col("ts")).with_columns(
+        utid=pl.lit(0, pl.UInt32), state=pl.lit("running"), end=pl.lit("switched")
+    )
+    states = pl.concat([runnable, running, idle]).filter(pl.col("dur") > 0).sort("ts")
+    waits = pl.DataFrame({"utid": utid, "ts_ready": come, "ts_run": start}).with_columns(
+        wait=pl.col("ts_run") - pl.col("ts_ready"), censored=pl.lit("none"), cause=pl.lit("wake")
+    )
+    switches = pl.DataFrame({"ts": start, "next_utid": utid}).with_columns(
+        cpu=pl.lit(0), prev_utid=pl.lit(0), prev_state=pl.lit("runnable")
+    )
+    threads = pl.DataFrame({"utid": np.arange(POOL + 1)}).with_columns(
+        tid=pl.col("utid"), comm=pl.lit("job"), comm_first=pl.lit("job")
+    )
+    tables = {
+        "threads": filled("threads", threads),
+        "states": filled("states", states.with_columns(cpu=pl.lit(0))),
+        "waits": filled("waits", waits),
+        "switches": filled("switches", switches),
+    }
+    return ss.Trace.from_tables(tables, {"ncpu": 1, "window": [begin, until], **info})
+
+
+def filled(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    schema = TABLES[name].schema
+    missing = [pl.lit(None, dtype).alias(column) for column, dtype in schema.items()
+               if column not in frame.columns]  # fmt: skip
+    return frame.with_columns(missing).select(schema.names()).cast(schema)  # type: ignore[arg-type]
+
+
+def test_the_bad_minute_of_two_hours_comes_first() -> None:
+    trace = queue(120, seed=1, bad=84, begin=7 * S)
+    frame = ss.outliers(trace)
+    assert frame.height == 120
+    worst = frame.row(0, named=True)
+    assert worst["ts"] == 7 * S + 84 * MINUTE
+    assert worst["dur"] == MINUTE
+    assert worst["select"] == "--since 5040 --until 5100"
+    assert worst["measure"] in ("waiting", "wait_p99", "busy_frac")
+    assert "threads waiting for a CPU" in worst["story"]
+    # What is left of its queue may reach into the next minute, and nothing else stands out.
+    others = frame.filter("outlier")["ts"].to_list()
+    assert set(others) <= {7 * S + minute * MINUTE for minute in (84, 85)}
+
+
+def test_two_hours_of_which_none_stands_out() -> None:
+    for seed in range(3):
+        frame = ss.outliers(queue(120, seed=seed))
+        assert frame["outlier"].to_list() == [False] * 120
+        assert frame["deviation"].max() < FENCE  # type: ignore[operator]
+
+
+def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
+    """Cut out, the part has the same waits, queue, and busy CPU by the other questions."""
+    trace = queue(30, seed=5, bad=10)
+    row = ss.outliers(trace, every="1m").sort("ts").row(10, named=True)
+    begin, end = row["ts"], row["ts"] + row["dur"]
+    mine = trace.waits.filter(pl.col("ts_ready").is_between(begin, end, closed="left")).collect()
+    assert row["n"] == mine.height
+    assert row["wait_p99"] == mine["wait"].sort()[-(-99 * mine.height // 100) - 1]
+    depth = ss.queue_depth(trace, every="1m").sort("ts").row(10, named=True)
+    assert row["waiting"] == pytest.approx(depth["waiting"])
+    assert row["busy_frac"] == pytest.approx(depth["depth"] - depth["waiting"])
+    assert row["unknown"] == 0
+    assert row["switches_hz"] * 60 == pytest.approx(
+        trace.switches.filter(pl.col("ts").is_between(begin, end, closed="left")).collect().height
+    )
+
+
+def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() -> None:
+    """20 parts of 1 s, busy for 200, 210, ..., 380 ms, and the last one for longer."""
+    busy = [S // 5 + 10_000_000 * number for number in range(20)]
+    begin = np.arange(20) * S
+    for last, outlier in ((630, False), (650, True)):
+        busy[-1] = last * 1_000_000
+        # Nobody waits: only the busy share differs.
+        trace = traced(begin, begin, begin + np.array(busy), 0, 20 * S)
+        frame = ss.outliers(trace, every="1s").sort("ts")
+        # The 5th and the 15th of them are 0.24 and 0.34: the fence is at 0.64.
+        assert frame["deviation"][-1] == pytest.approx((last / 1000 - 0.34) / 0.10)
+        assert frame["outlier"].to_list() == [False] * 19 + [outlier]
+        assert frame["measure"][-1] == "busy_frac"
+
+
+def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part() -> None:
+    from schedscope.analysis.outliers import _within
+
+    edges = np.array([100, 200, 300, 350])
+    spans = pl.DataFrame({"ts": [100, 150, 290, 310], "dur": [10, 100, 30, 40]})
+    assert _within(edges, spans).tolist() == [60.0, 60.0, 60.0]
+    # What began before the window, or ends behind it, counts as far as it is inside.
+    assert _within(edges, pl.DataFrame({"ts": [50, 340], "dur": [100, 100]})).tolist() == [
+        50.0, 0.0, 10.0,
+    ]  # fmt: skip
+
+
+def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
+    trace = queue(10, seed=1)
+    few = ss.outliers(trace, every="1m")
+    assert few["outlier"].null_count() == few.height == 10
+    for every in ("0s", "-1s", "1us"):
+        with pytest.raises(UsageError):
+            ss.outliers(trace, every=every)
+
+
+def test_the_command_says_where_to_go_on(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("outliers")
+    for name, bad in (("bad", 20), ("good", None)):
+        queue(40, seed=3, bad=bad).to_sched(folder / f"{name}.sched")
+    assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
+    said = capsys.readouterr().out
+    assert f"go on with: schedscope findings {folder}/bad.sched --since 12" in said
+    assert main(["outliers", str(folder / "good.sched")]) == 0
+    assert "parts of 30.0 s: none stands out from the others" in capsys.readouterr().out
+    assert main(["outliers", str(folder / "good.sched"), "--every", "10m"]) == 0
+    assert "too few to say what is usual" in capsys.readouterr().out
+
+
+def test_a_real_capture_in_which_a_thread_starves() -> None:
+    """Every part is in the answer, and the sums of the parts are the trace's."""
+    trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
+    frame = ss.outliers(trace)
+    assert frame["dur"].sum() == trace.duration
+    begun = trace.waits.filter(pl.col("ts_ready").is_not_null()).collect().height
+    assert (frame["n"] + frame["n_censored"]).sum() == begun
+    known = {measure.name for measure in MEASURES if frame[measure.name].null_count() < 50}
+    assert {"waiting", "busy_frac", "switches_hz", "blocked"} <= known
+    blocked = trace.states.filter(
+        (pl.col("state").cast(pl.String) == "blocked") & (pl.col("utid") >= trace.ncpu)
+    )
+    asleep = (frame["blocked"] * frame["dur"]).sum()
+    assert asleep == pytest.approx(blocked.select("dur").collect()["dur"].sum())
