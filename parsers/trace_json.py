@@ -96,7 +96,7 @@ _SHAPE: Mapping[str, Any] = {
     "warnings": _Each(list, _text),
     "notes": _Each(list, _text),
     "source": {"name": _text, "format": _text, "bytes": _count},
-    "files": _Each(dict, {"bytes": _count, "crc32": _text}),
+    "files": _Each(dict, {"bytes": _count, "crc32": _text, "metadata": _text}),
     "clock": {
         "name": _text,
         "resolution_ns": _count,
