@@ -133,7 +133,7 @@ _SHAPE: Mapping[str, Any] = {
     "warnings": _Each(list, _text),
     "notes": _Each(list, _text),
     "source": {"name": _text, "format": _text, "bytes": _count},
-    "files": _Each(dict, {"bytes": _count, "crc32": _text}),
+    "files": _Each(dict, {"bytes": _count, "crc32": _text, "metadata": _text}),
     "checksums": {"files": _count, "damaged": _Each(list, _text)},
     "clock": {
         "name": _text,

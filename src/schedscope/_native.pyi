@@ -32,7 +32,11 @@ def convert(
     out_dir: str | PathLike[str],
     options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], object] | None = None,
+    group: int | None = None,
 ) -> str: ...
+def row_groups(
+    path: str | PathLike[str],
+) -> tuple[list[tuple[int, int, int, int, int, int]], int] | None: ...
 def decode(
     path: str | PathLike[str],
     options: Mapping[str, str] | None = None,

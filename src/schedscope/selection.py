@@ -23,7 +23,7 @@ def between(trace: Trace, since: str | float | None, until: str | float | None) 
     tables = {name: trace._table(name) for name in _TIMELESS}
     for name in TABLES:
         if name not in tables:
-            tables[name] = _CUTS.get(name, _instants)(trace._table(name), begin, end)
+            tables[name] = _CUTS.get(name, _instants)(trace._part(name, begin, end), begin, end)
     info = {
         key: value for key, value in trace.info.items() if key not in ("rows", "cache", "files")
     }

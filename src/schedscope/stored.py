@@ -3,6 +3,8 @@
 * trace.json: every key has the type it should have (`parsers.trace_json`).
 * A table that trace.json has a checksum of is as it was written, to the bit. Whoever wrote it
   (`convert`, `Trace.to_sched`) looked at its values then.
+* Of a part in time only the row groups that hold some of it are compared, each with its own
+  checksum: those stand in the file's metadata, and trace.json has a checksum of that.
 * A table without one was written by another program: its columns and all of its values
   are looked at when it is first used. Those of `threads` and `cpus` are in any case.
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +75,71 @@ def table(folder: Path, name: str, about: Mapping[str, Any]) -> pl.LazyFrame:
         lazy = files.scan_parquet(path)
         _check_columns(path, name, lazy, about)
     except OSError as error:
-        if not isinstance(error, FileNotFoundError):
-            raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
-        expected = "one Parquet file for each table"
-        raise FormatError(f"{path} does not exist", expected, _REWRITE) from error
+        raise _unread(path, error) from error
     # What a table of threads says decides how much memory others take.
     if recorded is None or name in ("threads", "cpus"):
         _check_values(path, name, lazy, about)
     return lazy
+
+
+def part(
+    folder: Path, name: str, about: Mapping[str, Any], begin: int, end: int
+) -> pl.LazyFrame | None:
+    """Rows of the table `name`, in order, among them all that have a part in `[begin, end]`.
+
+    Reads what these need and no more. None if the file does not say where they are: only
+    `convert` writes that.
+
+    Raises `FormatError` if what is read is damaged, `StorageError` if it cannot be read.
+    """
+    from schedscope import _native
+
+    path = folder / f"{name}.parquet"
+    recorded = (about.get("files") or {}).get(path.name)
+    if recorded is None or "metadata" not in recorded:
+        return None
+    try:
+        _check_ends(path)
+        _check_size(path, recorded)
+        _check_metadata(path, recorded)
+        told = _native.row_groups(path)
+        if told is None:
+            return None
+        groups, n_long = told
+        held = [first <= end and last >= begin for *_, first, last in groups]
+        # All between the first and the last of them, so that rows stay in order.
+        low = held.index(True) if any(held) else 0
+        high = len(held) - held[::-1].index(True) if any(held) else 0
+        _check_groups(path, groups[low:high])
+        lazy = files.scan_parquet(path)
+        _check_columns(path, name, lazy, about)
+        row = sum(group[0] for group in groups[:low])
+        rows = sum(group[0] for group in groups[low:high])
+        inside = lazy.slice(row, rows)
+        if not n_long:
+            return inside
+        long = _long_rows(path, about, n_long)
+    except OSError as error:
+        raise _unread(path, error) from error
+    columns = lazy.collect_schema().names()
+    before = long.filter(pl.col("row") < row).select(columns)
+    after = long.filter(pl.col("row") >= row + rows).select(columns)
+    return pl.concat([before, inside, after])
+
+
+def _long_rows(path: Path, about: Mapping[str, Any], rows: int) -> pl.LazyFrame:
+    """The rows of the table in `path` that reach across several row groups, in order."""
+    beside = path.with_name(f"long_{path.name}")
+    recorded = (about.get("files") or {}).get(beside.name)
+    if recorded is None or not beside.exists():
+        raise FormatError(f"{beside} does not exist", "the long rows of its table", _REWRITE)
+    _check_ends(beside)
+    _check_bytes(beside, recorded)
+    long = files.scan_parquet(beside)
+    found = long.select(pl.len()).collect().item()
+    if found != rows:
+        raise FormatError(f"{beside} has {found} rows", f"{rows}, as {path.name} says", _REWRITE)
+    return long
 
 
 def stamp(folder: Path, name: str) -> tuple[int, ...]:
@@ -93,21 +152,37 @@ def stamp(folder: Path, name: str) -> tuple[int, ...]:
 
 
 def record(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and checksum of every Parquet file in `folder`, as trace.json keeps them."""
+    """Size and checksums of every Parquet file in `folder`, as trace.json keeps them."""
     return {
-        path.name: {"bytes": path.stat().st_size, "crc32": checksum(path)}
+        path.name: {
+            "bytes": path.stat().st_size,
+            "crc32": checksum(path),
+            "metadata": checksum(path, *_metadata(path)),
+        }
         for path in sorted(folder.glob("*.parquet"))
     }
 
 
-def checksum(path: Path) -> str:
-    """CRC-32 of a file's bytes, in hexadecimal digits."""
+def checksum(path: Path, offset: int = 0, length: int | None = None) -> str:
+    """CRC-32 of a file's bytes, or of some of them, in hexadecimal digits."""
     crc = 0
-    block = memoryview(bytearray(_BLOCK))
+    left = path.stat().st_size - offset if length is None else length
+    block = memoryview(bytearray(min(_BLOCK, max(left, 1))))
     with path.open("rb", buffering=0) as file:
-        while n := file.readinto(block):
+        file.seek(offset)
+        while left > 0 and (n := file.readinto(block[:left])):
             crc = zlib.crc32(block[:n], crc)
+            left -= n
     return f"{crc:08x}"
+
+
+def _metadata(path: Path) -> tuple[int, int]:
+    """Offset and length of the end of a Parquet file: its metadata, their length and the magic."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 8))
+        length = int.from_bytes(file.read(4), "little") + 8
+    return max(0, size - length), min(size, length)
 
 
 def _check_ends(path: Path) -> None:
@@ -129,16 +204,36 @@ def _check_ends(path: Path) -> None:
 
 
 def _check_bytes(path: Path, recorded: Mapping[str, Any]) -> None:
-    size, crc = recorded.get("bytes"), recorded.get("crc32")
-    found = path.stat().st_size
+    _check_size(path, recorded)
+    if (now := checksum(path)) != (crc := recorded.get("crc32")):
+        raise _damaged(path, f"has the checksum {now}", f"{crc}, which trace.json records")
+
+
+def _check_size(path: Path, recorded: Mapping[str, Any]) -> None:
+    found, size = path.stat().st_size, recorded.get("bytes")
     if found != size:
-        found_text, expected = f"has {found} bytes", f"the {size} that trace.json says"
-    elif (now := checksum(path)) != crc:
-        found_text, expected = f"has the checksum {now}", f"{crc}, which trace.json records"
-    else:
-        return
-    raise FormatError(
-        f"{path} {found_text}: it is damaged or belongs to another trace",
+        raise _damaged(path, f"has {found} bytes", f"the {size} that trace.json says")
+
+
+def _check_metadata(path: Path, recorded: Mapping[str, Any]) -> None:
+    now, crc = checksum(path, *_metadata(path)), recorded["metadata"]
+    if now != crc:
+        raise _damaged(
+            path, f"has metadata with the checksum {now}", f"{crc}, which trace.json records"
+        )
+
+
+def _check_groups(path: Path, groups: Sequence[tuple[int, ...]]) -> None:
+    for _, offset, length, crc, *_ in groups:
+        now = checksum(path, offset, length)
+        if now != f"{crc:08x}":
+            found = f"has the checksum {now} in {length} bytes from byte {offset} on"
+            raise _damaged(path, found, f"{crc:08x}, as its metadata say")
+
+
+def _damaged(path: Path, found: str, expected: str) -> FormatError:
+    return FormatError(
+        f"{path} {found}: it is damaged or belongs to another trace",
         expected,
         f"{_REWRITE} (or use --refresh, where schedscope made it by itself)",
     )
@@ -202,6 +297,13 @@ def _threads(path: Path, name: str, frame: pl.DataFrame, about: Mapping[str, Any
         return 2 * len(utids) + 2**20
     threads = table(path.parent, "threads", about)
     return 1 + int(threads.select(pl.col("utid").max()).collect().item() or 0)
+
+
+def _unread(path: Path, error: OSError) -> SchedscopeError:
+    if isinstance(error, FileNotFoundError):
+        expected = "one Parquet file for each table"
+        return FormatError(f"{path} does not exist", expected, _REWRITE)
+    return StorageError(f"cannot read {path}: {error.strerror or error}")
 
 
 def _unreadable(path: Path, error: BaseException) -> BaseException:

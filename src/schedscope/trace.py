@@ -321,6 +321,14 @@ class Trace:
             self._checked[name] = now
         return self._tables[name]
 
+    def _part(self, name: str, begin: int, end: int) -> pl.LazyFrame:
+        """The table, perhaps without rows that have no part in `[begin, end]`, which then are
+        not read."""
+        if name in self._in_memory or self._path is None:
+            return self._table(name)
+        part = _stored.part(self._path, name, self._info, begin, end)
+        return self._table(name) if part is None else part
+
     def __repr__(self) -> str:
         """The facts a person asks first, a line each."""
         lines = [f"Trace {printable(self.name)}"]

@@ -59,7 +59,7 @@ mod _native {
     #[pymodule_export]
     use super::interactivity::interactivity;
     #[pymodule_export]
-    use super::open::{convert, decode_path, empty_tables, formats, recognise};
+    use super::open::{convert, decode_path, empty_tables, formats, recognise, row_groups};
     #[pymodule_export]
     use super::peer_rules::{definition_figures, definition_waits, ledger_figures};
     #[pymodule_export]

@@ -10,6 +10,7 @@ use crate::convert as engine;
 use crate::decode::{self, Options};
 use crate::error::Result;
 use crate::model::tables::schemas;
+use crate::store::groups::{self, Group};
 use crate::store::{MemoryStore, ParquetStore};
 
 /// The name of the format of `path`, told by its content.
@@ -62,26 +63,43 @@ where
 
 /// Decodes and reconstructs `path` into one Parquet file per table in the
 /// existing folder `out_dir`, streaming; returns the text of trace.json.
+/// `group`: rows of a row group, filled up to the next page.
 #[pyfunction]
-#[pyo3(signature = (path, out_dir, options=None, progress=None))]
+#[pyo3(signature = (path, out_dir, options=None, progress=None, group=None))]
 pub fn convert(
     py: Python<'_>,
     path: PathBuf,
     out_dir: PathBuf,
     options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
+    group: Option<usize>,
 ) -> PyResult<String> {
     let options = Options(options.unwrap_or_default());
     let mut progress = reporter(progress);
     py.detach(|| {
-        let fresh = || ParquetStore::new(&out_dir);
+        let fresh = || match group {
+            Some(rows) => ParquetStore::with_groups(&out_dir, rows),
+            None => ParquetStore::new(&out_dir),
+        };
         let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))
     })
 }
 
-/// The same in memory: (tables by name, text of trace.json). `only`: names of
+/// What is known of each row group of a table's file that `convert` wrote: rows, offset in the
+/// file, bytes, CRC-32 of those, first and last instant; and how many rows the file of long ones
+/// beside has; see `store/groups.rs`. None if nothing is.
+#[pyfunction]
+pub fn row_groups(path: PathBuf) -> PyResult<Option<(Vec<GroupRow>, u64)>> {
+    let row = |g: &Group| (g.rows, g.offset, g.bytes, g.crc32, g.first, g.last);
+    let told = groups::read(&path)?;
+    Ok(told.map(|told| (told.groups.iter().map(row).collect(), told.long)))
+}
+
+type GroupRow = (u64, u64, u64, u32, i64, i64);
+
+/// What `convert` writes, in memory: (tables by name, text of trace.json). `only`: names of
 /// the tables to build; the others are left out.
 #[pyfunction]
 #[pyo3(name = "decode", signature = (path, options=None, progress=None, only=None))]

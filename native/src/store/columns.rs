@@ -24,7 +24,7 @@ use super::pages;
 /// Rows of a page, but for a table's last.
 pub const PAGE: usize = 1 << 13;
 /// Rows of a row group: the unit that readers skip by its time statistics.
-pub const ROW_GROUP: usize = 1 << 18;
+pub const ROW_GROUP: usize = 1 << 17;
 /// LZ4 has to save one byte in so many.
 const WORTH_COMPRESSING: usize = 12;
 

@@ -3,6 +3,7 @@
 mod bodies;
 mod columns;
 mod description;
+pub mod groups;
 mod pages;
 mod parquet;
 pub mod plausible;
