@@ -488,8 +488,10 @@ def _converter(
     source: Path, options: Mapping[str, str] | None, progress: Progress | None
 ) -> _cache.Convert:
     def convert_into(folder: Path) -> str:
-        from schedscope import _native
+        from schedscope import _native, overview
 
-        return _native.convert(str(source), str(folder), dict(options or {}), progress)
+        about = _native.convert(str(source), str(folder), dict(options or {}), progress)
+        overview.write(folder, json.loads(about))
+        return about
 
     return convert_into

@@ -10,15 +10,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import polars as pl
 import pytest
 from view_server import TOKEN, server
 
 import schedscope as ss
+from schedscope import overview
 from schedscope.parsers.schema import TABLES
+from schedscope.timelines import lanes as lanes_module
+from schedscope.timelines.answer import Timeline
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -624,6 +629,46 @@ def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: 
         p.wait(30)
     browser.run(f"{HANDLE}.picture.show(['utid:30'])")
     browser.wait(f"{HANDLE}.state().note.includes('does not answer: was it ended?')")
+
+
+def test_a_long_trace_is_shown_at_once_and_then_exactly(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPUs are exact at every step of the zoom; a thread's lane says that it is being read."""
+    monkeypatch.setattr(overview, "LEAST", 0)
+    monkeypatch.setattr(overview, "_CHUNK", 32)
+    monkeypatch.setattr(overview, "_LEAST_BINS", 1)
+    monkeypatch.setattr(overview, "_ROWS_PER_STRETCH", 1)
+    monkeypatch.setattr(lanes_module, "MOST_ROWS", 7_000)
+    may, read = Event(), lanes_module.Lanes._load
+    monkeypatch.setattr(
+        lanes_module.Lanes, "_load", lambda self, keys: may.wait() and read(self, keys)
+    )
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    try:
+        with server(trace) as port:
+            visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+            now = settled(browser)
+            assert now["refining"]
+            assert not now["exact"]
+            assert "some lanes are being read: until then they show sums over" in now["note"]
+            rows = Timeline(trace).lanes.get(["cpu:0", "cpu:1"])
+            for key in "wwwwwwsswwwwwwwwwwddaassssss":
+                browser.key(key)
+                now = settled(browser)
+                edges = (np.arange(now["bins"] + 1) + now["first"]) * now["scale"]
+                for cpu, lane in enumerate(rows):
+                    found = browser.run(f"{HANDLE}.sums('cpu:{cpu}')")
+                    wanted = {str(code): ns.tolist() for code, ns in lane.binned(edges).items()}
+                    mine = {code: ns for code, ns in found.items() if any(ns)}
+                    assert mine == wanted
+            browser.key("0")
+            may.set()
+            browser.wait(f"{HANDLE}.state().exact && !{HANDLE}.state().refining")
+            browser.run(FRAMES)
+            assert "being read" not in browser.run(f"{HANDLE}.state().note")
+    finally:
+        may.set()
 
 
 # -- a page that carries its data -----------------------------------------------------------

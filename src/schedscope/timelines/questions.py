@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from schedscope import overview
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.levels import Levels
@@ -31,7 +32,7 @@ class Questions:
         self, trace: Trace, lanes: Sequence[str] | None = None, whole: Trace | None = None
     ) -> None:
         """About `trace`; notes are kept with `whole`, of which it may be a part."""
-        self.timeline = Timeline(trace, lanes)
+        self.timeline = Timeline(trace, lanes, overview=overview.of(trace))
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
         self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
