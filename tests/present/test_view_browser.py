@@ -612,6 +612,31 @@ def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.T
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText.includes('read_csv')")
 
 
+def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
+    """A tab lists requests; a click on the slowest leads to the instant and thread of it."""
+    trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
+    slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
+    with server(trace) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.key("q")
+        press(browser, "Requests", "[role=tab]")
+        browser.wait(f"{PANEL}.includes('The slowest requests')")
+        assert "ss.requests(trace, by='request', top=50)" in browser.run(PANEL)
+        when = f"{(slowest['ts'] - trace.origin) / 1e9:.6f} s"
+        press(browser, when, ".sst-body button")
+        now = settled(browser)
+        assert now["selection"]["lane"] == f"utid:{slowest['utid']}"
+        middle = slowest["ts"] - trace.window[0] + slowest["dur"] // 2
+        assert now["selection"]["at"] == middle
+        assert now["first"] * now["scale"] < middle < (now["first"] + now["bins"]) * now["scale"]
+        # Of one process alone.
+        press(browser, "Requests", "[role=tab]")
+        choose = "document.querySelector('.sst-body select')"
+        browser.run(f"{choose}.value = '1', {choose}.dispatchEvent(new Event('change'))")
+        browser.wait(f"{PANEL}.includes('The slowest requests of python3')")
+        assert "where=pl.col('process_name') == 'python3'" in browser.run(PANEL)
+
+
 def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
     """From no server but those of these tests; a picture that is saved is a blob of the page's."""
     assert any(url.startswith(address) for url in page.fetched)
