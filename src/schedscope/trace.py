@@ -324,7 +324,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(key)}</th>"
+            f"<tr><th style='text-align:left; padding-right:1em'>{html.escape(key)}</th>"
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
             for key, value in self._facts()
         )

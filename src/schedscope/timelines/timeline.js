@@ -231,7 +231,8 @@ export function mount(root, about, source, home = "page") {
   root.append(style, box);
   const screen = canvas.getContext("2d");
   let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
-  const second = document.querySelector(".sst-picture").parentElement !== box; // the address belongs to the first of a page
+  // The address belongs to the first of a page; a notebook may keep each output in a tree of its own.
+  const second = root.getRootNode().querySelector(".sst-picture").parentElement !== box;
   const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
 
   const total = Math.max(1, about.duration), origin = about.origin;
