@@ -110,9 +110,24 @@ class Browser:
         self.mouse("mouseReleased", to, y, button="left", clickCount=1)
 
     def key(self, key: str) -> None:
-        text = {"text": key} if len(key) == 1 else {}
+        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def chord(self, held: str, key: str) -> None:
+        """A key, while another one is held."""
+        bits, code = {"Control": 2, "Shift": 8}[held], {"Enter": 13}[key]
+        more = {"code": key, "modifiers": bits, "windowsVirtualKeyCode": code}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
+
+    def hold(self, key: str, *, down: bool) -> None:
+        """Press a key, or let it go; the mouse is told of it by its own `modifiers`."""
+        self._call("Input.dispatchKeyEvent", type="keyDown" if down else "keyUp", key=key)
+
+    def text(self, text: str) -> None:
+        """Typed where the focus is."""
+        self._call("Input.insertText", text=text)
 
     def screenshot(self, path: Path, clip: tuple[float, float, float, float] | None = None) -> None:
         """What the window shows; or x, y, width and height of the page, beyond the window, too."""

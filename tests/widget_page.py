@@ -53,11 +53,17 @@ const model = {
   off: (name, hear) => hears.splice(hears.indexOf(hear), 1),
   send: (content) => socket.send(JSON.stringify(content)),
 };
-socket.onopen = () => render({ model, el: document.body });
+socket.onopen = () => render({ model, el: %s });
 """
+_SHADOW = 'document.body.appendChild(document.createElement("p")).attachShadow({mode: "open"})'
+_IN_SHADOW = f'{_SHADOW}.appendChild(document.createElement("div"))'
 
 
-def widget_page(widget: Any, url: str) -> str:
-    """HTML with the widget in it, which asks the kernel at `url`."""
-    model = _MODEL % (url, json.dumps(dict(widget.about)).replace("<", "\\u003c"))
+def widget_page(widget: Any, url: str, *, shadow: bool = False) -> str:
+    """HTML with the widget in it, which asks the kernel at `url`.
+
+    In a shadow tree, as Marimo has it, or in the page itself, as JupyterLab does.
+    """
+    about = json.dumps(dict(widget.about)).replace("<", "\\u003c")
+    model = _MODEL % (url, about, _IN_SHADOW if shadow else "document.body")
     return f'<script type="module">{script()}\n{model}</script>'

@@ -337,7 +337,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(key)}</th>"
+            f"<tr><th style='text-align:left; padding-right:1em'>{html.escape(key)}</th>"
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
             for key, value in self._facts()
         )
@@ -501,8 +501,10 @@ def _converter(
     source: Path, options: Mapping[str, str] | None, progress: Progress | None
 ) -> _cache.Convert:
     def convert_into(folder: Path) -> str:
-        from schedscope import _native
+        from schedscope import _native, overview
 
-        return _native.convert(str(source), str(folder), dict(options or {}), progress)
+        about = _native.convert(str(source), str(folder), dict(options or {}), progress)
+        overview.write(folder, json.loads(about))
+        return about
 
     return convert_into

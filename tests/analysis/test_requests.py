@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -203,8 +204,23 @@ def test_a_trace_without_calls(tmp_path: Path) -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(FIXTURES / "linux-syscalls.capture")
     assert cli.main(["requests", path]) == 0
-    assert cli.main(["requests", path, "--by", "request", "--reply", "any", "--top", "3"]) == 0
     capsys.readouterr()
+    words = ["requests", path, "--by", "request", "--reply", "any", "--top", "3"]
+    assert cli.main(words) == 0
+    rows, _, views = capsys.readouterr().out.partition("\nin the viewer:\n")
+    # The instant of each row, and the command that leads there.
+    begins = re.findall(r"^ *(\d+\.\d+ s)  ", rows, re.MULTILINE)
+    led = re.findall(
+        r"^  (\S+ s)  schedscope view (\S+) --at 'view=(\d+)-(\d+)&select=u\d+@(\d+)'$",
+        views,
+        re.MULTILINE,
+    )
+    assert len(led) == 2
+    assert [when for when, *_ in led] == begins
+    for when, named, since, until, at in led:
+        assert named == path
+        assert int(since) <= float(when[:-2]) * 1e9 + 1000
+        assert int(since) < int(at) < int(until)
     assert cli.main(["requests", path, "--cpu", "1"]) == 2
 
 

@@ -241,6 +241,26 @@ def test_the_widget_asks_python_for_what_it_shows(
         assert settled(browser)["exact"]
 
 
+def test_the_widget_works_in_a_tree_of_its_own(
+    browser: Any, trace: ss.Trace, tmp_path: Path
+) -> None:
+    """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
+    pytest.importorskip("anywidget")
+    widget = ss.timeline(trace)
+    canvas = "document.querySelector('p')?.shadowRoot?.querySelector('canvas')?.timeline"
+    with kernel(widget) as url:
+        path = tmp_path / "shadow.html"
+        path.write_text(
+            f"<!DOCTYPE html><meta charset=utf-8><body>{widget_page(widget, url, shadow=True)}"
+        )
+        browser.open(path.as_uri())
+        browser.wait(f"{canvas}?.state().frames > 0 && {canvas}.state().exact")
+        browser.run(f"{canvas}.canvas.focus()")
+        browser.key("n")
+        browser.wait(f"{canvas}.state().note.includes('Wait 1 of the')")
+        assert browser.errors == []
+
+
 def test_what_python_refuses_is_said_in_the_picture(browser: Any, tmp_path: Path) -> None:
     pytest.importorskip("anywidget")
     trace = ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 1000]})

@@ -15,6 +15,7 @@ mod idle;
 mod interactivity;
 mod interference;
 mod open;
+mod overview;
 mod peer_rules;
 mod perfetto;
 mod policies;
@@ -60,6 +61,8 @@ mod _native {
     use super::interactivity::interactivity;
     #[pymodule_export]
     use super::open::{convert, decode_path, empty_tables, formats, recognise, row_groups};
+    #[pymodule_export]
+    use super::overview::overview;
     #[pymodule_export]
     use super::peer_rules::{definition_figures, definition_waits, ledger_figures};
     #[pymodule_export]

@@ -20,6 +20,7 @@ pub mod lengths;
 pub mod levels;
 pub mod list;
 pub mod matching;
+pub mod overview;
 pub mod path;
 #[cfg(test)]
 mod random_states;

@@ -10,12 +10,19 @@ again after each answer looks the same.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
 
 NAME = "requests"
 GROUP = "who waited, and why?"
@@ -72,6 +79,7 @@ def run(args: argparse.Namespace) -> Answer:
         )
     seen = [part for part in PARTS if frame[part].sum()]
     if single:
+        notes += _views(trace, shown, args.input)
         names = ["ts", "comm", "tid", "by_comm", "fd", "dur", *seen, "at_least"]
     else:
         keys = frame.columns[: frame.columns.index("which")]
@@ -79,8 +87,28 @@ def run(args: argparse.Namespace) -> Answer:
         names += ["n_at_least", "n_censored?", "n_excluded?"]
     return Answer(
         shown,
-        choose(shown, names, question="requests", narrow="utid fd by_comm p50 n_at_least"),
+        choose(
+            shown,
+            names,
+            question="requests",
+            narrow="utid fd by_comm p50 n_at_least",
+            origin=trace.origin,
+        ),
         about={**headline.about(trace), "rows_in_all": frame.height},
         head=[*headline.headline(trace), ""],
         notes=notes,
     )
+
+
+def _views(trace: Trace, rows: pl.DataFrame, source: str) -> list[str]:
+    """For each row the command that opens the viewer there."""
+    import shlex
+
+    from schedscope.timelines.places import Place
+
+    lines = ["", "in the viewer:"] if len(rows) else []
+    for ts, dur, utid in rows.select("ts", "dur", "utid").iter_rows():
+        view = shlex.quote(Place(ts, dur, f"utid:{utid}").view(trace))
+        when = units.instant(ts, trace.origin)
+        lines.append(f"  {when}  schedscope view {shlex.quote(source)} --at {view}")
+    return lines

@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> Answer:
                 names,
                 question="starvation",
                 narrow="n_censored threads ts_longest",
-                origin=trace.window[0],
+                origin=trace.origin,
             ),
             about=about,
             head=head,
@@ -196,7 +196,7 @@ def _columns(frame: pl.DataFrame, trace: Trace) -> list[Column]:
         frame,
         names,
         narrow=f"{narrow} due censored idle_allowed",
-        origin=trace.window[0],
+        origin=trace.origin,
     )
 
 

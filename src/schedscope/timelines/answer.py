@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.timelines.lanes import NOBODY, STATES, Lane, Lanes
+from schedscope.overview import worst
+from schedscope.parsers.schema import TABLES
+from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.levels import Levels, Steps
 from schedscope.units import printable
 
 if TYPE_CHECKING:
+    from schedscope.overview import Overview
     from schedscope.trace import Trace
 
 INTERVALS = 20_000
@@ -22,7 +26,23 @@ INTERVALS = 20_000
 MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
+_STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
+
 Answer = tuple[dict[str, Any], list[bytes]]
+
+
+@dataclass(frozen=True)
+class _Far:
+    """A lane from afar: where its sums differ from the request, and ns in each state, or None."""
+
+    more: dict[str, Any]
+    spent: dict[int, npt.NDArray[np.int64]] | None
+
+    def row(self, key: str, buffers: list[bytes]) -> dict[str, Any]:
+        if self.spent is None:
+            return {"key": key, "kind": "later", **self.more}
+        states = {str(code): _pack(ns, buffers) for code, ns in self.spent.items()}
+        return {"key": key, "kind": "bins", "states": states, **self.more}
 
 
 class Timeline:
@@ -33,15 +53,26 @@ class Timeline:
     the browser speak of the very same stretches.
     """
 
-    def __init__(self, trace: Trace, lanes: Sequence[str] | None = None, waits: int = 50) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        lanes: Sequence[str] | None = None,
+        waits: int = 50,
+        overview: Overview | None = None,
+    ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and who waited longest.
 
-        A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. Raises `UsageError`
-        for others, and for one the trace does not have.
+        A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
+        may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
+        for other lanes, and for one the trace does not have.
         """
-        self.lanes = Lanes(trace)
+        self.lanes = Lanes(trace, overview)
         self.levels = Levels(trace, self.lanes.cpus())
-        self.waits = self._worst(waits)
+        self.waits = (
+            worst(trace.waits, self.lanes.begin, waits)
+            if overview is None
+            else overview.waits[:waits]
+        )
         self.first = (
             [f"cpu:{cpu}" for cpu in self.lanes.cpus()]
             + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:4]
@@ -57,6 +88,7 @@ class Timeline:
             "name": printable(self.lanes.trace.name),
             "origin": self.lanes.begin - self.lanes.trace.origin,
             "duration": self.lanes.duration,
+            "grain": self.lanes.overview.width if self.lanes.overview else None,
             "cpus": self.lanes.cpus(),
             "states": list(STATES),
             "lanes": self.first,
@@ -72,7 +104,9 @@ class Timeline:
         `intervals` as they are, or `bins`, the ns per pixel in each state; or, of lanes with a
         height, `levels`: the area, the known time and the largest value per pixel. Lanes
         with few intervals come first until `intervals` (20,000) are given out.
-        Numbers are in the buffers: an array is `[buffer, dtype]`.
+        Numbers are in the buffers: an array is `[buffer, dtype]`. Of a long trace a lane may come
+        as `bins` of its own `first`, `bins` and `scale`, or as `later`; `refining` says that
+        the same request will be answered better soon.
 
         Raises `UsageError` for a request that cannot be meant.
         """
@@ -88,11 +122,15 @@ class Timeline:
         begin, end = first * scale, (first + bins) * scale
         every, keys = keys, [key for key in keys if not Levels.names(key)]
         heights = {str(key): self.levels.get(str(key)) for key in every if Levels.names(key)}
-        lanes = self.lanes.get(keys)
-        parts = [lane.between(begin, end) for lane in lanes]
+        lanes = self.lanes.within(keys, begin, end)
+        far = self._far(
+            [key for key, lane in zip(keys, lanes, strict=True) if lane is None], first, bins, scale
+        )
+        parts = [slice(0) if lane is None else lane.between(begin, end) for lane in lanes]
         left = _whole({"intervals": INTERVALS, **request}, "intervals")
         whole = set()
-        for i in sorted(range(len(lanes)), key=lambda i: parts[i].stop - parts[i].start):
+        near = [i for i, lane in enumerate(lanes) if lane is not None]
+        for i in sorted(near, key=lambda i: parts[i].stop - parts[i].start):
             left -= parts[i].stop - parts[i].start
             if left < 0:
                 break
@@ -102,7 +140,9 @@ class Timeline:
         utids: set[int] = set()
         rows = []
         for i, (key, lane) in enumerate(zip(keys, lanes, strict=True)):
-            if i in whole:
+            if lane is None:
+                rows.append(far[str(key)].row(str(key), buffers))
+            elif i in whole:
                 rows.append(_intervals(key, lane, parts[i], buffers, utids))
             else:
                 spent = lane.binned(edges)
@@ -119,28 +159,37 @@ class Timeline:
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
 
-    def _worst(self, n: int) -> list[dict[str, Any]]:
-        """The longest waits, worst first; one that was not seen to end is at least that long."""
-        begin = self.lanes.begin
-        rows = (
-            self.lanes.trace.waits.filter(
-                pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null()
-            )
-            .select(
-                "utid",
-                "wait",
-                "cause",
-                ready=pl.col("ts_ready") - begin,
-                queue=pl.coalesce("queue_cpu", "cpu"),
-                waker="waker_utid",
-                waker_cpu="waker_cpu",
-                open=pl.col("censored") != "none",
-            )
-            .top_k(n, by="wait")
-            .collect()
-        )
-        # Equal waits in order of time, or two runs would differ.
-        return rows.sort("wait", "ready", "utid", descending=[True, False, False]).to_dicts()
+    def _far(self, keys: Sequence[str], first: int, bins: int, scale: int) -> dict[str, _Far]:
+        """What the overview knows of lanes that are too long to be read now."""
+        overview = self.lanes.overview
+        if overview is None or not keys:
+            return {}
+        loading = self.lanes.load(key for key in keys if key.startswith("utid:"))
+        begin, end = max(0, first * scale), min(self.lanes.duration, (first + bins) * scale)
+        found = {}
+        for key in keys:
+            kind, _, rest = key.partition(":")
+            number = int(rest)
+            more: dict[str, Any] = {"refining": True} if key in loading else {}
+            if kind == "cpu":
+                if (sums := overview.cpu(number, first, bins, scale)) is None:
+                    fine = overview.width
+                    low, high = begin // fine, -(-end // fine)
+                    sums = overview.cpu(number, low, high - low, fine) or {}
+                    more = {"first": low, "bins": high - low, "scale": fine}
+                spent = {STATES.index(name): ns for name, ns in sums.items() if ns.any()}
+                found[key] = _Far(more, spent)
+            elif thread := overview.thread(number, begin, end):
+                low, width, cells = thread
+                more = {**more, "first": low, "bins": cells.shape[1], "scale": width}
+                spent = {}
+                for name, ns in zip(_STATE_NAMES, cells, strict=True):
+                    if ns.any() and (code := CODES.get(name)) is not None:
+                        spent[code] = spent[code] + ns if code in spent else ns
+                found[key] = _Far(more, spent)
+            else:
+                found[key] = _Far(more, None)
+        return found
 
     def _resolve(self, lanes: Sequence[str]) -> list[str]:
         if isinstance(lanes, str):

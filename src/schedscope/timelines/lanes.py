@@ -1,9 +1,15 @@
-"""What one CPU or one thread did, indexed so that any stretch of time is summed at once."""
+"""What one CPU or one thread did, indexed so that any stretch of time is summed at once.
+
+Of a short trace whole lanes are held. Of a long one, which has an `Overview`, the rows are read
+that a stretch of time needs, if those are not too many; a thread's whole lane is read while the
+picture shows the overview's sums, as long as there is room for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +20,7 @@ from schedscope.errors import UsageError
 from schedscope.units import printable
 
 if TYPE_CHECKING:
+    from schedscope.overview import Overview
     from schedscope.trace import Trace
 
 Times = npt.NDArray[np.int64]
@@ -21,8 +28,14 @@ Times = npt.NDArray[np.int64]
 STATES = ("running", "idle", "runnable", "blocked", "sleeping", "stopped", "unknown")
 """What a lane can show; a state's number is its place. `stopped` includes `parked`."""
 
-_CODES = {name: code for code, name in enumerate(STATES)} | {"parked": STATES.index("stopped")}
+CODES = {name: code for code, name in enumerate(STATES)} | {"parked": STATES.index("stopped")}
 NOBODY = 0xFFFF_FFFF
+MOST_ROWS = 2_000_000
+"""Rows of a long trace that are read for one answer, and at a time."""
+ROOM = 6_000_000
+"""Intervals of a long trace that are held: some 60 bytes each."""
+Rows = Sequence[tuple[int, int]]
+"""First and number of rows of the table, stretch after stretch."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +81,16 @@ class Lanes:
     A lane is named `cpu:N` or `utid:N`.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        """Take nothing from the trace yet but its window."""
-        self.trace = trace
+    def __init__(self, trace: Trace, overview: Overview | None = None) -> None:
+        """Take nothing from the trace yet but its window; with its `overview` hold only parts."""
+        self.trace, self.overview = trace, overview
         self.begin, self.end = trace.window
         self._lanes: dict[str, Lane] = {}
+        self._near: dict[str, tuple[int, int, Lane]] = {}
         self._names: dict[int, str] | None = None
+        self._lock, self._loading, self._failed = Lock(), set[str](), None
+
+    _failed: BaseException | None
 
     @property
     def duration(self) -> int:
@@ -86,22 +103,74 @@ class Lanes:
         return sorted(recorded or range(self.trace.ncpu))
 
     def get(self, keys: Iterable[str]) -> list[Lane]:
-        """The lanes of these names; one pass over the states builds all that are new.
+        """The whole lanes of these names; one pass over the states builds all that are new.
 
         Raises `UsageError` for a name that is not a lane.
         """
         keys = list(keys)
-        new = [key for key in dict.fromkeys(keys) if key not in self._lanes]
-        asked: dict[str, list[int]] = {"cpu": [], "utid": []}
-        for key in new:
-            kind, number = _split(key)
-            asked[kind].append(number)
-        if asked["cpu"]:
+        cpus, utids = _asked(key for key in keys if key not in self._lanes)
+        if cpus:
             # All at once: one CPU's rows cost as long to find as everybody's.
-            self._build_cpus({*asked["cpu"], *self.cpus()})
-        if asked["utid"]:
-            self._build_threads(asked["utid"])
+            self._lanes.update(self._cpu_lanes({*cpus, *self.cpus()}))
+        if utids:
+            self._lanes.update(self._thread_lanes(utids))
         return [self._lanes[key] for key in keys]
+
+    def within(self, keys: Iterable[str], begin: int, end: int) -> list[Lane | None]:
+        """Lanes that know what is in `[begin, end)`.
+
+        None for those of a long trace for which too many rows would have to be read now. Raises
+        `UsageError` for a name that is not a lane, and what went wrong while lanes were loaded.
+        """
+        keys = list(keys)
+        _asked(keys)
+        if self.overview is None:
+            return list(self.get(keys))
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        cpus, utids = _asked(key for key in keys if self._known(key, begin, end) is None)
+        if cpus:
+            self._read({*cpus, *self.cpus()}, [], begin, end, keys)
+        if utids:
+            self._read(set(), utids, begin, end, keys)
+        return [self._known(key, begin, end) for key in keys]
+
+    def around(self, key: str, at: int) -> Lane:
+        """A lane that knows the interval at `at`, and of a thread its neighbours."""
+        if self.overview is None:
+            return self.get([key])[0]
+        span = 1 if key.startswith("cpu:") else max(1, self.duration >> 12)
+        while True:
+            begin, end = max(0, at - span), min(self.duration, at + span)
+            lane = self.within([key], begin, end)[0]
+            if lane is None:
+                return self.get([key])[0]
+            i = int(np.searchsorted(lane.starts, at, side="right")) - 1
+            if key.startswith("cpu:") or 0 < i < len(lane.starts) - 1:
+                return lane
+            if begin == 0 and end == self.duration:
+                return lane
+            span *= 8
+
+    def load(self, keys: Iterable[str]) -> set[str]:
+        """Begin to read these threads' whole lanes, as many as there is room for; which are."""
+        assert self.overview is not None
+        with self._lock:
+            wanted, rows = set[str](), 0
+            for key in keys:
+                rows += self.overview.rows_of(_split(key)[1])
+                if rows > ROOM:
+                    break
+                wanted.add(key)
+            if not self._loading and (new := sorted(wanted - self._lanes.keys())):
+                for key in self._lanes.keys() - wanted:
+                    rows += len(self._lanes[key].starts)
+                    if rows > ROOM:
+                        del self._lanes[key]
+                self._loading = set(new)
+                Thread(target=self._load, args=(new,), daemon=True).start()
+        return wanted
 
     def name(self, utid: int) -> str:
         """`comm tid`, as a person looks for it."""
@@ -113,46 +182,117 @@ class Lanes:
             }
         return self._names.get(utid) or f"thread {utid}"
 
-    def _build_cpus(self, cpus: set[int]) -> None:
-        rows = self._rows(pl.col("state") == "running", "cpu").with_columns(
+    # ---- long traces ----
+
+    def _known(self, key: str, begin: int, end: int) -> Lane | None:
+        if lane := self._lanes.get(key):
+            return lane
+        since, until, lane = self._near.get(key) or (0, -1, None)
+        return lane if since <= max(0, begin) and min(self.duration, end) <= until else None
+
+    def _read(
+        self, cpus: set[int], utids: list[int], begin: int, end: int, keys: list[str]
+    ) -> None:
+        """Hold what is in `[begin, end)`, and as much on each side if that is not too much."""
+        assert self.overview is not None
+        for margin in (end - begin, 0):
+            span = max(0, begin - margin), min(self.duration, end + margin)
+            rows = (
+                self.overview.running_rows(*span)
+                if cpus
+                else self.overview.thread_rows(utids, *span)
+            )
+            if sum(many for _, many in rows) <= MOST_ROWS:
+                break
+        else:
+            return
+        found = self._cpu_lanes(cpus, rows, span) if cpus else self._thread_lanes(utids, rows, span)
+        held = sum(len(lane.starts) for lane in found.values())
+        for key in [key for key in self._near if key not in keys]:
+            held += len(self._near[key][2].starts)
+            if held > ROOM:
+                del self._near[key]
+        self._near.update({key: (*span, lane) for key, lane in found.items()})
+
+    def _load(self, keys: list[str]) -> None:
+        total = (self.trace.info.get("rows") or {}).get("states", 0)
+        rows = [(at, min(MOST_ROWS, total - at)) for at in range(0, total, MOST_ROWS)]
+        try:
+            self._lanes.update(self._thread_lanes([_split(key)[1] for key in keys], rows))
+        except BaseException as error:  # whoever asks next is told
+            self._failed = error
+        finally:
+            self._loading = set()
+
+    # ---- building ----
+
+    def _cpu_lanes(
+        self, cpus: set[int], rows: Rows | None = None, span: tuple[int, int] | None = None
+    ) -> dict[str, Lane]:
+        frame = self._rows(pl.col("state") == "running", ["cpu"], rows, span).with_columns(
             code=pl.when(pl.col("utid") < self.trace.ncpu)
-            .then(_CODES["idle"])
-            .otherwise(_CODES["running"])
+            .then(CODES["idle"])
+            .otherwise(CODES["running"])
             .cast(pl.UInt8)
         )
-        parts = rows.partition_by("cpu", as_dict=True)
-        for cpu in cpus:
-            self._lanes[f"cpu:{cpu}"] = _lane(parts.pop((cpu,), rows.clear()), "utid", None)
+        parts = frame.partition_by("cpu", as_dict=True)
+        return {f"cpu:{cpu}": _lane(parts.pop((cpu,), frame.clear()), "utid", None) for cpu in cpus}
 
-    def _build_threads(self, utids: list[int]) -> None:
-        chosen = pl.col("utid").is_in(utids)
-        rows = (
-            self._rows(chosen, "cpu", "waker_utid", "state")
-            .with_columns(code=pl.col("state").cast(pl.String).replace_strict(_CODES, default=None))
+    def _thread_lanes(
+        self, utids: list[int], rows: Rows | None = None, span: tuple[int, int] | None = None
+    ) -> dict[str, Lane]:
+        chosen, ready = pl.col("utid").is_in(utids), pl.col("ts_ready")
+        frame = (
+            self._rows(chosen, ["cpu", "waker_utid", "state"], rows, span)
+            .with_columns(code=pl.col("state").cast(pl.String).replace_strict(CODES, default=None))
             .filter(pl.col("code").is_not_null())
             .with_columns(pl.col("code").cast(pl.UInt8))
         )
+        if span is not None and frame.height:
+            first, last = frame["ts"].min(), frame["ts"].max()
+            chosen &= ready.is_between(self.begin + first, self.begin + last)  # type: ignore[operator]
         waits = (
-            self.trace.waits.filter(chosen & pl.col("ts_ready").is_not_null())
-            .select("utid", "waker_cpu", ts=pl.col("ts_ready") - self.begin)
-            .collect()
+            self.trace.waits.filter(chosen & ready.is_not_null())
+            .select("utid", "waker_cpu", ts=ready - self.begin)
+            .collect(engine="streaming")
         )
-        parts = rows.partition_by("utid", as_dict=True)
+        parts = frame.partition_by("utid", as_dict=True)
         woken = waits.partition_by("utid", as_dict=True)
-        for utid in utids:
-            self._lanes[f"utid:{utid}"] = _lane(
-                parts.get((utid,), rows.clear()), "cpu", woken.get((utid,))
-            )
+        return {
+            f"utid:{utid}": _lane(parts.get((utid,), frame.clear()), "cpu", woken.get((utid,)))
+            for utid in utids
+        }
 
-    def _rows(self, which: pl.Expr, *columns: str) -> pl.DataFrame:
+    def _rows(
+        self, which: pl.Expr, columns: list[str], rows: Rows | None, span: tuple[int, int] | None
+    ) -> pl.DataFrame:
+        """The rows `which`, cut at the window; of those `rows` only, and what is in the `span`."""
         ts = pl.col("ts").clip(lower_bound=self.begin) - self.begin
         until = (pl.col("ts") + pl.col("dur")).clip(upper_bound=self.end) - self.begin
-        return (
-            self.trace.states.filter(which)
-            .select("utid", *columns, ts=ts, until=until)
-            .filter(pl.col("ts") < pl.col("until"))
-            .collect()
-        )
+        inside = pl.col("ts") < pl.col("until")
+        if span is not None:
+            inside &= (pl.col("ts") < span[1]) & (pl.col("until") > span[0])
+
+        def chosen(table: pl.LazyFrame) -> pl.DataFrame:
+            wanted = table.filter(which).select("utid", *columns, ts=ts, until=until)
+            return wanted.filter(inside).collect()
+
+        states = self.trace.states
+        if rows is None:
+            return chosen(states)
+        if not rows:
+            return chosen(states.head(0))
+        # Part by part: whatever is read at once has to fit into memory.
+        return pl.concat([chosen(states.slice(first, many)) for first, many in rows])
+
+
+def _asked(keys: Iterable[str]) -> tuple[list[int], list[int]]:
+    """Numbers of the CPUs and of the threads among them. Raises `UsageError` for other names."""
+    asked: dict[str, list[int]] = {"cpu": [], "utid": []}
+    for key in dict.fromkeys(keys):
+        kind, number = _split(key)
+        asked[kind].append(number)
+    return asked["cpu"], asked["utid"]
 
 
 def _split(key: Any) -> tuple[str, int]:
@@ -184,7 +324,7 @@ def _lane(rows: pl.DataFrame, who: str, waits: pl.DataFrame | None) -> Lane:
             waits.unique("ts"), on="ts", how="left", maintain_order="left"
         )
         waker_cpu = known["waker_cpu"].cast(pl.UInt32).fill_null(NOBODY).to_numpy()
-        waker_cpu = np.where(codes == _CODES["runnable"], waker_cpu, NOBODY).astype(np.uint32)
+        waker_cpu = np.where(codes == CODES["runnable"], waker_cpu, NOBODY).astype(np.uint32)
     return Lane(
         starts=starts,
         ends=ends,

@@ -8,8 +8,8 @@ function panel(picture, source, keep) {
   const strip = h("div", { class: "sst-tablist", role: "tablist", "aria-label": "details" }), tabs = h("div", { class: "sst-tabs" }, strip);
   const whole = h("div", { class: "sst-panel", hidden: true }, tabs, body);
   picture.box.append(whole);
-  const words = { selection: "Selection", range: "Range", findings: "Findings", notes: "Notes", sql: "SQL" };
-  const shown = { selection: [], range: [], findings: [], notes: [], sql: [] };
+  const words = { selection: "Selection", range: "Range", findings: "Findings", ...(can.has("requests") ? { requests: "Requests" } : {}), notes: "Notes", sql: "SQL" };
+  const shown = { selection: [], range: [], findings: [], requests: [], notes: [], sql: [] };
   let open = null, last = 0;
   const buttons = Object.fromEntries(Object.entries(words).map(([name, word]) => [name, h("button", {
     type: "button", role: "tab", "aria-selected": "false", click: () => (open === name ? close() : turn(name)),
@@ -23,6 +23,7 @@ function panel(picture, source, keep) {
     if (name === "notes") shown.notes = notes();
     if (name === "sql" && !shown.sql.length) shown.sql = sql();
     if (name === "findings" && !shown.findings.length) list();
+    if (name === "requests" && !shown.requests.length) served();
     open = name;
     whole.hidden = false;
     for (const [key, button] of Object.entries(buttons)) button.setAttribute("aria-selected", String(key === name));
@@ -264,6 +265,32 @@ function panel(picture, source, keep) {
     if (rows.length) picture.stepped("");
     current = Math.min(Math.max(0, current + step), rows.length - 1);
     await reach(current);
+  }
+
+  // ---- requests to a server ----
+
+  /** The slowest, of one process or of all, and a table of the processes. */
+  async function served(process = null, reply = "same") {
+    const lead = [h("h2", {}, "Requests"), h("p", { class: "sst-faint" }, "A request is what a thread reads from a socket or pipe until the answer is written. A click on a time leads there.")];
+    const show = (parts) => {
+      shown.requests = [...lead, ...parts];
+      if (open === "requests") turn("requests");
+    };
+    show([h("p", { class: "sst-faint" }, "Looking …")]);
+    let answer;
+    try {
+      ({ answer } = await source({ kind: "requests", process, reply }));
+    } catch (error) {
+      return show([h("p", { role: "alert" }, String(error.message || error))]);
+    }
+    const names = h("select", { change: () => served(names.value === "0" ? null : answer.processes[names.value - 1], reply) },
+      h("option", { value: "0" }, "all processes"), answer.processes.map((name, i) => h("option", { value: String(i + 1) }, name)));
+    names.value = String(answer.processes.indexOf(process) + 1);
+    const answers = h("select", { change: () => served(process, answers.value) },
+      h("option", { value: "same" }, "to what was read, as with sockets"), h("option", { value: "any" }, "anywhere, as with pipes"));
+    answers.value = reply;
+    return show([h("p", { class: "sst-acts" }, h("label", {}, "of ", names), " ", h("label", {}, "answers are written ", answers)),
+      ...answer.tables.map((data) => table(data, go))]);
   }
 
   // ---- notes ----

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from schedscope import overview
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.levels import Levels
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-KINDS = ("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings")
+KINDS = (
+    *("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings"),
+    "requests",
+)
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
 
@@ -31,7 +35,7 @@ class Questions:
         self, trace: Trace, lanes: Sequence[str] | None = None, whole: Trace | None = None
     ) -> None:
         """About `trace`; notes are kept with `whole`, of which it may be a part."""
-        self.timeline = Timeline(trace, lanes)
+        self.timeline = Timeline(trace, lanes, overview=overview.of(trace))
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
         self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
@@ -40,7 +44,7 @@ class Questions:
         """What the picture knows before it asks."""
         return {
             **self.timeline.about(),
-            "can": list(KINDS),
+            "can": [kind for kind in KINDS if kind != "requests" or self._has_calls()],
             "notes": self.notes.rows,
             "more": self.timeline.levels.offered(),
         }
@@ -106,6 +110,16 @@ class Questions:
         from schedscope.timelines.places import listed
 
         return {"rows": listed(self.timeline.lanes.trace)}
+
+    def _has_calls(self) -> bool:
+        trace = self.timeline.lanes.trace
+        return bool(trace.system_calls.head(1).collect().height)
+
+    def _requests(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.requests import listed
+
+        trace = self.timeline.lanes.trace
+        return listed(trace, request.get("process"), request.get("reply", "same"))
 
     def _notes(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.notes.keep(request.get("rows"))

@@ -40,7 +40,7 @@ def slice_at(lanes: Lanes, key: str, at: int) -> dict[str, Any]:
     neighbouring intervals; `wait` says what a wait consisted of, `woke` whom a thread that ran
     woke, `tables` who ran meanwhile.
     """
-    lane = lanes.get([key])[0]
+    lane = lanes.around(key, at)
     here = _interval(lane, _place(lane, at))
     kind, _, number = key.partition(":")
     answer: dict[str, Any] = {"lane": key, "at": at, "state": None, "tables": []}
@@ -50,7 +50,7 @@ def slice_at(lanes: Lanes, key: str, at: int) -> dict[str, Any]:
     utid = int(number) if kind == "utid" else here["who"]
     if utid is None or utid < lanes.trace.ncpu:
         return {**answer, "utid": None}
-    own = lanes.get([f"utid:{utid}"])[0]
+    own = lanes.around(f"utid:{utid}", at)
     i = _place(own, at)
     mine = _interval(own, i)
     if mine is None:

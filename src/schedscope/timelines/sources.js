@@ -72,7 +72,10 @@ export function served(side = 0) {
   return async (request) => {
     let answer;
     try {
-      answer = await fetch("ask", { method: "POST", body: JSON.stringify({ ...request, side }), headers: { "Content-Type": "application/json" } });
+      const body = JSON.stringify({ ...request, side });
+      // A note that was just written is kept, even if the page is closed now. Browsers allow that 64 KiB.
+      const keepalive = request.kind === "notes" && body.length < 20000;
+      answer = await fetch("ask", { method: "POST", keepalive, body, headers: { "Content-Type": "application/json" } });
     } catch {
       throw new Error("schedscope view does not answer: was it ended?");
     }

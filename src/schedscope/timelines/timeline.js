@@ -89,10 +89,8 @@ function unpack(row, answer, buffers) {
     const bytes = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
     return new ARRAYS[dtype](bytes);
   };
-  const piece = {
-    kind: row.kind, first: answer.first, bins: answer.bins, scale: answer.scale,
-    begin: answer.first * answer.scale, end: (answer.first + answer.bins) * answer.scale,
-  };
+  const { first, bins, scale } = { ...answer, ...row };
+  const piece = { kind: row.kind, first, bins, scale, begin: first * scale, end: (first + bins) * scale };
   if (row.kind === "bins") {
     piece.states = Object.entries(row.states).map(([code, at]) => [Number(code), array(at)]);
     return piece;
@@ -233,7 +231,8 @@ export function mount(root, about, source, home = "page") {
   root.append(style, box);
   const screen = canvas.getContext("2d");
   let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
-  const second = document.querySelector(".sst-picture").parentElement !== box; // the address belongs to the first of a page
+  // The address belongs to the first of a page; a notebook may keep each output in a tree of its own.
+  const second = root.getRootNode().querySelector(".sst-picture").parentElement !== box;
   const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
 
   const total = Math.max(1, about.duration), origin = about.origin;
@@ -247,6 +246,7 @@ export function mount(root, about, source, home = "page") {
   let wait = -1, told = "", ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
   let notes = [], sketch = null;
+  let refining = false, later = 0; // of a long trace: whether lanes are still being read, and when to ask again
 
   const ears = new Map();
   const on = (event, act) => ears.set(event, [...(ears.get(event) || []), act]);
@@ -353,10 +353,14 @@ export function mount(root, about, source, home = "page") {
   let low = 0, high = total; // what can be shown: of two traces, what either has
   function fit() {
     const least = Math.max(1, Math.ceil((high - low) / view.bins)), step = about.finest || 1;
-    return Math.ceil(least / step) * step;
+    return even(Math.ceil(least / step) * step);
+  }
+  /** Of a long trace: a scale of whole stretches of its overview, so that sums stay exact. */
+  function even(scale) {
+    return about.grain && scale > about.grain ? Math.ceil(scale / about.grain) * about.grain : scale;
   }
   function settle(first, scale) {
-    scale = Math.min(Math.max(1, Math.round(scale)), fit());
+    scale = Math.min(even(Math.max(1, Math.round(scale))), fit());
     view.scale = scale;
     const least = Math.floor(low / scale), last = Math.max(least, Math.ceil(high / scale) - view.bins);
     view.first = Math.min(Math.max(least, Math.round(first)), last);
@@ -376,6 +380,11 @@ export function mount(root, about, source, home = "page") {
       const steps = factor > 1 ? Math.ceil(scale / about.finest) : Math.floor(scale / about.finest);
       scale = Math.min(fit(), Math.max(1, steps) * about.finest);
     }
+    if (about.grain && scale > about.grain) {
+      // A step out or in moves by one stretch at least, and not past where single rows begin.
+      const steps = factor > 1 ? Math.ceil(scale / about.grain) : Math.floor(scale / about.grain);
+      scale = Math.min(fit(), steps * about.grain);
+    }
     settle(time / scale - x, scale);
   }
 
@@ -386,7 +395,7 @@ export function mount(root, about, source, home = "page") {
   }
 
   function between(begin, end) {
-    const scale = Math.max(1, Math.ceil((end - begin) / view.bins));
+    const scale = even(Math.max(1, Math.ceil((end - begin) / view.bins)));
     settle(begin / scale, scale);
   }
 
@@ -402,7 +411,7 @@ export function mount(root, about, source, home = "page") {
 
   /** A stretch in the middle of the picture, half as long as that. */
   function near(begin, length) {
-    const scale = Math.max(1, Math.ceil((2 * length) / view.bins));
+    const scale = even(Math.max(1, Math.ceil((2 * length) / view.bins)));
     settle((begin + length / 2) / scale - view.bins / 2, scale);
   }
 
@@ -442,7 +451,9 @@ export function mount(root, about, source, home = "page") {
     Promise.resolve(source(asked)).then(({ answer, buffers }) => {
       problem = "";
       Object.assign(names, answer.names);
+      refining = answer.lanes.some((row) => row.refining);
       for (const row of answer.lanes) {
+        if (row.kind === "later") continue;
         const old = pieces.get(row.key) || [];
         const wide = old.find((piece) => piece.begin <= 0 && piece.end >= total);
         const fresh = row.pieces || [unpack(row, answer, buffers)];
@@ -455,6 +466,9 @@ export function mount(root, about, source, home = "page") {
       if (again) {
         again = false;
         request();
+      } else if (refining) {
+        clearTimeout(later);
+        later = setTimeout(request, 250);
       }
       draw();
     });
@@ -899,7 +913,10 @@ export function mount(root, about, source, home = "page") {
     else if (!shown && about.finest) {
       lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: for every interval ` +
         `write another with schedscope timeline --since ${Math.floor((origin + begin) / 1000)}us --until ${Math.ceil((origin + end) / 1000)}us`);
-    } else if (!shown) lines.push(home === "page" ? "this lane is not in the page" : "waiting for Python");
+    } else if (!shown && home === "page") lines.push("this lane is not in the page");
+    else if (!shown && refining) lines.push(`some lanes are being read${coarse ? `: until then they show sums over ${duration(coarse)}` : ""}`);
+    else if (!shown && !asked && coarse > view.scale) lines.push(`some lanes show sums over ${duration(coarse)}: zoom in for more, or show fewer lanes`);
+    else if (!shown) lines.push("waiting for Python");
     let text = lines.join(" · ");
     if (wait >= 0) {
       const w = about.waits[wait];
@@ -1185,7 +1202,7 @@ export function mount(root, about, source, home = "page") {
     about, view, canvas, picture, keep,
     colours: () => ({ light: LIGHT, dark: DARK, states: { RUNNING, RUNNABLE, BLOCKED, STOPPED, SLEEPING } }),
     lanes: () => [...lanes],
-    state: () => ({ ...view, wait, exact: shown, asking: asked !== null, frames, busy, tip: tip.hidden ? "" : tip.textContent,
+    state: () => ({ ...view, wait, exact: shown, asking: asked !== null, refining, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
       kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
     heights: (lane) => means(lane, best(lane), view, total),

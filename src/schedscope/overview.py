@@ -1,0 +1,305 @@
+"""What a long trace looks like from afar, and which of its rows a stretch of time needs.
+
+A viewer of a hundred million intervals shows its first picture from here, without reading them.
+It is made at conversion, or when somebody first looks, and kept beside the tables as
+`overview.bin`: a line of JSON, then the numbers of `_native.overview`, then the CRC-32 of all that.
+It belongs to the table `states` of one size and checksum; one that is of another, or damaged, is
+made again. Only tables that schedscope wrote have one: of those no two intervals of a thread, or
+of a CPU, overlap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from schedscope import stored
+from schedscope.errors import FormatError
+from schedscope.parsers import files
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+NAME = "overview.bin"
+LEAST = 4_000_000
+"""Rows of `states` from which on a trace has one; shorter ones are read as quickly."""
+_VERSION = 1
+_CELLS = 1 << 22
+"""Most stretches of all CPUs together, and of all threads and states together."""
+_FINE, _COARSE = 1 << 19, 1 << 12
+"""Most stretches of one CPU, of one thread."""
+_ROWS_PER_STRETCH = 16
+_CHUNK = 1 << 15
+_BITS = 1 << 27
+_CODES = 8
+_LEAST_BINS = 256
+"""A thread's picture of fewer stretches would say little."""
+_WAITS = 50
+_STATES = "states.parquet"
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The numbers, as `_native.overview` describes them; times are ns after the window's begin."""
+
+    head: Mapping[str, Any]
+    running: npt.NDArray[np.uint32]
+    idle: npt.NDArray[np.uint32]
+    spent: npt.NDArray[np.uint32]
+    counts: npt.NDArray[np.uint32]
+    reach: Ints
+    present: npt.NDArray[np.uint8]
+
+    @property
+    def width(self) -> int:
+        """ns of a stretch of a CPU: sums over whole ones are exact."""
+        return self._width(self.running.shape[1])
+
+    def _width(self, bins: int) -> int:
+        begin, end = self.head["window"]
+        return -(-max(1, int(end) - int(begin)) // bins)
+
+    @property
+    def waits(self) -> list[dict[str, Any]]:
+        """The longest waits, as `worst_waits` finds them."""
+        return list(self.head["waits"])
+
+    def rows_of(self, utid: int) -> int:
+        """How many intervals this thread has."""
+        return int(self.counts[utid]) if utid < len(self.counts) else 0
+
+    def cpu(self, cpu: int, first: int, bins: int, scale: int) -> dict[str, Ints] | None:
+        """ns that a CPU ran and idled per pixel; None if pixels are not made of whole stretches."""
+        if scale % self.width or cpu >= len(self.running):
+            return None
+        rows = {"running": self.running[cpu], "idle": self.idle[cpu]}
+        return {name: _sums(row, first, bins, scale // self.width) for name, row in rows.items()}
+
+    def thread(self, utid: int, begin: int, end: int) -> tuple[int, int, Ints] | None:
+        """Number and ns of the stretches that hold `[begin, end)`, and ns in each state there.
+
+        States are numbered as in the table. None where the overview has no threads.
+        """
+        many = self.spent.shape[2]
+        if not many or utid >= len(self.spent):
+            return None
+        width = self._width(many)
+        first = min(max(0, begin // width), many - 1)
+        last = min(max(first + 1, -(-end // width)), many)
+        return first, width, self.spent[utid, :, first:last].astype(np.int64)
+
+    def running_rows(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """First and number of the rows among which all runs lie that overlap `[begin, end)`."""
+        chosen = (self.reach[:, 3] < end) & (self.reach[:, 4] > begin)
+        return self._stretches(chosen)
+
+    def thread_rows(self, utids: Iterable[int], begin: int, end: int) -> list[tuple[int, int]]:
+        """The same for all intervals of these threads.
+
+        The table is in the order in which intervals end, but for a few. Of what ends at `end` or
+        later only one interval of each thread matters, that with the earliest end.
+        """
+        from_, until, ends_from = (self.reach[:, i] for i in range(3))
+        may = (from_ < end) & (until > begin)
+        chosen = np.zeros(len(may), dtype=bool)
+        for utid in utids:
+            if utid >= len(self.counts):
+                continue
+            there = may & ((self.present[:, utid // 8] >> (utid % 8)) & 1).astype(bool)
+            later = there & (ends_from >= end)
+            if later.any():
+                there &= ends_from <= until[int(np.argmax(later))]
+            chosen |= there
+        return self._stretches(chosen)
+
+    def _stretches(self, chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+        edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+        chunk, rows = int(self.head["chunk"]), int(self.head["rows"])
+        pairs = edges.reshape(-1, 2) * chunk
+        return [(int(a), min(int(b), rows) - int(a)) for a, b in pairs]
+
+
+def _sums(row: npt.NDArray[np.uint32], first: int, bins: int, many: int) -> Ints:
+    """Sums of `many` neighbours, from `first * many` on; 0 beyond the ends."""
+    found = np.zeros(bins, dtype=np.int64)
+    low, high = max(0, -first), min(bins, -(-len(row) // many) - first)
+    if low < high:
+        starts = (np.arange(low, high) + first) * many
+        end = min(len(row), (first + high) * many)
+        found[low:high] = np.add.reduceat(row[:end], starts, dtype=np.int64)
+    return found
+
+
+def of(trace: Trace) -> Overview | None:
+    """The overview of a long trace, made now if there is none; None for any other trace.
+
+    Raises `FormatError` if it has to be made and a table is damaged.
+    """
+    recorded = (trace.info.get("files") or {}).get(_STATES)
+    rows = (trace.info.get("rows") or {}).get("states", 0)
+    if trace.path is None or not recorded or rows < LEAST:
+        return None
+    identity = [recorded.get("bytes"), recorded.get("crc32")]
+    try:
+        with (trace.path / NAME).open("rb") as file:
+            found = _parsed(file.read(), identity, trace.info)
+    except OSError:
+        found = None
+    if found is not None:
+        return found
+    trace.folder_of("states")  # raises if the file is damaged
+    parts = _made(trace.path, trace.info, identity)
+    _keep(trace.path, parts)
+    return _parsed(b"".join([*parts, _check(parts)]), identity, trace.info)
+
+
+def write(folder: Path, about: Mapping[str, Any]) -> None:
+    """Make that of the tables in `folder`, which were just written; of long ones only."""
+    if about["rows"]["states"] >= LEAST:
+        path = folder / _STATES
+        identity = [path.stat().st_size, stored.checksum(path)]
+        _write(folder / NAME, _made(folder, about, identity))
+
+
+def worst(waits: pl.LazyFrame, begin: int, n: int) -> list[dict[str, Any]]:
+    """The longest waits, worst first; one that was not seen to end is at least that long.
+
+    `ready` counts from `begin`.
+    """
+    rows = (
+        waits.filter(pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null())
+        .select(
+            "utid",
+            "wait",
+            "cause",
+            ready=pl.col("ts_ready") - begin,
+            queue=pl.coalesce("queue_cpu", "cpu"),
+            waker="waker_utid",
+            waker_cpu="waker_cpu",
+            open=pl.col("censored") != "none",
+        )
+        .top_k(n, by="wait")
+        .collect(engine="streaming")
+    )
+    # Equal waits in order of time, or two runs would differ.
+    return rows.sort("wait", "ready", "utid", descending=[True, False, False]).to_dicts()
+
+
+def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[bytes]:
+    from schedscope import _native
+
+    def largest(table: str, column: str) -> int:
+        frame = files.scan_parquet(folder / f"{table}.parquet").select(pl.col(column).max())
+        return int(frame.collect().item() or 0)
+
+    columns = ["ts", "dur", "utid", "state", "cpu"]
+    states = _native.StoredTable.open(str(folder), "states", columns)
+    if states is None:
+        raise FormatError(f"{folder / _STATES} is of another writer", "what `convert` wrote")
+    ncpu, rows, (begin, end) = int(about["ncpu"]), int(about["rows"]["states"]), about["window"]
+    cpus, threads = max(largest("cpus", "cpu") + 1, ncpu), largest("threads", "utid") + 1
+    bins = [_power(min(_FINE, rows // _ROWS_PER_STRETCH // cpus, _CELLS // cpus))]
+    coarse = _power(min(_COARSE, min(_CELLS, rows // 8) // (threads * _CODES)))
+    bins.append(coarse if coarse >= _LEAST_BINS else 0)
+    chunk = _CHUNK
+    while -(-rows // chunk) * threads > _BITS:
+        chunk *= 2
+    waits = worst(files.scan_parquet(folder / "waits.parquet"), begin, _WAITS)
+    parts = _native.overview(states, (begin, end), cpus, threads, ncpu, (bins[0], bins[1]), chunk)
+    head = {
+        "version": _VERSION,
+        "states": identity,
+        "window": [begin, end],
+        "rows": rows,
+        "cpus": cpus,
+        "threads": threads,
+        "bins": bins,
+        "chunk": chunk,
+        "waits": waits,
+    }
+    return [json.dumps(head).encode() + b"\n", *parts]
+
+
+def _power(most: int) -> int:
+    """The largest power of 2 that is not more."""
+    return 1 << max(0, most.bit_length() - 1) if most > 0 else 0
+
+
+def _parsed(data: bytes, identity: list[Any], about: Mapping[str, Any]) -> Overview | None:
+    """None for the bytes of another version, of other tables, or that are damaged."""
+    if data[-8:] != f"{zlib.crc32(memoryview(data)[:-8]):08x}".encode():
+        return None
+    try:
+        line = data.index(b"\n")
+        head = json.loads(data[:line])
+        wanted = [_VERSION, identity, list(about["window"]), about["rows"]["states"]]
+        if [head[name] for name in ("version", "states", "window", "rows")] != wanted:
+            return None
+        cpus, threads, chunk = head["cpus"], head["threads"], head["chunk"]
+        fine, coarse = head["bins"]
+        if not all(_is_wait(row) for row in head["waits"]) or fine < 1 or chunk < 1:
+            return None
+        chunks = -(-head["rows"] // chunk)
+        at, parts = line + 1, []
+        for shape, dtype in (
+            ((cpus, fine), "<u4"),
+            ((cpus, fine), "<u4"),
+            ((threads, _CODES, coarse), "<u4"),
+            ((threads,), "<u4"),
+            ((chunks, 5), "<i8"),
+            ((chunks, -(-threads // 8)), "u1"),
+        ):
+            many = int(np.prod(shape))
+            part = np.frombuffer(data, dtype, count=many, offset=at).reshape(shape)
+            parts.append(part)
+            at += part.nbytes
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+    return Overview(head, *parts) if at == len(data) - 8 else None
+
+
+def _is_wait(row: Mapping[str, Any]) -> bool:
+    """Has it what `worst` gives?"""
+    numbers = ("utid", "wait", "ready", "queue", "waker", "waker_cpu")
+    may_be_none = ("queue", "waker", "waker_cpu")
+    return (
+        isinstance(row["cause"], str)
+        and isinstance(row["open"], bool)
+        and all(type(row[name]) is int or name in may_be_none for name in numbers)
+    )
+
+
+def _check(parts: list[bytes]) -> bytes:
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return f"{crc:08x}".encode()
+
+
+def _write(path: Path, parts: list[bytes]) -> None:
+    with path.open("wb") as file:
+        file.writelines([*parts, _check(parts)])
+
+
+def _keep(folder: Path, parts: list[bytes]) -> None:
+    """Beside the tables, whole or not at all; without a word where that may not be written."""
+    partial = folder / f".{NAME}.{secrets.token_hex(4)}.partial"
+    try:
+        _write(partial, parts)
+        os.replace(partial, folder / NAME)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

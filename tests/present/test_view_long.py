@@ -1,0 +1,210 @@
+"""Long traces: sums from the overview, rows of a stretch, and whole lanes say the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope import overview
+from schedscope.errors import SchedscopeError
+from schedscope.timelines import lanes as lanes_module
+from schedscope.timelines.answer import Timeline
+from schedscope.timelines.questions import Questions
+from schedscope.timelines.slice import slice_at
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+NAMES = ("linux-ftrace-mixed", "linux-ftrace-lossy")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    """A short trace that is treated as a long one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "LEAST", 0)
+        patch.setattr(overview, "_CHUNK", 32)
+        patch.setattr(overview, "_LEAST_BINS", 1)
+        cache = tmp_path_factory.mktemp("cache")
+        return ss.open(FIXTURES / f"{request.param}.capture", cache=cache)
+
+
+@pytest.fixture
+def long(trace: ss.Trace, monkeypatch: pytest.MonkeyPatch) -> Timeline:
+    monkeypatch.setattr(overview, "LEAST", 0)
+    monkeypatch.setattr(overview, "_CHUNK", 32)
+    monkeypatch.setattr(overview, "_LEAST_BINS", 1)
+    monkeypatch.setattr(lanes_module, "MOST_ROWS", 600)
+    found = overview.of(trace)
+    assert found is not None
+    return Timeline(trace, overview=found)
+
+
+def summed(
+    answer: tuple[dict[str, Any], list[bytes]], request: dict[str, Any]
+) -> dict[str, dict[int, list[int]]]:
+    """ns per pixel and state of every lane that the answer tells exactly."""
+    said, buffers = answer
+
+    def array(at: list[Any]) -> np.ndarray[Any, Any]:
+        return np.frombuffer(buffers[at[0]], f"<{at[1]}").astype(np.int64)
+
+    edges = np.arange(request["bins"] + 1) * request["scale"] + request["first"] * request["scale"]
+    found: dict[str, dict[int, list[int]]] = {}
+    for row in said["lanes"]:
+        if row["kind"] == "bins" and "scale" not in row:
+            found[row["key"]] = {
+                int(code): array(at).tolist() for code, at in row["states"].items()
+            }
+        elif row["kind"] == "intervals":
+            starts = row["from"] + np.cumsum(array(row["gaps"]))
+            ends, codes, spent = starts + array(row["durs"]), array(row["codes"]), {}
+            for code in np.unique(codes):
+                one = codes == code
+                inside = np.minimum(ends[one], edges[1:, None]) - np.maximum(
+                    starts[one], edges[:-1, None]
+                )
+                ns = np.maximum(inside, 0).sum(axis=1)
+                if ns.any():
+                    spent[int(code)] = ns.tolist()
+            found[row["key"]] = spent
+    return found
+
+
+def test_every_exact_answer_is_that_of_the_rows(trace: ss.Trace, long: Timeline) -> None:
+    """Random stretches and scales, before and after lanes were read; CPUs are always exact."""
+    whole = Timeline(trace)
+    utids = [f"utid:{utid}" for utid in trace.threads.collect()["utid"].to_list()[trace.ncpu :]]
+    chance = random.Random(18)
+    grain = long.about()["grain"]
+    assert grain == overview.of(trace).width  # type: ignore[union-attr]
+    exact = refining = 0
+    for _ in range(150):
+        bins = chance.choice([1, 7, 300])
+        scale = chance.choice([1, grain, 3 * grain, max(1, grain // 50), 40 * grain])
+        first = chance.randrange(-2, max(1, long.lanes.duration // scale + 2))
+        keys = whole.first + chance.sample(utids, 2)
+        request = {"lanes": keys, "first": first, "bins": bins, "scale": scale}
+        said = long.answer(request)
+        found, wanted = summed(said, request), summed(whole.answer(request), request)
+        for key, spent in found.items():
+            assert spent == wanted[key], (request, key)
+        exact += len(found)
+        refining += sum(bool(row.get("refining")) for row in said[0]["lanes"])
+        if scale % grain == 0:
+            assert {f"cpu:{cpu}" for cpu in whole.lanes.cpus()} <= found.keys()
+        for row in said[0]["lanes"]:
+            if "scale" not in row or row["kind"] != "bins":
+                continue
+            # Sums over longer stretches, that hold all that was asked for.
+            begin, end = (max(0, min(at, long.lanes.duration)) for at in
+                          (first * scale, (first + bins) * scale))  # fmt: skip
+            assert row["first"] * row["scale"] <= begin
+            assert begin >= end or (row["first"] + row["bins"]) * row["scale"] >= end
+            rough = {
+                "lanes": [row["key"]],
+                **{name: row[name] for name in ("first", "bins", "scale")},
+            }
+            plain = {**row, "states": row["states"]}
+            del plain["scale"]
+            mine = summed(({"lanes": [plain]}, said[1]), rough)
+            assert mine == summed(whole.answer(rough), rough)
+    assert exact > 500
+    assert refining
+
+
+def test_lanes_are_read_and_then_exact(trace: ss.Trace, long: Timeline) -> None:
+    request = {"lanes": long.first, "first": 0, "bins": 500, "scale": long.lanes.duration // 499}
+    ends = time.monotonic() + 60
+    while any(row.get("refining") for row in long.answer(request)[0]["lanes"]):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    found, wanted = (summed(each.answer(request), request) for each in (long, Timeline(trace)))
+    threads = {key for key in long.first if key.startswith("utid:")}
+    assert threads
+    assert all(found[key] == wanted[key] for key in threads)
+
+
+def test_an_interval_is_found_among_the_rows_around_it(trace: ss.Trace, long: Timeline) -> None:
+    whole, chance = Timeline(trace), random.Random(5)
+    for key in [*whole.first, "cpu:0", "cpu:1"]:
+        for _ in range(6):
+            at = chance.randrange(trace.duration)
+            assert slice_at(long.lanes, key, at) == slice_at(whole.lanes, key, at)
+
+
+def test_lanes_that_have_no_room_are_not_read(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [key for key in long.first if key.startswith("utid:")]
+    assert long.lanes.overview is not None
+    rows = [long.lanes.overview.rows_of(int(key[5:])) for key in keys]
+    monkeypatch.setattr(lanes_module, "ROOM", rows[0])
+    assert long.lanes.load(keys) == set(keys[:1])
+    assert rows == [
+        trace.states.filter(pl.col("utid") == int(key[5:])).collect().height for key in keys
+    ]
+
+
+def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Timeline) -> None:
+    assert trace.path is not None
+    path = trace.path / overview.NAME
+    whole = path.read_bytes()
+    line = whole.index(b"\n")
+    head = json.loads(whole[:line])
+
+    def other(**more: Any) -> bytes:
+        data = json.dumps({**head, **more}).encode() + whole[line:-8]
+        return data + f"{zlib.crc32(data):08x}".encode()
+
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    for data in (
+        b"", whole[:-1], whole[: line // 2], bytes(damaged), other(version=0),
+        other(states=[1, "0"]), other(bins=[1 << 40, 1]), other(cpus=-1), other(chunk=0),
+        other(waits=[{"utid": 1}]), other(waits=[1]), other(bins=[0, 0]), b"[]" + whole[line:],
+    ):  # fmt: skip
+        path.write_bytes(data)
+        found = overview.of(trace)
+        assert found is not None
+        assert found.waits == long.waits
+        assert path.read_bytes() == whole
+    path.unlink()
+    assert overview.of(trace) is not None
+    assert path.read_bytes() == whole
+
+
+def test_what_goes_wrong_while_lanes_are_read_is_said(trace: ss.Trace, long: Timeline) -> None:
+    """And the next request begins anew."""
+
+    def broken(*_: Any) -> None:
+        raise SchedscopeError("the disk is gone")
+
+    lanes = long.lanes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "_thread_lanes", broken)
+        lanes.load([key for key in long.first if key.startswith("utid:")])
+        ends = time.monotonic() + 60
+        while lanes._failed is None:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+    with pytest.raises(SchedscopeError, match="the disk is gone"):
+        lanes.within(long.first, 0, trace.duration)
+    assert len(lanes.within(long.first, 0, trace.duration)) == len(long.first)
+
+
+def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> None:
+    assert Questions(trace).about()["grain"]
+    half = trace.between(None, f"{trace.duration // 2}ns")
+    assert overview.of(half) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "LEAST", 10**9)
+        assert overview.of(trace) is None
+        assert Questions(trace).about()["grain"] is None
