@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> Answer:
         names = ["comm", "tid", "weight", "lag_max", "ts_lag_max", "lag_min", "lag", "picks"]
         names += ["picks_eligible", "competed", "ts_settled", "unplaced?", "n_excluded?"]
         narrow = "n_excluded unplaced ts_settled competed picks_eligible lag_min weight picks"
-    shown = frame.head(args.top) if args.top else frame
+    shown = frame[: _options.top(args, _options.MODEL_ROWS)]
     about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
     about["weights"] = notes
     if not args.series:

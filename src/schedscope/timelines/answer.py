@@ -22,6 +22,7 @@ INTERVALS = 20_000
 MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
+_FIRST_CPUS = 256
 Answer = tuple[dict[str, Any], list[bytes]]
 
 
@@ -36,6 +37,8 @@ class Timeline:
     def __init__(self, trace: Trace, lanes: Sequence[str] | None = None, waits: int = 50) -> None:
         """Choose what is shown first: `lanes`, else every CPU and who waited longest.
 
+        Of a machine of more than 256 CPUs it is the first 256.
+
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. Raises `UsageError`
         for others, and for one the trace does not have.
         """
@@ -43,7 +46,7 @@ class Timeline:
         self.levels = Levels(trace, self.lanes.cpus())
         self.waits = self._worst(waits)
         self.first = (
-            [f"cpu:{cpu}" for cpu in self.lanes.cpus()]
+            [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
             + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:4]
             if lanes is None
             else self._resolve(lanes)
