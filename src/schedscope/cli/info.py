@@ -165,7 +165,7 @@ def _cpu_table(trace: Trace) -> list[str]:
     shown = frame.sort("unknown", "running", descending=True, maintain_order=True)[:_MANY_CPUS]
     rest = units.several(frame.height - shown.height, "more CPU")
     parts = [
-        f"{name} {units.percent(frame[name].sum() / (frame.height * trace.duration))}"
+        f"{name} {units.percent(int(frame[name].sum()) / (frame.height * trace.duration))}"
         for name in ("running", "idle", "unknown")
     ]
     return [
