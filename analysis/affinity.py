@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -85,8 +86,7 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
         effective_cpus=_effective(),
         top_cpu=pl.col("cpu").sort_by("running", descending=True, maintain_order=True).first(),
         top_frac=pl.col("running").max() / pl.col("running").sum(),
-        used=pl.col("cpu").unique(),
-    )  # fmt: skip
+    ).join(_cpu_texts(per_cpu, groups), on=groups, nulls_equal=True)  # fmt: skip
     caches = per_llc.group_by(groups).agg(
         effective_llcs=pl.when(~pl.col("llc").is_null().any()).then(_effective())
     )
@@ -118,14 +118,11 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
         )
     )
     allowed = [
-        None if known is None or None in known else cpu_text(c for m in known for c in cpu_list(m))
+        None if known is None or None in known else _together(tuple(known))
         for known in frame["masks"].to_list()
     ]
-    used = [None if cpus is None else cpu_text(cpus) for cpus in frame["used"].to_list()]
     return (
-        frame.with_columns(
-            pl.Series("allowed", allowed, dtype=pl.String), pl.Series("used", used, dtype=pl.String)
-        )
+        frame.with_columns(pl.Series("allowed", allowed, dtype=pl.String))
         .sort(["running", *groups], descending=[True, *[False] * len(groups)])
         .select(
             *keys,
@@ -134,6 +131,29 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
             *("n_censored", "n_excluded", "allowed", "used", "outside", "outside_runs"),
         )
     )
+
+
+@lru_cache
+def _together(masks: tuple[str, ...]) -> str:
+    """The CPUs of any of them. Most threads of a machine have one of a few masks."""
+    return cpu_text(cpu for mask in masks for cpu in cpu_list(mask))
+
+
+def _cpu_texts(per_cpu: pl.DataFrame, groups: list[str]) -> pl.DataFrame:
+    """`used`: the CPUs of each group as `cpu_text` writes them, of all groups at once."""
+    ranges = (
+        per_cpu.select(*groups, pl.col("cpu").cast(pl.Int32))
+        .sort("cpu")
+        # Neighbours have the same distance from their number within the group.
+        .with_columns(range=pl.col("cpu") - pl.int_range(pl.len(), dtype=pl.Int32).over(groups))
+        .group_by([*groups, "range"])
+        .agg(first=pl.col("cpu").min(), last=pl.col("cpu").max())
+        .sort("first")
+    )
+    text = pl.col("first").cast(pl.String) + pl.when(pl.col("last") > pl.col("first")).then(
+        pl.lit("-") + pl.col("last").cast(pl.String)
+    ).otherwise(pl.lit(""))
+    return ranges.group_by(groups).agg(used=text.str.join(","))
 
 
 def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:

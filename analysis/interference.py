@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import WORDS, check
@@ -147,11 +148,10 @@ def _charged(
     The latter with the time by cause and the number of waits, in the order of victims, and the
     longest time first in each.
     """
-    group = [0] * (int(threads["utid"].max() or 0) + 1)  # type: ignore[arg-type]
-    for utid, number in threads.select("utid", "group").iter_rows():
-        group[utid] = number
+    group = np.zeros(int(threads["utid"].max() or 0) + 1, np.uint32)  # type: ignore[arg-type]
+    group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
     totals, found = occupancy(trace).interference(
-        asked, group, _ngroups(threads), recorded_cpus(trace),
+        asked, group.tolist(), _ngroups(threads), recorded_cpus(trace),
         coded_waits(trace),
     )  # fmt: skip
     times = {name: pl.col(cause) for cause, name in zip(CAUSE.categories, _CAUSES, strict=True)}

@@ -48,7 +48,7 @@ class Levels:
         if self.linux:
             # One run queue, one sum of weights: SCHED_BATCH and SCHED_IDLE share with the rest.
             names = names.replace(["batch", "idle"], ["fair", "fair"])
-        self.classes: list[str] = sorted({*names, "fair", "realtime", "unknown"})
+        self.classes: list[str] = sorted({*names.unique(), "fair", "realtime", "unknown"})
         code = {name: number for number, name in enumerate(self.classes)}
         self.fair, self.realtime = code["fair"], code["realtime"]
         size = int(threads["utid"].max() or 0) + 2  # type: ignore[arg-type]

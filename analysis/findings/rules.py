@@ -328,7 +328,8 @@ class FindingRules:
         """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
         if threads.is_empty():
             return []
-        kept = once(affinity, self.trace, by="utid").filter(
+        asked = pl.col("utid").is_in(threads["utid"].to_list())
+        kept = affinity(self.trace, by="utid", where=asked).filter(
             (pl.col("top_frac") >= _STAYED) & (pl.col("n") >= 10)
         )
         these = threads.join(kept.select("utid"), on="utid", how="semi", maintain_order="left")

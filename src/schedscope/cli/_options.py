@@ -116,6 +116,33 @@ def top(args: argparse.Namespace, rows: int) -> int | None:
     return args.top or (rows if args.format == "table" else None)
 
 
+_FEW_CPUS = 64
+"""Rows of CPUs that a table shows all of."""
+_MANY_CPUS = 32
+"""Rows that it shows of more."""
+
+
+def add_top_cpus(parser: argparse.ArgumentParser, most: str) -> None:
+    """`--top` of a table of CPUs; `most` says by what."""
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"only the N CPUs with most {most} (default: all; of more than {_FEW_CPUS} CPUs"
+        f" {_MANY_CPUS} in a table)",
+    )
+
+
+def top_cpus(args: argparse.Namespace, frame: pl.DataFrame, *most: str) -> pl.DataFrame:
+    """The rows of `--top`, with the largest values of the columns `most` first."""
+    rows = args.top
+    if rows is None and args.format == "table" and frame.height > _FEW_CPUS:
+        rows = _MANY_CPUS
+    if rows is None:
+        return frame
+    return frame.sort(most, descending=True, nulls_last=True, maintain_order=True).head(rows)
+
+
 def check_top(args: argparse.Namespace, what: str = "rows") -> None:
     """Raises `UsageError` for a `--top` that leaves nothing."""
     if args.top is not None and args.top < 1:
@@ -255,7 +282,10 @@ def add_model(
         metavar="COLUMN",
         help=f"sort by this column, largest first: {', '.join(sorts)} (default: {sorts[0]})",
     )
-    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    add_top(parser, MODEL_ROWS, what="the first N rows")
+
+
+MODEL_ROWS = 100
 
 
 def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, str]:

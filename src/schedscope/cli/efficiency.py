@@ -33,9 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope efficiency`."""
     _options.add_input(parser)
     _options.add_cpu_or_all(parser)
-    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
+    _options.add_top_cpus(parser, "busy time")
     _options.add_selection(parser)
     _options.add_format(parser)
+
+
+LESS_BUSY = ("more CPU", ", less busy")
 
 
 def run(args: argparse.Namespace) -> Answer:
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
     frame = efficiency(trace, by=args.by)
     if args.cpu:
         frame = frame.filter(pl.col("cpu").is_in(_options.known_cpus(args, trace)))
-    shown = frame.head(args.top) if args.top else frame
+    shown = _options.top_cpus(args, frame, "busy")
     names = [*([] if args.by == "all" else ["cpu"]), "busy_frac", "busy", "idle", "unknown"]
     names += ["switches", "switches_hz", "involuntary_frac_min", "involuntary_frac_max"]
     narrow = "switches busy idle unknown irq_hard irq_soft"
@@ -66,7 +69,7 @@ def run(args: argparse.Namespace) -> Answer:
         choose(frame, [*names, "irq_hard?", "irq_soft?"], narrow=narrow),
         about={**headline.about(trace), "rows_in_all": frame.height},
         head=[*headline.headline(trace), ""],
-        notes=[*more(frame.height - shown.height), *_notes(frame)],
+        notes=[*more(frame.height - shown.height, *LESS_BUSY), *_notes(frame)],
     )
 
 

@@ -160,4 +160,22 @@ def _cpu_table(trace: Trace) -> list[str]:
         (pl.col("running", "idle", "unknown") / trace.duration).name.suffix("_frac")
     )
     columns = choose(frame, ["cpu", "switches", "running_frac", "idle_frac", "unknown_frac"])
-    return text_table(frame, columns, width=_output.width())
+    if frame.height <= _FEW_CPUS:
+        return text_table(frame, columns, width=_output.width())
+    shown = frame.sort("unknown", "running", descending=True, maintain_order=True)[:_MANY_CPUS]
+    rest = units.several(frame.height - shown.height, "more CPU")
+    parts = [
+        f"{name} {units.percent(int(frame[name].sum()) / (frame.height * trace.duration))}"
+        for name in ("running", "idle", "unknown")
+    ]
+    return [
+        f"all {units.several(frame.height, 'CPU')}: {', '.join(parts)}",
+        "",
+        *text_table(shown, columns, width=_output.width()),
+        f"({rest}, less unknown and less busy; --format json has every one)",
+    ]
+
+
+_FEW_CPUS = 64
+"""Of more CPUs only the worst are listed."""
+_MANY_CPUS = 32

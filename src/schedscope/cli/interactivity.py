@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> Answer:
         names += ["ts_interactive", "interactive_frac", "transitions", "observed", "ts_settled"]
         names += ["n", "unknown?", "n_excluded?"]
         narrow = "n_excluded unknown n score_min score_max ts_settled transitions observed"
-    shown = frame.head(args.top) if args.top else frame
+    shown = frame[: _options.top(args, _options.MODEL_ROWS)]
     about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
     if not args.series:
         about["sentences"] = sentences[: shown.height]

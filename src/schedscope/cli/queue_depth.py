@@ -16,7 +16,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer
+from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--waiting-only", action="store_true", help="exclude the running thread from the depth"
     )
+    _options.add_top_cpus(parser, "waiting time")
     over_time = parser.add_mutually_exclusive_group()
     over_time.add_argument(
         "--steps", action="store_true", help="show one row per change of the depth"
@@ -63,11 +64,14 @@ def run(args: argparse.Namespace) -> Answer:
 
     if args.by == "all" and args.cpu:
         raise UsageError("--by all with --cpu", "one of them", "leave one out")
+    _options.check_top(args)
     over_time = "--steps" if args.steps else "--every" if args.every else ""
     if over_time and args.waiting_only:
         raise UsageError(
             f"{over_time} with --waiting-only", "one of them", "waiting is a column there"
         )
+    if over_time and args.top:
+        raise UsageError(f"{over_time} with --top", "one of them", "select with --cpu")
     trace = _options.open_input(args)
     recorded = trace
     if (threads := _options.where_threads(args, trace)) is not None:
@@ -95,7 +99,10 @@ def run(args: argparse.Namespace) -> Answer:
         )
     agreement = queue_load_agreement(trace) if has(trace, "queue_load") else pl.DataFrame()
     about["queue_load"] = agreement.to_dicts()
-    shown = frame
+    totals, rows = _totals(frame), frame.height
+    foot = _foot(frame, agreement, args.by == "all")
+    about["rows_in_all"] = rows
+    shown = frame = _options.top_cpus(args, frame, "waiting")
     if args.by != "all":
         # In the table "none" says more than "-".
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
@@ -107,8 +114,8 @@ def run(args: argparse.Namespace) -> Answer:
         frame,
         choose(frame, names, question="queue_depth_summary", narrow=narrow, origin=trace.origin),
         about=about,
-        head=[*head, _totals(frame), ""],
-        notes=_foot(frame, agreement, args.by == "all"),
+        head=[*head, totals, ""],
+        notes=[*more(rows - frame.height, "more CPU", ", less waiting"), *foot],
         shown=shown,
     )
 

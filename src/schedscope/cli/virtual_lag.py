@@ -73,18 +73,11 @@ def run(args: argparse.Namespace) -> Answer:
         frame = frame.sort(by, descending=by != "utid", nulls_last=True)
         sentences = virtual_lag_sentences(frame, origin=trace.window[0])
         names = ["comm", "tid", "weight", "lag_max", "ts_lag_max", "lag_min", "lag", "picks"]
-        names += [
-            "picks_eligible",
-            "competed",
-            "ts_settled",
-            "unplaced?",
-            "n_excluded?",
-            "unknown?",
-        ]
-        narrow = (
-            "n_excluded unknown unplaced ts_settled competed picks_eligible lag_min weight picks"
-        )
-    shown = frame.head(args.top) if args.top else frame
+        names += ["picks_eligible", "competed", "ts_settled"]
+        names += ["unplaced?", "n_excluded?", "unknown?"]
+        narrow = "n_excluded unknown unplaced ts_settled competed picks_eligible lag_min weight"
+        narrow += " picks"
+    shown = frame[: _options.top(args, _options.MODEL_ROWS)]
     about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
     about["weights"] = notes
     if not args.series:

@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top",
         type=int,
         metavar="N",
-        help="only the first N rows (default: 20 in a table, else all), or episodes (20)",
+        help="only the first N rows (default: 20 in a table, else all), or episodes (20), or CPUs"
+        " for whose queue threads waited longest (all; of more than 64 CPUs 32 in a table)",
     )
     _options.add_selection(parser)
     _options.add_format(parser)
@@ -94,7 +95,8 @@ def run(args: argparse.Namespace) -> Answer:
     if where is not None and not about_threads:
         frame = frame.filter(where)
     about["rows_in_all"] = rows = len(frame)
-    shown = frame = frame[: top if about_threads else args.top]
+    frame = frame[:top] if about_threads else _options.top_cpus(args, frame, "waited", "idle")
+    shown = frame
     if about_threads:
         names = ["comm", "tid", "pid", "waiting", "avoidable", "avoidable_frac", "n"]
         narrow = "n"
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> Answer:
         choose(frame, names, question="work_conservation", narrow=narrow),
         about=about,
         head=head,
-        notes=more(rows - len(frame)),
+        notes=more(rows - len(frame), *(() if about_threads else ("more CPU", ", less waiting"))),
         shown=shown,
     )
 

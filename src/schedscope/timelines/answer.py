@@ -27,6 +27,7 @@ MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
 _STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
+_FIRST_CPUS = 256
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -62,6 +63,8 @@ class Timeline:
     ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and who waited longest.
 
+        Of a machine of more than 256 CPUs it is the first 256.
+
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
         for other lanes, and for one the trace does not have.
@@ -74,7 +77,7 @@ class Timeline:
             else overview.waits[:waits]
         )
         self.first = (
-            [f"cpu:{cpu}" for cpu in self.lanes.cpus()]
+            [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
             + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:4]
             if lanes is None
             else self._resolve(lanes)

@@ -142,15 +142,16 @@ impl Row {
     }
 
     /// What a group has now is added, or taken away, as of a wait that goes by sums.
-    fn sum(&mut self, log: &Log, begin: i64, seen: &[u32], sign: i64) {
-        let cells = self.wide(log.sums.len());
+    fn sum(&mut self, groups: usize, log: &Log, (begin, seen): (i64, &[u32]), sign: i64) {
+        let cells = self.wide(groups);
         let counted = |last: i64| i64::from(last > begin);
-        for (cell, (sum, last)) in cells.iter_mut().zip(log.sums.iter().zip(&log.last)) {
-            cell.time += sign * sum;
-            cell.n += sign * counted(*last);
+        for ran in log.ran() {
+            let cell = &mut cells[ran.group as usize];
+            cell.time += sign * ran.sum;
+            cell.n += sign * counted(ran.last);
         }
         for group in seen {
-            cells[*group as usize].n -= sign * counted(log.last[*group as usize]);
+            cells[*group as usize].n -= sign * counted(log.last(*group));
         }
     }
 }
@@ -231,13 +232,13 @@ impl Cells {
         let Some(row) = row else {
             return false;
         };
-        row.sum(log, wait.begin, seen, -1);
+        row.sum(self.groups, log, (wait.begin, seen), -1);
         true
     }
 
     pub fn end(&mut self, wait: Stretch, seen: &[u32], log: &Log) {
         if let Some(row) = self.rows.get_mut(wait.row as usize) {
-            row.sum(log, wait.begin, seen, 1);
+            row.sum(self.groups, log, (wait.begin, seen), 1);
         }
     }
 
@@ -254,7 +255,8 @@ impl Cells {
                     blamed.add(cause, *wide);
                 }
             }
-            found.insert(victim, (0..).zip(all).collect());
+            let had = (0..).zip(all).filter(|(_, blamed)| blamed.all() > 0);
+            found.insert(victim, had.collect());
         }
         let mut few: FxHashMap<(u32, u32), Blamed> = FxHashMap::default();
         for ((row, group), cell) in self.sparse {

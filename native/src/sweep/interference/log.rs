@@ -1,5 +1,7 @@
 //! Runs of groups on one CPU, and who waits for it.
 
+use rustc_hash::FxHashMap;
+
 /// A group's run on a CPU, or a part of one, that is over.
 #[derive(Clone, Copy)]
 pub struct Run {
@@ -13,40 +15,91 @@ pub struct Run {
 /// Never yet.
 pub const EARLIEST: i64 = i64::MIN;
 
+/// Where in a CPU's tables a group is that ran there. With few groups each has its place; of
+/// a thousand CPUs and half a million threads most never meet, and tables of all pairs would
+/// take gigabytes.
+enum Slots {
+    Every(Vec<u32>),
+    Some(FxHashMap<u32, u32>),
+}
+
+const NO_SLOT: u32 = u32::MAX;
+
 /// The last runs on a CPU.
-#[derive(Default)]
 pub struct Log {
     pub runs: Vec<Run>,
-    /// By group: when the last run ended that was in the log, and how long all took.
-    pub last: Vec<i64>,
-    pub sums: Vec<i64>,
+    slots: Slots,
+    ran: Vec<Ran>,
+}
+
+/// What a group did on a CPU.
+pub struct Ran {
+    pub group: u32,
+    /// When the last run ended that was in the log, and how long all took.
+    pub last: i64,
+    pub sum: i64,
 }
 
 impl Log {
+    fn new(groups: usize, few: usize) -> Self {
+        Self {
+            runs: Vec::new(),
+            slots: if groups <= few {
+                Slots::Every(vec![NO_SLOT; groups])
+            } else {
+                Slots::Some(FxHashMap::default())
+            },
+            ran: Vec::new(),
+        }
+    }
+
     #[inline]
     fn push(&mut self, group: u32, since: i64, until: i64) {
-        let (last, sum) = (
-            &mut self.last[group as usize],
-            &mut self.sums[group as usize],
-        );
+        let slot = match &mut self.slots {
+            Slots::Every(slots) => &mut slots[group as usize],
+            Slots::Some(slots) => slots.entry(group).or_insert(NO_SLOT),
+        };
+        if *slot == NO_SLOT {
+            *slot = self.ran.len() as u32;
+            self.ran.push(Ran {
+                group,
+                last: EARLIEST,
+                sum: 0,
+            });
+        }
+        let ran = &mut self.ran[*slot as usize];
         self.runs.push(Run {
             group,
             since,
             until,
-            before: *last,
+            before: ran.last,
         });
-        *last = until;
-        *sum += until - since;
+        ran.last = until;
+        ran.sum += until - since;
+    }
+
+    /// Every group that was in the log.
+    pub fn ran(&self) -> &[Ran] {
+        &self.ran
+    }
+
+    /// When the last run of a group ended that was in the log.
+    pub fn last(&self, group: u32) -> i64 {
+        let slot = match &self.slots {
+            Slots::Every(slots) => slots.get(group as usize).copied(),
+            Slots::Some(slots) => slots.get(&group).copied(),
+        };
+        let ran = slot.and_then(|slot| self.ran.get(slot as usize));
+        ran.map_or(EARLIEST, |ran| ran.last)
     }
 
     /// Groups that ran after `t`, as far as they are in the log.
     pub fn after(&self, t: i64) -> impl Iterator<Item = u32> {
-        let ran = (0..).zip(&self.last).filter(move |(_, last)| **last > t);
-        ran.map(|(group, _)| group)
+        let ran = self.ran.iter().filter(move |ran| ran.last > t);
+        ran.map(|ran| ran.group)
     }
 }
 
-#[derive(Default)]
 pub struct Cpu {
     /// Groups that run here, and since when they are not in the log: one, unless the trace
     /// contradicts itself.
@@ -63,16 +116,15 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Of so many groups.
-    pub fn new(groups: usize) -> Self {
+    /// Of so many groups; `few` of them have a place each.
+    pub fn new(groups: usize, few: usize) -> Self {
         Self {
+            on: Vec::new(),
+            unknown: 0,
             at_once: 1,
-            log: Log {
-                runs: Vec::new(),
-                last: vec![EARLIEST; groups],
-                sums: vec![0; groups],
-            },
-            ..Self::default()
+            log: Log::new(groups, few),
+            young: Vec::new(),
+            ended: Vec::new(),
         }
     }
 

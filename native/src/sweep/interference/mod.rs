@@ -47,11 +47,14 @@ struct Limits {
     /// Runs in a log. Fewer, and more waits go by sums, which costs some passes over all
     /// groups; more, and the cells of all who waited meanwhile leave the processor's cache.
     log: usize,
+    /// Groups that have a place each in the tables of every CPU.
+    few: usize,
     cells: Most,
 }
 
 const LIMITS: Limits = Limits {
     log: 1 << 9,
+    few: 1 << 12,
     cells: Most {
         // 96 MB at the very most.
         cells: 1 << 22,
@@ -287,7 +290,7 @@ fn within(
     let (cells, totals) = loop {
         let mut sweep = Blame {
             cpus: (0..question.lanes.count())
-                .map(|_| Cpu::new(groups))
+                .map(|_| Cpu::new(groups, limits.few))
                 .collect(),
             lives: vec![Life::default(); changes.threads],
             cells: Cells::new(victims * CAUSES, groups, limits.cells),
@@ -357,6 +360,7 @@ mod tests {
                 };
                 let limits = Limits {
                     log: *log,
+                    few: if log % 2 == 0 { 0 } else { 1 << 12 },
                     cells: Most {
                         cells: *cells,
                         small: *small,
