@@ -25,7 +25,6 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope import stored
-from schedscope.errors import FormatError
 from schedscope.parsers import files
 
 if TYPE_CHECKING:
@@ -162,6 +161,8 @@ def of(trace: Trace) -> Overview | None:
         return found
     trace.folder_of("states")  # raises if the file is damaged
     parts = _made(trace.path, trace.info, identity)
+    if parts is None:
+        return None
     _keep(trace.path, parts)
     return _parsed(b"".join([*parts, _check(parts)]), identity, trace.info)
 
@@ -171,7 +172,8 @@ def write(folder: Path, about: Mapping[str, Any]) -> None:
     if about["rows"]["states"] >= LEAST:
         path = folder / _STATES
         identity = [path.stat().st_size, stored.checksum(path)]
-        _write(folder / NAME, _made(folder, about, identity))
+        if (parts := _made(folder, about, identity)) is not None:
+            _write(folder / NAME, parts)
 
 
 def worst(waits: pl.LazyFrame, begin: int, n: int) -> list[dict[str, Any]]:
@@ -198,7 +200,7 @@ def worst(waits: pl.LazyFrame, begin: int, n: int) -> list[dict[str, Any]]:
     return rows.sort("wait", "ready", "utid", descending=[True, False, False]).to_dicts()
 
 
-def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[bytes]:
+def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[bytes] | None:
     from schedscope import _native
 
     def largest(table: str, column: str) -> int:
@@ -208,7 +210,7 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
     columns = ["ts", "dur", "utid", "state", "cpu"]
     states = _native.StoredTable.open(str(folder), "states", columns)
     if states is None:
-        raise FormatError(f"{folder / _STATES} is of another writer", "what `convert` wrote")
+        return None  # of another writer
     ncpu, rows, (begin, end) = int(about["ncpu"]), int(about["rows"]["states"]), about["window"]
     cpus, threads = max(largest("cpus", "cpu") + 1, ncpu), largest("threads", "utid") + 1
     bins = [_power(min(_FINE, rows // _ROWS_PER_STRETCH // cpus, _CELLS // cpus))]

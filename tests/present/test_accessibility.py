@@ -91,6 +91,20 @@ def test_the_viewer(browser: Any, trace: ss.Trace, keys: str) -> None:
         browser.open("about:blank")
 
 
+def test_requests_in_the_viewer(browser: Any, tmp_path: Path) -> None:
+    with server(ss.open(FIXTURES / "linux-requests.capture", cache=tmp_path)) as port:
+        browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")
+        drawn(browser)
+        press(browser, "q")
+        browser.run(
+            "[...document.querySelectorAll('[role=tab]')]"
+            ".find(tab => tab.innerText === 'Requests').click()"
+        )
+        browser.wait("document.querySelector('.sst-body').innerText.includes('The slowest')")
+        assert complaints(browser) == []
+        browser.open("about:blank")
+
+
 def test_two_traces_in_the_viewer(browser: Any, trace: ss.Trace) -> None:
     with server(trace, trace) as port:
         browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")

@@ -192,6 +192,29 @@ def test_where_colours_are_forced_patterns_remain(browser: Any, path: Path) -> N
 
 
 @pytest.mark.needs("chromium")
+def test_where_colours_are_forced_the_chosen_tab_can_be_read(browser: Any, path: Path) -> None:
+    """The browser would put a ground of its own behind the letters, in their own colour."""
+    lane(browser, path, forced_colors="active", prefers_color_scheme="light")
+    browser.key("q")
+    style = "getComputedStyle(document.querySelector('.sst-tabs [aria-selected=true]'))"
+    browser.wait(f"{style}.forcedColorAdjust === 'none'")
+    assert browser.run(f"{style}.color !== {style}.backgroundColor")
+
+
+@pytest.mark.needs("chromium")
+def test_a_low_window_shows_details_below_the_picture(browser: Any, path: Path) -> None:
+    """320 x 256 CSS pixels, as a screen of 1280 x 1024 at 400 %."""
+    metrics = {"width": 320, "height": 256, "deviceScaleFactor": 1, "mobile": False}
+    browser._call("Emulation.setDeviceMetricsOverride", **metrics)
+    lane(browser, path)
+    browser.key("q")
+    box = "document.querySelector('.sst-panel').getBoundingClientRect()"
+    browser.wait(f"{box}.top >= {HANDLE}.canvas.getBoundingClientRect().bottom")
+    browser.wait(f"{box}.top < window.innerHeight")
+    assert browser.run("document.documentElement.scrollWidth") <= 340
+
+
+@pytest.mark.needs("chromium")
 def test_the_legend_names_everything_that_is_drawn(browser: Any, path: Path) -> None:
     lane(browser, path)
     words = browser.run("document.querySelector('.sst-key').innerText")

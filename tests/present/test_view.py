@@ -301,6 +301,17 @@ def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Pa
     sql._only_ours(trace.waits, trace)
 
 
+def test_a_request_that_was_overtaken_does_not_bring_old_notes_back(tmp_path: Path) -> None:
+    questions = Questions(ss.open(FIXTURE, cache=tmp_path))
+    new, old = ([{"at": 1, "lane": None, "text": text}] for text in ("new", "old"))
+    for rows, page, turn in ((new, "a", 2), (old, "a", 1)):
+        found, _ = questions.reply({"kind": "notes", "rows": rows, "from": page, "turn": turn})
+        assert found["rows"] == new
+    # Another page has turns of its own.
+    found, _ = questions.reply({"kind": "notes", "rows": old, "from": "b", "turn": 1})
+    assert found["rows"] == old
+
+
 def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     trace = ss.open(FIXTURE, cache=tmp_path)
     questions = Questions(trace)

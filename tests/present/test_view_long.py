@@ -200,6 +200,17 @@ def test_what_goes_wrong_while_lanes_are_read_is_said(trace: ss.Trace, long: Tim
     assert len(lanes.within(long.first, 0, trace.duration)) == len(long.first)
 
 
+def test_tables_of_another_writer_have_none(
+    trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polars wrote these: they are shown as short ones are."""
+    monkeypatch.setattr(overview, "LEAST", 0)
+    copy = trace.to_sched(tmp_path / "copy.sched")
+    assert overview.of(copy) is None
+    assert not (tmp_path / "copy.sched" / overview.NAME).exists()
+    assert Questions(copy).about()["grain"] is None
+
+
 def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> None:
     assert Questions(trace).about()["grain"]
     half = trace.between(None, f"{trace.duration // 2}ns")

@@ -96,7 +96,8 @@ function keeper(picture, source, home) {
   // ---- notes ----
 
   const shelf = `schedscope notes ${about.name} ${about.whole || about.duration} ${about.origin}`;
-  let rows = about.notes || [];
+  const page = Math.random().toString(36).slice(2);
+  let rows = about.notes || [], turn = 0;
   if (home === "page") {
     try { rows = JSON.parse(localStorage.getItem(shelf) || "[]"); } catch { rows = []; }
   }
@@ -109,7 +110,8 @@ function keeper(picture, source, home) {
       return;
     }
     try {
-      await source({ kind: "notes", rows });
+      // Of two questions under way the later may be answered first: the later one counts.
+      await source({ kind: "notes", rows, from: page, turn: ++turn });
     } catch (error) {
       picture.complain(String(error.message || error));
     }

@@ -24,6 +24,7 @@ function panel(picture, source, keep) {
     if (name === "sql" && !shown.sql.length) shown.sql = sql();
     if (name === "findings" && !shown.findings.length) list();
     if (name === "requests" && !shown.requests.length) served();
+    const fresh = open !== name;
     open = name;
     whole.hidden = false;
     for (const [key, button] of Object.entries(buttons)) button.setAttribute("aria-selected", String(key === name));
@@ -32,6 +33,8 @@ function panel(picture, source, keep) {
       name === "range" ? "Drag along the time axis, or drag with Shift held, to select a range."
         : "Click an interval to select it.")]));
     body.scrollTop = 0;
+    // In a low window (or at 400 %) it stands below the picture instead of over it.
+    if (fresh && getComputedStyle(whole).position === "static") whole.scrollIntoView({ block: "nearest" });
   }
   function close() {
     open = null;

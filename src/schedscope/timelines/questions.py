@@ -38,6 +38,7 @@ class Questions:
         self.timeline = Timeline(trace, lanes, overview=overview.of(trace))
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
+        self._turns: dict[str, int] = {}
         self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
 
     def about(self) -> dict[str, Any]:
@@ -122,6 +123,12 @@ class Questions:
         return listed(trace, request.get("process"), request.get("reply", "same"))
 
     def _notes(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        page, turn = request.get("from"), request.get("turn")
+        if isinstance(page, str) and type(turn) is int:
+            # Requests overtake each other on their way here.
+            if turn <= self._turns.get(page, 0):
+                return {"rows": self.notes.rows}
+            self._turns[page] = turn
         self.notes.keep(request.get("rows"))
         return {"rows": self.notes.rows}
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import UsageError
 from schedscope.units import printable
 
@@ -22,28 +23,29 @@ def thread_list(trace: Trace) -> pl.DataFrame:
     `run` and `wait` are ns within the window; `cpu` is where it ran longest; `ready` and `longest`
     are its longest wait, from the window's begin on; `text` is what a search looks at.
     """
-    begin, end = trace.window
-    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal(
-        "ts", pl.lit(begin)
-    )
+    from schedscope import _native
+
+    begin, _ = trace.window
+    columns = coded(trace, "states", "ts", "dur", "utid", "state", "cpu")
     ran = (
-        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
-        .group_by("utid", "cpu")
-        .agg(run=inside.sum())
-        .sort("run", "cpu", descending=[True, False])
+        pl.DataFrame(_native.run_sums(columns, trace.window))
+        .filter(pl.col("utid") >= trace.ncpu)
+        .sort("running", "cpu", descending=[True, False])
         .group_by("utid", maintain_order=True)
-        .agg(pl.col("run").sum(), pl.col("cpu").first())
+        .agg(run=pl.col("running").sum(), cpu=pl.col("cpu").first())
+        .lazy()
     )
-    known = pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null()
-    waited = (
-        trace.waits.filter(known)
+    known = trace.waits.filter(pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null())
+    # In two passes, of which each holds a row per thread, however long the trace is.
+    total = known.group_by("utid").agg(pl.col("wait").sum(), longest=pl.col("wait").max())
+    total = total.collect(engine="streaming").lazy()
+    first = (
+        known.select("utid", "ts_ready", longest="wait")
+        .join(total.select("utid", "longest"), on=["utid", "longest"], how="semi")
         .group_by("utid")
-        .agg(
-            pl.col("wait").sum(),
-            longest=pl.col("wait").max(),
-            ready=pl.col("ts_ready").get(pl.col("wait").arg_max()) - begin,
-        )
+        .agg(ready=pl.col("ts_ready").min() - begin)
     )
+    waited = total.join(first, on="utid", how="left")
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)

@@ -26,6 +26,7 @@ const STYLE = `
   print-color-adjust: exact; forced-color-adjust: none; }
 .sst-search { position: relative; flex: 1 1 18em; max-width: 34em; }
 .sst-find { width: 100%; box-sizing: border-box; padding: .2em .5em; border: 1px solid currentColor; border-radius: 4px; background: Canvas; }
+.sst-find::placeholder { color: inherit; opacity: .75; }
 .sst-found { position: absolute; z-index: 5; left: 0; right: 0; max-height: 22em; overflow: auto; background: Canvas; color: CanvasText;
   border: 1px solid currentColor; border-radius: 4px; box-shadow: 0 2px 8px #0004; }
 .sst-option { padding: .2em .6em; cursor: pointer; overflow-wrap: anywhere; }
@@ -43,7 +44,7 @@ const STYLE = `
 .sst-panel { position: sticky; bottom: 0; z-index: 3; max-height: 46vh; display: flex; flex-direction: column;
   background: Canvas; color: CanvasText; border: 1px solid currentColor; border-radius: 6px 6px 0 0; }
 .sst-tabs, .sst-tablist { display: flex; gap: .4em; flex-wrap: wrap; }
-.sst-tabs { padding: .4em .6em; border-bottom: 1px solid; border-color: GrayText; }
+.sst-tabs { flex-wrap: nowrap; align-items: flex-start; padding: .4em .6em; border-bottom: 1px solid; border-color: GrayText; }
 .sst-tabs button[aria-selected=true] { background: CanvasText; color: Canvas; }
 .sst-tabs .sst-close { margin-left: auto; }
 .sst-body { overflow: auto; padding: 0 .8em .8em; }
@@ -68,6 +69,8 @@ const STYLE = `
 .sst-help { position: absolute; z-index: 6; right: 0; top: 2.4em; background: Canvas; color: CanvasText; border: 1px solid; border-radius: 6px; padding: .4em 1em .8em; box-shadow: 0 2px 10px #0005; }
 .sst-help table { border-collapse: collapse; } .sst-help td { padding: .1em 1em .1em 0; } .sst-help td:first-child { white-space: nowrap; }
 .sst kbd { font: .9em ui-monospace, monospace; border: 1px solid; border-radius: 3px; padding: 0 .3em; }
+@media (forced-colors: active) { .sst-tabs button[aria-selected=true], .sst-option[aria-selected=true] { forced-color-adjust: none; background: Highlight; color: HighlightText; } }
+@media (max-height: 480px) { .sst-panel { position: static; max-height: none; } }
 @media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
 @media print { .sst-panel, .sst-search, .sst-bar select, .sst-names, .sst-help { display: none !important; } }
 `;
