@@ -142,6 +142,17 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
     assert reasons.collect().rows() == [(155, 22, True, None)]
 
 
+def test_entries_of_handlers_alone_do_not_make_every_waker_an_interrupt(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    events = [switch(100, IDLE, 0, A)]
+    for at in range(200, 1000, 100):
+        events += [event(at, 11, 36, field(1, 36)), waking(at + 50, 11, B, 0)]
+    path.write_bytes(RELEASE + bundle(0, *events))
+    wakes = decode(path).wakeups.sort("ts").collect()
+    assert wakes["waker_utid"].null_count() == 2
+    assert wakes.height == 8
+
+
 def compact(switches_: list[tuple[int, int, int, int]], names: list[str]) -> bytes:
     """(time step, prev_state, next tid, name index) of each switch, in columns."""
     steps, states, tids, indices = zip(*switches_, strict=True)

@@ -34,9 +34,9 @@ impl OpenInterrupts {
         })
     }
 
-    /// Is a handler running?
-    pub fn any(&self) -> bool {
-        !self.0.is_empty()
+    /// Is a handler running, of those that count?
+    pub fn any(&self, counts: impl Fn(IrqKind) -> bool) -> bool {
+        self.0.iter().any(|&(kind, ..)| counts(kind))
     }
 
     /// A hole in the trace: who left in it is not known.

@@ -84,6 +84,17 @@ pub struct CpuState {
     pub last: Option<i64>,
 }
 
+impl CpuState {
+    /// Some configurations ask for entries of handlers alone: then none is ever left.
+    fn tells_ends(&self, kind: IrqKind) -> bool {
+        let (entered, left) = match kind {
+            IrqKind::Hard => (self.counts[13], self.counts[14]),
+            IrqKind::Soft => (self.counts[15], self.counts[16]),
+        };
+        entered <= 2 * left + 2
+    }
+}
+
 /// The head of a bundle.
 #[derive(Debug, Default)]
 pub struct Head {
@@ -466,7 +477,11 @@ impl Decoder<'_> {
 
     /// Where the flags are not written, the handlers that were recorded tell it.
     fn in_interrupt(&self, flags: u64) -> bool {
-        flags & IN_INTERRUPT != 0 || self.state.interrupts.any()
+        flags & IN_INTERRUPT != 0
+            || self
+                .state
+                .interrupts
+                .any(|kind| self.state.tells_ends(kind))
     }
 
     /// The most frequent of the full events. None: damaged.
