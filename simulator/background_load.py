@@ -34,12 +34,13 @@ def background_load(
     *,
     linux: bool = True,
     compete: bool = False,
+    switch: int = 0,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Threads and steps that occupy each CPU while one of the utids `left_out` ran on it.
 
     Their programs are numbered from `first_program`. `linux`: priorities are Linux's, and tell
     real-time threads; else all are taken as of the fair class. `compete`: these are of no higher
-    rank than the workload's.
+    rank than the workload's. `switch`: what the replay charges for each time that they come.
     """
     begin, end = trace.window
     busy = [u for u in left_out if u >= trace.ncpu]
@@ -65,7 +66,12 @@ def background_load(
         .filter((pl.col("level") != pl.col("level").shift().over("cpu")).fill_null(True))
         .with_columns(until=pl.col("ts").shift(-1).over("cpu").fill_null(end))
         .filter(pl.col("theirs") & (pl.col("until") > pl.col("ts")))
-        .select("cpu", "level", at=pl.col("ts") - begin, ns=pl.col("until") - pl.col("ts"))
+        .select(
+            "cpu",
+            "level",
+            at=pl.col("ts") - begin,
+            ns=(pl.col("until") - pl.col("ts") - switch).clip(1),
+        )
     )
     takers = spans.select("cpu", "level").unique().sort("cpu", "level")
     takers = takers.with_row_index("program", offset=first_program)

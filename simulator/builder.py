@@ -34,12 +34,21 @@ class Builder:
         self._pipes: list[dict[str, int | None]] = []
         self._groups: list[dict[str, Any]] = []
 
-    def pipe(self, capacity: int | None = None, *, low: int | None = None, filled: int = 0) -> int:
+    def pipe(
+        self,
+        capacity: int | None = None,
+        *,
+        low: int | None = None,
+        filled: int = 0,
+        page: int | None = None,
+    ) -> int:
         """Add a pipe (or socket, or queue) and answer its number, for `put` and `take`.
 
         It holds `capacity` (None: any amount) and `filled` at the beginning. Writers that sleep
-        because it is full are woken once it holds no more than `low`, by default as soon as
-        anything was taken.
+        because it is full are all woken by each `take` that leaves no more than `low` in it, by
+        default any. With `page` it is a pipe of Linux, in bytes: its content lies in pages of that
+        size, what is put in joins the last one if it fits there, and one writer is woken when a
+        page of a full pipe has been emptied (`pipe(65536, page=4096)`).
 
         >>> b = Builder()
         >>> queue = b.pipe(4)
@@ -50,8 +59,12 @@ class Builder:
         """
         if capacity is not None and capacity < 1:
             raise UsageError(f"a pipe that holds {capacity}", "at least 1, or None for any amount")
+        if page is not None and not 1 <= page <= (capacity or 0):
+            raise UsageError(
+                f"a pipe that holds {capacity} in pages of {page}", "at least one whole page"
+            )
         low = low if low is not None else 0 if capacity is None else capacity - 1
-        self._pipes.append({"capacity": capacity, "low": low, "filled": filled})
+        self._pipes.append({"capacity": capacity, "low": low, "filled": filled, "page": page})
         return len(self._pipes) - 1
 
     def group(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -71,11 +71,17 @@ def replay(
         trace,
         workload,
         utids,
-        measured_costs(trace) if costs is None else Costs.of(costs),
+        charged(measured_costs(trace) if costs is None else Costs.of(costs), workload),
         # The last rows of a trace stand at its very end, which a limit excludes.
         f"{trace.duration + 1}ns",
         recorded_policy(trace),
     )
+
+
+def charged(costs: Costs, workload: Workload) -> Costs:
+    """`costs` with those of a switch that extraction took out of the running times."""
+    taken = workload.info["extraction"]["switch_cost"]
+    return replace(costs, switch=costs.switch + taken)
 
 
 def resolve(policy: str) -> str:

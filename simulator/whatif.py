@@ -7,9 +7,8 @@ the second can be trusted, for each service.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -20,6 +19,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, recorded_policy, replay, version_of
 from schedscope.simulator.run import Progress, simulate
+from schedscope.simulator.whatif_ranges import extremes, of_change
 from schedscope.trace import Trace
 from schedscope.units import percent, several
 
@@ -37,14 +37,6 @@ LITTLE = 0.001
 
 LONGER = 4
 """What ended in the recording is given so many times the recording's length to end in a replay."""
-
-APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
-"""How far recordings of one workload lie apart, which one of them cannot tell: the standard
-deviation of the logarithm of each figure, in the quadratic mean over 9 services, each recorded
-three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
-
-INTERVAL = 1.645
-"""So many standard deviations hold 90 % of outcomes."""
 
 REPLAYS = 5
 
@@ -73,11 +65,9 @@ SCHEMA = pl.Schema(
     }
 )
 
-_RANGES = ("cpu_time", "waiting", "wait_p99")
-
 
 def whatif(
-    trace: Trace,
+    trace: Trace | Sequence[Trace],
     *,
     policy: str | None = None,
     cpus: int | None = None,
@@ -95,6 +85,8 @@ def whatif(
     progress: Progress | None = None,
 ) -> pl.DataFrame:
     """Three rows per service: as recorded, replayed as it was, and replayed with the change.
+
+    `trace` may be several captures of the same workload, at best five.
 
     The change: another `policy` (of a family its newest preset), another number of `cpus`, other
     nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
@@ -131,24 +123,32 @@ def whatif(
       `refused`: then the figures of `changed` are null. The same if by such a factor more threads
       are alive at once than ever in the recording: whatever limited them is not in the trace.
 
-    Figures of replays are medians. Services are in order of waiting and CPU time, the largest
-    first. `whatif_notes` says what the recording does not show.
+    Figures of replays are medians; of several captures each figure is the median of theirs, and
+    `replay_error` compares these medians. `*_low` and `*_high` of `recorded` are the captures'
+    extremes, and from three captures on the range of `changed` is that in which the prediction
+    from another capture would lie in 90 % of cases (Student's t on the logarithms), again wider
+    by `replay_error`: how far recordings of this workload lie apart is then known.
+
+    Services are in order of waiting and CPU time, the largest first. `whatif_notes` says what the
+    recording does not show.
 
     Raises `UsageError` if nothing is changed, or for a thread, group or CPU that does not exist.
     """
-    way = nearest_way(trace, None if comm is None else pl.col("comm").is_in(list(comm)), others)
-    wanted = change(
-        way,
-        policy=policy,
-        cpus=cpus,
-        set_nice=set_nice,
-        pin=pin,
-        set_weight=set_weight,
-        quota=quota,
-        slice=slice,
-        set=set,
-    )
-    return answer(way, wanted, by=by, replays=replays, seed=seed, progress=progress)
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    where = None if comm is None else pl.col("comm").is_in(list(comm))
+    ways = [nearest_way(one, where, others) for one in traces]
+    asked: dict[str, Any] = {
+        "policy": policy,
+        "cpus": cpus,
+        "set_nice": set_nice,
+        "pin": pin,
+        "set_weight": set_weight,
+        "quota": quota,
+        "slice": slice,
+        "set": set,
+    }
+    wanted = [change(way, **asked) for way in ways]
+    return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress)
 
 
 def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) -> Replay:
@@ -191,17 +191,58 @@ def answer(
     progress: Progress | None = None,
 ) -> pl.DataFrame:
     """`whatif` of a change that has been checked already."""
+    return answers([way], [wanted], by=by, replays=replays, seed=seed, progress=progress)
+
+
+def answers(
+    ways: Sequence[Replay],
+    wanted: Sequence[Changed],
+    *,
+    by: str = "comm",
+    replays: int = REPLAYS,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """The same of several captures of one workload, each with its change."""
+    if not ways:
+        raise UsageError("no capture", "at least one")
+    sizes = sorted({way.trace.ncpu for way in ways})
+    if len(sizes) > 1:
+        raise UsageError(
+            f"captures of machines of {' and '.join(map(str, sizes))} CPUs",
+            "captures of one workload on one machine",
+        )
     if by not in BY:
         raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
     if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
         raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
+    said = [
+        _asked(way, change, by, replays, seed, progress)
+        for way, change in zip(ways, wanted, strict=True)
+    ]
+    return combine(said, by)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one capture says of each service: how many threads, as recorded, and each replay."""
+
+    sizes: dict[str, int]
+    recorded: dict[str, dict[str, Any]]
+    replayed: list[dict[str, dict[str, Any]]]
+    changed: list[dict[str, dict[str, Any]]]
+    floor: float
+
+
+def _asked(
+    way: Replay, wanted: Changed, by: str, replays: int, seed: int, progress: Progress | None
+) -> Asked:
     services = _services(way, by)
     mine = services.filter(pl.col("utid").is_not_null())
     recorded = _figures(way.trace, mine.select("utid", "service"))
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    same = change_of_nothing(way)
-    found = {
-        name: [
+    replayed, changed = (
+        [
             _figures(
                 run,
                 services.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
@@ -210,51 +251,59 @@ def answer(
             )
             for run in _runs(way, config, replays, seed, progress)
         ]
-        for name, config in (("replayed", same), ("changed", wanted))
-    }
-    floor = LITTLE * way.trace.duration * way.trace.ncpu
+        for config in (change_of_nothing(way), wanted)
+    )
     sizes = services.filter(pl.col("service").is_not_null()).group_by("service").len()
+    floor = LITTLE * way.trace.duration * way.trace.ncpu
+    return Asked(dict(sizes.iter_rows()), recorded, replayed, changed, floor)
+
+
+def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
+    """The table of what several captures of one workload say: of each figure the median."""
+    floor = sum(one.floor for one in captures) / len(captures)
     rows = []
-    for service, n_threads in sizes.iter_rows():
-        own = recorded.get(service, _NOTHING)
-        replayed = [run.get(service, _NOTHING) for run in found["replayed"]]
-        changed = [run.get(service, _NOTHING) for run in found["changed"]]
-        middle, then = _middle(replayed), _middle(changed)
+    weight = {}
+    for service in sorted({name for one in captures for name in one.sizes}):
+        said = [_of(one, service) for one in captures]
+        own = _middle([one["recorded"] for one in said])
+        middle, then = (_middle([one[of] for one in said]) for of in ("replayed", "changed"))
+        weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
         factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
         factors["wait_p99"] = factors["waiting"]
         off = max(factors.values())
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
-        head = {by: service, "threads": n_threads}
-        rows.append({**head, "configuration": "recorded", **own})
-        rows.append(
-            {
-                **head,
-                "configuration": "replayed",
-                **middle,
-                **_extremes(replayed, {}),
-                "replay_error": off,
-            }
-        )
+        sizes = sorted(one.sizes.get(service, 0) for one in captures)
+        head = {by: service, "threads": sizes[len(sizes) // 2]}
+        first = {**head, "configuration": "recorded", **own}
+        if len(captures) > 1:
+            first |= extremes([one["recorded"] for one in said])
+        second = {**head, "configuration": "replayed", "replay_error": off, **middle}
+        second |= extremes([run for one in said for run in one["replays"]])
         last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
         if verdict != "refused":
-            widths = {key: _width(factor, APART[key]) for key, factor in factors.items()}
-            last |= {**then, **_extremes(changed, widths)}
-        rows.append(last)
-    weight = {
-        service: (
-            recorded.get(service, _NOTHING)["waiting"],
-            recorded.get(service, _NOTHING)["cpu_time"],
-        )
-        for service in sizes["service"]
-    }
+            runs = [run for one in said for run in one["changes"]]
+            last |= {**then, **of_change([one["changed"] for one in said], runs, factors)}
+        rows += [first, second, last]
     rows.sort(
         key=lambda row: (
-            tuple(-(x or 0) for x in weight[row[by]]),
+            *(-x for x in weight[row[by]]),
             row[by],
             CONFIGURATIONS.index(row["configuration"]),
         )
     )
     return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
+
+
+def _of(capture: Asked, service: str) -> dict[str, Any]:
+    replays = [run.get(service, _NOTHING) for run in capture.replayed]
+    changes = [run.get(service, _NOTHING) for run in capture.changed]
+    return {
+        "recorded": capture.recorded.get(service, _NOTHING),
+        "replays": replays,
+        "changes": changes,
+        "replayed": _middle(replays),
+        "changed": _middle(changes),
+    }
 
 
 def _verdict(factor: float) -> str:
@@ -409,27 +458,12 @@ def _middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _extremes(runs: list[dict[str, Any]], factors: Mapping[str, float]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key in _RANGES:
-        factor = factors.get(key, 1)
-        values = [run[key] for run in runs if run[key] is not None]
-        found[f"{key}_low"] = math.floor(min(values) / factor) if values else None
-        found[f"{key}_high"] = math.ceil(max(values) * factor) if values else None
-    return found
-
-
-def _width(off: float, apart: float) -> float:
-    """The factor by which a range is widened, of two causes that know nothing of each other."""
-    return math.exp(math.hypot(math.log(off), INTERVAL * apart))
-
-
 def _off(real: float, replayed: float | None, floor: float) -> float:
     a, b = max(real, floor), max(replayed or 0, floor)
     return max(a / b, b / a)
 
 
-def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
+def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[str]:
     """Sentences: for which services the answer is refused, and what the recording does not show."""
     by = frame.columns[0]
     last = frame.filter(pl.col("configuration") == "changed")
@@ -452,7 +486,9 @@ def whatif_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
         return [f"the replay of the recorded configuration is off by at most {most:.2f}x"]
-    return [*notes, *(f"not in the recording: {text}" for text in unrecorded(trace))]
+    traces = [trace] if isinstance(trace, Trace) else trace
+    unseen = dict.fromkeys(text for one in traces for text in unrecorded(one))
+    return [*notes, *(f"not in the recording: {text}" for text in unseen)]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -84,7 +84,9 @@ STEPS = pl.Schema(
     }
 )
 
-PIPES = pl.Schema({"capacity": pl.Int64(), "low": pl.Int64(), "filled": pl.Int64()})
+PIPES = pl.Schema(
+    {"capacity": pl.Int64(), "low": pl.Int64(), "filled": pl.Int64(), "page": pl.Int64()}
+)
 
 UNLIMITED = 2**62
 """What a pipe without a limit holds."""
@@ -287,11 +289,11 @@ def cpu_list(text: str | None, ncpu: int) -> list[int]:
 
 
 def engine_pipes(workload: Workload) -> list[list[int]]:
-    """The pipes as the engine takes them: capacity, low, filled; without a limit the largest."""
+    """The pipes as the engine takes them: capacity, low, filled, page; no limit is the largest."""
     rows = workload.pipes.iter_rows()
     return [
-        [UNLIMITED if whole is None else whole, low or 0, filled or 0]
-        for whole, low, filled in rows
+        [UNLIMITED if whole is None else whole, low or 0, filled or 0, page or 0]
+        for whole, low, filled, page in rows
     ]
 
 

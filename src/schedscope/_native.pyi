@@ -167,10 +167,11 @@ def extract(
     linux_priorities: bool,
     has_waking: bool,
     drop: list[int],
+    page: int,
 ) -> tuple[
     ArrowTable,
     dict[str, list[int | None]],
-    list[tuple[int | None, int, int]],
+    list[tuple[int | None, int, int, int | None]],
     dict[str, Any],
 ]: ...
 

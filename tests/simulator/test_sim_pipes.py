@@ -220,3 +220,57 @@ def test_what_was_not_seen_to_be_written_leaves_the_pipe_out() -> None:
     trace._tables["system_calls"] = calls.with_columns(value=more.otherwise("value")).lazy()
     found = extract(trace).info["extraction"]
     assert (found["pipes"], found["pipes_left_out"]) == (0, 1)
+
+
+def blocks(trace: Trace, name: str) -> list[float]:
+    """When the threads of that name went to sleep, ms."""
+    rows = (
+        trace.switches.filter(pl.col("prev_state") == "sleeping")
+        .join(trace.threads.filter(comm=name).select("utid"), left_on="prev_utid", right_on="utid")
+        .select(pl.col("ts") / MS)
+    )
+    return rows.collect()["ts"].to_list()
+
+
+def test_room_in_a_pipe_comes_by_whole_pages() -> None:
+    """Two pages of 10, messages of 4: two to a page, so that it holds four."""
+    b = Builder()
+    pipe = b.pipe(20, page=10)
+    b.thread("writer").run("1ms").put(pipe, 4).repeat(6)
+    b.thread("reader", start="10ms").take(pipe, 4).run("1ms").repeat(6)
+    trace = simulate(b.workload(), policy="fifo", cpus=2)
+    # The fifth finds both pages in use at 5 ms, though 4 are free; the first page is empty when the
+    # second message is taken, at 11 ms. The sixth joins the fifth at 12 ms.
+    assert blocks(trace, "writer") == [5]
+    assert runs(trace) == [("writer", 0, 5), ("reader", 10, 16), ("writer", 11, 12)]
+
+
+def test_one_writer_is_woken_for_a_page_and_all_for_a_socket() -> None:
+    def sleepers(**options: Any) -> dict[str, int]:
+        """How often writers slept, and by whom they were woken."""
+        b = Builder()
+        pipe = b.pipe(20, filled=20, **options)
+        for i in range(4):
+            b.thread(f"writer-{i}").put(pipe, 10).run("10us")
+        b.thread("reader", start="1ms").take(pipe, 10).run("1ms").repeat(6)
+        trace = simulate(b.workload(), policy="fifo", cpus=1)
+        wakes = trace.wakeups.filter(pl.col("kind") == "waking").collect()
+        by_reader = wakes.join(
+            trace.threads.filter(comm="reader").select("utid").collect(),
+            left_on="waker_utid",
+            right_on="utid",
+        )
+        slept = sum(len(blocks(trace, f"writer-{i}")) for i in range(4))
+        return {"slept": slept, "woken": wakes.height, "by reader": by_reader.height}
+
+    # The reader wakes the first when it empties a page of the full pipe. That one wakes the second,
+    # since a page is still free, and the reader, since it was empty; then it is full again.
+    assert sleepers(page=10) == {"slept": 4, "woken": 6, "by reader": 2}
+    # All four at the first message taken; two find no room, sleep again, and are woken together.
+    assert sleepers() == {"slept": 6, "woken": 8, "by reader": 6}
+
+
+def test_a_pipe_of_less_than_a_page_is_refused() -> None:
+    for capacity in (None, 5):
+        with pytest.raises(UsageError, match="at least one whole page"):
+            Builder().pipe(capacity, page=10)

@@ -14,7 +14,8 @@ from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
-from schedscope.simulator.whatif import APART, BOUND, REFUSED
+from schedscope.simulator.whatif import BOUND, REFUSED
+from schedscope.simulator.whatif_ranges import APART, of_change
 from schedscope.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -204,3 +205,70 @@ def test_python_refuses_the_same(hogs: Trace) -> None:
     for wrong in ({}, {"cpus": True}, {"set_nice": {"*": 1.5}}, {"cpus": 2, "by": "colour"}):
         with pytest.raises(UsageError):
             ss.whatif(hogs, **wrong)  # type: ignore[arg-type]
+
+
+def hogs_of(time: str) -> Trace:
+    return simulate(ss.workload.hogs(3, time=time), policy="rr", cpus=1, set={"quantum": "5ms"})
+
+
+def test_from_three_captures_the_range_is_how_far_they_lie_apart() -> None:
+    captures = [{"cpu_time": 60, "waiting": w, "wait_p99": None} for w in (100, 110, 121)]
+    found = of_change(captures, captures, {"cpu_time": 1, "waiting": 1.2, "wait_p99": 1})
+    # The logarithms are ln 1.1 apart; t of 2 degrees of freedom is 2.92; 4/3 = 1 + 1/3.
+    half = math.hypot(2.92 * math.log(1.1) * math.sqrt(4 / 3), math.log(1.2))
+    assert found["waiting_low"] == math.floor(110 * math.exp(-half))
+    assert found["waiting_high"] == math.ceil(110 * math.exp(half))
+    assert found["cpu_time_low"] in (59, 60)
+    assert found["cpu_time_high"] in (60, 61)
+    assert found["wait_p99_low"] is found["wait_p99_high"] is None
+
+
+def test_several_captures_are_one_answer() -> None:
+    traces = [hogs_of(f"{ms}ms") for ms in (20, 40, 80)]
+    frame = ss.whatif(traces, slice="100ms", by="name")
+    (service,) = frame["name"].unique()
+    was, then = (one(frame, service, c) for c in ("recorded", "changed"))
+    assert (was["cpu_time_low"], was["cpu_time"], was["cpu_time_high"]) == (
+        60 * MS,
+        120 * MS,
+        240 * MS,
+    )
+    # One after the other: they wait 0, once and twice as long as a thread runs.
+    assert then["waiting"] == 3 * 40 * MS
+    assert then["waiting_low"] < 3 * 20 * MS
+    assert then["waiting_high"] > 3 * 80 * MS
+    assert then["verdict"] == "good"
+    alone = ss.whatif(traces[1], slice="100ms", by="name")
+    same = alone.filter(configuration="changed").select("waiting", "cpu_time", "verdict")
+    assert same.equals(frame.filter(configuration="changed").select(same.columns))
+
+
+def test_captures_of_other_machines_are_refused() -> None:
+    other = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=2)
+    with pytest.raises(UsageError, match="machines of 1 and 2 CPUs"):
+        ss.whatif([hogs_of("20ms"), other], slice="100ms")
+    with pytest.raises(UsageError, match="no capture"):
+        ss.whatif([], slice="100ms")
+
+
+def test_again_and_the_section_of_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (str(FIXTURES / f"linux-slice-default-{i}.capture") for i in (1, 2))
+    cache = ["--cache", str(tmp_path)]
+    assert main(["whatif", first, "--again", second, "--slice", "10ms", *cache]) == 0
+    said = capsys.readouterr().out
+    for i in (1, 2):
+        assert f"linux-slice-default-{i}.capture:" in said
+    page = tmp_path / "page.html"
+    plain = ["report", first, "--no-timeline", "-f", "-o", str(page), *cache]
+    assert main(plain) == 0
+    assert 'id="whatif"' not in page.read_text()
+    capsys.readouterr()
+    assert main([*plain, "--slice", "10ms"]) == 0
+    html = page.read_text()
+    assert 'id="whatif"' in html
+    assert "What if: a slice of 10" in html
+    assert "whatif --slice 10ms" in html
+    assert main([*plain, "--set-nice", "no-such-thread=5"]) == 2
+    assert "no-such-thread" in capsys.readouterr().err

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, call_rows, steps_of};
 
-type Pipes = Vec<(Option<u64>, u64, u64)>;
+type Pipes = Vec<(Option<u64>, u64, u64, Option<u64>)>;
 
 type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>);
 
@@ -17,9 +17,10 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 /// `facts`: switches, wakeups and, where recorded, yields and `calls`, the ends of reads
 /// and writes: `ts, utid, process, enters, writes, value`. Answers (steps, threads by
 /// column, pipes, report): steps in order of `program`, which is the thread's row; of
-/// each pipe its capacity, the level at which writers are woken, and what is in it.
+/// each pipe its capacity, the level at which writers are woken, what is in it, and the
+/// size of its pages. `page` is that of the recorded machine.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop))]
+#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop, page))]
 #[allow(clippy::too_many_arguments)]
 pub fn extract<'py>(
     py: Python<'py>,
@@ -31,6 +32,7 @@ pub fn extract<'py>(
     linux_priorities: bool,
     has_waking: bool,
     drop: Vec<u32>,
+    page: u64,
 ) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
@@ -49,6 +51,7 @@ pub fn extract<'py>(
             absolute,
             extend_cut,
             linux_priorities,
+            page: page.max(1),
         };
         let out =
             Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, &calls, window.1);
@@ -85,6 +88,8 @@ pub fn extract<'py>(
         report.set_item(name, value)?;
     }
     let pipes = out.pipes.iter();
-    let pipes = pipes.map(|p| (p.capacity, p.low, p.filled)).collect();
+    let pages = |p: u64| (p > 0).then_some(p);
+    let pipes = pipes.map(|p| (p.capacity, p.low, p.filled, pages(p.page)));
+    let pipes = pipes.collect();
     Ok((steps.into(), threads, pipes, report))
 }

@@ -87,7 +87,7 @@ pub struct Options {
     #[pyo3(item)]
     tick_phase: i64,
     #[pyo3(item)]
-    pipes: Vec<[u64; 3]>,
+    pipes: Vec<[u64; 4]>,
     #[pyo3(item)]
     groups: Vec<GroupRow>,
     #[pyo3(item)]

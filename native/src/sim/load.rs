@@ -97,11 +97,12 @@ impl Numbers {
     }
 }
 
-fn pipe([capacity, low, filled]: [u64; 3]) -> PipeSpec {
+fn pipe([capacity, low, filled, page]: [u64; 4]) -> PipeSpec {
     PipeSpec {
         capacity,
         low,
         filled,
+        page,
     }
 }
 
@@ -158,8 +159,9 @@ pub struct Input {
     pub steps: Numbers,
     pub masks: Vec<Vec<Cpu>>,
     pub names: Vec<String>,
-    /// Of each pipe its capacity, the level at which writers are woken, and what is in it.
-    pub pipes: Vec<[u64; 3]>,
+    /// Of each pipe its capacity, the level at which writers are woken, what is in it,
+    /// and the size of its pages.
+    pub pipes: Vec<[u64; 4]>,
     /// Of each control group its name, the number of its parent, its shares, and of its quota
     /// (if it has one) time, period and phase, ns.
     pub groups: Vec<GroupRow>,

@@ -1,10 +1,12 @@
 //! Pipes: bounded counts that writers fill and whichever reader comes empties.
 //!
 //! Modelled on fs/pipe.c of Linux 6.x: a write into an empty pipe wakes one reader,
-//! a read that makes room wakes one writer, and who was woken wakes the next if
-//! something is left for it (pipe_write, pipe_read). A socket's writers are woken
-//! at a lower level (sock_def_write_space), which `low` of a `PipeSpec` says. Left out:
-//! slots that small messages share or do not, and writes longer than the pipe.
+//! a read that empties a page of a full pipe wakes one writer, which begins a page, and
+//! who was woken wakes the next if something is left for it (pipe_write, pipe_read).
+//! What is written joins the last page if it fits there. A socket has no pages: all its
+//! writers are woken by each read that leaves it at a level of at most `low` of the
+//! `PipeSpec` (sock_def_write_space, unix_write_space), and those that find no room
+//! sleep again. Left out: writes longer than the pipe.
 
 use super::engine::Engine;
 use super::machine::Cpu;
@@ -22,17 +24,17 @@ impl Engine<'_> {
         amount: u32,
     ) -> Result<Option<Tid>, Asleep> {
         let p = &mut self.pipes[pipe as usize];
-        let was_woken = p.woken > 0;
-        p.woken -= u32::from(was_woken);
-        if !p.has_room(amount) {
+        let slept = std::mem::take(&mut self.left[t as usize]) > 0;
+        if !p.has_room(amount, slept) {
             p.writers.push_back(t);
+            self.left[t as usize] = amount;
             self.next_step[t as usize] -= 1;
             self.block(c, t, false);
             return Err(Asleep);
         }
         let reader = p.is_empty().then(|| p.readers.pop_front()).flatten();
-        p.level += u64::from(amount);
-        if was_woken && p.has_room(amount) {
+        p.fill(u64::from(amount));
+        if slept && p.has_pages() && !p.is_full() {
             self.wake_writer(c, t, pipe);
         }
         Ok(reader)
@@ -46,10 +48,16 @@ impl Engine<'_> {
         let p = &mut self.pipes[pipe as usize];
         let had = p.level;
         let got = had.min(u64::from(want));
-        p.level -= got;
+        let page_free = p.drain(got);
         *left = want - got as u32;
         let done = *left == 0;
-        let room = got > 0 && p.level <= p.spec.low;
+        let to_wake = if p.has_pages() {
+            usize::from(page_free)
+        } else if got > 0 && p.level <= p.spec.low {
+            p.writers.len()
+        } else {
+            0
+        };
         let next = if done && p.level > 0 {
             p.readers.pop_front()
         } else {
@@ -58,7 +66,7 @@ impl Engine<'_> {
         if !done {
             p.readers.push_back(t);
         }
-        if room {
+        for _ in 0..to_wake {
             self.wake_writer(c, t, pipe);
         }
         if let Some(reader) = next {
@@ -73,7 +81,6 @@ impl Engine<'_> {
     fn wake_writer(&mut self, c: Cpu, by: Tid, pipe: u32) {
         let p = &mut self.pipes[pipe as usize];
         if let Some(writer) = p.writers.pop_front() {
-            p.woken += 1;
             self.wake(writer, woken_by(c, by, true));
         }
     }

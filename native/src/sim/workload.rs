@@ -162,6 +162,9 @@ pub struct PipeSpec {
     pub low: u64,
     /// What is in it at the beginning.
     pub filled: u64,
+    /// Of a pipe: its content lies in pages of this many bytes; room is what whole free
+    /// pages hold, and the rest of the last. 0: whatever is free is room, as in a socket.
+    pub page: u64,
 }
 
 /// A control group: its threads share what it gets.

@@ -328,9 +328,13 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def open_input(args: argparse.Namespace, name: str = "input") -> Trace:
     """Open the trace an `add_input` option names, with a progress line."""
+    return open_path(args, getattr(args, name))
+
+
+def open_path(args: argparse.Namespace, path: str) -> Trace:
+    """Open the trace at `path` with the options of `add_input`."""
     from schedscope.trace import open as open_trace
 
-    path = getattr(args, name)
     with Progress(f"reading {path}") as progress:
         trace = open_trace(
             path,

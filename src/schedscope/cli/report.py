@@ -3,6 +3,7 @@
 The page needs no network; send it to anyone. It ranks the findings, and answers
 who waited for a CPU, how long, why, when, and how far the trace can be trusted. Its
 timeline shows the worst case, to zoom and pan; everything else works without scripts.
+With an option that changes something it also says what `whatif` answers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from schedscope.cli import _options, _output
+from schedscope.cli import _change, _options, _output
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
@@ -18,7 +19,10 @@ from schedscope.present.answer import Facts
 NAME = "report"
 GROUP = "everything on one page"
 HELP = "write a self-contained HTML page about a trace"
-EXAMPLE = "  schedscope report web.capture -o web.html"
+EXAMPLE = """\
+  schedscope report web.capture -o web.html
+  schedscope report web.capture --set-nice 'batch*=10'
+"""
 
 _HELD = 8_000_000
 """Waits that are kept in memory, 600 MB; of more, each answer reads its columns again."""
@@ -41,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
     )
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
+    _change.add_change(
+        parser, "a section more: what if this were changed? (as in `schedscope whatif`)"
+    )
     _options.add_format(parser)
 
 
@@ -51,6 +58,7 @@ def run(args: argparse.Namespace) -> Facts:
     target = Path(args.output) if args.output else Path(f"{stem}.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
+    change = _change.asked(args)
     trace = _options.open_input(args)
     import polars as pl
 
@@ -66,7 +74,12 @@ def run(args: argparse.Namespace) -> Facts:
 
     with reading_once(trace):
         shown = None if args.no_timeline else focus(trace, args.timeline_around)
-        _output.write_whole(target, page(trace, shown))
+        more = []
+        if _change.is_asked(args):
+            from schedscope.report.whatif import changed
+
+            more = [changed(trace, change, _change.words(args))]
+        _output.write_whole(target, page(trace, shown, more))
         written = [str(target)]
         if args.figures:
             from schedscope.report.figures import write_figures

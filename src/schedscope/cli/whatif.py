@@ -11,15 +11,17 @@ by the error of the replay and by how far recordings of one workload usually lie
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _change, _options
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer, more
-from schedscope.present.columns import choose
 from schedscope.present.headline import gaps, headline
+
+if TYPE_CHECKING:
+    from schedscope.simulator.replay import Replay
 
 NAME = "whatif"
 GROUP = "simulate"
@@ -29,6 +31,7 @@ EXAMPLE = """\
   schedscope whatif web.capture --cpus 4 --by process_name
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
+  schedscope whatif web-1.capture --again web-2.capture --again web-3.capture --cpus 4
   schedscope whatif web.capture --policy bfs --format json
 """
 
@@ -36,49 +39,17 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope whatif`."""
     _options.add_input(parser)
-    change = parser.add_argument_group(
-        "the change (names may have * and ?, and are those of threads; a number is a thread id)"
-    )
-    change.add_argument(
-        "--set-nice",
-        metavar="NAME=N",
+    parser.add_argument(
+        "--again",
+        metavar="TRACE",
         action="append",
         default=[],
-        help="these threads have nice N",
+        help="another capture of the same workload; may be repeated: from three captures in all,"
+        " ranges come from how far they lie apart",
     )
-    change.add_argument(
-        "--pin",
-        metavar="NAME=CPUS",
-        action="append",
-        default=[],
-        help="these threads may use only these CPUs, as in web=0-1,3",
-    )
-    change.add_argument(
-        "--set-weight",
-        metavar="GROUP=N",
-        action="append",
-        default=[],
-        help="this control group has weight N, as in cpu.weight: 100 is usual",
-    )
-    change.add_argument(
-        "--quota",
-        metavar="GROUP=TIME",
-        action="append",
-        default=[],
-        help="this control group, or these threads in one of their own, may use 50%% of a CPU, or"
-        " 20ms/100ms: 20 ms in each 100 ms; none: all they get",
-    )
-    change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
-    change.add_argument("--slice", metavar="TIME", help="the policy's slice is this long")
-    change.add_argument(
-        "--policy", metavar="NAME", help="another policy; a family's name means its newest one"
-    )
-    change.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="set a tunable of the policy (`simulate --policies` lists them)",
+    _change.add_change(
+        parser,
+        "the change (names may have * and ?, and are those of threads; a number is a thread id)",
     )
     parser.add_argument(
         "--by",
@@ -110,136 +81,66 @@ def run(args: argparse.Namespace) -> Answer:
     """Three rows per service."""
     import polars as pl
 
+    from schedscope.present.whatif_table import whatif_table
     from schedscope.simulator.change import change
-    from schedscope.simulator.whatif import answer, nearest_way, whatif_notes
+    from schedscope.simulator.whatif import answers, nearest_way, whatif_notes
 
     _options.check_top(args, "services")
-    nice = {who: _whole(f"--set-nice {who}", n) for who, n in _pairs(args.set_nice, "--set-nice")}
-    pins = dict(_pairs(args.pin, "--pin"))
-    weights = {
-        who: _number(f"--set-weight {who}", n) for who, n in _pairs(args.set_weight, "--set-weight")
-    }
-    trace = _options.open_input(args)
-    where = _options.where_comm(args, trace)
+    change_to = _change.asked(args)
     if args.others and not args.comm:
         raise UsageError(
             f"--others {args.others}", "--comm as well", "without it there are no others"
         )
-    way = nearest_way(trace, where, args.others)
-    wanted = change(
-        way,
-        policy=args.policy,
-        cpus=args.cpus,
-        set_nice=nice,
-        pin=pins,
-        set_weight=weights,
-        quota=dict(_pairs(args.quota, "--quota")),
-        slice=args.slice,
-        set=dict(_pairs(args.set, "--set")),
-    )
+    first = _options.open_input(args)
+    traces = [first, *(_options.open_path(args, path) for path in args.again)]
+    ways = [nearest_way(one, _options.where_comm(args, one), args.others) for one in traces]
+    wanted = [change(way, **change_to) for way in ways]
     with Progress("replaying") as progress:
-        frame = answer(
-            way,
+        frame = answers(
+            ways,
             wanted,
             by=args.by,
             replays=args.replays,
             seed=args.seed,
             progress=lambda now, events: progress.note(
-                now, trace.duration, lambda: f"{units.count(events)} events"
+                now, first.duration, lambda: f"{units.count(events)} events"
             ),
         )
     services = frame[args.by].unique(maintain_order=True)
     top = _options.top(args, 8)
     kept = services if top is None else services.head(top)
     rows = frame.filter(pl.col(args.by).is_in(kept.implode()))
-    shown = rows.with_columns(
-        pl.when(pl.col("configuration") == "recorded")
-        .then(pl.col(args.by))
-        .otherwise(pl.lit(""))
-        .alias(args.by),
-        configuration=pl.col("configuration").cast(pl.String),
-        verdict=pl.col("verdict").cast(pl.String).fill_null(""),
-        **{
-            name: pl.Series(_ranges(rows, name), dtype=pl.String)
-            for name in ("cpu_time", "waiting", "wait_p99")
-        },
-    )
+    shown, columns = whatif_table(rows)
     return Answer(
         rows,
-        choose(shown, [args.by, *COLUMNS], question="whatif", narrow=NARROW),
+        columns,
         about={
-            "trace": trace.name,
-            "change": wanted.words,
-            "recorded_policy": way.policy,
-            "policy": wanted.policy,
+            "trace": first.name,
+            "again": [one.name for one in traces[1:]],
+            "change": wanted[0].words,
+            "recorded_policy": ways[0].policy,
+            "policy": wanted[0].policy,
             "replays": args.replays,
-            "others": way.workload.info["others"] if args.comm else None,
-            "costs": vars(way.costs),
-            "window": list(trace.window),
+            "others": ways[0].workload.info["others"] if args.comm else None,
+            "costs": vars(ways[0].costs),
+            "window": list(first.window),
             "services_in_all": len(services),
-            "notes": whatif_notes(trace, frame),
+            "notes": whatif_notes(traces, frame),
         },
         head=[
-            f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)},"
-            f" recorded under a scheduler modelled by {way.policy}",
-            *(headline(trace)[1:] if gaps(trace) else []),
-            f"changed: {', '.join(wanted.words)}",
+            *(line for way in ways for line in _about(way)),
+            f"changed: {', '.join(wanted[0].words)}",
             "",
         ],
-        notes=[*more(len(services) - len(kept), "more service"), *whatif_notes(trace, frame)],
+        notes=[*more(len(services) - len(kept), "more service"), *whatif_notes(traces, frame)],
         shown=shown,
     )
 
 
-def _ranges(rows: Any, name: str) -> list[str]:
-    """A figure, and behind it the range in which 9 of 10 recordings should lie."""
-    found = []
-    for row in rows.iter_rows(named=True):
-        low, high = row[f"{name}_low"], row[f"{name}_high"]
-        text = units.duration(row[name])
-        if low is not None and row["configuration"] == "changed":
-            text += f" [{units.duration(low)}, {units.duration(high)}]"
-        found.append(text)
-    return found
-
-
-def _pairs(texts: list[str], option: str) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=") if option != "--set" else text.partition("=")
-        if not equals or not name or not value:
-            raise UsageError(f"{option} {text}", "NAME=VALUE", f"as in {option} {EXAMPLES[option]}")
-        if found.setdefault(name, value) != value:
-            raise UsageError(f"{option} {name}={found[name]} and {text}", "one of them")
-        found[name] = value
-    return list(found.items())
-
-
-EXAMPLES = {
-    "--set-nice": "nginx=-5",
-    "--pin": "web=0-1",
-    "--set-weight": "/web=200",
-    "--quota": "/web=50%",
-    "--set": "base_slice=3ms",
-}
-
-
-def _whole(what: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{what}={text}", "a whole number from -20 to 19") from None
-
-
-def _number(what: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{what}={text}", "a number from 1 to 10000") from None
-
-
-COLUMNS = (
-    *("configuration", "threads", "cpu_time", "n_waits", "waiting", "wait_mean", "wait_p99"),
-    *("completion?", "replay_error", "verdict"),
-)
-NARROW = "threads n_waits completion wait_mean"
+def _about(way: Replay) -> list[str]:
+    trace = way.trace
+    text = (
+        f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)},"
+        f" recorded under a scheduler modelled by {way.policy}"
+    )
+    return [text, *(headline(trace)[1:] if gaps(trace) else [])]

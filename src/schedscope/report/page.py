@@ -38,14 +38,18 @@ _WHOLE = 60_000
 """A trace with at most this many events is included whole; the timeline first shows a part."""
 
 
-def page(trace: Trace, focus: Focus | None = None) -> str:
-    """The whole HTML document about `trace`; with a timeline of the stretch in `focus`."""
+def page(trace: Trace, focus: Focus | None = None, more: Sequence[Section] = ()) -> str:
+    """The whole HTML document about `trace`; with a timeline of the stretch in `focus`.
+
+    `more`: sections that were asked for, ahead of the one about trust.
+    """
     with reading_once(trace):
-        return _page(trace, focus)
+        return _page(trace, focus, more)
 
 
-def _page(trace: Trace, focus: Focus | None) -> str:
+def _page(trace: Trace, focus: Focus | None, more: Sequence[Section]) -> str:
     sections = [make(trace) for make in SECTIONS]
+    sections[-1:-1] = more
     if focus is not None:
         sections.insert(0, _timeline(trace, focus))
     sections.insert(0, findings.short(trace))

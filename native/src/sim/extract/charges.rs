@@ -60,6 +60,9 @@ impl Extractor {
         }
         let (w, wakee) = (self.thread(waker), self.thread(row.utid));
         let th = &mut self.threads[w as usize];
+        if let Some(cycle) = &mut th.cycle {
+            cycle.far |= row.target_cpu != Some(row.cpu);
+        }
         let Some((to, since, step)) = th.raising.take() else {
             return;
         };
@@ -73,6 +76,7 @@ impl Extractor {
         if let Some(made) = th.steps.get_mut(step as usize) {
             made.ns = i64::from(cost);
             th.now = Now::Running { since: row.ts };
+            th.used += i64::from(cost);
             self.report.wake_time += i64::from(cost);
             self.report.cpu_time += i64::from(cost);
             self.charges.wakes.push(cost);
@@ -81,7 +85,9 @@ impl Extractor {
 
     /// Moves the cost of sleeping out of the burst before a wait into the wait.
     pub(super) fn charge_sleeps(&mut self) {
-        let cost = self.charges.sleep();
+        let measured = self.charge_calls();
+        // Coming back is charged as a switch, if that is known.
+        let cost = (self.charges.sleep() - self.report.switch_cost).max(0);
         self.report.sleep_cost = cost;
         let wake = quantile(&mut self.charges.wakes, 50);
         for th in &mut self.threads {
@@ -94,7 +100,8 @@ impl Extractor {
             for i in 1..th.steps.len() {
                 let (before, rest) = th.steps.split_at_mut(i);
                 let (burst, wait) = (&mut before[i - 1], &mut rest[0]);
-                if matches!(wait.op, op::WAIT_FOR | op::TAKE) && burst.op == op::RUN {
+                let waits = wait.op == op::WAIT_FOR || (wait.op == op::TAKE && !measured);
+                if waits && burst.op == op::RUN {
                     let moved = (cost - wait.ns).clamp(0, burst.ns);
                     burst.ns -= moved;
                     wait.ns += moved;

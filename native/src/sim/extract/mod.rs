@@ -6,6 +6,7 @@
 //! idle CPU or interrupt becomes a sleep. Every doubtful case has a rule here
 //! and a counter in `Report`. All dependencies point forward in the trace's
 //! time, so the programs cannot deadlock under any policy.
+mod call_costs;
 mod charges;
 mod conversations;
 mod pipes;
@@ -35,6 +36,7 @@ pub struct Made {
     pub thread: u32,
     /// ns, or the priority number of `set_priority`.
     pub ns: i64,
+    /// Of a run: how often its thread came onto a CPU in it.
     pub count: u64,
 }
 
@@ -94,6 +96,11 @@ pub struct ThreadOut {
     outside: Vec<timers::OutsideSleep>,
     /// The read or write through a pipe that it is in, and whether its step is written.
     call: Option<(u32, bool)>,
+    /// CPU time used, up to the moment since which it runs.
+    used: i64,
+    /// How often it came onto a CPU since its last `run` was written.
+    comes: u32,
+    cycle: Option<call_costs::Cycle>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +121,8 @@ pub struct Rules {
     pub extend_cut: bool,
     /// Priorities are Linux's numbers: a change of them is a `set_priority`.
     pub linux_priorities: bool,
+    /// Bytes of a page of memory.
+    pub page: u64,
 }
 
 pub struct Extractor {
@@ -132,6 +141,7 @@ pub struct Extractor {
     dropped: Vec<bool>,
     charges: charges::Charges,
     calls: Vec<pipes::Call>,
+    call_costs: call_costs::CallCosts,
     pub pipes: Vec<Pipe>,
     pub report: Report,
 }
@@ -157,6 +167,7 @@ impl Extractor {
             dropped,
             charges: charges::Charges::default(),
             calls: Vec::new(),
+            call_costs: call_costs::CallCosts::default(),
             pipes: Vec::new(),
             report: Report::default(),
         }
@@ -253,6 +264,9 @@ impl Extractor {
                 awake: None,
                 outside: Vec::new(),
                 call: None,
+                used: 0,
+                comes: 0,
+                cycle: None,
             });
         }
         self.index[at]
@@ -306,7 +320,10 @@ impl Extractor {
         let first_of_cpu = !self.seen[c];
         let th = &mut self.threads[i];
         match th.now {
-            Now::Running { since } => th.ran += t - since,
+            Now::Running { since } => {
+                th.ran += t - since;
+                th.used += t - since;
+            }
             Now::Unseen => {
                 // The CPU's first switch: it ran since the window began. Else it
                 // comes out of a loss, and its time there is not known.
@@ -366,6 +383,11 @@ impl Extractor {
                 let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
                 th.ran -= leaving;
                 flush(th, &mut self.report);
+                let in_pipe = th.call.is_some();
+                if let Some(cycle) = &mut th.cycle {
+                    cycle.sleeps += u32::from(in_pipe);
+                    cycle.others += u32::from(!in_pipe);
+                }
                 if let Some(call) = sleeps_in_pipe(th, &self.calls) {
                     if let Some(call) = call {
                         let ns = if pending.is_some() { leaving } else { 0 };
@@ -435,6 +457,10 @@ impl Extractor {
             Now::Runnable | Now::Gone => {}
         }
         th.now = Now::Running { since: t };
+        th.comes += 1;
+        if let Some(cycle) = &mut th.cycle {
+            cycle.comes += 1;
+        }
         th.first_cpu = th.first_cpu.or(Some(c as u16));
         ran_on(th, row.cpu);
         if self.rules.linux_priorities
@@ -556,6 +582,9 @@ impl Extractor {
         push(&mut self.threads[w as usize], op::SIGNAL, to, 0, 0, false);
         let waker = &mut self.threads[w as usize];
         waker.raising = Some((to, t, waker.steps.len() as u32 - 1));
+        if let Some(cycle) = &mut waker.cycle {
+            cycle.others += 1;
+        }
         if let Some(made) = waker.steps.last_mut() {
             made.meet = asleep;
         }
@@ -567,6 +596,7 @@ impl Extractor {
         let th = &mut self.threads[w as usize];
         if let Now::Running { since } = th.now {
             th.ran += t - since;
+            th.used += t - since;
             th.now = Now::Running { since: t };
         }
         flush(th, &mut self.report);
@@ -639,7 +669,8 @@ fn flush(th: &mut ThreadOut, report: &mut Report) {
     if th.ran > 0 {
         report.cpu_time += th.ran;
         let ran = std::mem::take(&mut th.ran);
-        push(th, op::RUN, NOBODY, ran, 0, false);
+        let comes = std::mem::take(&mut th.comes);
+        push(th, op::RUN, NOBODY, ran, u64::from(comes), false);
     }
 }
 

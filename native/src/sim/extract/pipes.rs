@@ -51,6 +51,8 @@ pub struct Pipe {
     pub capacity: Option<u64>,
     pub low: u64,
     pub filled: u64,
+    /// Of a pipe whose content lies in pages their size; 0: a socket.
+    pub page: u64,
 }
 
 #[derive(Debug, Default)]
@@ -325,6 +327,7 @@ pub(super) fn pipes(
     wakeups: &[Wakeup],
     first_kind: WakeKind,
     begin: i64,
+    page: u64,
     counts: impl Fn(u32) -> bool,
 ) -> Pipes {
     if rows.is_empty() {
@@ -343,7 +346,7 @@ pub(super) fn pipes(
     }
     rows[next..].iter().for_each(|row| finder.row(row));
     let pipe = finder.tied();
-    settle(&finder, &pipe, counts)
+    settle(&finder, &pipe, page, counts)
 }
 
 /// Entries, at the beginning, into the calls that were under way then: into the
@@ -367,7 +370,7 @@ fn begun_before(rows: &[CallRow], begin: i64) -> Vec<CallRow> {
 }
 
 /// What each pipe held, as far as the calls tell; those that do not add up are left out.
-fn settle(finder: &Finder, pipe: &[u32], counts: impl Fn(u32) -> bool) -> Pipes {
+fn settle(finder: &Finder, pipe: &[u32], page: u64, counts: impl Fn(u32) -> bool) -> Pipes {
     let n = pipe
         .iter()
         .filter(|p| **p != NONE)
@@ -398,6 +401,7 @@ fn settle(finder: &Finder, pipe: &[u32], counts: impl Fn(u32) -> bool) -> Pipes 
     moves.sort_unstable();
     let mut level = vec![0i64; n];
     let (mut least, mut most, mut read) = (vec![0i64; n], vec![0i64; n], vec![0i64; n]);
+    let mut full = full_at(finder, pipe, n);
     // When writers were woken, in order, to see what the pipe held then.
     let mut wakes: Vec<(i64, u32, i64)> = finder
         .calls
@@ -422,6 +426,7 @@ fn settle(finder: &Finder, pipe: &[u32], counts: impl Fn(u32) -> bool) -> Pipes 
             w += 1;
         }
         let p = p as usize;
+        full[p].note(at, level[p]);
         level[p] += amount;
         read[p] += (-amount).max(0);
         least[p] = least[p].min(level[p]);
@@ -440,13 +445,20 @@ fn settle(finder: &Finder, pipe: &[u32], counts: impl Fn(u32) -> bool) -> Pipes 
         }
         number[p] = found.pipes.len() as u32;
         let filled = -least[p];
-        let capacity = (most[p] + filled) as u64;
-        let low = low[p].map(|l| ((l + filled).max(0) as u64).min(capacity));
-        found.pipes.push(Pipe {
+        let most = (most[p] + filled) as u64;
+        let low = low[p].map(|l| ((l + filled).max(0) as u64).min(most));
+        let capacity = full[p].level().map_or(most, |l| (l + filled).max(1) as u64);
+        let mut made = Pipe {
             capacity: low.map(|_| capacity),
-            low: low.unwrap_or(capacity),
+            low: low.unwrap_or(most),
             filled: filled as u64,
-        });
+            page: 0,
+        };
+        if low.is_some_and(|l| 2 * l > capacity) {
+            made.page = page;
+            made.capacity = Some(full[p].pages(capacity, page) * page);
+        }
+        found.pipes.push(made);
     }
     as_the_full_ones(&mut found.pipes);
     found.calls = finder
@@ -466,6 +478,59 @@ fn settle(finder: &Finder, pipe: &[u32], counts: impl Fn(u32) -> bool) -> Pipes 
         .filter(|c| c.pipe != NONE)
         .collect();
     found
+}
+
+/// The moments at which writers found a pipe full, and what it held then.
+#[derive(Default)]
+struct Full {
+    moments: Vec<i64>,
+    next: usize,
+    levels: Vec<i64>,
+    amounts: Vec<i64>,
+}
+
+impl Full {
+    /// The pipe holds `level` until `at`.
+    fn note(&mut self, at: i64, level: i64) {
+        while self.moments.get(self.next).is_some_and(|m| *m <= at) {
+            self.levels.push(level);
+            self.next += 1;
+        }
+    }
+
+    fn level(&self) -> Option<i64> {
+        median(&self.levels)
+    }
+
+    /// How many pages of a pipe are full if they hold `capacity`: of messages of the
+    /// usual size as many share a page as fit whole.
+    fn pages(&self, capacity: u64, page: u64) -> u64 {
+        let usual = median(&self.amounts).map_or(1, |a| a.max(1) as u64);
+        let held = if usual < page {
+            page / usual * usual
+        } else {
+            page
+        };
+        ((capacity + held / 2) / held).max(1)
+    }
+}
+
+fn median(values: &[i64]) -> Option<i64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn full_at(finder: &Finder, pipe: &[u32], n: usize) -> Vec<Full> {
+    let mut full: Vec<Full> = (0..n).map(|_| Full::default()).collect();
+    for call in finder.calls.iter().filter(|c| c.slept && c.amount > 0) {
+        if let Some(of) = full.get_mut(pipe[call.key as usize] as usize) {
+            of.moments.push(call.begin);
+            of.amounts.push(call.amount);
+        }
+    }
+    full.iter_mut().for_each(|f| f.moments.sort_unstable());
+    full
 }
 
 /// Pipes by which two threads converse, each with a pipe of its own to the other. There
@@ -504,19 +569,20 @@ fn conversations(finder: &Finder, pipe: &[u32], n: usize) -> Vec<bool> {
 /// A pipe that was never full may hold what the usual of those that were holds, or
 /// what it was seen to hold, whichever is more; nothing tells where none was.
 fn as_the_full_ones(pipes: &mut [Pipe]) {
-    let mut full: Vec<(u64, u64)> = pipes
+    let mut full: Vec<(u64, u64, u64)> = pipes
         .iter()
-        .filter_map(|p| Some((p.capacity?, p.low)))
+        .filter_map(|p| Some((p.capacity?, p.low, p.page)))
         .collect();
     if full.is_empty() {
         return;
     }
     full.sort_unstable();
-    let (capacity, low) = full[full.len() / 2];
+    let (capacity, low, page) = full[full.len() / 2];
     for p in pipes.iter_mut().filter(|p| p.capacity.is_none()) {
         let own = p.low;
-        p.capacity = Some(capacity.max(own));
+        p.capacity = Some(capacity.max(own.next_multiple_of(page.max(1))));
         p.low = if own > capacity { own } else { low };
+        p.page = page;
     }
 }
 
@@ -525,7 +591,8 @@ impl Extractor {
     /// is the entry.
     pub(super) fn find_pipes(&mut self, facts: &Facts, rows: &[CallRow]) -> Vec<(i64, u32, bool)> {
         let (kind, begin) = (self.first_kind, self.begin);
-        let found = pipes(rows, &facts.wakeups, kind, begin, |u| self.counts(u));
+        let page = self.rules.page;
+        let found = pipes(rows, &facts.wakeups, kind, begin, page, |u| self.counts(u));
         self.report.pipes = found.pipes.len() as u64;
         self.report.pipes_left_out = found.left_out;
         let sent = || found.calls.iter().filter(|c| c.writes);
@@ -549,6 +616,12 @@ impl Extractor {
         let t = self.thread(c.utid);
         let made = self.threads[t as usize].call;
         if entry {
+            let th = &self.threads[t as usize];
+            let now = match th.now {
+                Now::Running { since } => ts - since,
+                _ => 0,
+            };
+            self.begins_call(t, c.writes, th.used + now);
             let at_once = c.writes && !c.woke && !c.slept;
             if at_once {
                 self.progress(t, ts);
@@ -592,6 +665,13 @@ impl Extractor {
             push_call(waker, &sent, UNPAID, false);
             waker.call = Some((i, true));
             waker.raising = Some((wakee, row.ts, waker.steps.len() as u32 - 1));
+        }
+        if let Some((w, _)) = in_call
+            && let Some(cycle) = &mut self.threads[w as usize].cycle
+        {
+            let of_reader = through.is_some() && !c.writes;
+            cycle.wakes += u32::from(of_reader);
+            cycle.others += u32::from(!of_reader);
         }
         self.report.wakes_by_threads += u64::from(waker.is_some());
         self.report.wakes_external += u64::from(waker.is_none());

@@ -37,6 +37,9 @@ pub struct Report {
     pub sleep_time: i64,
     /// What a sleep costs its thread at least.
     pub sleep_cost: i64,
+    /// What each coming onto a CPU costs, and what that was in all: in no `run`.
+    pub switch_cost: i64,
+    pub switch_time: i64,
 }
 
 impl Report {
@@ -72,6 +75,8 @@ impl Report {
             ("wake_time", self.wake_time),
             ("sleep_time", self.sleep_time),
             ("sleep_cost", self.sleep_cost),
+            ("switch_cost", self.switch_cost),
+            ("switch_time", self.switch_time),
         ]
     }
 }
