@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import subprocess
-import tempfile
-import time
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import browser as chromium
-from tools import tool
-from websockets.sync.client import ClientConnection, connect
+from driven import Driven
 
 _KEYS = {
     "Enter": "\ue007", "Escape": "\ue00c", "ArrowDown": "\ue015", "ArrowUp": "\ue013",
@@ -32,58 +24,26 @@ user_pref("ui.systemUsesDarkTheme", {dark});
 """
 
 
-class Firefox:
-    """One page of 1200 x 700 CSS pixels."""
+class Firefox(Driven):
+    """One page of Firefox."""
+
+    port_file = "WebDriverBiDiServer.json"
 
     def __init__(self, *, dark: bool = False) -> None:
-        program = tool("firefox-esr")
-        assert program is not None
-        self._profile = Path(tempfile.mkdtemp(prefix="schedscope-firefox-"))
+        super().__init__("firefox-esr")
         (self._profile / "user.js").write_text(_PREFERENCES.format(dark=int(dark)))
-        words = ["--headless", "--no-remote", "--profile", str(self._profile)]
-        self._process = subprocess.Popen(
-            [*program, *words, "--remote-debugging-port=0", "about:blank"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._stack = ExitStack()
-        self.errors: list[str] = []
-        self.fetched: list[str] = []
-        self._last = 0
         self._at = (0.0, 0.0)
-        try:
-            self._socket = self._connect()
-            self._call("session.new", capabilities={})
-            # The first window never has the focus, without which Enter presses no button.
-            self._context = self._call("browsingContext.create", type="window")["context"]
-            events = ["log.entryAdded", "network.beforeRequestSent"]
-            self._call("session.subscribe", events=events)
-            viewport = {"width": 1200, "height": 700}
-            self._call("browsingContext.setViewport", context=self._context, viewport=viewport)
-        except BaseException:
-            self.close()
-            raise
+        words = ["--headless", "--no-remote", "--profile", str(self._profile)]
+        self._start(*words, "--remote-debugging-port=0", "about:blank")
 
-    def __enter__(self) -> Firefox:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._stack.close()
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._profile, ignore_errors=True)
+    def _prepare(self) -> None:
+        self._call("session.new", capabilities={})
+        # The first window never has the focus, without which Enter presses no button.
+        self._context = self._call("browsingContext.create", type="window")["context"]
+        events = ["log.entryAdded", "network.beforeRequestSent"]
+        self._call("session.subscribe", events=events)
+        viewport = {"width": 1200, "height": 700}
+        self._call("browsingContext.setViewport", context=self._context, viewport=viewport)
 
     def open(self, url: str) -> None:
         self._call("browsingContext.navigate", context=self._context, url=url, wait="complete")
@@ -98,14 +58,6 @@ class Firefox:
         )
         assert found["type"] == "success", found["exceptionDetails"]["text"]
         return _plain(found["result"])
-
-    def wait(self, condition: str) -> None:
-        """Until an expression is true."""
-        end = time.monotonic() + chromium.PATIENCE
-        while not self.run(f"!!({condition})"):
-            assert not self.errors, self.errors
-            assert time.monotonic() < end, f"never true: {condition}"
-            time.sleep(0.03)
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         steps: list[dict[str, Any]] = []
@@ -124,12 +76,6 @@ class Firefox:
             self._perform({"type": "wheel", "id": "wheel", "actions": steps})
             return
         self._perform({"type": "pointer", "id": "mouse", "actions": steps})
-
-    def drag(self, x: float, y: float, to: float) -> None:
-        self.mouse("mousePressed", x, y)
-        for part in (0.25, 0.5, 0.75, 1):
-            self.mouse("mouseMoved", x + (to - x) * part, y)
-        self.mouse("mouseReleased", to, y)
 
     def key(self, key: str) -> None:
         value = _KEYS.get(key, key)
@@ -173,32 +119,15 @@ class Firefox:
     def _perform(self, source: dict[str, Any]) -> None:
         self._call("input.performActions", context=self._context, actions=[source])
 
-    def _connect(self) -> ClientConnection:
-        port = self._profile / "WebDriverBiDiServer.json"
-        end = time.monotonic() + chromium.PATIENCE
-        while not (port.exists() and port.read_text().strip()):
-            assert self._process.poll() is None, "firefox ended at once"
-            assert time.monotonic() < end, "firefox does not answer"
-            time.sleep(0.05)
-        number = json.loads(port.read_text())["ws_port"]
-        address = f"ws://127.0.0.1:{number}/session"
-        return self._stack.enter_context(connect(address, max_size=None, compression=None))
+    def _address(self, port: str) -> str:
+        return f"ws://127.0.0.1:{json.loads(port)['ws_port']}/session"
 
-    def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        self._last += 1
-        self._socket.send(json.dumps({"id": self._last, "method": method, "params": params}))
-        while True:
-            message = json.loads(self._socket.recv(timeout=chromium.PATIENCE))
-            if message.get("method") == "log.entryAdded":
-                entry = message["params"]
-                if entry["type"] == "javascript" and entry["level"] == "error":
-                    self.errors.append(str(entry["text"])[:2000])
-            if message.get("method") == "network.beforeRequestSent":
-                self.fetched.append(message["params"]["request"]["url"])
-            if message.get("id") == self._last:
-                assert "error" not in message, message
-                result: dict[str, Any] = message["result"]
-                return result
+    def _heard(self, method: str, params: dict[str, Any]) -> None:
+        wrong = method == "log.entryAdded" and params["level"] == "error"
+        if wrong and params["type"] == "javascript":
+            self.errors.append(str(params["text"])[:2000])
+        if method == "network.beforeRequestSent":
+            self.fetched.append(params["request"]["url"])
 
 
 def _plain(value: dict[str, Any]) -> Any:

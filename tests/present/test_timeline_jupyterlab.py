@@ -99,7 +99,7 @@ def test_pan_zoom_hover_and_jump_in_jupyterlab(
 ) -> None:
     from browser import Browser
 
-    monkeypatch.setattr("browser.PATIENCE", 120.0)
+    monkeypatch.setattr("driven.PATIENCE", 120.0)
     trace = ss.open(FIXTURE, cache=tmp_path)
     with Browser() as browser:
         browser._call("Page.navigate", url=lab)

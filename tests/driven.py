@@ -1,0 +1,128 @@
+"""What driving a real headless browser has alike, whichever it is and whatever its protocol."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tools import tool
+from websockets.sync.client import ClientConnection, connect
+
+PATIENCE = 30.0
+
+
+class Driven:
+    """One page of 1200 x 700 CSS pixels of a browser with a profile of its own.
+
+    `errors` are those of the page's scripts, `fetched` the addresses that it asked for.
+    """
+
+    port_file = ""
+    """Where in its profile it writes which port it listens at."""
+
+    def __init__(self, name: str) -> None:
+        program = tool(name)
+        assert program is not None
+        self._program = program
+        self._profile = Path(tempfile.mkdtemp(prefix=f"schedscope-{name}-"))
+        self._stack = ExitStack()
+        self.errors: list[str] = []
+        self.fetched: list[str] = []
+        self._last = 0
+
+    def _start(self, *words: str) -> None:
+        self._process = subprocess.Popen(
+            [*self._program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            options = {"max_size": None, "compression": None}
+            self._socket: ClientConnection = self._stack.enter_context(
+                connect(self._address(self._port()), **options)
+            )
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _address(self, port: str) -> str:
+        """Where its protocol is spoken, from what stands in the port file."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """What is said first."""
+        raise NotImplementedError
+
+    def _heard(self, method: str, params: dict[str, Any]) -> None:
+        """It tells of something unasked."""
+        raise NotImplementedError
+
+    def run(self, script: str) -> Any:
+        """The value of an expression; a promise is waited for."""
+        raise NotImplementedError
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """`mousePressed`, `mouseMoved`, `mouseReleased` or `mouseWheel` at a place."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def wait(self, condition: str) -> None:
+        """Until an expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(f"!!({condition})"):
+            assert not self.errors, self.errors
+            assert time.monotonic() < end, f"never true: {condition}"
+            time.sleep(0.03)
+
+    def drag(self, x: float, y: float, to: float) -> None:
+        self.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+        for part in (0.25, 0.5, 0.75, 1):
+            self.mouse("mouseMoved", x + (to - x) * part, y, button="left", buttons=1)
+        self.mouse("mouseReleased", to, y, button="left", clickCount=1)
+
+    def _port(self) -> str:
+        port = self._profile / self.port_file
+        end = time.monotonic() + PATIENCE
+        while not (port.exists() and port.read_text().strip()):
+            assert self._process.poll() is None, f"{self._program[0]} ended at once"
+            assert time.monotonic() < end, f"{self._program[0]} does not answer"
+            time.sleep(0.05)
+        return port.read_text()
+
+    def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._last += 1
+        self._socket.send(json.dumps({"id": self._last, "method": method, "params": params}))
+        while True:
+            message = json.loads(self._socket.recv(timeout=PATIENCE))
+            if "method" in message:
+                self._heard(message["method"], message["params"])
+            if message.get("id") == self._last:
+                assert "error" not in message, message
+                result: dict[str, Any] = message["result"]
+                return result
