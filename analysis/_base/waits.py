@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 THREAD_COLUMNS = (
     *("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder"),
-    *("process_name", "cgroup", "service", "cmdline", "ppid"),
+    *("process_name", "cgroup", "cmdline", "ppid"),
 )
 """Columns of `threads` that a wait may be selected or grouped by."""
 

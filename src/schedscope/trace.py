@@ -16,7 +16,6 @@ from schedscope import cache as _cache, stored as _stored
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
-from schedscope.parsers.services import service
 from schedscope.units import offset, printable
 
 Progress = Callable[[int, int], None]
@@ -218,11 +217,8 @@ class Trace:
 
     @property
     def threads(self) -> pl.LazyFrame:
-        """One row per thread incarnation, the idle threads first.
-
-        Beside the table's columns it has `service`: the unit or container that `cgroup` names.
-        """
-        return self._table("threads").with_columns(service())
+        """One row per thread incarnation, the idle threads first."""
+        return self._table("threads")
 
     @property
     def renames(self) -> pl.LazyFrame:

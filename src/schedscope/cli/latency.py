@@ -45,7 +45,6 @@ GROUPS = (
     "sched_class",
     "process_name",
     "cgroup",
-    "service",
     "cmdline",
     "queue_cpu",
     "prev_cpu",

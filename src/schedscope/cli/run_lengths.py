@@ -34,7 +34,6 @@ GROUPS = (
         "recorder",
         "process_name",
         "cgroup",
-        "service",
         "cmdline",
     ),
     *("cpu", "end"),

@@ -33,7 +33,6 @@ GROUPS = (
     "recorder",
     "process_name",
     "cgroup",
-    "service",
     "cmdline",
 )
 

@@ -64,7 +64,6 @@ recorder        |                   | text  | whether it belongs to the recorder
 affinity        |                   | text  | CPUs that the thread may use
 process_name    | process           | text  | name of the process
 cgroup          |                   | text  | control group of the process
-service         |                   | text  | unit or container of the control group
 cmdline         | command line      | text  | command line of the process
 ppid            |                   | text  | process that created this one
 sharing | | text | threads that share CPU time by weight: a scheduling class
