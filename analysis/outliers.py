@@ -11,7 +11,7 @@ import polars as pl
 
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.quantiles import rank, shares_of
+from schedscope.analysis._base.quantiles import at_share, rank, shares_of
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
@@ -296,8 +296,9 @@ def _judged(parts: pl.DataFrame, step: int, ncpu: int) -> list[_Usual]:
 
 
 def _quartiles(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
-    # One of the values, so that what is said is true of a part.
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf").tolist()
+    # Values that occurred, so that what is said is true of a part.
+    ordered = np.sort(values)
+    low, middle, high = (float(at_share(ordered, share)) for share in (0.25, 0.5, 0.75))
     return low, middle, high
 
 

@@ -363,7 +363,9 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
 
 def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["work-conservation", sched, "--top", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "(1 more row; use a larger --top)"
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == "(1 more CPU, less waiting; use a larger --top)"
+    )
 
 
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ function keeper(picture, source, home) {
 
   const shelf = `schedscope notes ${about.name} ${about.whole || about.duration} ${about.origin}`;
   const page = Math.random().toString(36).slice(2);
-  let rows = about.notes || [], turn = 0;
+  let rows = about.notes || [], turn = 0, unsaved = null;
   if (home === "page") {
     try { rows = JSON.parse(localStorage.getItem(shelf) || "[]"); } catch { rows = []; }
   }
@@ -109,13 +109,18 @@ function keeper(picture, source, home) {
       changed();
       return;
     }
+    // Of two questions under way the later may be answered first: the later one counts.
+    const request = unsaved = { kind: "notes", rows, from: page, turn: ++turn };
     try {
-      // Of two questions under way the later may be answered first: the later one counts.
-      await source({ kind: "notes", rows, from: page, turn: ++turn });
+      await source(request);
+      if (unsaved === request) unsaved = null;
     } catch (error) {
       picture.complain(String(error.message || error));
     }
   }
+  // A note that was just written is kept, even if the page is closed now.
+  const leave = () => { if (unsaved && source.atTheEnd) source.atTheEnd(unsaved); };
+  window.addEventListener("pagehide", leave);
   picture.setNotes(rows);
 
   // A report's findings lead here; without scripts they lead to the section.
@@ -134,7 +139,10 @@ function keeper(picture, source, home) {
     place: home === "page" ? "Notes are kept in this browser, and in the address of this page while they are few."
       : "Notes are kept in a file beside the converted trace.",
     undo: () => step(past, future), redo: () => step(future, past),
-    stop: () => document.removeEventListener("click", follow),
+    stop: () => {
+      document.removeEventListener("click", follow);
+      window.removeEventListener("pagehide", leave);
+    },
     start: async () => {
       const hash = location.hash.slice(1);
       if (home !== "notebook" && !picture.second && hash.startsWith("view=")) await apply(hash, picture.learn);

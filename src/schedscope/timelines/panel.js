@@ -305,10 +305,21 @@ function panel(picture, source, keep) {
       const at = each.at - about.origin;
       return h("li", {}, link(picture.when(at), () => go([at, 0, each.lane]), "go there"), " ", each.lane ? `${picture.title(each.lane)} ` : "",
         h("input", { type: "text", value: each.text, maxlength: "2000", "aria-label": "text of the note", placeholder: "text",
-          keydown: (event) => { event.stopPropagation(); if (event.key === "Enter" || event.key === "Escape") event.target.blur(); },
-          change: (event) => keep.write(rows.map((old, k) => (k === i ? { ...old, text: event.target.value } : old))) }),
+          keydown: (event) => {
+            event.stopPropagation();
+            if (event.key !== "Enter" && event.key !== "Escape") return;
+            // In a window without the focus no change is told of.
+            write(i, event.target.value);
+            event.target.blur();
+          },
+          change: (event) => write(i, event.target.value) }),
         link("delete", () => { keep.write(rows.filter((_, k) => k !== i)); turn("notes"); }, "delete this note"));
     })) : h("p", { class: "sst-faint" }, "No notes yet."), h("p", { class: "sst-faint" }, keep.place)];
+  }
+
+  function write(i, text) {
+    const rows = keep.notes();
+    if (rows[i] && rows[i].text !== text) keep.write(rows.map((old, k) => (k === i ? { ...old, text } : old)));
   }
 
   function note(where) {

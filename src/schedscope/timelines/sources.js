@@ -69,13 +69,11 @@ function listed(threads, { text, utids }) {
 
 /** From `schedscope view`: one request for each question. */
 export function served(side = 0) {
-  return async (request) => {
+  const text = (request) => JSON.stringify({ ...request, side }), type = "application/json";
+  async function ask(request) {
     let answer;
     try {
-      const body = JSON.stringify({ ...request, side });
-      // A note that was just written is kept, even if the page is closed now. Browsers allow that 64 KiB.
-      const keepalive = request.kind === "notes" && body.length < 20000;
-      answer = await fetch("ask", { method: "POST", keepalive, body, headers: { "Content-Type": "application/json" } });
+      answer = await fetch("ask", { method: "POST", body: text(request), headers: { "Content-Type": type } });
     } catch {
       throw new Error("schedscope view does not answer: was it ended?");
     }
@@ -90,7 +88,10 @@ export function served(side = 0) {
       at += size;
     }
     return { answer: content, buffers };
-  };
+  }
+  /** The page closes and hears no answer; browsers send 64 KiB all the same. */
+  ask.atTheEnd = (request) => navigator.sendBeacon("ask", new Blob([text(request)], { type }));
+  return ask;
 }
 
 export async function mountAll(page) {
