@@ -189,3 +189,14 @@ def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
     assert others + recorders == trace.info["reconstruction"]["missing_wakeups"]
     assert recorders >= hidden > 1000
     assert others < 30
+
+
+def test_a_second_account_of_who_left_late_cannot_go_back_in_time(tmp_path: Path) -> None:
+    """Two `@late` lines of one CPU, the later one about an earlier instant: it says nothing."""
+    # The fixture's last lines are beyond the end of what is told.
+    told = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
+    late = [b"@late[0]: %d\n" % (told - before) for before in (1_000, 2_000)]
+    one, _ = decode(write(tmp_path, [*LINES, late[0]]))
+    two, _ = decode(write(tmp_path, [*LINES, *late]))
+    assert told - 1_000 in one["switches"]["ts"]
+    assert two["switches"].equals(one["switches"])

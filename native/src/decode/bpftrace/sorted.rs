@@ -113,7 +113,7 @@ pub fn sort_out(
         match line.first() {
             None => continue,
             Some(b'#' | b'@') => {
-                note(&line, &mut sorted, window.1, &last, &mut hidden)?;
+                note(&line, &mut sorted, window.1, &mut last, &mut hidden)?;
                 continue;
             }
             Some(_) => {}
@@ -191,7 +191,7 @@ fn note(
     line: &[u8],
     sorted: &mut Sorted,
     window_end: Option<i64>,
-    last: &[Last],
+    last: &mut [Last],
     hidden: &mut Writer,
 ) -> Result<()> {
     let Ok(text) = std::str::from_utf8(line) else {
@@ -228,9 +228,10 @@ fn note(
         }
     } else if let Some((cpu, ts)) = indexed("@late[")
         && ts > 0
-        && let Some(before) = last.get(cpu)
+        && let Some(before) = last.get_mut(cpu)
         && ts > before.since
     {
+        before.since = ts;
         // Who ran after the recorder left is not told any more.
         hidden.write(cpu, format!("{ts} {} -1\n", u32::MAX).as_bytes())?;
     }
