@@ -48,6 +48,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     path = capture(tmp_path, "-d", "0.2")
     assert sorted(p.name for p in path.iterdir()) == [
         "capture.json",
+        "checksums",
         "cpus.tsv",
         "cputime.tsv",
         "events",

@@ -195,7 +195,8 @@ def _begins_at_once(part: Path) -> bool:
 
 def _joined(first: Path, second: Path, target: Path) -> Path:
     """Two snapshots on end as one capture folder."""
-    shutil.copytree(second, target)
+    # Its checksums are of the second part alone.
+    shutil.copytree(second, target, ignore=shutil.ignore_patterns("checksums"))
     for file in (target / "raw").iterdir():
         whole = (first / "raw" / file.name).read_bytes() + file.read_bytes()
         file.write_bytes(whole)
