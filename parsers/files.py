@@ -41,7 +41,7 @@ def no_panics() -> Iterator[None]:
             os.dup2(said.fileno(), 2)
             yield
         except pl.exceptions.PanicException as error:
-            raise pl.exceptions.ComputeError("damaged, so that it cannot be read") from error
+            raise pl.exceptions.ComputeError("its bytes do not fit together") from error
         except BaseException:
             _pass_on(said, kept)
             raise

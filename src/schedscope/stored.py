@@ -246,7 +246,7 @@ def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str
             rows = lazy.select(pl.len()).collect().item()
     except OSError:
         raise
-    except BaseException as error:
+    except Exception as error:
         raise _unreadable(path, error) from error
     expected = (about.get("rows") or {}).get(name, rows)
     if rows != expected:
@@ -272,7 +272,7 @@ def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str,
             frame = lazy.select(schema.TABLES[name].schema.names()).collect()
     except OSError:
         raise
-    except BaseException as error:
+    except Exception as error:
         raise _unreadable(path, error) from error
     try:
         frame = schema.conform(name, frame)
@@ -306,9 +306,9 @@ def _unread(path: Path, error: OSError) -> SchedscopeError:
     return StorageError(f"cannot read {path}: {error.strerror or error}")
 
 
-def _unreadable(path: Path, error: BaseException) -> BaseException:
-    """What to raise where Polars could not read a file. On damaged ones it may even panic."""
-    if isinstance(error, (SchedscopeError, KeyboardInterrupt, SystemExit, MemoryError)):
+def _unreadable(path: Path, error: Exception) -> Exception:
+    """What to raise where Polars could not read a file."""
+    if isinstance(error, (SchedscopeError, MemoryError)):
         return error
     reason = " ".join(str(error).split())[:200]
     return FormatError(f"{path} is damaged: {reason}", "a whole Parquet file", _REWRITE)

@@ -177,23 +177,26 @@ struct Told {
     warnings: Vec<String>,
 }
 
+impl Told {
+    fn warned(&self, mut end: SourceEnd) -> SourceEnd {
+        end.warnings.extend(self.warnings.iter().cloned());
+        end
+    }
+}
+
 impl Source for Told {
     fn info(&self) -> &SourceInfo {
         &self.info
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        self.run_from(i64::MIN, sink)
+        let end = self.source.run(sink)?;
+        Ok(self.warned(end))
     }
 
     fn run_from(&mut self, from: i64, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut end = if from == i64::MIN {
-            self.source.run(sink)?
-        } else {
-            self.source.run_from(from, sink)?
-        };
-        end.warnings.extend(self.warnings.iter().cloned());
-        Ok(end)
+        let end = self.source.run_from(from, sink)?;
+        Ok(self.warned(end))
     }
 
     fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
