@@ -97,7 +97,9 @@ class Driven:
         end = time.monotonic() + PATIENCE
         while not self.run(f"!!({condition})"):
             assert not self.errors, self.errors
-            assert time.monotonic() < end, f"never true: {condition}"
+            if time.monotonic() > end:
+                words = self.run("document.body.innerText")
+                raise AssertionError(f"never true: {condition}\nthe page reads: {words[-3000:]}")
             time.sleep(0.03)
 
     def drag(self, x: float, y: float, to: float) -> None:

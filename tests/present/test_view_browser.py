@@ -617,6 +617,25 @@ def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.T
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText.includes('read_csv')")
 
 
+def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> None:
+    """Who is about to press a button must not miss it."""
+    page.run(
+        "(asked => { window.fetch = async (...all) => {"
+        " const answer = await asked(...all);"
+        " if (String(all[1]?.body).includes('schema')) await new Promise(go => window.tables = go);"
+        " return answer; }; })(window.fetch)"
+    )
+    search(page, "e", "all ")  # more lanes than the window holds: details stand at its lower end
+    page.run("window.scrollTo(0, 0)")
+    page.key("q")
+    page.wait("window.tables")
+    place = "document.querySelector('.sst-ask button').getBoundingClientRect().top"
+    before = page.run(place)
+    page.run("window.tables()")
+    page.wait(f"document.querySelectorAll('.sst-schema details').length === {len(TABLES)}")
+    assert page.run(place) == before
+
+
 def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
     """A tab lists requests; a click on the slowest leads to the instant and thread of it."""
     trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)

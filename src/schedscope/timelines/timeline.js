@@ -64,6 +64,7 @@ const STYLE = `
 .sst-table th { border-bottom: 1px solid; } .sst-n { text-align: right !important; font-variant-numeric: tabular-nums; }
 .sst-ask { display: grid; grid-template-columns: minmax(0, 3fr) minmax(10em, 1fr); gap: 1em; padding-top: .6em; }
 .sst-ask textarea { width: 100%; box-sizing: border-box; font-family: ui-monospace, monospace; background: Canvas; }
+.sst-schema { min-height: 30em; } /* nothing moves under the pointer when the tables arrive */
 .sst-schema ul { padding-left: 1em; list-style: none; } .sst-schema summary { cursor: pointer; }
 .sst-notes input { width: min(40em, 90%); background: Canvas; border: 1px solid currentColor; border-radius: 3px; margin: .1em .5em .1em 0; }
 .sst-help { position: absolute; z-index: 6; right: 0; top: 2.4em; background: Canvas; color: CanvasText; border: 1px solid; border-radius: 6px; padding: .4em 1em .8em; box-shadow: 0 2px 10px #0005; }
@@ -71,7 +72,7 @@ const STYLE = `
 .sst kbd { font: .9em ui-monospace, monospace; border: 1px solid; border-radius: 3px; padding: 0 .3em; }
 @media (forced-colors: active) { .sst-tabs button[aria-selected=true], .sst-option[aria-selected=true] { forced-color-adjust: none; background: Highlight; color: HighlightText; } }
 @media (max-height: 480px) { .sst-panel { position: static; max-height: none; } }
-@media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
+@media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-schema { min-height: 0; } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
 @media print { .sst-panel, .sst-search, .sst-bar select, .sst-names, .sst-help { display: none !important; } }
 `;
 
