@@ -1,6 +1,6 @@
 """Damage captures whose truth is known, and count what is wrong in what is said of them.
 
-    python benchmarks/faults.py                                 the captures of `fixtures/`
+    python benchmarks/faults.py                                 five captures of `fixtures/`
     python benchmarks/faults.py --captures A.capture B.capture --mutations 20
     python benchmarks/faults.py --kinds hole clock              kinds whose name has a word
     python benchmarks/faults.py --again CAPTURE KIND NUMBER     one input again, with its events
@@ -30,7 +30,13 @@ from faults import campaign, page, peers, story
 from faults.mutations import KINDS
 
 ROOT = Path(__file__).parents[1]
-CAPTURES = ("linux-ftrace-starved", "linux-slice-default-4", "linux-ftrace-placement")
+CAPTURES = (
+    "linux-slice-default-4.capture",
+    "linux-ftrace-placement.capture",
+    "lab/amd64-6.12-sleepers.tar.xz",
+    "lab/amd64-6.1-forks.tar.xz",
+    "lab/arm64-6.12-server.tar.xz",
+)
 
 
 def main() -> int:
@@ -78,14 +84,21 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    fixtures = [ROOT / "fixtures" / f"{name}.capture" for name in CAPTURES]
-    parser.add_argument("--captures", nargs="+", type=Path, default=fixtures, metavar="FOLDER")
+    fixtures = [ROOT / "fixtures" / name for name in CAPTURES]
+    parser.add_argument(
+        "--captures",
+        nargs="+",
+        type=Path,
+        default=fixtures,
+        metavar="CAPTURE",
+        help="folders, or archives of the laboratory (default: five of fixtures/)",
+    )
     parser.add_argument("--mutations", type=int, default=3, help="of each kind and capture")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", metavar="WORD")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-faults"))
     parser.add_argument("--fresh", action="store_true", help="forget what the journal has")
-    parser.add_argument("--peers", type=int, default=2, help="inputs of each kind for other tools")
+    parser.add_argument("--peers", type=int, default=1, help="inputs of each kind for other tools")
     parser.add_argument("--again", nargs=3, metavar=("CAPTURE", "KIND", "NUMBER"))
     parser.add_argument("-o", "--output", type=Path, help="write the page")
     return parser.parse_args()
@@ -124,7 +137,7 @@ def _described(cases: list[campaign.Case]) -> list[str]:
 
 
 def _command() -> str:
-    """The command as it was given; captures by their names, wherever they lie."""
+    """The command as it was given; captures by their names, wherever they are."""
     words = [Path(word).name if word.endswith(".capture") else word for word in sys.argv[1:]]
     if "--work" in words:
         at = words.index("--work")

@@ -291,9 +291,21 @@ class Oracle:
             self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
             self.become(thread, "unknown", thread.cpu)
 
+    def settle_found(self, thread: Thread, t: int) -> None:
+        """The same before an event which shows that it ran unseen: if in what was counted as
+        lost, then there. Of a broken chain alone, nobody knows where else switches are missing."""
+        cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
+        if self.in_holes(self.lost, thread, cpus, t):
+            self.settle(thread, t)
+
     def in_doubt(self, thread: Thread, cpus: set[int], t: int) -> list[tuple[int, int]]:
         """What lies of the holes of these CPUs between the thread's last change and `t`."""
         holes = self.lost + (thread.state == "runnable") * self.broken
+        return self.in_holes(holes, thread, cpus, t)
+
+    def in_holes(
+        self, holes: list[tuple[int, int, int]], thread: Thread, cpus: set[int], t: int
+    ) -> list[tuple[int, int]]:
         return [
             (max(begin, thread.since), min(max(end, begin + 1), t))
             for c, begin, end in holes
@@ -353,10 +365,14 @@ class Oracle:
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
         """The chain is broken: `c` runs another thread than the one we believed."""
-        if not self.idle(prev) and cpu.current != prev:
-            self.settle(self.seen(prev, t), t)
-        if cpu.current is None or cpu.current == prev:
+        if cpu.current == prev:
             return
+        if cpu.current is not None:
+            self.break_chain(cpu, c, t)
+        if not self.idle(prev):
+            self.settle_found(self.seen(prev, t), t)
+
+    def break_chain(self, cpu: Cpu, c: int, t: int) -> None:
         self.broken.append((c, cpu.confirmed, t))
         self.out_of_sight(cpu, c)
         self.counters["chain_breaks"] += 1
@@ -418,7 +434,10 @@ class Oracle:
         self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t, e["prio"])
         self.ran(thread.utid, e["target_cpu"])
-        self.settle(thread, t, self.still_queued(thread, e))
+        if self.ran_unseen(thread, e):
+            self.settle_found(thread, t)
+        else:
+            self.settle(thread, t, self.still_queued(thread, e))
         facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
         if e["kind"] == "waking":
             self.waking(thread, t, facts)
@@ -428,17 +447,26 @@ class Oracle:
 
     def still_queued(self, thread: Thread, e: Row) -> int | None:
         """The queue that a wake shows the thread to wait on still, as it did before."""
-        if thread.wait is None:
-            return None
-        if e["kind"] == "waking" and thread.wait["may_be_woken"]:
-            return thread.cpu
-        if e["kind"] == "enqueued" and thread.wait["ts_enqueued"] is None:
-            return e["target_cpu"]
-        return None
+        on_its_way = thread.wait is not None and thread.wait["ts_enqueued"] is None
+        return e["target_cpu"] if on_its_way and e["kind"] == "enqueued" else None
+
+    def ran_unseen(self, thread: Thread, e: Row) -> bool:
+        """Did it run since its last event, or may it have: woken again, or woken elsewhere?"""
+        if e["kind"] == "waking" and self.has_waking:
+            return thread.wait is not None or self.elsewhere(thread, e["target_cpu"])
+        return e["kind"] == "enqueued" and not self.has_waking and self.was_enqueued(thread)
+
+    def elsewhere(self, thread: Thread, target: int | None) -> bool:
+        known = self.moves_recorded and None not in (thread.cpu, target)
+        return known and thread.cpu != target
+
+    def was_enqueued(self, thread: Thread) -> bool:
+        """Does it wait in a queue since it was woken, or born?"""
+        wait = thread.wait
+        return bool(wait) and wait["cause"] in ("wake", "new") and wait["ts_enqueued"] is not None
 
     def waking(self, thread: Thread, t: int, facts: Row) -> None:
-        was, target = thread.cpu, facts["queue_cpu"]
-        if self.has_waking and self.moves_recorded and None not in (was, target) and was != target:
+        if self.has_waking and self.elsewhere(thread, facts["queue_cpu"]):
             self.found(thread, t)  # rule Woken elsewhere
         if thread.state == "running":
             self.drop_pending(thread)
@@ -479,7 +507,7 @@ class Oracle:
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
-        elif cause == "wake" and not self.has_waking and thread.wait["cause"] in ("wake", "new"):
+        elif cause == "wake" and not self.has_waking and self.was_enqueued(thread):
             self.broken_since(thread, t)  # rule Woken again
             self.found(thread, t)
             self.close(thread, t, "woken")

@@ -64,8 +64,15 @@ class NotComplete(Exception):
 
 
 def load(path: Path, work: Path) -> Case:
-    """Read a capture, or the longest stretch of it in which nothing is missing."""
+    """Read a capture, or the longest stretch of it in which nothing is missing.
+
+    `path` is a folder, or an archive of the laboratory, which holds one.
+    """
+    name = path.name.removesuffix(".tar.xz").removesuffix(".capture")
     try:
+        if path.name.endswith(".tar.xz"):
+            shutil.unpack_archive(path, work / name)
+            path = work / name / "lab.capture"
         whole = recording.read(path)
     except (OSError, ValueError, KeyError) as error:
         raise NotComplete(f"{path}: {error}") from error
@@ -80,7 +87,7 @@ def load(path: Path, work: Path) -> Case:
     for file in (None, tracedat.encode(whole)):
         trace = opened(Mutant(whole, "nothing", file=file), work)
         said.append(Undamaged(figures.figures(trace), figures.caution(trace)))
-    return Case(path.name.removesuffix(".capture"), whole, true, *said)
+    return Case(name, whole, true, *said)
 
 
 def opened(mutant: Mutant, work: Path) -> ss.Trace:

@@ -267,6 +267,46 @@ def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> Non
     )
 
 
+@pytest.mark.parametrize("loss", [False, True])
+@pytest.mark.parametrize(
+    "shown_by", ["cpu1: A S -> D", "cpu0: waking A on 0", "cpu0: waking A on 1"]
+)
+def test_who_ran_unseen_waited_for_certain_until_its_last_event(
+    engine: Engine, shown_by: str, loss: bool
+) -> None:
+    """CPU 1's chain broke at 10, but A may have run before, as other switches are missing, too.
+    Where the source says what it lost, A ran in there."""
+    facts = f"""
+         0 cpu1: idle -> D
+         1 cpu0: migrate F 0 -> 1
+         2 cpu0: waking A on 0
+         3 cpu0: enqueued A on 0
+        10 cpu1: waking F on 1 during D
+        20 cpu1: E S -> idle
+        {"30 loss cpu1 until 40 overrun" if loss else ""}
+        60 {shown_by}
+    """
+    waited = 8 if loss else 1
+    queued = f"A wake waking=2 ready=2 enqueued=3 by ?@0 cpu -/0/-: 1+-={waited} right"
+    assert queued in answer(engine, facts, "A")
+
+
+def test_a_chain_that_breaks_is_known_to_be_broken_before_who_is_found(engine: Engine) -> None:
+    """A is found at 30 where B was last seen at 5: it may have got there before CPU 1's hole."""
+    facts = """
+         0 cpu0: idle -> B
+         1 cpu0: migrate F 0 -> 1
+         2 cpu1: waking A on 0
+         3 cpu0: enqueued A on 0
+         5 cpu0: waking F on 1 during B
+        12 loss cpu1 until 14 overrun
+        30 cpu0: A S -> C
+    """
+    assert "A wake waking=2 ready=2 enqueued=3 by ?@1 cpu -/0/-: 1+-=3 right" in answer(
+        engine, facts, "A"
+    )
+
+
 def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
     """Who waits is awake, and is not woken: it ran unseen, and slept again."""
     assert answer(

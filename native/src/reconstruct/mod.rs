@@ -443,6 +443,17 @@ impl Reconstructor {
         }
     }
 
+    /// The same before an event which proves that the thread ran, unseen, since its last one. Where
+    /// the source says what it lost, it ran there. A broken chain alone does not tell where the
+    /// other switches are that must be missing, too: then rule Found applies.
+    #[cold]
+    fn settle_found(&mut self, utid: u32, t: i64) {
+        let since = self.threads[utid as usize].since;
+        if self.holes.doubt_of_absent(utid, since, t).is_some() {
+            self.doubt(utid, t, None);
+        }
+    }
+
     #[cold]
     fn doubt(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
         let thread = &self.threads[utid as usize];
@@ -479,10 +490,6 @@ impl Reconstructor {
             return true;
         }
         let known = totals.current != NOBODY;
-        if !self.is_idle(utid) {
-            self.thread(utid, t);
-            self.settle(utid, t, None);
-        }
         if known {
             let totals = &self.cpus[usize::from(cpu)];
             let ts_begin = totals.confirmed;
@@ -498,6 +505,8 @@ impl Reconstructor {
             });
         }
         if !self.is_idle(utid) {
+            self.thread(utid, t);
+            self.settle_found(utid, t);
             self.unseat(utid, t);
         }
         false
@@ -704,7 +713,11 @@ impl Reconstructor {
         if let Some(target) = row.target_cpu {
             self.holes.ran(utid, target);
         }
-        self.settle(utid, t, stayed_on);
+        if self.ran_unseen(utid, row) {
+            self.settle_found(utid, t);
+        } else {
+            self.settle(utid, t, stayed_on);
+        }
         let mut awake_before = false;
         if row.kind == WakeKind::Waking && self.expects_waking {
             self.woken_elsewhere(utid, t, row.target_cpu);
@@ -788,22 +801,36 @@ impl Reconstructor {
     /// `waking` named that CPU, or a migration since, and now it is enqueued there.
     fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
         let thread = &self.threads[utid as usize];
-        let wait = thread.wait.as_ref()?;
+        let on_its_way = thread.wait.as_ref()?.ts_enqueued.is_none();
+        let here = row.kind == WakeKind::Enqueued && on_its_way;
+        row.target_cpu.filter(|_| here)
+    }
+
+    /// Rules Woken again and Woken elsewhere: does this wake show that the thread ran, or may have,
+    /// since its last event?
+    fn ran_unseen(&self, utid: u32, row: &Wakeup) -> bool {
+        let thread = &self.threads[utid as usize];
         match row.kind {
-            WakeKind::Waking if wait.may_be_woken => thread.cpu,
-            WakeKind::Enqueued if wait.ts_enqueued.is_none() => row.target_cpu,
-            _ => None,
+            WakeKind::Waking if self.expects_waking => {
+                thread.wait.is_some() || self.is_elsewhere(utid, row.target_cpu)
+            }
+            WakeKind::Enqueued if self.enqueues_once => thread.was_enqueued(),
+            _ => false,
         }
     }
 
     /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
     /// where it was, it ran there, unseen.
     fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
-        let was = self.threads[utid as usize].cpu;
-        let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
-        if elsewhere && self.holes.moves_recorded() {
+        if self.is_elsewhere(utid, target) {
             self.unseat(utid, t);
         }
+    }
+
+    fn is_elsewhere(&self, utid: u32, target: Option<u16>) -> bool {
+        let was = self.threads[utid as usize].cpu;
+        let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
+        elsewhere && self.holes.moves_recorded()
     }
 
     /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
@@ -830,9 +857,7 @@ impl Reconstructor {
     /// The same without `waking`: a thread that was woken is not put on a queue once more. One
     /// that was preempted may be: if it was about to sleep, it has been awake ever since.
     fn enqueued_again(&mut self, utid: u32, t: i64) {
-        let wait = self.threads[utid as usize].wait.as_ref();
-        let woken = |wait: &OpenWait| matches!(wait.cause, Cause::Wake | Cause::New);
-        if wait.is_some_and(|wait| woken(wait) && wait.ts_enqueued.is_some()) {
+        if self.threads[utid as usize].was_enqueued() {
             self.woken_again(utid, t);
         }
     }

@@ -85,6 +85,13 @@ impl Thread {
         self.yielded = false;
     }
 
+    /// Is it waiting in a queue since it was woken, or born?
+    pub fn was_enqueued(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| {
+            matches!(wait.cause, Cause::Wake | Cause::New) && wait.ts_enqueued.is_some()
+        })
+    }
+
     /// Switched in, or found, on `cpu` at `ts`.
     pub fn run(&mut self, cpu: u16, ts: i64) {
         self.state = State::Running;
