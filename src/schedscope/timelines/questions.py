@@ -82,7 +82,9 @@ class Questions:
         from schedscope.timelines.threads import as_rows, thread_list
 
         if self._listed is None:
-            self._listed = thread_list(self.timeline.lanes.trace)
+            lanes = self.timeline.lanes
+            known = None if lanes.overview is None else lanes.overview.thread_totals()
+            self._listed = thread_list(lanes.trace, known)
         return as_rows(self._listed, request.get("text", ""), request.get("utids"))
 
     def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:
