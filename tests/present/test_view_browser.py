@@ -299,6 +299,27 @@ def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> 
     settled(page)
 
 
+def test_interrupts_are_as_high_as_what_is_shown_of_them(browser: Any, trace: ss.Trace) -> None:
+    """2 % of the time are seen as such; the scale is the next round number."""
+    begin, _ = trace.window
+    rows = [(begin + i * 100_000_000, 0, "hard", 7, 30_000) for i in range(16)]
+    irqs = pl.DataFrame(rows, TABLES["irqs"].schema, orient="row")
+    tables = {name: getattr(trace, name).collect() for name in TABLES if name != "irqs"}
+    traced = ss.Trace.from_tables({**tables, "irqs": irqs}, trace.info)
+    with server(traced) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/#view=0-{trace.duration}&lanes=irq:0")
+        browser.wait(f"{HANDLE}.lanes()[0] === 'irq:0'")
+        settled(browser)
+        browser.wait(f"{HANDLE}.state().kinds[0] === 'levels'")
+        for stretch, least, largest in ((trace.duration, 0.01, 0.1), (10_000_000, 1, 1)):
+            browser.run(f"{HANDLE}.picture.between(0, {stretch})")
+            settled(browser)
+            found = browser.run(f"{HANDLE}.heights('irq:0')")
+            most = max(mean for mean in found["mean"] if mean is not None)
+            assert most <= found["full"] <= 2.5 * most
+            assert least <= found["full"] <= largest
+
+
 def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:
     """From one of them, selected."""
     wait, threads = worst(trace), trace.threads.collect()

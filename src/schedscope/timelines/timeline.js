@@ -1212,7 +1212,10 @@ export function mount(root, about, source, home = "page") {
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, refining, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
       kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
-    heights: (lane) => means(lane, best(lane), view, total),
+    heights: (lane) => {
+      const found = means(lane, best(lane), view, total);
+      return { ...found, full: full(lane, best(lane), found.mean) };
+    },
     sums: (lane) => Object.fromEntries([...coverage(best(lane), view.first, view.bins, view.scale)].map(([k, v]) => [k, [...v]])),
   };
   canvas.timeline = handle; // for whoever drives the picture from outside
