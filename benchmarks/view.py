@@ -27,6 +27,27 @@ import browser as driver
 from analyses import generated
 
 HANDLE = "document.querySelector('canvas').timeline"
+PANEL = "document.querySelector('.sst-body').innerText"
+_FIND = "document.querySelector('.sst-find')"
+STEPS = (
+    ("the longest wait (n)", f"{HANDLE}.picture.strokes.n()", f"{HANDLE}.state().wait === 0"),
+    (
+        "all about it, selected",
+        f"(w => {HANDLE}.picture.select(`utid:${{w.utid}}`, w.ready + w.wait / 2))"
+        f"({HANDLE}.about.waits[0])",
+        f"{PANEL}.includes('Who ran meanwhile')",
+    ),
+    (
+        "a range of 0.1 s",
+        f"(w => {HANDLE}.picture.setRange([w.ready, w.ready + 1e8]))({HANDLE}.about.waits[0])",
+        f"{PANEL}.includes('share of all waiting')",
+    ),
+    (
+        "the first search",
+        f"{_FIND}.focus(), {_FIND}.value = '1', {_FIND}.dispatchEvent(new Event('input'))",
+        "document.querySelector('.sst-found [role=option]')",
+    ),
+)
 ZOOM = "wwwwwwwwwwwwssssdddaaawwww"
 
 
@@ -88,12 +109,13 @@ def measure(trace: Path) -> None:
                 steps.append(time.monotonic() - begin)
             print(f"{'zoom or pan, median / most':<28}{median(steps) * 1e3:5.0f} / "
                   f"{max(steps) * 1e3:.0f} ms  {server.memory()}")  # fmt: skip
-            begin = time.monotonic()
-            page.key("n")
-            drawn(page)
-            print(
-                f"{'the longest wait (n)':<28}{time.monotonic() - begin:8.2f} s  {server.memory()}"
-            )
+            for what, act, done in STEPS:
+                begin, before = time.monotonic(), server.cpu()
+                page.run(act)
+                page.wait(done)
+                drawn(page)
+                seconds, spent = time.monotonic() - begin, server.cpu() - before
+                print(f"{what:<28}{seconds:8.2f} s  CPU {spent:.2f} s  {server.memory()}")
     finally:
         server.process.terminate()
         server.process.wait()

@@ -75,7 +75,24 @@ clock_pair() {
     [ "${clock_error:-0}" -gt "$clock_half" ] || clock_error=$clock_half
 }
 
+# What of capture.json is the same as long as a recorder runs; found once.
+json_system=
+json_facts() {
+    [ -z "$json_system" ] || return 0
+    json_host=$(uname -n)
+    # busybox prints the number and fails where there is no /etc/passwd.
+    json_user=${run_user:-$(id -un 2>/dev/null)} || json_user=$(id -u)
+    [ -z "$anonymous" ] || { json_host='' && json_user=''; }
+    json_system="\"os\": $(json_string "$(uname -s)"),
+  \"release\": $(json_string "$(uname -r)"),
+  \"os_version\": $(json_string "$(uname -v)"),
+  \"machine\": $(json_string "$(uname -m)"),
+  \"hostname\": $(json_string_or_null "$json_host"),"
+    json_user=$(json_string_or_null "$json_user")
+}
+
 write_json() {
+    json_facts
     # shellcheck disable=SC2086
     recorder_tids=$(echo "$capture_pid" $recorder_pids | sed 's/ /, /g')
     json_complete=true
@@ -86,21 +103,13 @@ ${losses%,?}
     [ -z "$fail_text" ] || json_complete=false
     json_interrupted=$interrupted
     [ -z "$fail_text" ] || json_interrupted=$fail_text
-    json_host=$(uname -n)
-    # busybox prints the number and fails where there is no /etc/passwd.
-    json_user=${run_user:-$(id -un 2>/dev/null)} || json_user=$(id -u)
-    [ -z "$anonymous" ] || { json_host='' && json_user=''; }
     cat <<END_JSON
 {
   "format": "schedscope-capture",
   "version": 1,
   "complete": $json_complete,
   "interrupted": $(json_string_or_null "$json_interrupted"),
-  "os": $(json_string "$(uname -s)"),
-  "release": $(json_string "$(uname -r)"),
-  "os_version": $(json_string "$(uname -v)"),
-  "machine": $(json_string "$(uname -m)"),
-  "hostname": $(json_string_or_null "$json_host"),
+  $json_system
   "ncpu": ${host_ncpu:-null},
   "endian": $(json_string_or_null "$host_endian"),
   "long_bits": ${host_long_bits:-null},
@@ -129,7 +138,7 @@ ${losses%,?}
     "command": $command_json,
     "pid": ${work_pid:-null},
     "exit_status": ${work_status:-null},
-    "user": $(json_string_or_null "$json_user")
+    "user": $json_user
   },
   "buffer_kb": ${buffer_kb:-null},
   "recorder_tids": [$recorder_tids],

@@ -154,16 +154,18 @@ ring_save_counts() {
 }
 
 # Copies what the CPU had recorded when the trigger came.  As in ftrace-reader.sh, no more pages
-# are asked for than there must be, so that dd never waits.
+# are asked for than there must be, so that dd never waits; where it cannot wait, as many as 80
+# bytes for each event would fill, so that it is seldom started twice.
 ring_copy() {
     : >"raw/cpu$1" || return 1
     eval "ring_goal=\$ring_goal_$1"
-    ring_error=
+    ring_error='' ring_event_bytes=36
+    [ -z "$ring_nonblock" ] || ring_event_bytes=80
     while ring_count "$1"; do
         ring_left=$((ring_goal - ring_read - ring_overrun))
         [ "$ring_left" -le "$ring_entries" ] || ring_left=$ring_entries
         [ "$ring_left" -gt 0 ] || break
-        ring_pages=$((ring_left * 36 / ftrace_page))
+        ring_pages=$((ring_left * ring_event_bytes / ftrace_page))
         [ "$ring_pages" -gt 0 ] || ring_pages=1
         # shellcheck disable=SC2086
         ring_error=$(dd if="$ftrace_dir/per_cpu/cpu$1/trace_pipe_raw" bs="$ftrace_page" \
@@ -180,12 +182,15 @@ ring_copy() {
 }
 
 # The time stamp of a file's sub-buffer: FILE NUMBER.
-ring_stamp() { dd if="$1" bs=8 skip=$(($2 * ftrace_page / 8)) count=1 2>/dev/null | od -An -v -tu8 | tr -d ' '; }
+ring_stamp() {
+    # shellcheck disable=SC2046
+    echo $(od -An -v -tu8 -j $(($2 * ftrace_page)) -N 8 "$1" 2>/dev/null)
+}
 
 # 0 if the kernel marks that events before a file's first sub-buffer were overwritten (bit 31).
 ring_marked() {
     # shellcheck disable=SC2046
-    set -- $(dd if="$1" bs=8 skip=1 count=1 2>/dev/null | od -An -v -tu4)
+    set -- $(od -An -v -tu4 -j 8 -N 8 "$1" 2>/dev/null)
     [ "$host_long_bits$host_endian" != 64big ] || shift
     [ "${1:-0}" -ge 2147483648 ]
 }

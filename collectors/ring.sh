@@ -378,6 +378,7 @@ ring_main() {
     check_space
     dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
     host_facts
+    json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"

@@ -237,13 +237,14 @@ class FindingRules:
             )
         most = (
             rows.group_by("utid")
-            .agg(pl.col("wait").sum(), pl.col("comm").first())
+            .agg(pl.col("wait").sum(), pl.col("comm", "tid").first())
             .sort("wait", "utid", descending=[True, False])
         )
         if most.height > 1:
+            # Several threads may have one name.
             longest = [
-                f"{printable(comm or '?')} {duration(wait)}"
-                for comm, wait in most.head(_NAMED).select("comm", "wait").iter_rows()
+                f"{printable(comm or '?')} ({tid}) {duration(wait)}"
+                for comm, tid, wait in most.head(_NAMED).select("comm", "tid", "wait").iter_rows()
             ]
             text += f" In total they waited longest: {', '.join(longest)}."
         inversion = int(rows["inversion"].sum())

@@ -2,7 +2,8 @@
 
 A viewer of a hundred million intervals shows its first picture from here, without reading them.
 It is made at conversion, or when somebody first looks, and kept beside the tables as
-`overview.bin`: a line of JSON, then the numbers of `_native.overview`, then the CRC-32 of all that.
+`overview.bin`: a line of JSON, then the numbers of `_native.overview`, those of `thread_totals`,
+and the CRC-32 of all that.
 It belongs to the table `states` of one size and checksum; one that is of another, or damaged, is
 made again. Only tables that schedscope wrote have one: of those no two intervals of a thread, or
 of a CPU, overlap.
@@ -26,6 +27,7 @@ import polars as pl
 
 from schedscope import stored
 from schedscope.parsers import files
+from schedscope.thread_totals import COLUMNS, SCHEMA, thread_totals
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "overview.bin"
 LEAST = 4_000_000
 """Rows of `states` from which on a trace has one; shorter ones are read as quickly."""
-_VERSION = 1
+_VERSION = 2
 _CELLS = 1 << 22
 """Most stretches of all CPUs together, and of all threads and states together."""
 _FINE, _COARSE = 1 << 19, 1 << 12
@@ -61,6 +63,7 @@ class Overview:
     counts: npt.NDArray[np.uint32]
     reach: Ints
     present: npt.NDArray[np.uint8]
+    totals: Ints
 
     @property
     def width(self) -> int:
@@ -75,6 +78,14 @@ class Overview:
     def waits(self) -> list[dict[str, Any]]:
         """The longest waits, as `worst_waits` finds them."""
         return list(self.head["waits"])
+
+    def thread_totals(self) -> pl.DataFrame:
+        """What `thread_totals` says of the whole trace."""
+        known = zip(SCHEMA.items(), self.totals, strict=True)
+        columns = [pl.Series(name, values).cast(to, strict=False) for (name, to), values in known]
+        return pl.DataFrame(columns).with_columns(
+            pl.when(pl.col(name) >= 0).then(name) for name in ("run", "wait", "ready", "longest")
+        )
 
     def rows_of(self, utid: int) -> int:
         """How many intervals this thread has."""
@@ -207,8 +218,7 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         frame = files.scan_parquet(folder / f"{table}.parquet").select(pl.col(column).max())
         return int(frame.collect().item() or 0)
 
-    columns = ["ts", "dur", "utid", "state", "cpu"]
-    states = _native.StoredTable.open(str(folder), "states", columns)
+    states = _native.StoredTable.open(str(folder), "states", list(COLUMNS))
     if states is None:
         return None  # of another writer
     ncpu, rows, (begin, end) = int(about["ncpu"]), int(about["rows"]["states"]), about["window"]
@@ -219,7 +229,8 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
     chunk = _CHUNK
     while -(-rows // chunk) * threads > _BITS:
         chunk *= 2
-    waits = worst(files.scan_parquet(folder / "waits.parquet"), begin, _WAITS)
+    waits = files.scan_parquet(folder / "waits.parquet")
+    totals = thread_totals(states, waits, (begin, end), ncpu)
     parts = _native.overview(states, (begin, end), cpus, threads, ncpu, (bins[0], bins[1]), chunk)
     head = {
         "version": _VERSION,
@@ -230,9 +241,11 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         "threads": threads,
         "bins": bins,
         "chunk": chunk,
-        "waits": waits,
+        "totals": totals.height,
+        "waits": worst(waits, begin, _WAITS),
     }
-    return [json.dumps(head).encode() + b"\n", *parts]
+    sums = b"".join(column.fill_null(-1).to_numpy().astype("<i8").tobytes() for column in totals)
+    return [json.dumps(head).encode() + b"\n", *parts, sums]
 
 
 def _power(most: int) -> int:
@@ -263,6 +276,7 @@ def _parsed(data: bytes, identity: list[Any], about: Mapping[str, Any]) -> Overv
             ((threads,), "<u4"),
             ((chunks, 5), "<i8"),
             ((chunks, -(-threads // 8)), "u1"),
+            ((len(SCHEMA), head["totals"]), "<i8"),
         ):
             many = int(np.prod(shape))
             part = np.frombuffer(data, dtype, count=many, offset=at).reshape(shape)

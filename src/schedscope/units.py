@@ -89,6 +89,17 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.{2 if abs(fraction) < 0.01 else 1}f} %"
 
 
+def cost(ns: float, fraction: float) -> str:
+    """Time that a finding concerns, and its share of the CPUs' time where that is one.
+
+    Threads that wait at the same time wait for more than all CPUs have.
+
+    >>> cost(354e6, 0.032), cost(162e9, 14.63)
+    ("354 ms, 3.2 % of the machine's time", '162 s')
+    """
+    return duration(ns) + (f", {percent(fraction)} of the machine's time" if fraction <= 1 else "")
+
+
 def size(n: float) -> str:
     """Bytes in binary units.
 

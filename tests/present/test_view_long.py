@@ -20,6 +20,7 @@ from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.slice import slice_at
+from schedscope.timelines.threads import thread_list
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = ("linux-ftrace-mixed", "linux-ftrace-lossy")
@@ -153,6 +154,16 @@ def test_lanes_that_have_no_room_are_not_read(
     ]
 
 
+def test_the_list_of_threads_is_that_of_the_tables(trace: ss.Trace, long: Timeline) -> None:
+    assert long.lanes.overview is not None
+    known = thread_list(trace, long.lanes.overview.thread_totals())
+    assert known.equals(thread_list(trace))
+    assert known["wait"].sum() > 0 < known["run"].sum()
+    # Some never waited, or never ran.
+    assert known["longest"].null_count()
+    assert known["cpu"].null_count()
+
+
 def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Timeline) -> None:
     assert trace.path is not None
     path = trace.path / overview.NAME
@@ -169,7 +180,8 @@ def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Time
     for data in (
         b"", whole[:-1], whole[: line // 2], bytes(damaged), other(version=0),
         other(states=[1, "0"]), other(bins=[1 << 40, 1]), other(cpus=-1), other(chunk=0),
-        other(waits=[{"utid": 1}]), other(waits=[1]), other(bins=[0, 0]), b"[]" + whole[line:],
+        other(waits=[{"utid": 1}]), other(waits=[1]), other(bins=[0, 0]), other(totals=-1),
+        other(totals=1 << 40), b"[]" + whole[line:],
     ):  # fmt: skip
         path.write_bytes(data)
         found = overview.of(trace)

@@ -78,7 +78,7 @@ impl Stored {
         Err(Error::format(
             format!("{} {how}{others}", folder.join(name).display()),
             format!("every file as the recorder wrote it ({LIST})"),
-            "the capture is damaged: copy it again, or read what is intact with salvage",
+            "the capture is damaged: copy it again, or read what is intact with -O salvage=yes",
         ))
     }
 

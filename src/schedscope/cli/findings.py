@@ -75,10 +75,9 @@ def _lines(number: int, row: dict[str, Any], source: str, view: str) -> list[str
     def wrapped(text: str) -> list[str]:
         return [f"   {line}" for line in textwrap.wrap(text, 76, break_on_hyphens=False)]
 
-    cost = f"{units.duration(row['cost'])}, {units.percent(row['cost_frac'])} of the machine's time"
     tested = [f"   {call(row['whatif'])}"] if row["whatif"] else []
     return [
-        f"{number}. {row['topic']} ({row['level']}): {cost}",
+        f"{number}. {row['topic']} ({row['level']}): {units.cost(row['cost'], row['cost_frac'])}",
         *wrapped(row["text"]),
         f"   {call(row['command'])}",
         f"   {call(f'view --at {shlex.quote(view)}')}",

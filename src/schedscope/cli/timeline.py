@@ -24,7 +24,7 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {policy}
 <title>{title}</title>
-<style>:root {{ color-scheme: light dark; }}
+<style>:root {{ color-scheme: light dark; scrollbar-gutter: stable; }}
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: CanvasText; background: Canvas; }}
 h1 {{ font-size: 1.2rem; }}</style></head>
 <body data-alone><main><h1>{title}</h1>

@@ -60,10 +60,11 @@ class Timeline:
         lanes: Sequence[str] | None = None,
         waits: int = 50,
         overview: Overview | None = None,
+        threads: int = 4,
     ) -> None:
-        """Choose what is shown first: `lanes`, else every CPU and who waited longest.
+        """Choose what is shown first: `lanes`, else every CPU and `threads` threads.
 
-        Of a machine of more than 256 CPUs it is the first 256.
+        Those threads waited longest; of a machine of more than 256 CPUs it is the first 256.
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
@@ -78,7 +79,7 @@ class Timeline:
         )
         self.first = (
             [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
-            + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:4]
+            + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:threads]
             if lanes is None
             else self._resolve(lanes)
         )

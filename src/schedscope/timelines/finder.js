@@ -22,7 +22,7 @@ function finder(picture, source) {
     picture.canvas.focus({ preventScroll: true });
     if (one) add(one);
   } }, h("option", { value: "" }, "add lanes …"), kinds.map((each, i) => h("option", { value: String(i) }, each.name)));
-  picture.bar.append(h("span", { class: "sst-search" }, input, list), order, kinds.length ? more : "");
+  picture.bar.prepend(h("div", { class: "sst-lookup" }, h("span", { class: "sst-search" }, input, list), order, kinds.length ? more : ""));
   /** Below the lanes of the CPUs, in order. */
   function add(one) {
     const chosen = picture.chosen(), at = chosen.findLastIndex((lane) => !isThread(lane)) + 1;

@@ -53,12 +53,13 @@ function ceiling(value) {
 
 const amount = (value) => (value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))} M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))} k` : `${Number(value.toPrecision(3))}`);
 
-/** What the full height of a lane is: of rates, of what is shown; else of all the trace. */
+/** What the full height of a lane is: of queue depth the most of all the trace, else of what is shown. */
 function full(lane, piece, mean) {
-  if (lane.startsWith("rate:")) return ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
-  return piece.top || 1;
+  if (lane.startsWith("depth:")) return piece.top || 1;
+  const most = ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
+  return lane.startsWith("rate:") ? most : Math.min(1, Math.max(0.001, most));
 }
-const scaleText = (lane, top) => (lane.startsWith("rate:") ? `${amount(top)}/s` : lane.startsWith("depth:") ? String(top) : "100 %");
+const scaleText = (lane, top) => (lane.startsWith("rate:") ? `${amount(top)}/s` : lane.startsWith("depth:") ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
 
 /** One pixel in words. */
 function heightWords(lane, { mean, max, sum }, x) {

@@ -248,11 +248,13 @@ class Lanes:
             .filter(pl.col("code").is_not_null())
             .with_columns(pl.col("code").cast(pl.UInt8))
         )
+        known = self.trace.waits
         if span is not None and frame.height:
-            first, last = frame["ts"].min(), frame["ts"].max()
-            chosen &= ready.is_between(self.begin + first, self.begin + last)  # type: ignore[operator]
+            first, last = (self.begin + int(ts) for ts in frame["ts"].sort()[[0, -1]])
+            chosen &= ready.is_between(first, last)
+            known = self.trace._part("waits", first, last)
         waits = (
-            self.trace.waits.filter(chosen & ready.is_not_null())
+            known.filter(chosen & ready.is_not_null())
             .select("utid", "waker_cpu", ts=ready - self.begin)
             .collect(engine="streaming")
         )

@@ -1,6 +1,6 @@
 // What is selected: an interval, a range, the notes; and the box for SQL.
 
-const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "unknown" };
+const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "the cause is unknown" };
 
 function panel(picture, source, keep) {
   const { about } = picture, can = new Set(about.can || []);
@@ -198,11 +198,13 @@ function panel(picture, source, keep) {
     for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
       const piece = picture.best(lane);
       if (!piece) continue;
-      const spent = within(piece, begin, end), known = [...spent.values()].reduce((a, b) => a + b, 0);
+      const spent = within(piece, begin, end);
+      // Of a CPU what is neither running nor idle; a thread may not exist for a part of the range.
+      const unknown = isThread(lane) ? spent.get(UNKNOWN) || 0 : end - begin - (spent.get(RUNNING) || 0) - (spent.get(IDLE) || 0);
       rows.push([picture.title(lane), ...states.map((state) => {
         const ns = spent.get(about.states.indexOf(state)) || 0;
         return ns ? duration(ns) : "";
-      }), end - begin - known > 0.5 ? duration(end - begin - known) : ""]);
+      }), unknown > 0.5 ? duration(unknown) : ""]);
       links.push([null, 0, lane]);
     }
     return { title: "Totals of the lanes shown", heads: [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]], rows, links, note: "", python: "" };
@@ -257,7 +259,9 @@ function panel(picture, source, keep) {
     if (row.lane) await picture.show([row.lane]);
     picture.between(...row.shown);
     picture.select(row.at === null ? null : row.lane, row.at, true);
-    picture.stepped(`Finding ${row.n} (${i + 1} of ${rows.length}): ${row.topic}, ${row.cost}`);
+    // Of a part of the trace only some are shown, under their numbers of all.
+    const number = row.n === i + 1 ? `${row.n} of ${rows.length}` : `${row.n} (${i + 1} of ${rows.length})`;
+    picture.stepped(`Finding ${number}: ${row.topic}, ${row.cost}`);
     body.querySelector(".sst-findings [aria-current]")?.scrollIntoView({ block: "nearest" });
     return undefined;
   }

@@ -99,8 +99,7 @@ def listed(trace: Trace, found: pl.DataFrame | None = None) -> list[dict[str, An
                 "n": number,
                 "topic": row["topic"],
                 "level": row["level"],
-                "cost": f"{units.duration(row['cost'])}, {units.percent(row['cost_frac'])}"
-                " of the machine's time",
+                "cost": units.cost(row["cost"], row["cost_frac"]),
                 "text": units.printable(row["text"]),
                 "advice": row["advice"],
                 "commands": [row["command"], *([row["whatif"]] if row["whatif"] else [])],

@@ -24,6 +24,10 @@ KINDS = (
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
 
+_THREADS = 12
+"""Lanes of threads at first: as many as fit a window beside those of a few CPUs."""
+
+
 class Questions:
     """Answers by `kind` of the request, whichever thread asks.
 
@@ -35,7 +39,10 @@ class Questions:
         self, trace: Trace, lanes: Sequence[str] | None = None, whole: Trace | None = None
     ) -> None:
         """About `trace`; notes are kept with `whole`, of which it may be a part."""
-        self.timeline = Timeline(trace, lanes, overview=overview.of(trace))
+        known = overview.of(trace)
+        # Of a long trace each lane's rows are read from all of the table, and held.
+        threads = _THREADS if known is None else _THREADS // 3
+        self.timeline = Timeline(trace, lanes, overview=known, threads=threads)
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
         self._turns: dict[str, int] = {}
@@ -75,7 +82,9 @@ class Questions:
         from schedscope.timelines.threads import as_rows, thread_list
 
         if self._listed is None:
-            self._listed = thread_list(self.timeline.lanes.trace)
+            lanes = self.timeline.lanes
+            known = None if lanes.overview is None else lanes.overview.thread_totals()
+            self._listed = thread_list(lanes.trace, known)
         return as_rows(self._listed, request.get("text", ""), request.get("utids"))
 
     def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{title}</title>
-<style>:root {{ color-scheme: light dark; }}
+<style>:root {{ color-scheme: light dark; scrollbar-gutter: stable; }}
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: .6rem 1rem; color: CanvasText; background: Canvas; }}
 h1, h2 {{ font-size: 1.1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1rem; }}</style></head>
 <body data-alone><main><h1>{title}</h1>{roots}</main>

@@ -151,7 +151,8 @@ def _wait(
     """Why it waited: the row of the ledger, the parts of this interval, who ran meanwhile."""
     trace, ts = lanes.trace, lanes.begin + begin
     rows = (
-        trace.waits.filter(
+        trace._part("waits", ts, lanes.begin + end)
+        .filter(
             pl.col("utid") == utid,
             pl.coalesce("ts_ready", "ts_run") <= lanes.begin + end,
             pl.coalesce("ts_run", pl.col("ts_ready") + pl.col("wait")) > ts,
@@ -206,7 +207,8 @@ def _woke(lanes: Lanes, utid: int, begin: int, end: int) -> list[dict[str, Any]]
         f"{lanes.begin + begin}, {lanes.begin + end})).collect()"
     )
     frame = (
-        trace.waits.filter(
+        trace._part("waits", lanes.begin + begin, lanes.begin + end)
+        .filter(
             pl.col("waker_utid") == utid,
             ready.is_between(lanes.begin + begin, lanes.begin + end),
         )
@@ -231,8 +233,10 @@ def _woke(lanes: Lanes, utid: int, begin: int, end: int) -> list[dict[str, Any]]
 
 def _reason(lanes: Lanes, utid: int, begin: int) -> str | None:
     """What it slept for, where the source has it."""
+    ts = lanes.begin + begin
     rows = (
-        lanes.trace.sleeps.filter(pl.col("utid") == utid, pl.col("ts") == lanes.begin + begin)
+        lanes.trace._part("sleeps", ts, ts)
+        .filter(pl.col("utid") == utid, pl.col("ts") == ts)
         .select("kind", "reason")
         .head(1)
         .collect()

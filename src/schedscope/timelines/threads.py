@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import UsageError
+from schedscope.thread_totals import COLUMNS, thread_totals
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -17,42 +18,21 @@ MOST = 5_000
 """Threads in one answer, those that waited most."""
 
 
-def thread_list(trace: Trace) -> pl.DataFrame:
+def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per thread but the idle ones, who waited most first.
 
-    `run` and `wait` are ns within the window; `cpu` is where it ran longest; `ready` and `longest`
-    are its longest wait, from the window's begin on; `text` is what a search looks at.
+    With the columns of `thread_totals`, which are computed if not given; `text` is what a search
+    looks at.
     """
-    from schedscope import _native
-
-    begin, _ = trace.window
-    columns = coded(trace, "states", "ts", "dur", "utid", "state", "cpu")
-    ran = (
-        pl.DataFrame(_native.run_sums(columns, trace.window))
-        .filter(pl.col("utid") >= trace.ncpu)
-        .sort("running", "cpu", descending=[True, False])
-        .group_by("utid", maintain_order=True)
-        .agg(run=pl.col("running").sum(), cpu=pl.col("cpu").first())
-        .lazy()
-    )
-    known = trace.waits.filter(pl.col("wait").is_not_null() & pl.col("ts_ready").is_not_null())
-    # In two passes, of which each holds a row per thread, however long the trace is.
-    total = known.group_by("utid").agg(pl.col("wait").sum(), longest=pl.col("wait").max())
-    total = total.collect(engine="streaming").lazy()
-    first = (
-        known.select("utid", "ts_ready", longest="wait")
-        .join(total.select("utid", "longest"), on=["utid", "longest"], how="semi")
-        .group_by("utid")
-        .agg(ready=pl.col("ts_ready").min() - begin)
-    )
-    waited = total.join(first, on="utid", how="left")
+    if totals is None:
+        states = coded(trace, "states", *COLUMNS)
+        totals = thread_totals(states, trace.waits, trace.window, trace.ncpu)
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)
     texts = ("comm", "tid", "pid", "process", "cgroup", "cmdline")
     return (
-        names.join(ran, on="utid", how="left")
-        .join(waited, on="utid", how="left")
+        names.join(totals.lazy(), on="utid", how="left")
         .with_columns(
             pl.col("run", "wait").fill_null(0),
             text=pl.concat_str(

@@ -24,7 +24,8 @@ const STYLE = `
 .sst-key { gap: .1em .9em; font-size: .92em; }
 .sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
   print-color-adjust: exact; forced-color-adjust: none; }
-.sst-search { position: relative; flex: 1 1 18em; max-width: 34em; }
+.sst-lookup { display: flex; gap: .4em; flex-wrap: wrap; flex: 1 1 100%; }
+.sst-search { position: relative; flex: 1 1 24em; max-width: 44em; }
 .sst-find { width: 100%; box-sizing: border-box; padding: .2em .5em; border: 1px solid currentColor; border-radius: 4px; background: Canvas; }
 .sst-find::placeholder { color: inherit; opacity: .75; }
 .sst-found { position: absolute; z-index: 5; left: 0; right: 0; max-height: 22em; overflow: auto; background: Canvas; color: CanvasText;
@@ -590,7 +591,7 @@ export function mount(root, about, source, home = "page") {
       paint.fillStyle = colour.lane;
       paint.fillRect(left + there, top, Math.max(0, until - there), tall);
       paint.fillStyle = colour.text;
-      clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio);
+      clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio, isThread(lane));
       if (isHead(lane)) {
         paint.font = `bold ${12 * ratio}px system-ui, sans-serif`;
         paint.fillStyle = colour.back;
@@ -646,18 +647,20 @@ export function mount(root, about, source, home = "page") {
     }
   }
 
-  function clipped(text, x, y, width) {
+  /** As much of a text as there is room for; a thread's number, which tells it from others, stays. */
+  function clipped(text, x, y, width, numbered = false) {
     if (width < 12 * ratio) return;
     let cut = text;
     if (paint.measureText(cut).width > width) {
-      let low = 0, high = text.length;
+      const end = numbered ? /\s\d+$/.exec(text)?.[0] || "" : "", least = end ? 1 : 3;
+      let low = 0, high = text.length - end.length;
       while (low < high) {
         const middle = (low + high + 1) >> 1;
-        if (paint.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+        if (paint.measureText(`${text.slice(0, middle)}…${end}`).width <= width) low = middle;
         else high = middle - 1;
       }
-      if (low < 3) return; // fewer letters say nothing
-      cut = `${text.slice(0, low)}…`;
+      if (low < least) return; // fewer letters say nothing
+      cut = `${text.slice(0, low)}…${end}`;
     }
     paint.fillText(cut, x, y);
   }
@@ -925,8 +928,8 @@ export function mount(root, about, source, home = "page") {
     if (wait >= 0) {
       const w = about.waits[wait];
       text += `\nWait ${wait + 1} of the ${about.waits.length} longest: ${thread(w.utid)} waited ` +
-        `${w.open ? "at least " : ""}${duration(w.wait)}${w.queue === null ? "" : ` for CPU ${w.queue}`} from ${when(w.ready)} on (${w.cause}` +
-        `${w.waker === null ? "" : `, woken by ${thread(w.waker)}`}${w.waker_cpu === null ? "" : ` on CPU ${w.waker_cpu}`})`;
+        `${w.open ? "at least " : ""}${duration(w.wait)}${w.queue === null ? "" : ` for CPU ${w.queue}`} from ${when(w.ready)} on: ` +
+        (w.waker === null ? CAUSES[w.cause] || w.cause : `woken by ${thread(w.waker)}${w.waker_cpu === null ? "" : ` on CPU ${w.waker_cpu}`}`);
     }
     if (told) text += `\n${told}`;
     if (note.textContent !== text) note.textContent = text;
@@ -1121,10 +1124,10 @@ export function mount(root, about, source, home = "page") {
 
   // ---- keys ----
 
-  const pan = (part) => settle(view.first + part * view.bins, view.scale);
+  const pan = (way) => settle(view.first + way * Math.round(view.bins / 8), view.scale); // there and back is here
   const middle = () => (pointer && pointer.x * ratio > canvas.width - view.bins ? column(pointer) : view.bins / 2);
   const strokes = {
-    a: () => pan(-1 / 8), d: () => pan(1 / 8), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
+    a: () => pan(-1), d: () => pan(1), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
     n: () => jump(1), p: () => jump(-1), g: () => details.finding(1), G: () => details.finding(-1), 0: whole, "/": () => find.focus(), "?": () => { help.hidden = !help.hidden; },
     u: () => keep.undo(), U: () => keep.redo(), f: framed, b: () => details.note(), q: () => details.turn("sql"),
     e: () => save("png"), E: () => save("svg"),
@@ -1209,7 +1212,10 @@ export function mount(root, about, source, home = "page") {
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, refining, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
       kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
-    heights: (lane) => means(lane, best(lane), view, total),
+    heights: (lane) => {
+      const found = means(lane, best(lane), view, total);
+      return { ...found, full: full(lane, best(lane), found.mean) };
+    },
     sums: (lane) => Object.fromEntries([...coverage(best(lane), view.first, view.bins, view.scale)].map(([k, v]) => [k, [...v]])),
   };
   canvas.timeline = handle; // for whoever drives the picture from outside

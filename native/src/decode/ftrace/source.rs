@@ -159,7 +159,7 @@ impl FtraceTrace {
                     ),
                     "events of one recording",
                     "two recordings were mixed, or a time stamp is damaged: copy the capture \
-                     again, or read what is there with salvage",
+                     again, or read what is there with -O salvage=yes",
                 ));
             }
         }
@@ -199,7 +199,7 @@ impl FtraceTrace {
                         ),
                         "sub-buffers that follow each other in time",
                         "a time stamp is damaged, or two recordings were mixed: copy the file \
-                         again, or read what is intact with salvage",
+                         again, or read what is intact with -O salvage=yes",
                     ));
                 }
                 last = alone.last().or(last);

@@ -445,7 +445,7 @@ impl<const BIG: bool> CpuStream<BIG> {
                 "a record of the {} bytes this sub-buffer has left",
                 self.end - self.at
             ),
-            "the file is damaged: copy it again, or read what is intact with salvage",
+            "the file is damaged: copy it again, or read what is intact with -O salvage=yes",
         ))
     }
 
@@ -483,7 +483,7 @@ impl<const BIG: bool> CpuStream<BIG> {
                     self.pages.place(self.base + page as u64)
                 ),
                 format!("at most {}", layout.bytes - layout.data),
-                "the file is damaged: copy it again, or read what is intact with salvage",
+                "the file is damaged: copy it again, or read what is intact with -O salvage=yes",
             ));
         }
         self.raw_ts = stamp;
@@ -500,7 +500,7 @@ impl<const BIG: bool> CpuStream<BIG> {
                     last.saturating_sub(begins)
                 ),
                 "sub-buffers that follow each other in time",
-                "a time stamp is damaged: copy the file again, or read what is intact with salvage",
+                "a time stamp is damaged: copy the file again, or read what is intact with -O salvage=yes",
             ));
         }
         if let Some(count) = lost_before::<BIG>(&self.window[page..], commit, layout) {
@@ -637,7 +637,7 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
                     self.pages.place(self.base + record.start as u64)
                 ),
                 format!("an offset below {}", record.len),
-                "the file is damaged: copy it again, or read what is intact with salvage",
+                "the file is damaged: copy it again, or read what is intact with -O salvage=yes",
             ))?,
         }
         self.advance(shared, sink)
