@@ -38,8 +38,8 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import SchedscopeError
+from schedscope.simulator.services import figures, services
 from schedscope.simulator.whatif_ranges import RANGES
 from schedscope.trace import Trace
 from schedscope.units import nanoseconds
@@ -304,29 +304,11 @@ def question(workload: Workload, asked: Intervention, traces: list[Trace]) -> di
     return found
 
 
-def measured(trace: Trace, workload: Workload) -> dict[str, dict[str, int]]:
-    """Of each service its CPU time, time waiting for a CPU, and p99 wait."""
-    names = names_in([trace], workload.services)
-    service = pl.col("comm")
-    if workload.by == "name":
-        service = service.map_elements(name_pattern, return_dtype=pl.String)
-    mine = trace.threads.filter(pl.col("comm").is_in(names)).select("utid", service=service)
-    by_state = (
-        trace.states.join(mine, on="utid")
-        .group_by("service")
-        .agg(
-            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
-            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
-        )
-    )
-    waits = (
-        trace.waits.filter(pl.col("censored") == "none")
-        .join(mine, on="utid")
-        .group_by("service")
-        .agg(wait_p99=pl.col("wait").quantile(0.99, "higher").cast(pl.Int64))
-    )
-    rows = by_state.join(waits, on="service", how="left").collect().fill_null(0)
-    return {row.pop("service"): row for row in rows.iter_rows(named=True)}
+def measured(trace: Trace, workload: Workload) -> dict[str, dict[str, Any]]:
+    """The figures of each service of the workload, as `whatif` tells them."""
+    mine = trace.threads.filter(pl.col("comm").is_in(names_in([trace], workload.services)))
+    named = services(trace, workload.by).join(mine.select("utid").collect(), on="utid")
+    return figures(trace, named)
 
 
 COLUMNS = (
@@ -360,8 +342,8 @@ def predict(cell: Cell, before: list[Path], after: list[Path]) -> list[dict[str,
         if not all(service in one for one in (*real_before, *real_after)):
             continue
         for figure in RANGES:
-            old = sorted(one[service][figure] for one in real_before)
-            new = sorted(one[service][figure] for one in real_after)
+            old = sorted(one[service][figure] or 0 for one in real_before)
+            new = sorted(one[service][figure] or 0 for one in real_after)
             low, high = row[f"{figure}_low"], row[f"{figure}_high"]
             rows.append(
                 {

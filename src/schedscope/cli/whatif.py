@@ -83,7 +83,8 @@ def run(args: argparse.Namespace) -> Answer:
 
     from schedscope.present.whatif_table import whatif_table
     from schedscope.simulator.change import change
-    from schedscope.simulator.whatif import answers, nearest_way, whatif_notes
+    from schedscope.simulator.whatif import answers, nearest_way
+    from schedscope.simulator.whatif_notes import whatif_notes
 
     _options.check_top(args, "services")
     change_to = _change.asked(args)
