@@ -67,10 +67,12 @@ def whatif(
     policy: str | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
+    set_class: Mapping[str, str] | None = None,
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
     slice: str | int | None = None,
+    add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
     by: str = "comm",
     comm: Sequence[str] | None = None,
@@ -85,14 +87,16 @@ def whatif(
 
     The change: another `policy` (of a family its newest preset), another number of `cpus`, other
     nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
-    number is a thread id), other masks (`pin={"web": "0-1"}`), other weights of control groups
+    number is a thread id), other scheduling classes (`set_class={"web": "rr:50"}`: fair, batch,
+    idle, fifo:N or rr:N), other masks (`pin={"web": "0-1"}`), other weights of control groups
     (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
     one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
-    another `slice`, other tunables (`set`). With `comm` only threads of these names are replayed;
-    the others take the CPU time that they took; `others`: "occupy" before all fair threads,
-    "compete" as one of them, None whichever comes closer to the recording when the recorded
-    configuration is replayed. `by`: what a service is, one of comm, name (worker-12 is worker-*),
-    process_name and cgroup.
+    another `slice`, other tunables (`set`), and `add_load`: so many more threads that want a CPU
+    all the time, load-0, load-1 and so on, which the other changes may name. With `comm` only
+    threads of these names are replayed; the others take the CPU time that they took; `others`:
+    "occupy" before all fair threads, "compete" as one of them, None whichever comes closer to the
+    recording when the recorded configuration is replayed. `by`: what a service is, one of comm,
+    name (worker-12 is worker-*), process_name and cgroup.
 
     Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
     that fall at evenly spaced instants of their period, the first as in the recording.
@@ -136,10 +140,12 @@ def whatif(
         "policy": policy,
         "cpus": cpus,
         "set_nice": set_nice,
+        "set_class": set_class,
         "pin": pin,
         "set_weight": set_weight,
         "quota": quota,
         "slice": slice,
+        "add_load": add_load,
         "set": set,
     }
     wanted = [change(way, **asked) for way in ways]
