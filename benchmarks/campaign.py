@@ -1,7 +1,8 @@
 """The campaign of `whatif`: every workload under every intervention, predicted and then recorded.
 
 Each workload is recorded `--runs` times as it is (side A) and as often under each intervention
-(side B): other nice values, masks, quotas and slices, of all its threads or those of one name.
+(side B): other nice values, classes, masks, quotas and slices, of all its threads or those of one
+name, and more load beside it.
 From the recordings of side A together `whatif` predicts each cell, and those of side B say what
 came. What is recorded or predicted already is not done again, so it can be stopped at any time.
 
@@ -24,6 +25,7 @@ import math
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import threading
@@ -38,8 +40,8 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import SchedscopeError
+from schedscope.simulator.services import figures, services
 from schedscope.simulator.whatif_ranges import RANGES
 from schedscope.trace import Trace
 from schedscope.units import nanoseconds
@@ -80,6 +82,8 @@ class Intervention:
     cpus: tuple[tuple[int | None, str], ...] = ()
     quota: str | None = None
     slice: str | None = None
+    sched: str | None = None
+    load: int | None = None
     who: int | None = None
 
 
@@ -97,8 +101,10 @@ INTERVENTIONS = {
     **{f"quota {q}": Intervention(quota=q) for q in ("30%", "60%", "100%", "150%")},
     **{f"quota 25% of {w + 1}": Intervention(quota="25%", who=w) for w in (0, 1)},
     **{f"slice {s}": Intervention(slice=s) for s in ("500us", "1ms", "6ms", "12ms")},
+    **{f"{c} of {w + 1}": Intervention(sched=c, who=w) for c in ("batch", "idle") for w in (0, 1)},
+    **{f"{n} more": Intervention(load=n) for n in (1, 3)},
 }
-"""Not among them, since `whatif` has no such question: another class, and more background load."""
+CLASSES = {"batch": os.SCHED_BATCH, "idle": os.SCHED_IDLE}
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,8 @@ class Setter:
             for who, where in self.asked.cpus:
                 if any(fnmatch(comm, one) for one in matching(self.workload, who)):
                     os.sched_setaffinity(tid, {int(where)})
+            if mine and self.asked.sched is not None:
+                os.sched_setscheduler(tid, CLASSES[self.asked.sched], os.sched_param(0))
             if mine and self.asked.slice is not None:
                 set_slice(tid, nanoseconds(self.asked.slice))
             for pattern, group in self.groups.items():
@@ -242,6 +250,21 @@ def quota_groups(workload: Workload, asked: Intervention | None) -> Iterator[dic
                 time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def added_load(asked: Intervention | None) -> Iterator[None]:
+    """As many loops as are asked for, in a session of their own."""
+    if asked is None or asked.load is None:
+        yield
+        return
+    loops = f"for i in $(seq {asked.load}); do (while :; do :; done) & done; wait"
+    running = subprocess.Popen(["sh", "-c", loops], start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
 def record(folder: Path, name: str, workload: Workload, asked: Intervention | None) -> Path:
     """The capture of this name, made if it is not there."""
     path = folder / f"{name}.capture"
@@ -253,7 +276,7 @@ def record(folder: Path, name: str, workload: Workload, asked: Intervention | No
     extras = ["--with", workload.extras] if workload.extras else []
     half_made = path.with_name("half-made.capture")
     shutil.rmtree(half_made, ignore_errors=True)
-    with quota_groups(workload, asked) as groups:
+    with added_load(asked), quota_groups(workload, asked) as groups:
         recorder = subprocess.Popen(
             ["sh", str(CAPTURE), "-q", *extras, "-o", str(half_made), "--", *command],
             stdout=subprocess.DEVNULL,
@@ -301,32 +324,18 @@ def question(workload: Workload, asked: Intervention, traces: list[Trace]) -> di
         found["quota"] = dict.fromkeys(matching(workload, asked.who), asked.quota)
     if asked.slice is not None:
         found["slice"] = asked.slice
+    if asked.sched is not None:
+        found["set_class"] = dict.fromkeys(mine, asked.sched)
+    if asked.load is not None:
+        found["add_load"] = asked.load
     return found
 
 
-def measured(trace: Trace, workload: Workload) -> dict[str, dict[str, int]]:
-    """Of each service its CPU time, time waiting for a CPU, and p99 wait."""
-    names = names_in([trace], workload.services)
-    service = pl.col("comm")
-    if workload.by == "name":
-        service = service.map_elements(name_pattern, return_dtype=pl.String)
-    mine = trace.threads.filter(pl.col("comm").is_in(names)).select("utid", service=service)
-    by_state = (
-        trace.states.join(mine, on="utid")
-        .group_by("service")
-        .agg(
-            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
-            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
-        )
-    )
-    waits = (
-        trace.waits.filter(pl.col("censored") == "none")
-        .join(mine, on="utid")
-        .group_by("service")
-        .agg(wait_p99=pl.col("wait").quantile(0.99, "higher").cast(pl.Int64))
-    )
-    rows = by_state.join(waits, on="service", how="left").collect().fill_null(0)
-    return {row.pop("service"): row for row in rows.iter_rows(named=True)}
+def measured(trace: Trace, workload: Workload) -> dict[str, dict[str, Any]]:
+    """The figures of each service of the workload, as `whatif` tells them."""
+    mine = trace.threads.filter(pl.col("comm").is_in(names_in([trace], workload.services)))
+    named = services(trace, workload.by).join(mine.select("utid").collect(), on="utid")
+    return figures(trace, named)
 
 
 COLUMNS = (
@@ -360,8 +369,8 @@ def predict(cell: Cell, before: list[Path], after: list[Path]) -> list[dict[str,
         if not all(service in one for one in (*real_before, *real_after)):
             continue
         for figure in RANGES:
-            old = sorted(one[service][figure] for one in real_before)
-            new = sorted(one[service][figure] for one in real_after)
+            old = sorted(one[service][figure] or 0 for one in real_before)
+            new = sorted(one[service][figure] or 0 for one in real_after)
             low, high = row[f"{figure}_low"], row[f"{figure}_high"]
             rows.append(
                 {

@@ -26,7 +26,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from schedscope.analysis.comparison.matching import name_pattern
+from schedscope.simulator.services import figures, services
 from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent
@@ -61,18 +61,9 @@ def record(folder: Path, name: str, command: str) -> Trace:
 
 def waiting(trace: Trace, comm: list[str], by: str) -> dict[str, int]:
     """The time that each service waited for a CPU, ns."""
-    threads = trace.threads.filter(pl.col("comm").is_in(comm)).select("utid", "comm").collect()
-    service = pl.col("comm")
-    if by == "name":
-        service = service.map_elements(name_pattern, return_dtype=pl.String)
-    found = (
-        trace.states.filter(pl.col("state") == "runnable")
-        .join(threads.select("utid", service=service).lazy(), on="utid")
-        .group_by("service")
-        .agg(pl.col("dur").sum())
-        .collect()
-    )
-    return dict(found.iter_rows())
+    mine = trace.threads.filter(pl.col("comm").is_in(comm)).select("utid").collect()
+    found = figures(trace, services(trace, by).join(mine, on="utid"))
+    return {service: row["waiting"] for service, row in found.items()}
 
 
 def names_in(trace: Trace, patterns: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `whatif` changes: nice values, CPUs, pinning, groups, slice, policy; applied to a replay."""
+"""What `whatif` changes, of threads, groups, machine and policy; applied to a replay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base import topology
+from schedscope.analysis._base.policies import declaration
 from schedscope.errors import UsageError
+from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import Machine, machine as _machine
@@ -40,10 +42,12 @@ def change(
     policy: str | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
+    set_class: Mapping[str, str] | None = None,
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
     slice: str | int | None = None,
+    add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Changed:
     """`way` with these changes; names of threads may have `*` and `?`.
@@ -64,6 +68,12 @@ def change(
         shape = replace(_machine(cpus), tick_phase=phase)
         words.append(f"{cpus} CPU{'s' if cpus > 1 else ''}")
     workload = way.workload
+    if add_load is not None:
+        workload, more = with_load(workload, add_load)
+        words += more
+    if set_class:
+        workload = _reclassed(workload, set_class, name)
+        words += [f"{who} in class {what}" for who, what in set_class.items()]
     if set_nice:
         workload = _reniced(workload, set_nice)
         words += [f"{who} at nice {nice}" for who, nice in set_nice.items()]
@@ -156,6 +166,43 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     return replace(workload, threads=threads, steps=steps)
 
 
+def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Workload:
+    threads, steps = workload.threads, workload.steps
+    for who, text, mine in _each_once(workload, asked, "class"):
+        name, level = _class(who, str(text))
+        if level and not declaration(policy)["strict_classes"]:
+            raise UsageError(f"class {text} of {who}", "a policy with that class", f"not {policy}")
+        real_time = pl.lit(level, pl.UInt8)
+        nice = pl.lit(0, pl.Int8) if level else pl.col("nice")
+        new = {"class": pl.lit(name, threads["class"].dtype), "rt_prio": real_time, "nice": nice}
+        threads = threads.with_columns(
+            pl.when(mine).then(value).otherwise(pl.col(key)).alias(key)
+            for key, value in new.items()
+        )
+        # What was set for them during the recording would undo it, but for the nice value.
+        programs = threads.filter(mine)["program"].implode()
+        own = pl.col("program").is_in(programs) & (pl.col("op") == "set_priority")
+        own &= pl.col("thread").is_null()
+        steps = steps.with_columns(
+            pl.when(own).then(value).otherwise(pl.col(key)).alias(key) for key, value in new.items()
+        )
+    return replace(workload, threads=threads, steps=steps)
+
+
+def _class(who: str, text: str) -> tuple[str, int]:
+    """A scheduling class and its real-time priority, 0 for one that has none."""
+    name, _, level = text.partition(":")
+    if name in ("fifo", "rr") and re.fullmatch(r"[1-9][0-9]?", level):
+        return name, int(level)
+    if name in ("fair", "batch", "idle") and not _:
+        return name, 0
+    raise UsageError(
+        f"class {text!r} of {who}",
+        "fair, batch, idle, fifo:N or rr:N",
+        "N is a priority from 1 to 99, as in rr:50",
+    )
+
+
 def _pinned(workload: Workload, asked: Mapping[str, str], ncpu: int) -> Workload:
     threads = workload.threads
     for who, where, mine in _each_once(workload, asked, "CPUs"):
@@ -184,8 +231,12 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
     known = way.trace.threads.select("utid", kernel=pl.col("kernel").fill_null(False)).collect()
     kernel = dict(known.iter_rows())
     masks: list[str | None] = []
+    added = workload.threads.height - len(way.utids)
     for utid, name, mask in zip(
-        way.utids, workload.threads["name"], workload.threads["cpus"], strict=True
+        [*way.utids, *[None] * added],
+        workload.threads["name"],
+        workload.threads["cpus"],
+        strict=True,
     ):
         if mask is None:
             masks.append(None)

@@ -24,14 +24,17 @@ WAITED = 100_000
 """A thread that waited longer did not take the CPU by waking, ns."""
 
 SURE = 6.0
-"""Standard errors by which switches must crowd behind the ticks."""
+"""Standard errors by which instants must crowd behind the ticks."""
+
+Instants = np.ndarray[Any, Any]
+"""In ns after the window's begin."""
 
 
 @dataclass(frozen=True)
 class Clock:
     """Ticks per second, and when in its period a tick falls after the window's begin, ns.
 
-    `share` is the part of the switches looked at that came right after a tick.
+    `share` is the part of the instants looked at that came right after a tick.
     """
 
     hz: int
@@ -40,16 +43,35 @@ class Clock:
 
 
 def measured_clock(trace: Trace, switches: pl.DataFrame | None = None) -> Clock | None:
-    """The host's clock as its preemptions show it; None if they do not.
+    """The host's clock as preemptions and kernel threads show it; None if they do not.
 
     Looked at are switches away from a thread that could have gone on, to one
-    that had waited for some time: what else than a tick decides on them? Their
+    that had waited for some time: what else than a tick decides on them? And wakes of
+    kernel threads, whose timers count ticks (kernel/time/timer.c); with a timer that ends
+    requests between ticks (HRTICK, on in Linux 7.2) they alone tell. Their
     instants, modulo the period of each of `RATES`, crowd within `LATE` if that
     is the rate; the one that crowds beyond chance by most is taken. `switches` are
     those of the trace, if they have been read already.
     """
+    chosen = _decided(trace, switches)
+    instants = np.concatenate([chosen, _woken(trace)])
+    best: tuple[float, Clock] | None = None
+    for hz in RATES:
+        period = 1_000_000_000 // hz
+        n, at = _crowd(instants, period)
+        chance = len(instants) * LATE / period
+        excess = (n - chance) / max(1.0, chance) ** 0.5
+        if best is None or excess > best[0]:
+            phase = _phase(chosen, at, period)
+            phase = _phase(instants, at, period) if phase is None else phase
+            best = (excess, Clock(hz, phase or 0, n / max(1, len(instants))))
+    return best[1] if best is not None and best[0] >= SURE else None
+
+
+def _decided(trace: Trace, switches: pl.DataFrame | None) -> Instants:
+    """When a thread that had waited took a CPU from one that could have gone on."""
     waited = trace.waits.filter(pl.col("wait") > WAITED).select(ts="ts_run", next_utid="utid")
-    instants = (
+    return (
         (trace.switches if switches is None else switches.lazy())
         .filter(
             (pl.col("prev_state") == "runnable")
@@ -62,28 +84,37 @@ def measured_clock(trace: Trace, switches: pl.DataFrame | None = None) -> Clock 
         .collect()["ts"]
         .to_numpy()
     )
-    best: tuple[float, Clock] | None = None
-    for hz in RATES:
-        period = 1_000_000_000 // hz
-        n, phase = _crowd(instants, period)
-        chance = len(instants) * LATE / period
-        excess = (n - chance) / max(1.0, chance) ** 0.5
-        if best is None or excess > best[0]:
-            best = (excess, Clock(hz, phase, n / max(1, len(instants))))
-    return best[1] if best is not None and best[0] >= SURE else None
 
 
-def _crowd(instants: np.ndarray[Any, Any], period: int) -> tuple[int, int]:
-    """The most instants within `LATE` of each other modulo `period`, and when most have come.
+def _woken(trace: Trace) -> Instants:
+    """When a kernel thread was woken."""
+    kernel = trace.threads.filter("kernel").select("utid")
+    return (
+        trace.wakeups.filter(~pl.col("kind").cast(pl.String).is_in(["new", "waking"]))
+        .join(kernel, on="utid", how="semi")
+        .select(pl.col("ts") - trace.window[0])
+        .collect()["ts"]
+        .to_numpy()
+    )
 
-    What a tick wakes takes the CPU some microseconds after it. A replayed tick
-    must not come before, or the thread that it chose would be preempted at once.
-    """
+
+def _crowd(instants: Instants, period: int) -> tuple[int, int]:
+    """The most instants within `LATE` of each other modulo `period`, and where they begin."""
     if not len(instants):
         return 0, 0
     rest = np.sort(instants % period)
     twice = np.concatenate([rest, rest + period])
     within = np.searchsorted(twice, rest + LATE, side="right") - np.arange(len(rest))
-    at = int(within.argmax())
-    most = int(within[at])
-    return most, int(twice[at + most * 9 // 10] % period)
+    first = int(within.argmax())
+    return int(within[first]), int(rest[first])
+
+
+def _phase(instants: Instants, at: int, period: int) -> int | None:
+    """When most instants of the crowd that begins at `at` have come; None without any there.
+
+    What a tick wakes takes the CPU some microseconds after it. A replayed tick
+    must not come before, or the thread that it chose would be preempted at once.
+    """
+    after = np.sort((instants - at) % period)
+    here = after[after <= LATE]
+    return int((at + here[(len(here) - 1) * 9 // 10]) % period) if len(here) else None

@@ -13,18 +13,13 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.quantiles import quantile
-from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
-from schedscope.simulator.replay import Replay, recorded_policy, replay, version_of
+from schedscope.simulator.replay import Replay, replay
 from schedscope.simulator.run import Progress, simulate
+from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
 from schedscope.simulator.whatif_ranges import extremes, of_change
 from schedscope.trace import Trace
-from schedscope.units import percent, several
-
-BY = ("comm", "name", "process_name", "cgroup")
-"""What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
 
 BOUND = 1.25
 """The answer is doubtful if the replay of the recorded configuration is off by a larger factor."""
@@ -72,10 +67,12 @@ def whatif(
     policy: str | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
+    set_class: Mapping[str, str] | None = None,
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
     slice: str | int | None = None,
+    add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
     by: str = "comm",
     comm: Sequence[str] | None = None,
@@ -90,14 +87,16 @@ def whatif(
 
     The change: another `policy` (of a family its newest preset), another number of `cpus`, other
     nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
-    number is a thread id), other masks (`pin={"web": "0-1"}`), other weights of control groups
+    number is a thread id), other scheduling classes (`set_class={"web": "rr:50"}`: fair, batch,
+    idle, fifo:N or rr:N), other masks (`pin={"web": "0-1"}`), other weights of control groups
     (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
     one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
-    another `slice`, other tunables (`set`). With `comm` only threads of these names are replayed;
-    the others take the CPU time that they took; `others`: "occupy" before all fair threads,
-    "compete" as one of them, None whichever comes closer to the recording when the recorded
-    configuration is replayed. `by`: what a service is, one of comm, name (worker-12 is worker-*),
-    process_name and cgroup.
+    another `slice`, other tunables (`set`), and `add_load`: so many more threads that want a CPU
+    all the time, load-0, load-1 and so on, which the other changes may name. With `comm` only
+    threads of these names are replayed; the others take the CPU time that they took; `others`:
+    "occupy" before all fair threads, "compete" as one of them, None whichever comes closer to the
+    recording when the recorded configuration is replayed. `by`: what a service is, one of comm,
+    name (worker-12 is worker-*), process_name and cgroup.
 
     Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
     that fall at evenly spaced instants of their period, the first as in the recording.
@@ -141,10 +140,12 @@ def whatif(
         "policy": policy,
         "cpus": cpus,
         "set_nice": set_nice,
+        "set_class": set_class,
         "pin": pin,
         "set_weight": set_weight,
         "quota": quota,
         "slice": slice,
+        "add_load": add_load,
         "set": set,
     }
     wanted = [change(way, **asked) for way in ways]
@@ -168,15 +169,15 @@ def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) 
 
 
 def _distance(way: Replay) -> float:
-    services = _services(way, "comm")
-    recorded = _figures(way.trace, services.drop_nulls("utid").select("utid", "service"))
+    named = _services(way, "comm")
+    recorded = figures(way.trace, named.drop_nulls("utid").select("utid", "service"))
     (run,) = _runs(way, change_of_nothing(way), 1, 1, None)
-    rows = services.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
+    rows = named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    replayed = _figures(run, rows, whole, way.trace.duration)
+    replayed = figures(run, rows, whole, way.trace.duration)
     apart = 0.0
     for name, own in recorded.items():
-        then = replayed.get(name, _NOTHING)
+        then = replayed.get(name, NOTHING)
         apart += sum(abs(own[key] - then[key]) for key in ("waiting", "cpu_time"))
     return apart
 
@@ -212,8 +213,7 @@ def answers(
             f"captures of machines of {' and '.join(map(str, sizes))} CPUs",
             "captures of one workload on one machine",
         )
-    if by not in BY:
-        raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
+    check_by(by)
     if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
         raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
     said = [
@@ -237,15 +237,15 @@ class Asked:
 def _asked(
     way: Replay, wanted: Changed, by: str, replays: int, seed: int, progress: Progress | None
 ) -> Asked:
-    services = _services(way, by)
-    mine = services.filter(pl.col("utid").is_not_null())
-    recorded = _figures(way.trace, mine.select("utid", "service"))
+    named = _services(way, by)
+    mine = named.filter(pl.col("utid").is_not_null())
+    recorded = figures(way.trace, mine.select("utid", "service"))
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
     replayed, changed = (
         [
-            _figures(
+            figures(
                 run,
-                services.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
+                named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
                 whole,
                 way.trace.duration,
             )
@@ -253,7 +253,7 @@ def _asked(
         ]
         for config in (change_of_nothing(way), wanted)
     )
-    sizes = services.filter(pl.col("service").is_not_null()).group_by("service").len()
+    sizes = named.filter(pl.col("service").is_not_null()).group_by("service").len()
     floor = LITTLE * way.trace.duration * way.trace.ncpu
     return Asked(dict(sizes.iter_rows()), recorded, replayed, changed, floor)
 
@@ -265,8 +265,8 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
     weight = {}
     for service in sorted({name for one in captures for name in one.sizes}):
         said = [_of(one, service) for one in captures]
-        own = _middle([one["recorded"] for one in said])
-        middle, then = (_middle([one[of] for one in said]) for of in ("replayed", "changed"))
+        own = median_of([one["recorded"] for one in said])
+        middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
         factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
         factors["wait_p99"] = factors["waiting"]
@@ -295,14 +295,14 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
 
 
 def _of(capture: Asked, service: str) -> dict[str, Any]:
-    replays = [run.get(service, _NOTHING) for run in capture.replayed]
-    changes = [run.get(service, _NOTHING) for run in capture.changed]
+    replays = [run.get(service, NOTHING) for run in capture.replayed]
+    changes = [run.get(service, NOTHING) for run in capture.changed]
     return {
-        "recorded": capture.recorded.get(service, _NOTHING),
+        "recorded": capture.recorded.get(service, NOTHING),
         "replays": replays,
         "changes": changes,
-        "replayed": _middle(replays),
-        "changed": _middle(changes),
+        "replayed": median_of(replays),
+        "changed": median_of(changes),
     }
 
 
@@ -348,18 +348,7 @@ def _runs(
 
 def _services(way: Replay, by: str) -> pl.DataFrame:
     """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
-    column = "comm" if by == "name" else by
-    known = way.trace.threads.select("utid", service=column).collect()
-    if by == "name":
-        known = known.with_columns(
-            pl.col("service").map_elements(name_pattern, return_dtype=pl.String)
-        )
-    if known["service"].is_null().all():
-        raise UsageError(
-            f"{way.trace.name} has no {by} of any thread",
-            "a trace that does",
-            "group by comm, or record with `schedscope capture`",
-        )
+    known = services(way.trace, by)
     rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
     unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
     return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
@@ -367,164 +356,6 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
     )
 
 
-_NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
-    **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
-}
-
-
-def _figures(
-    trace: Trace,
-    services: pl.DataFrame,
-    whole: Sequence[str] = (),
-    window: int | None = None,
-) -> dict[str, dict[str, Any]]:
-    """The figures of each service; of those not `whole` only within the first `window` ns."""
-    begin, end = trace.window
-    end = end if window is None else min(end, begin + window)
-    named = (
-        services.filter(pl.col("service").is_not_null())
-        .with_columns(
-            limit=pl.when(pl.col("service").is_in(list(whole)))
-            .then(trace.window[1])
-            .otherwise(end)
-            .cast(pl.Int64)
-        )
-        .lazy()
-    )
-    dur = pl.min_horizontal("dur", pl.col("limit") - pl.col("ts")).clip(0)
-    states = (
-        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
-        .join(named, on="utid")
-        .with_columns(dur=dur)
-        .group_by("service")
-        .agg(
-            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
-            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
-        )
-    )
-    waits = (
-        trace.waits.filter(pl.col("censored") == "none")
-        .join(named, on="utid")
-        .filter(pl.col("ts_run") <= pl.col("limit"))
-        .group_by("service")
-        .agg(pl.col("wait").drop_nulls().sort())
-    )
-    lives = trace.threads.join(named, on="utid").select(
-        "service", start=pl.col("start_ts").fill_null(begin), end=pl.col("exit_ts").fill_null(end)
-    )
-    alive = (
-        pl.concat(
-            [
-                lives.select("service", at="start", more=pl.lit(1)),
-                lives.select("service", at="end", more=pl.lit(-1)),
-            ]
-        )
-        .sort("at", "more")
-        .group_by("service")
-        .agg(alive=pl.col("more").cum_sum().max())
-    )
-    ends = (
-        trace.threads.join(named, on="utid")
-        .group_by("service")
-        .agg(
-            completion=pl.when(pl.col("exit_ts").is_not_null().all()).then(
-                pl.col("exit_ts").max() - begin
-            )
-        )
-    )
-    found: dict[str, dict[str, Any]] = {}
-    frames = pl.collect_all([states, waits, ends, alive])
-    for frame in frames:
-        for row in frame.iter_rows(named=True):
-            one = found.setdefault(row.pop("service"), dict(_NOTHING))
-            if "wait" in row:
-                values = row["wait"]
-                row = {
-                    "n_waits": len(values),
-                    "wait_mean": round(sum(values) / len(values)) if values else None,
-                    "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
-                }
-            one.update(row)
-    return found
-
-
-def _middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of each figure, null where half of the runs have none."""
-    found: dict[str, Any] = {}
-    for key in _NOTHING:
-        values = sorted(run[key] for run in runs if run[key] is not None)
-        found[key] = values[len(values) // 2] if 2 * len(values) > len(runs) else None
-    return found
-
-
 def _off(real: float, replayed: float | None, floor: float) -> float:
     a, b = max(real, floor), max(replayed or 0, floor)
     return max(a / b, b / a)
-
-
-def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[str]:
-    """Sentences: for which services the answer is refused, and what the recording does not show."""
-    by = frame.columns[0]
-    last = frame.filter(pl.col("configuration") == "changed")
-    notes = []
-    for verdict, bound in (("refused", REFUSED), ("doubtful", BOUND)):
-        rows = last.filter(pl.col("verdict") == verdict)
-        off = rows.filter(pl.col("replay_error") > bound)
-        more = rows.filter(pl.col("replay_error") <= bound)
-        if off.height:
-            named = [f"{s} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
-            notes.append(
-                f"{verdict}, because the replay of the recorded configuration is off by more than"
-                f" {bound:g}x: {_some(named)}"
-            )
-        if more.height:
-            notes.append(
-                f"{verdict}, because more threads are alive at once than ever in the recording,"
-                f" which does not show what limited them: {_some(more[by].to_list())}"
-            )
-    if not notes:
-        most = max(last["replay_error"].to_list(), default=1.0)
-        return [f"the replay of the recorded configuration is off by at most {most:.2f}x"]
-    traces = [trace] if isinstance(trace, Trace) else trace
-    unseen = dict.fromkeys(text for one in traces for text in unrecorded(one))
-    return [*notes, *(f"not in the recording: {text}" for text in unseen)]
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{', '.join(names[:4])}{rest}"
-
-
-def unrecorded(trace: Trace) -> list[str]:
-    """What the recorded scheduler knew, or did, and a replay of this trace does not."""
-    found = []
-    simulated = trace.metadata("source", "format") == "simulation"
-    linux = trace.info.get("os") == "Linux" and not simulated
-    lost = trace.losses.filter(pl.col("reason").is_in(["overrun", "chain_break", "exit_hole"]))
-    n = lost.select(pl.len()).collect().item()
-    if n:
-        found.append(f"lost events ({several(n, 'gap')} in the trace)")
-    report = replay(trace).workload.info["extraction"]
-    if linux and report["groups_lacking"]:
-        found.insert(0, report["groups_lacking"])
-    anyone = report["waits_for_anyone"] / max(
-        1, report["wakes_by_threads"] + report["wakes_external"]
-    )
-    if anyone > 0.1 and not report["calls_recorded"]:
-        found.append(
-            f"messages whose reader was already awake ({percent(anyone)} of the wakeups are of"
-            " threads that several others wake; `capture --with syscalls` records them)"
-        )
-    elif report["pipes_left_out"]:
-        left = several(report["pipes_left_out"], "pipe or socket", "pipes or sockets")
-        found.append(f"all that was written into {left}")
-    unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
-    if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
-        found.append(f"the waker of {several(unknown, 'wakeup')}")
-    own = version_of(recorded_policy(trace))
-    release = version_of(f"-{trace.info.get('release') or ''}")
-    if linux and own and release[:2] > own[:2]:
-        near = recorded_policy(trace)
-        found.append(f"a model of its kernel ({trace.info['release']}): the nearest is {near}")
-    return found

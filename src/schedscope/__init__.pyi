@@ -94,7 +94,8 @@ from schedscope.simulator.policy import (
 )
 from schedscope.simulator.run import policy_series as policy_series, simulate as simulate
 from schedscope.simulator.summary import simulate_all as simulate_all
-from schedscope.simulator.whatif import whatif as whatif, whatif_notes as whatif_notes
+from schedscope.simulator.whatif import whatif as whatif
+from schedscope.simulator.whatif_notes import whatif_notes as whatif_notes
 from schedscope.timelines.page import timeline_html as timeline_html
 from schedscope.timelines.widget import timeline as timeline
 from schedscope.trace import (

@@ -227,6 +227,29 @@ def test_the_clock_of_a_real_host() -> None:
         assert clock.hz == 250
 
 
+def test_a_clock_shows_in_timers_of_kernel_threads() -> None:
+    """Ticks at 1.2 ms modulo 4 ms: one wakes a kernel thread, and another thread 0.7 ms later.
+
+    Nobody is preempted. Timers of user threads do not count ticks.
+    """
+    ticks = [1_200 * US + 4 * MS * k for k in range(20)]
+    switches: list[Row] = []
+    wakeups: list[Row] = []
+    for tick in ticks:
+        for utid, at in ((1, tick), (2, tick + 700 * US)):
+            wakeups.append((at, 0, 0, utid, "enqueued"))
+            switches.append((at + 2 * US, 0, 0, "runnable", utid))
+            switches.append((at + 9 * US, 0, utid, "sleeping", 0))
+    trace = trace_of(switches, wakeups, 80 * MS)
+    assert measured_clock(trace) is None
+    threads = trace.threads.with_columns(kernel=pl.col("utid") == 1).collect()
+    tables = {"switches": trace.switches.collect(), "wakeups": trace.wakeups.collect()}
+    known = Trace.from_tables(tables | {"threads": threads}, {"ncpu": 1, "window": [0, 80 * MS]})
+    clock = measured_clock(known)
+    assert clock is not None
+    assert (clock.hz, clock.phase, clock.share) == (250, 1_200 * US, 1)
+
+
 def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
     """Recorded masks are those at fork: two hogs were bound to CPU 1 later, and CPU 0 idled."""
     trace = open_trace(FIXTURES / "linux-slice-default-1.capture")

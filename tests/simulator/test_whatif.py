@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import polars as pl
@@ -272,3 +273,75 @@ def test_again_and_the_section_of_a_report(
     assert "whatif --slice 10ms" in html
     assert main([*plain, "--set-nice", "no-such-thread=5"]) == 2
     assert "no-such-thread" in capsys.readouterr().err
+
+
+def test_a_real_time_thread_no_longer_waits() -> None:
+    b = Builder()
+    b.thread("web").run("30ms")
+    b.thread("batch").run("30ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    frame = ss.whatif(real, set_class={"web": "fifo:50"})
+    assert one(frame, "web", "recorded")["completion"] > 50 * MS
+    assert one(frame, "web", "changed")["completion"] == 30 * MS
+    assert one(frame, "batch", "changed")["completion"] == 60 * MS
+    # Behind all others is last, whatever its nice value.
+    frame = ss.whatif(real, set_class={"web": "idle"}, set_nice={"batch": 19})
+    assert one(frame, "batch", "changed")["completion"] < 40 * MS
+
+
+def test_a_class_set_while_recording_does_not_undo_the_change() -> None:
+    b = Builder()
+    b.thread("web", sched="fifo", rt_prio=20).run("5ms").set_priority(sched="fair", nice=0).run(
+        "25ms"
+    )
+    b.thread("batch").run("30ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    frame = ss.whatif(real, set_class={"web": "fair"})
+    assert one(frame, "web", "changed")["completion"] > 45 * MS
+    frame = ss.whatif(real, set_class={"web": "rr:1"})
+    assert one(frame, "web", "changed")["completion"] == 30 * MS
+
+
+def test_added_load_takes_its_share() -> None:
+    """A thread of 30 ms beside two that compute all the time: a third of the CPU."""
+    b = Builder()
+    b.thread("web").run("30ms")
+    real = simulate(b.workload(), policy="rr", cpus=1)
+    asked = {"add_load": 2, "set": {"quantum": "5ms"}}
+    frame = ss.whatif(real, **asked)
+    assert frame["comm"].unique().to_list() == ["web"]
+    assert one(frame, "web", "changed")["completion"] in (80 * MS, 85 * MS, 90 * MS)
+    # Other changes may name it.
+    frame = ss.whatif(real, **asked, cpus=2, pin={"load-*": "1"})
+    assert one(frame, "web", "changed")["completion"] == 30 * MS
+
+
+def test_added_load_is_in_a_group_of_its_own() -> None:
+    """As of a new session: half of the CPU, where four threads of no group would get 4 / 5."""
+    b = Builder()
+    b.group("/web")
+    b.thread("web", group="/web").run("100ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    frame = ss.whatif(real, add_load=4)
+    assert one(frame, "web", "changed")["completion"] == pytest.approx(200 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"set_class": {"web": "fifo"}}, "class 'fifo' of web"),
+        ({"set_class": {"web": "fifo:100"}}, "class 'fifo:100' of web"),
+        ({"set_class": {"web": "batch:3"}}, "class 'batch:3' of web"),
+        ({"set_class": {"nobody": "idle"}}, "no thread 'nobody'"),
+        ({"set_class": {"web": "rr:5"}, "policy": "4bsd"}, "a policy with that class"),
+        ({"set_class": {"web": "idle", "w*": "fair"}}, "is given class"),
+        ({"add_load": 0}, "0 threads of load"),
+        ({"add_load": True}, "True threads of load"),
+    ],
+)
+def test_a_class_or_load_that_cannot_be_is_refused(asked: dict[str, object], said: str) -> None:
+    b = Builder()
+    b.thread("web").run("10ms")
+    real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        ss.whatif(real, **asked)  # type: ignore[arg-type]

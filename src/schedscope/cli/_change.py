@@ -10,6 +10,7 @@ from schedscope.errors import UsageError
 
 _EXAMPLES = {
     "--set-nice": "nginx=-5",
+    "--set-class": "web=rr:50",
     "--pin": "web=0-1",
     "--set-weight": "/web=200",
     "--quota": "/web=50%",
@@ -22,6 +23,12 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
     change = parser.add_argument_group(title)
     for option, name, text in (
         ("--set-nice", "NAME=N", "these threads have nice N"),
+        (
+            "--set-class",
+            "NAME=CLASS",
+            "these threads are of class fair, batch or idle, or real-time: fifo:N or rr:N, of"
+            " priority N (99 is the highest)",
+        ),
         ("--pin", "NAME=CPUS", "these threads may use only these CPUs, as in web=0-1,3"),
         (
             "--set-weight",
@@ -38,6 +45,12 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         change.add_argument(option, metavar=name, action="append", default=[], help=text)
     change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
     change.add_argument("--slice", metavar="TIME", help="the policy's slice is this long")
+    change.add_argument(
+        "--add-load",
+        type=int,
+        metavar="N",
+        help="N more threads want a CPU all the time: load-0, ..., which other changes may name",
+    )
     change.add_argument(
         "--policy", metavar="NAME", help="another policy; a family's name means its newest one"
     )
@@ -58,10 +71,12 @@ def asked(args: argparse.Namespace) -> dict[str, Any]:
         "policy": args.policy,
         "cpus": args.cpus,
         "set_nice": {who: _whole(f"--set-nice {who}", n) for who, n in nice.items()},
+        "set_class": _pairs(args.set_class, "--set-class"),
         "pin": _pairs(args.pin, "--pin"),
         "set_weight": {who: _number(f"--set-weight {who}", n) for who, n in weights.items()},
         "quota": _pairs(args.quota, "--quota"),
         "slice": args.slice,
+        "add_load": args.add_load,
         "set": _pairs(args.set, "--set"),
     }
 
@@ -74,11 +89,11 @@ def is_asked(args: argparse.Namespace) -> bool:
 def words(args: argparse.Namespace) -> str:
     """The options as they were given, to call `whatif` with them."""
     found = []
-    for option in ("--set-nice", "--pin", "--set-weight", "--quota", "--set"):
+    for option in ("--set-nice", "--set-class", "--pin", "--set-weight", "--quota", "--set"):
         for text in getattr(args, option[2:].replace("-", "_")):
             found += [option, text]
-    for option in ("--cpus", "--slice", "--policy"):
-        value = getattr(args, option[2:])
+    for option in ("--cpus", "--slice", "--policy", "--add-load"):
+        value = getattr(args, option[2:].replace("-", "_"))
         found += [] if value is None else [option, str(value)]
     return shlex.join(found)
 

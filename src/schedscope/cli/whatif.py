@@ -32,6 +32,7 @@ EXAMPLE = """\
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
   schedscope whatif web-1.capture --again web-2.capture --again web-3.capture --cpus 4
+  schedscope whatif web.capture --add-load 2 --set-class 'load-*=idle'
   schedscope whatif web.capture --policy bfs --format json
 """
 
@@ -83,7 +84,8 @@ def run(args: argparse.Namespace) -> Answer:
 
     from schedscope.present.whatif_table import whatif_table
     from schedscope.simulator.change import change
-    from schedscope.simulator.whatif import answers, nearest_way, whatif_notes
+    from schedscope.simulator.whatif import answers, nearest_way
+    from schedscope.simulator.whatif_notes import whatif_notes
 
     _options.check_top(args, "services")
     change_to = _change.asked(args)

@@ -12,7 +12,8 @@ from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.simulator.change import change
-from schedscope.simulator.whatif import answer, nearest_way, whatif_notes
+from schedscope.simulator.whatif import answer, nearest_way
+from schedscope.simulator.whatif_notes import whatif_notes
 from schedscope.trace import Trace
 
 _SERVICES = 12

@@ -1,0 +1,141 @@
+"""Services of a trace, and the figures by which `whatif` knows them.
+
+A service is what answers a request together: threads of one name, process or control group.
+Prediction and reality are told in these figures alike (`whatif`, `benchmarks/campaign.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.comparison.matching import name_pattern
+from schedscope.errors import UsageError
+from schedscope.trace import Trace
+
+BY = ("comm", "name", "process_name", "cgroup")
+"""What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
+
+
+def check_by(by: str) -> None:
+    """Raises `UsageError` unless services can be told by this."""
+    if by not in BY:
+        raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
+
+
+def services(trace: Trace, by: str) -> pl.DataFrame:
+    """One row per thread of the trace: `utid`, and `service`, null where the trace tells none.
+
+    Raises `UsageError` if it tells none of any thread.
+    """
+    check_by(by)
+    known = trace.threads.select("utid", service="comm" if by == "name" else by).collect()
+    if by == "name":
+        known = known.with_columns(
+            pl.col("service").map_elements(name_pattern, return_dtype=pl.String)
+        )
+    if known["service"].is_null().all():
+        raise UsageError(
+            f"{trace.name} has no {by} of any thread",
+            "a trace that does",
+            "group by comm, or record with `schedscope capture`",
+        )
+    return known
+
+
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
+    **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
+}
+
+
+def figures(
+    trace: Trace,
+    named: pl.DataFrame,
+    whole: Sequence[str] = (),
+    window: int | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The figures of each service, by name, those of `NOTHING`; times in ns.
+
+    `named` has the `service` of each `utid`; threads of null are left out. Of services that are
+    not `whole` only the first `window` ns count.
+    """
+    begin, end = trace.window
+    end = end if window is None else min(end, begin + window)
+    limits = (
+        named.filter(pl.col("service").is_not_null())
+        .with_columns(
+            limit=pl.when(pl.col("service").is_in(list(whole)))
+            .then(trace.window[1])
+            .otherwise(end)
+            .cast(pl.Int64)
+        )
+        .lazy()
+    )
+    dur = pl.min_horizontal("dur", pl.col("limit") - pl.col("ts")).clip(0)
+    states = (
+        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+        .join(limits, on="utid")
+        .with_columns(dur=dur)
+        .group_by("service")
+        .agg(
+            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
+            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
+        )
+    )
+    waits = (
+        trace.waits.filter(pl.col("censored") == "none")
+        .join(limits, on="utid")
+        .filter(pl.col("ts_run") <= pl.col("limit"))
+        .group_by("service")
+        .agg(pl.col("wait").drop_nulls().sort())
+    )
+    lives = trace.threads.join(limits, on="utid").select(
+        "service", start=pl.col("start_ts").fill_null(begin), end=pl.col("exit_ts").fill_null(end)
+    )
+    alive = (
+        pl.concat(
+            [
+                lives.select("service", at="start", more=pl.lit(1)),
+                lives.select("service", at="end", more=pl.lit(-1)),
+            ]
+        )
+        .sort("at", "more")
+        .group_by("service")
+        .agg(alive=pl.col("more").cum_sum().max())
+    )
+    ends = (
+        trace.threads.join(limits, on="utid")
+        .group_by("service")
+        .agg(
+            completion=pl.when(pl.col("exit_ts").is_not_null().all()).then(
+                pl.col("exit_ts").max() - begin
+            )
+        )
+    )
+    found: dict[str, dict[str, Any]] = {}
+    frames = pl.collect_all([states, waits, ends, alive])
+    for frame in frames:
+        for row in frame.iter_rows(named=True):
+            one = found.setdefault(row.pop("service"), dict(NOTHING))
+            if "wait" in row:
+                values = row["wait"]
+                row = {
+                    "n_waits": len(values),
+                    "wait_mean": round(sum(values) / len(values)) if values else None,
+                    "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
+                }
+            one.update(row)
+    return found
+
+
+def median_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each figure, null where half of the runs have none."""
+    found: dict[str, Any] = {}
+    for key in NOTHING:
+        values = sorted(run[key] for run in runs if run[key] is not None)
+        found[key] = values[len(values) // 2] if 2 * len(values) > len(runs) else None
+    return found
