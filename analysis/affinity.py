@@ -10,6 +10,7 @@ import polars as pl
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.topology import cpu_list, cpu_text, places
 from schedscope.analysis._base.waits import waits
 from schedscope.analysis.residency import (
@@ -17,7 +18,6 @@ from schedscope.analysis.residency import (
     masked,
     place_of,
     time_spent,
-    with_threads,
 )
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """
     check_where(where, ("utid", "cpu"))
     used = where.meta.root_names() if where is not None else []
-    threads = trace.threads.select(
+    threads = threads_with(trace, used).select(
         "comm",
         "tid",
         *dict.fromkeys(n for n in used if n in THREAD_COLUMNS and n not in ("comm", "tid")),

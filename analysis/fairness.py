@@ -10,6 +10,7 @@ from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.unknown_time import with_unknown_time
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -19,13 +20,13 @@ from schedscope.units import nanoseconds
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["thread", "process", "comm"]
+By = Literal["thread", "process", "comm", "cgroup", "service"]
 
 _SUMS = ("running", "waiting", "unplaced", "due", "lag", "served")
 _KEYS = {
     "thread": ["utid", "comm", "tid", "pid"],
     "process": ["pid", "comm"],
-    "comm": ["comm"],
+    **{name: [name] for name in ("comm", "cgroup", "service")},
 }
 
 
@@ -37,7 +38,7 @@ def fairness(
     per: Per | None = None,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per thread (process, name) and class: service received against service due.
+    """One row per thread (process, name, ...) and class: CPU service received against service due.
 
     While threads compete for a CPU, each is due a part of the service that its
     class gets there, in proportion to its weight: generalised processor sharing. Where control
@@ -45,7 +46,7 @@ def fairness(
     The one that is furthest behind comes first.
 
     * `utid`, `comm`, `tid`, `pid` of the thread; of a process `pid` and the name of its first
-      thread; `threads`: how many are summed;
+      thread; `comm`, `cgroup` or `service` alone; `threads`: how many are summed;
     * `sharing`: the class; a thread that changed its class has a row for each;
     * `weight` (1024 is nice 0; null if it changed, or they differ) and its `basis`, see `weights`;
     * `running`, `waiting`: time on a CPU, and runnable (ns); `unplaced`: runnable on no known
@@ -88,7 +89,7 @@ def fairness(
         raise UsageError(f"by={by!r}", " or ".join(f'"{name}"' for name in _KEYS))
     by_cpu = where is not None and "cpu" in where.meta.root_names()
     rows = _by_thread(trace, per, by_cpu)
-    return summed(selected(trace, rows, where), by)
+    return summed(trace, selected(trace, rows, where), by)
 
 
 @needs("switches")
@@ -147,17 +148,16 @@ def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.Dat
     """Rows of `frame`, which has a `utid`, whose threads (or own columns) fit `where`."""
     if where is None:
         return frame
-    known = trace.threads.select("utid", *THREAD_COLUMNS).collect()
-    extra = [name for name in known.columns if name == "utid" or name not in frame.columns]
-    wide = frame.join(known.select(extra), on="utid", how="left", maintain_order="left")
-    for name in sorted(where.meta.root_names()):
-        if name not in wide.columns:
+    names = sorted(where.meta.root_names())
+    known = {*frame.columns, *THREAD_COLUMNS}
+    for name in names:
+        if name not in known:
             raise UsageError(
                 f"no column {name!r} to select by",
                 "a column of threads, or of the result",
-                "one of " + ", ".join(sorted(wide.columns)),
+                "one of " + ", ".join(sorted(known)),
             )
-    return wide.filter(where).select(frame.columns)
+    return with_threads(trace, frame, names).filter(where).select(frame.columns)
 
 
 def group_weights(trace: Trace) -> dict[str, Any] | None:
@@ -202,8 +202,9 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     )
 
 
-def summed(rows: pl.DataFrame, by: By) -> pl.DataFrame:
-    """What `fairness` returned by thread, by thread, process or name."""
+def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
+    """What `fairness` returned by thread, by thread, process, name, control group or service."""
+    rows = with_threads(trace, rows, _KEYS[by])
     if by == "process":
         # A thread of an unknown process stands for itself.
         own = pl.when(pl.col("pid").is_null()).then(pl.col("utid"))

@@ -10,6 +10,7 @@ import polars as pl
 from schedscope import units
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.policies import rule
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     fixed = pl.col("sched_class").cast(pl.String).is_in(_FIXED).fill_null(False)
     wanted = pl.lit(True) if where is None else where.fill_null(False)
     return (
-        trace.threads.filter(pl.col("utid") >= trace.ncpu)
+        threads_with(trace, (), where)
+        .filter(pl.col("utid") >= trace.ncpu)
         .select(
             pl.col("utid").cast(pl.UInt32),
             pl.col("start_ts", "exit_ts").cast(pl.Int64),

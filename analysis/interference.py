@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.analysis._base.victims import victims as victims_of
 from schedscope.errors import UsageError
@@ -18,11 +19,10 @@ from schedscope.parsers.schema import CAUSE
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["thread", "process", "comm"]
+By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "idle", "unknown", "no_queue"])
 """What the CPU did meanwhile; see `interference`."""
 
-_KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
 
 
@@ -55,9 +55,10 @@ def interference(
 
     Victims with the longest wait first, the longest time first in each.
 
-    `by`: a row per "thread", name ("comm") or "process", of those that waited and of those that
-    ran; a thread can delay another one of its name. `where`: expression over the columns of
-    `threads`, and `cpu` (of the queue): the victims and their queues, never the threads that ran.
+    `by`: a row per "thread", name ("comm"), "process", "cgroup" or "service", of those that waited
+    and of those that ran; a thread can delay another one of its name. `where`: expression over the
+    columns of `threads`, and `cpu` (of the queue): the victims and their queues, never the threads
+    that ran.
     `victims`: only the N with the longest wait. `together`: all selected threads as one victim,
     without victim columns.
 
@@ -90,10 +91,10 @@ def interference(
     │ web         ┆ idle   ┆ null ┆ 20   ┆ 0.4   │
     └─────────────┴────────┴──────┴──────┴───────┘
     """
-    check(by, list(_KEYS))
+    check(by, list(THREADS))
     if victims is not None and victims < 1:
         raise UsageError(f"victims={victims}", "a number of victims, 1 or more")
-    threads = _threads(trace, by)
+    threads = _threads(trace, by, where)
     victim = pl.lit(0) if together else pl.col("group")
     asked = victims_of(trace, threads.with_columns(victim.cast(pl.UInt32).alias("victim")), where)
     if victims is not None:
@@ -103,10 +104,10 @@ def interference(
     return _named(found, threads, by, together)
 
 
-def _threads(trace: Trace, by: By) -> pl.DataFrame:
+def _threads(trace: Trace, by: By, where: pl.Expr | None) -> pl.DataFrame:
     """Every thread with the number of its group; those without a name or pid share one."""
     key = {"thread": "utid", "process": "pid"}.get(by, by)
-    threads = trace.threads.select(
+    threads = threads_with(trace, THREADS[by], where).select(
         pl.exclude("prio", "utid"),
         pl.col("utid").cast(pl.UInt32),
         group=(pl.struct(key).rank("dense") - 1).cast(pl.UInt32),
@@ -166,7 +167,7 @@ def _ngroups(threads: pl.DataFrame) -> int:
 
 
 def _named(found: pl.DataFrame, threads: pl.DataFrame, by: By, together: bool) -> pl.DataFrame:
-    keys = list(_KEYS[by])
+    keys = list(THREADS[by])
     ngroups = _ngroups(threads)
     names = threads.group_by("group").agg(pl.col(keys).first())
     of_victim: list[str] = []

@@ -11,6 +11,7 @@ import polars as pl
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.lock_waits import lock_waits, worded
 from schedscope.analysis._base.needs import has, needs, require_also
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -115,7 +116,9 @@ def off_cpu(
     if where is not None:
         used |= set(where.meta.root_names()) - {"utid"}
     if used:
-        times = times.join(trace.threads.select("utid", *sorted(used)), on="utid", how="left")
+        times = times.join(
+            threads_with(trace, used).select("utid", *sorted(used)), on="utid", how="left"
+        )
     if where is not None:
         times = times.filter(where)
     whole = pl.col("dur").filter(~pl.col("censored") & ~pl.col("excluded"))

@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import SCHED_CLASS
 
@@ -36,7 +37,7 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     """
     check_where(where, ("utid", "cpu"))
     used = where.meta.root_names() if where is not None else []
-    threads = trace.threads.select(
+    threads = threads_with(trace, used).select(
         pl.col("utid").cast(pl.UInt32),
         *dict.fromkeys(["sched_class", *(name for name in used if name in THREAD_COLUMNS)]),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.run_sums import run_sums
 from schedscope.analysis._base.topology import cpu_list, places
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -92,14 +92,6 @@ def time_spent(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
                 "one of " + ", ".join([*GROUPS, "cpu"]),
             )  # fmt: skip
     return with_threads(trace, spent, names).filter(where).select(spent.columns)
-
-
-def with_threads(trace: Trace, frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """`frame` with those columns of each row's thread that it does not have yet."""
-    wanted = [name for name in names if name not in frame.columns]
-    if not wanted:
-        return frame
-    return frame.join(trace.threads.select("utid", *wanted).collect(), on="utid", how="left")
 
 
 def masked(trace: Trace, spent: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import polars as pl
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
@@ -117,9 +118,10 @@ def _grouped(
     names = set(where.meta.root_names()) if where is not None else set()
     known = [name for name in THREAD_COLUMNS if name in {*keys, *names}]
     states = None
+    known_threads = threads_with(trace, known).select("utid", *known)
     if where is not None and names & {"cpu", "end"}:
         # The threads of runs, and only then the runs of threads.
-        runs = trace.states.join(trace.threads.select("utid", *known), on="utid", how="left")
+        runs = trace.states.join(known_threads, on="utid", how="left")
         states = runs.filter(where)
     # One more stands for threads that the table of threads does not have.
     top = int(trace.threads.select(pl.col("utid").max()).collect().item() or 0) + 2
@@ -128,7 +130,7 @@ def _grouped(
         top = max(top, int(seen.select(pl.col("utid").max()).collect().item() or 0) + 2)
     threads = (
         pl.LazyFrame({"utid": pl.arange(top, eager=True, dtype=pl.UInt32)})
-        .join(trace.threads.select(pl.col("utid").cast(pl.UInt32), *known), on="utid", how="left")
+        .join(known_threads.cast({"utid": pl.UInt32}), on="utid", how="left")
         .collect()
     )
     of_thread = [name for name in keys if name not in ("cpu", "end")]

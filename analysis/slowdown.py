@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 
@@ -71,7 +72,7 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
         .agg(preempted=pl.col("wait").sum())
     )
     columns = list(dict.fromkeys([*keys, *(where.meta.root_names() if where is not None else ())]))
-    known = trace.threads.select(
+    known = threads_with(trace, columns).select(
         pl.col("utid").cast(pl.UInt32), "start_ts", *(c for c in columns if c != "utid")
     )
     lives = _lives(trace).join(known, on="utid", how="left")

@@ -11,6 +11,7 @@ from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy, read_states
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.victims import victims
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -142,7 +143,8 @@ def _threads(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFra
     columns = dict.fromkeys(["utid", *keys, *(name for name in used if name != "cpu")])
     group = (pl.struct(keys).rank("dense") - 1) if keys else pl.lit(0)
     return (
-        trace.threads.select(*columns)
+        threads_with(trace, columns)
+        .select(*columns)
         .with_columns(pl.col("utid").cast(pl.UInt32), victim=group.cast(pl.UInt32))
         .collect()
     )

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.softirqs import softirq
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-By = Literal["thread", "process", "comm"]
+By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 """What woke; see `wakers`."""
 
 QUANTILES = (0.5, 0.99)
-_KEYS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
 # Edges up to which a table, and no sorting, finds their numbers.
 _TABLE = 1 << 22
 
@@ -75,10 +75,10 @@ def wakers(
     │ thread     ┆ make       ┆ cc   ┆ 1   ┆ 5.0  │
     └────────────┴────────────┴──────┴─────┴──────┘
     """
-    check(by, list(_KEYS))
+    check(by, list(THREADS))
     shares = shares_of(quantiles)
-    keys = list(_KEYS[by])
-    threads = trace.threads.select(
+    keys = list(THREADS[by])
+    threads = threads_with(trace, keys).select(
         "utid", *(name for name in keys if name != "utid"),
         group=pl.struct(keys).rank("dense").cast(pl.Int64) - 1,
     ).collect()  # fmt: skip
@@ -131,9 +131,10 @@ def _woken(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
         cpu=pl.coalesce("cpu", "queue_cpu"),
     )  # fmt: skip
     if where is not None:
-        columns = [n for n in trace.threads.collect_schema().names() if n != "prio"]
         used = set(where.meta.root_names()) | {"utid"}
-        chosen = trace.threads.select(name for name in columns if name in used)
+        threads = threads_with(trace, used)
+        columns = [n for n in threads.collect_schema().names() if n != "prio"]
+        chosen = threads.select(name for name in columns if name in used)
         waits = waits.join(chosen, on="utid", how="left").filter(where)
     return waits.drop("cpu").collect()
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.allowed_cpus import Masks, masks
-from schedscope.analysis._base.by import WORDS, check
+from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from schedscope._native import CpuHistory
     from schedscope.trace import Trace
 
-By = Literal["all", "cpu", "thread", "process", "comm"]
-_THREADS = {"thread": WORDS["thread"], "process": WORDS["process"], "comm": ("comm",)}
+By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
 
@@ -73,7 +73,8 @@ def work_conservation(
     * `available`: the part of `spare` in which a thread waited elsewhere that may run here;
     * `waited`: time that threads waited here, the CPU busy, while one was spare that they may use.
 
-    `by="thread"`, `"comm"` or `"process"`, a row for each, most `avoidable` first:
+    `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
+    first:
 
     * `waiting`: time in state runnable; `avoidable`: the part in which its CPU was
       busy and one was spare that it may use; `avoidable_frac`, its share;
@@ -105,17 +106,17 @@ def work_conservation(
     │ 40   ┆ 50      ┆ 30     ┆ 0.75             │
     └──────┴─────────┴────────┴──────────────────┘
     """
-    check(by, ["all", "cpu", *_THREADS])
-    if where is not None and by not in _THREADS:
+    check(by, ["all", "cpu", *THREADS])
+    if where is not None and by not in THREADS:
         raise UsageError(
-            f"where with by={by!r}", "rows about threads", 'choose by="thread", "comm" or "process"'
+            f"where with by={by!r}", "rows about threads", "choose by=" + " or ".join(THREADS)
         )
     swept = once(_swept, trace)
     if by == "all":
         return _machine(trace, swept)
     if by == "cpu":
         return _by_cpu(swept)
-    return _by_thread(trace, swept, list(_THREADS[by]), where)
+    return _by_thread(trace, swept, list(THREADS[by]), where)
 
 
 @needs("switches", "wakeups")
@@ -168,7 +169,7 @@ def idle_episodes(
         .group_by("episode", "utid", "cpu", "cause", maintain_order=True)
         .agg(pl.col("waited").sum(), pl.col("idle_cpus", "idle").first())
         .join(found, on="episode", how="right")
-        .join(trace.threads.drop("prio").collect(), on="utid", how="left")
+        .join(threads_with(trace, (), where).drop("prio").collect(), on="utid", how="left")
         .join(_all_idle(spare), on="episode", how="left")
         .with_columns(
             pl.coalesce(name, f"any_{name}").alias(name) for name in ("idle_cpus", "idle")
@@ -258,7 +259,7 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
 
 
 def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
-    known = trace.threads.with_columns(pl.col("utid").cast(pl.UInt32)).collect()
+    known = threads_with(trace, keys, where).with_columns(pl.col("utid").cast(pl.UInt32)).collect()
     threads = swept.threads.join(known, on="utid", how="left", maintain_order="left")
     if where is not None:
         threads = threads.filter(where)

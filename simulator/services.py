@@ -1,6 +1,7 @@
 """Services of a trace, and the figures by which `whatif` knows them.
 
-A service is what answers a request together: threads of one name, process or control group.
+A service is what answers a request together: threads of one name, process, control group,
+unit or container.
 Prediction and reality are told in these figures alike (`whatif`, `benchmarks/campaign.py`).
 """
 
@@ -11,12 +12,13 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
 
-BY = ("comm", "name", "process_name", "cgroup")
+BY = ("comm", "name", "process_name", "cgroup", "service")
 """What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
 
 
@@ -32,7 +34,8 @@ def services(trace: Trace, by: str) -> pl.DataFrame:
     Raises `UsageError` if it tells none of any thread.
     """
     check_by(by)
-    known = trace.threads.select("utid", service="comm" if by == "name" else by).collect()
+    column = "comm" if by == "name" else by
+    known = threads_with(trace, [column]).select("utid", service=column).collect()
     if by == "name":
         known = known.with_columns(
             pl.col("service").map_elements(name_pattern, return_dtype=pl.String)

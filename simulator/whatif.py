@@ -96,7 +96,8 @@ def whatif(
     threads of these names are replayed; the others take the CPU time that they took; `others`:
     "occupy" before all fair threads, "compete" as one of them, None whichever comes closer to the
     recording when the recorded configuration is replayed. `by`: what a service is, one of comm,
-    name (worker-12 is worker-*), process_name and cgroup.
+    name (worker-12 is worker-*), process_name, cgroup and service (the unit or container that the
+    control group names).
 
     Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
     that fall at evenly spaced instants of their period, the first as in the recording.

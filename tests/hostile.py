@@ -36,7 +36,8 @@ def trace() -> ss.Trace:
     """A recording of Linux, its threads and its host renamed."""
     sound = ss.open(FIXTURE, cache=None)
     tables = {name: sound._table(name) for name in ss.parsers.schema.TABLES}
-    tables["threads"] = names(names(tables["threads"]), "comm_first")
+    for column in ("comm", "comm_first", "process_name", "cgroup", "cmdline"):
+        tables["threads"] = names(tables["threads"], column)
     tables["renames"] = names(tables["renames"])
     info: dict[str, Any] = dict(sound.info)
     info |= dict.fromkeys(("os", "release", "machine", "hostname", "generator"), ALL)

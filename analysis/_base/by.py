@@ -22,6 +22,13 @@ By = str | Sequence[str]
 WORDS = {"thread": ("comm", "tid", "pid", "utid"), "process": ("process_name", "pid"), "all": ()}
 """The columns that a word stands for."""
 
+THREADS = {
+    "thread": WORDS["thread"],
+    "process": WORDS["process"],
+    **{name: (name,) for name in ("comm", "cgroup", "service")},
+}
+"""What a row about threads may be about, and its columns, where a question has no others."""
+
 
 def keys_of(by: By | None, known: Collection[str]) -> list[str]:
     """The columns to group by, of those that a question has; none for `all`.

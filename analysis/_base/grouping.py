@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import THREAD_COLUMNS, WAIT_COLUMNS, waits
 from schedscope.errors import FormatError, UsageError
 
@@ -199,7 +200,7 @@ def _parts(trace: Trace, by: list[str], every: int | None) -> list[_Part]:
     parts = []
     of_thread = tuple(name for name in by if name in THREAD_COLUMNS)
     if of_thread or "utid" in by or "waker_utid" in by:
-        threads = trace.threads.select("utid", *of_thread).collect()
+        threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
         top = int(threads["utid"].max() or 0)  # type: ignore[arg-type]
     if of_thread:
         # Thread columns have few distinct values: they are numbered in the small

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 
 THREAD_COLUMNS = (
     *("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder"),
-    *("process_name", "cgroup", "cmdline", "ppid"),
+    *("process_name", "cgroup", "service", "cmdline", "ppid"),
 )
-"""Columns of `threads` that a wait may be selected or grouped by."""
+"""What is known of a thread that a wait may be selected or grouped by: columns of `threads`, and
+`service`, which follows from `cgroup`."""
 
 WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")
 """Columns of `waits` that a wait may be grouped by."""
@@ -51,7 +53,9 @@ def waits(
             )
     of_thread = [name for name in THREAD_COLUMNS if name in used]
     if of_thread:
-        ledger = ledger.join(trace.threads.select("utid", *of_thread), on="utid", how="left")
+        ledger = ledger.join(
+            threads_with(trace, of_thread).select("utid", *of_thread), on="utid", how="left"
+        )
     if where is not None:
         ledger = ledger.filter(where)
     return ledger.select(wanted)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def _selected(trace: Trace, frame: pl.LazyFrame, where: pl.Expr | None) -> pl.La
         return frame
     names = where.meta.root_names()
     of_thread = [name for name in THREAD_COLUMNS if name in names]
-    return frame.join(trace.threads.select("utid", *of_thread), on="utid", how="left").filter(where)
+    known = threads_with(trace, of_thread).select("utid", *of_thread)
+    return frame.join(known, on="utid", how="left").filter(where)
 
 
 class _Space:

@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
 from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
@@ -158,7 +159,7 @@ def migration_summary(
     of_thread = [name for name in keys if name in THREAD_COLUMNS]
     of_runs = [name for name in keys if name == "utid" or name in THREAD_COLUMNS]
     time = [] if bucket is None else ["ts"]
-    threads = trace.threads.select("utid", *of_thread).collect()
+    threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
     found = moves(trace, where, waited).join(threads, on="utid", how="left")

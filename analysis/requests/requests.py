@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.analysis.requests.calls import answered
@@ -69,7 +70,7 @@ def requests(
         raise UsageError(f"top={top}", "a number of requests, 1 or more")
     used = {name for name in keys if name != "utid"} | {"comm", "tid"}
     used |= set(where.meta.root_names() if where is not None else ()) - {"utid"}
-    threads = trace.threads.select("utid", *sorted(used)).collect()
+    threads = threads_with(trace, used).select("utid", *sorted(used)).collect()
     served = threads if where is None else threads.filter(where)
     found = answered(trace, served.get_column("utid"), same=reply == "same")
     found = found.join(threads, on="utid", how="left", maintain_order="left")

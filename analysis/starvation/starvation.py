@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
 from schedscope.analysis._base.waits import waits
@@ -39,6 +41,7 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
     "due": pl.Float64,
     "received": pl.Int64,
 }
+_KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
 
 
@@ -120,16 +123,17 @@ def starvation(
 def starvation_summary(
     trace: Trace,
     *,
-    by: Literal["comm", "thread", "all"] = "comm",
+    by: Literal["comm", "thread", "process", "cgroup", "service", "all"] = "comm",
     threshold: str | int | None = "100ms",
     share: float | None = None,
     lag: str | int | None = None,
     turn: str | int = _TURN,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """One row per thread name (thread; one in all): how often it starved, most waiting first.
+    """One row per thread name (or as `by` says): how often it starved, most waiting first.
 
-    * `comm`, and with `by="thread"` `utid`, `tid`: whose; neither with `by="all"`;
+    * whose: `comm`; with `by="thread"` `utid`, `comm`, `tid`; with "process" `process_name`, `pid`;
+      `cgroup`; `service`; none of them with `by="all"`;
     * `threads`: how many starved; `n`: episodes; `n_censored`: those still open when last observed;
     * `n_excluded`: waits whose start was not recorded, so their length is unknown;
     * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
@@ -137,11 +141,9 @@ def starvation_summary(
 
     Options as for `starvation`, which has the episodes themselves and the culprits.
     """
-    if by not in ("comm", "thread", "all"):
-        raise UsageError(f"by={by!r}", '"comm", "thread" or "all"')
+    check(by, [*_KEYS, "all"])
     found = _found(trace, Limits.of(threshold, share, lag, turn), where)
-    keys = {"comm": ["comm"], "thread": ["utid", "comm", "tid"], "all": []}[by]
-    names = trace.threads.select("utid", "comm", "tid").collect()
+    keys = list(_KEYS.get(by, ()))
     unseen = (
         waits(trace, ["utid", "wait", "cpu"], where)
         .filter(pl.col("wait").is_null())
@@ -159,7 +161,8 @@ def starvation_summary(
                 seen=pl.lit(False),
             ),
         ]
-    ).join(names, on="utid", how="left")
+    )
+    everything = with_threads(trace, everything, keys)
     seen = pl.col("seen")
     sums = [
         pl.col("utid").filter(seen).n_unique().cast(pl.UInt32).alias("threads"),

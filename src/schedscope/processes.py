@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,16 +20,18 @@ def of_processes(
     *,
     process: str | Iterable[str] | None = None,
     cgroup: str | Iterable[str] | None = None,
+    service: str | Iterable[str] | None = None,
     cmdline: str | Iterable[str] | None = None,
     tree: int | Iterable[int] | None = None,
     workload: bool = False,
 ) -> pl.Expr:
     """An expression for `where=`: the threads of the processes that match everything given.
 
-    `process` (a name), `cgroup` and `cmdline` are patterns (`*` any text, `?` any character) for
-    those columns of `threads`, several of which are alternatives; a pattern for `cmdline` may
-    match any part of it. `tree`: these processes and all their descendants. `workload`: what
-    `capture -- COMMAND` started, and its descendants.
+    `process` (a name), `cgroup`, `service` (the units and containers that the path of the control
+    group names, as in `nginx.service`, `docker-0123456789ab` or `user@7.service/nginx.service`) and
+    `cmdline` are patterns (`*` any text, `?` any character), several of which are alternatives; a
+    pattern for `cmdline` may match any part of it. `tree`: these processes and all their
+    descendants. `workload`: what `capture -- COMMAND` started, and its descendants.
 
     Raises `UsageError` if the trace lacks these columns, or no process matches.
 
@@ -39,13 +42,13 @@ def of_processes(
     >>> threads.filter(of_processes(trace, tree=7))["pid"].to_list()
     [7, 8]
     """
-    rows = trace.threads.select("pid", "ppid", "process_name", "cgroup", "cmdline").collect()
-    rows = rows.filter(pl.col("pid").is_not_null())
+    texts = {"process_name": process, "cgroup": cgroup, "service": service, "cmdline": cmdline}
+    given_texts = {name: given for name, given in texts.items() if given is not None}
+    known = threads_with(trace, given_texts).filter(pl.col("pid").is_not_null())
+    rows = known.select("pid", "ppid", *given_texts).collect()
     chosen = [pl.lit(True)]
     asked = []
-    for name, given in (("process_name", process), ("cgroup", cgroup), ("cmdline", cmdline)):
-        if given is None:
-            continue
+    for name, given in given_texts.items():
         patterns = [given] if isinstance(given, str) else list(given)
         asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
         if rows[name].is_null().all():
@@ -77,7 +80,7 @@ def of_processes(
         raise UsageError(
             f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
-            "`schedscope latency --by process,cgroup` lists them",
+            "`schedscope latency --by process,service,cgroup` lists them",
         )
     return pl.col("pid").is_in(pids.implode())
 
@@ -86,7 +89,8 @@ def _regex(patterns: list[str], *, whole: bool) -> str:
     # Not fnmatch: names have brackets.
     parts = [re.escape(text).replace(r"\*", ".*").replace(r"\?", ".") for text in patterns]
     text = "|".join(f"(?:{part})" for part in parts)
-    return f"^(?:{text})$" if whole else text
+    # Any text: names may have line breaks.
+    return f"(?s)^(?:{text})$" if whole else f"(?s){text}"
 
 
 def _descendants(rows: pl.DataFrame, roots: set[int]) -> set[int]:

@@ -78,24 +78,28 @@ def test_no_command_line_of_an_anonymous_host(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group that may use a fifth of a CPU."""
+def root() -> Iterator[Path]:
+    """A control group of the hierarchy that shares CPU time, for groups of a test."""
     for place in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"):
-        folder = Path(place) / f"schedscope test {os.getpid()}"
-        if not any(Path(place, name).exists() for name in ("cpu.shares", "cpu.max", "cpu.stat")):
-            continue
-        folder.mkdir()
-        if (folder / "cpu.cfs_quota_us").exists():
-            (folder / "cpu.cfs_quota_us").write_text("20000")
-        elif (folder / "cpu.max").exists():
-            (folder / "cpu.max").write_text("20000 100000")
-        else:
+        if any(Path(place, name).exists() for name in ("cpu.shares", "cpu.max", "cpu.stat")):
+            folder = Path(place) / f"schedscope test {os.getpid()}"
+            folder.mkdir()
+            yield folder
             folder.rmdir()
-            continue
-        yield folder
-        folder.rmdir()
-        return
+            return
     pytest.skip("no cpu controller of control groups here")
+
+
+@pytest.fixture
+def group(root: Path) -> Path:
+    """A control group that may use a fifth of a CPU."""
+    if (root / "cpu.cfs_quota_us").exists():
+        (root / "cpu.cfs_quota_us").write_text("20000")
+    elif (root / "cpu.max").exists():
+        (root / "cpu.max").write_text("20000 100000")
+    else:
+        pytest.skip("no quotas of control groups here")
+    return root
 
 
 @pytest.mark.needs("root", "tracefs")
@@ -224,3 +228,59 @@ def test_the_kernels_account_of_cpu_time_covers_the_recording(tmp_path: Path) ->
         spent = sum(value for name, value in row.items() if name != "cpu")
         # It is read just before and just after, on a host that may be busy.
         assert trace.duration - 50_000_000 <= spent <= trace.duration + 2_000_000_000, row
+
+
+SERVICE = """
+import os, sys, time
+with open(sys.argv[1] + "/cgroup.procs", "w") as procs: procs.write(str(os.getpid()))
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+while True:
+    end = time.perf_counter() + float(sys.argv[2])
+    while time.perf_counter() < end: pass
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_services_of_one_command_are_told_apart(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two Pythons on one CPU, in two groups as systemd and Docker make them."""
+    box = "0123456789ab" + "c" * 52
+    groups = [root / "web.service", root / f"docker-{box}.scope"]
+    loops = []
+    try:
+        for group, busy in zip(groups, ("0.004", "0.012"), strict=True):
+            group.mkdir()
+            words = [sys.executable, "-I", "-S", "-c", SERVICE, str(group), busy]
+            loops.append(subprocess.Popen(words))
+            eventually(lambda: (group / "cgroup.procs").read_text().split(), 30)  # noqa: B023
+        target = tmp_path / "x.capture"
+        subprocess.run(
+            ["sh", str(CAPTURE), "-q", "-d", "1", "-o", str(target)],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+        for group in groups:
+            if group.exists():
+                eventually(lambda: not (group / "cgroup.procs").read_text(), 30)  # noqa: B023
+                group.rmdir()
+    trace = ss.open(target)
+    web, docker = "web.service", "docker-0123456789ab"
+    for name, loop in zip((web, docker), loops, strict=True):
+        mine = trace.threads.filter(ss.of_processes(trace, service=name)).collect()
+        assert mine["pid"].to_list() == [loop.pid]
+    both = pl.col("service").is_in([web, docker])
+    [one] = ss.slowdown(trace, by="comm", where=both).to_dicts()
+    cpu = dict(ss.slowdown(trace, by="service", where=both).select("service", "cpu").iter_rows())
+    assert sum(cpu.values()) == one["cpu"]
+    assert 0 < cpu[web] < cpu[docker]
+    words = ["interference", str(target), "--service", web, "--by", "service", "--together"]
+    assert cli.main(words) == 0
+    assert docker in capsys.readouterr().out
+    found = ss.interference(trace, by="service", where=pl.col("service") == web)
+    [behind] = found.filter(service=docker)["time"]
+    assert behind > 0.1 * found["wait"][0]

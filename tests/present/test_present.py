@@ -61,6 +61,9 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     for name in plain_questions():
         question = DECLARED_UNDER.get(name, name if name in QUESTIONS else "")
         plain[name] = (question, partial(getattr(ss, name), trace))
+    for name in ("interference", "wakers"):
+        for by in ("process", "cgroup", "service"):
+            plain[f"{name} by {by}"] = (name, partial(getattr(ss, name), trace, by=by))
     return {
         **plain,
         "compare": ("compare", lambda: ss.compare([trace], [trace])),

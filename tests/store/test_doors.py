@@ -42,6 +42,7 @@ ASKED = [
     ),
     "check", "definitions", "findings", "info", "critical-path --utid 5",
     "affinity --returns", "work-conservation --episodes", "virtual-lag --series",
+    "latency --by service,cgroup,process", "interference --by service",
     "latency --by tid --kaplan-meier", "latency --definition perf", "latency --since 1ms",
     "queue-depth --every 1ms", "check --since 1ms --until 20ms", "simulate --stop-at 10ms",
 ]  # fmt: skip

@@ -58,6 +58,12 @@ def add_selection(
         help="threads of processes in this control group",
     )
     select.add_argument(
+        "--service",
+        metavar="NAME",
+        action="append",
+        help="threads of processes of this unit or container, as in nginx.service",
+    )
+    select.add_argument(
         "--cmdline",
         metavar="TEXT",
         action="append",
@@ -74,7 +80,11 @@ def selects_threads(args: argparse.Namespace) -> bool:
     return any(getattr(args, name) for name in ("comm", "pid", "tid", *_OF_PROCESSES))
 
 
-_OF_PROCESSES = ("process", "cgroup", "cmdline", "tree", "workload")
+_OF_PROCESSES = ("process", "cgroup", "service", "cmdline", "tree", "workload")
+
+
+THREADS = ("thread", "comm", "process", "cgroup", "service")
+"""What a row about threads may be about, where a command has no other groups."""
 
 
 def groups(text: str, known: Collection[str]) -> list[str]:

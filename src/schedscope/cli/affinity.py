@@ -33,7 +33,10 @@ EXAMPLE = """\
   schedscope affinity web.capture --isolated 2-3
 """
 
-GROUPS = ("comm", "pid", "tid", "utid", "sched_class", "kernel", "affinity")
+GROUPS = (
+    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service"),
+    *("sched_class", "kernel", "affinity"),
+)
 PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 

@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("thread", "process", "comm"),
+        choices=_options.THREADS,
         default="thread",
-        help="one row per thread, name or process (default: thread)",
+        help="one row per thread, name, process, control group or service (default: thread)",
     )
     parser.add_argument(
         "--per",
@@ -98,14 +98,15 @@ def run(args: argparse.Namespace) -> Answer:
     index = jain_of(threads)
     about["jain"] = index.to_dicts()
     head += [*_jain(index), ""]
-    everyone = summed(threads, args.by)
+    everyone = summed(trace, threads, args.by)
     furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
     frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
     about["rows_in_all"] = everyone.height
     foot = more(everyone.height - frame.height, "more row", ", with smaller lag")
     if unplaced := int(threads["unplaced"].sum()):
         foot.append(f"not included: {units.duration(unplaced)} of waiting on no known queue")
-    names = ["comm", *{"thread": ["tid"], "process": ["pid", "threads"]}.get(args.by, ["threads"])]
+    keys = {"thread": ["comm", "tid"], "process": ["comm", "pid", "threads"]}
+    names = keys.get(args.by, [args.by, "threads"])
     names += ["sharing"] if frame["sharing"].n_unique() > 1 else []
     names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
     names += ["unknown?"]

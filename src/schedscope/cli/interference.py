@@ -16,6 +16,7 @@ from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+from schedscope.present.who import who
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("thread", "comm", "process"),
+        choices=_options.THREADS,
         default="thread",
-        help="one row per thread, or per name or process (default: thread)",
+        help="one row per thread, name, process, control group or service (default: thread)",
     )
     parser.add_argument(
         "--victims",
@@ -104,18 +105,10 @@ def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     }
     victims, others, before = [], [], None
     for row in frame.iter_rows(named=True):
-        victim = _name(row, "victim_") if keys else ""
+        victim = who(row, "victim_") if keys else ""
         victims.append(victim if victim != before else "")
         before = victim
-        others.append(words.get(row["kind"]) or _name(row, ""))
+        others.append(words.get(row["kind"]) or who(row, ""))
     return frame.with_columns(
         pl.Series("victim", victims, dtype=pl.String), pl.Series("ran", others, dtype=pl.String)
     )
-
-
-def _name(row: dict[str, object], prefix: str) -> str:
-    names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
-    if f"{prefix}comm" not in row:
-        process = row.get(f"{prefix}process_name") or "process"
-        names = [process, row.get(f"{prefix}pid") or "unknown"]
-    return " ".join(str(name) for name in names if name is not None)

@@ -45,6 +45,7 @@ GROUPS = (
     "sched_class",
     "process_name",
     "cgroup",
+    "service",
     "cmdline",
     "queue_cpu",
     "prev_cpu",

@@ -35,8 +35,8 @@ EXAMPLE = """\
 """
 
 GROUPS = (
-    *("comm", "pid", "tid", "utid", "sched_class", "kernel", "cause", "distance"),
-    *("from_cpu", "to_cpu"),
+    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service"),
+    *("sched_class", "kernel", "cause", "distance", "from_cpu", "to_cpu"),
 )
 
 

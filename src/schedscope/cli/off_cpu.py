@@ -35,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("all", "comm", "thread", "process", "cause"),
+        choices=("all", *_options.THREADS, "cause"),
         default="all",
-        help="reasons of all threads together, or of each name, thread or process; or causes alone,"
+        help="reasons of all threads together, or of each thread, name, process,"
+        " control group or service; or causes alone,"
         " where system calls or requests to disks were recorded (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> Answer:
     if args.cpu:
         raise UsageError("--cpu", "threads to choose", "off-CPU time has no CPU")
     trace = _options.open_input(args)
-    by = keys_of(args.by, ("comm", "tid", "pid", "cause"))
+    by = keys_of(args.by, ("comm", "tid", "pid", "process_name", "cgroup", "service", "cause"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
     foot = more(len(frame) - len(shown), why=", of less time")
@@ -70,7 +71,17 @@ def run(args: argparse.Namespace) -> Answer:
     worded = shown if "cause" in by else _worded(shown)
     reason = [] if "cause" in by else ["cause?", "reason?", "evidence?", "state"]
     locks = ["lock?", "lock_time?", "released_by?"]
-    names = [*by, *reason, "n", "total", "mean", "p50", "p99", "max", *locks]
+    names = [
+        *("process_name?" if name == "process_name" else name for name in by),
+        *reason,
+        "n",
+        "total",
+        "mean",
+        "p50",
+        "p99",
+        "max",
+        *locks,
+    ]
     return Answer(
         shown,
         choose(

@@ -35,7 +35,7 @@ EXAMPLE = """\
 """
 GROUPS = (
     *("process", "thread", "all", "request"),
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "cmdline"),
+    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service", "cmdline"),
 )
 
 

@@ -34,6 +34,7 @@ GROUPS = (
         "recorder",
         "process_name",
         "cgroup",
+        "service",
         "cmdline",
     ),
     *("cpu", "end"),

@@ -33,6 +33,7 @@ GROUPS = (
     "recorder",
     "process_name",
     "cgroup",
+    "service",
     "cmdline",
 )
 

@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--by",
-        choices=("comm", "thread"),
-        help="show only how often each name or thread starved",
+        choices=_options.THREADS,
+        help="show only how often each thread, name, process, control group or service starved",
     )
     _options.add_selection(parser, what="episodes of")
     _options.add_format(parser)
@@ -109,7 +109,20 @@ def run(args: argparse.Namespace) -> Answer:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
         rows = by[: _options.top(args, 10)]
-        names = ["comm", "tid", "threads", "n", "n_censored?", "total", "longest", "ts_longest"]
+        names = [
+            "process_name?",
+            "pid",
+            "cgroup",
+            "service",
+            "comm",
+            "tid",
+            "threads",
+            "n",
+            "n_censored?",
+            "total",
+            "longest",
+            "ts_longest",
+        ]
         return Answer(
             rows,
             choose(

@@ -33,12 +33,16 @@ GROUP = "record"
 HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\
   sudo schedscope top
-  sudo schedscope top --by cgroup --interval 5 --seconds 60
+  sudo schedscope top --by service --interval 5 --seconds 60
   sudo schedscope top --once --format json
 """
 _ROWS = 20
-_NOUN = {"thread": "thread", "process": "process", "cgroup": "control group"}
-_PLURAL = {"thread": "threads", "process": "processes", "cgroup": "control groups"}
+_NOUNS = {
+    "thread": ("thread", "threads"),
+    "process": ("process", "processes"),
+    "cgroup": ("control group", "control groups"),
+    "service": ("service", "services"),
+}
 _NARROW = "n_wakeups running_frac waiting_frac threads n_waits p99"
 
 
@@ -46,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope top`."""
     parser.add_argument(
         "--by",
-        choices=("thread", "process", "cgroup"),
+        choices=tuple(_NOUNS),
         default="thread",
         help="one row for each of these (default: thread)",
     )
@@ -143,7 +147,7 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     trace, length = interval.trace, max(1, interval.end - interval.begin)
     waited = int(frame["waiting"].sum())
     busy, unknown = busy_and_unknown(interval)
-    several = units.several(int((frame["waiting"] > 0).sum()), _NOUN[by], _PLURAL[by])
+    several = units.several(int((frame["waiting"] > 0).sum()), *_NOUNS[by])
     unsure = f", {units.percent(unknown)} unknown" if unknown else ""
     missing = lost(interval)
     if interval.gap:

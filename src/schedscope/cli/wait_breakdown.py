@@ -26,7 +26,7 @@ EXAMPLE = """\
 GROUPS = (
     *("thread", "process", "all", "wait"),
     *("comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder"),
-    *("process_name", "cgroup", "cmdline"),
+    *("process_name", "cgroup", "service", "cmdline"),
 )
 
 

@@ -14,6 +14,7 @@ from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+from schedscope.present.who import who
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("comm", "thread", "process"),
+        choices=_options.THREADS,
         default="comm",
-        help="wakers and woken by name, thread or process (default: comm)",
+        help="wakers and woken by thread, name, process, control group or service (default: comm)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="woken threads")
@@ -97,15 +98,8 @@ def _worded(frame: pl.DataFrame) -> pl.DataFrame:
             case "unknown":
                 wakers.append("(unknown)")
             case _:
-                wakers.append(_name(row, "waker_"))
-        woken.append(_name(row, ""))
+                wakers.append(who(row, "waker_"))
+        woken.append(who(row, ""))
     return frame.with_columns(
         pl.Series("waker", wakers, dtype=pl.String), pl.Series("woken", woken, dtype=pl.String)
     )
-
-
-def _name(row: dict[str, object], prefix: str) -> str:
-    if f"{prefix}comm" not in row:
-        return f"process {row.get(f'{prefix}pid') or 'unknown'}"
-    names = [row.get(f"{prefix}{key}") for key in ("comm", "tid")]
-    return " ".join(str(name) for name in names if name is not None)

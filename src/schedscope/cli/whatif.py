@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=("comm", "name", "process_name", "cgroup"),
+        choices=("comm", "name", "process_name", "cgroup", "service"),
         default="comm",
         help="what counts as a service; numbers in a name become * (default: comm)",
     )

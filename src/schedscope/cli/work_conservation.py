@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("cpu", "thread", "comm", "process"),
+        choices=("cpu", *_options.THREADS),
         help="what a row is about (default: cpu; thread if threads are selected)",
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> Answer:
     if not about_threads and _options.selects_threads(args):
         raise UsageError(
             "threads selected, with rows about CPUs",
-            "--by thread, --by comm, --by process or --episodes",
+            "--by " + ", --by ".join(_options.THREADS) + " or --episodes",
             "leave --by cpu out",
         )
     if args.cpu and args.by != "cpu" and not args.episodes:
@@ -98,7 +98,18 @@ def run(args: argparse.Namespace) -> Answer:
     frame = frame[:top] if about_threads else _options.top_cpus(args, frame, "waited", "idle")
     shown = frame
     if about_threads:
-        names = ["comm", "tid", "pid", "waiting", "avoidable", "avoidable_frac", "n"]
+        names = [
+            "comm",
+            "tid",
+            "process_name?",
+            "pid",
+            "cgroup",
+            "service",
+            "waiting",
+            "avoidable",
+            "avoidable_frac",
+            "n",
+        ]
         narrow = "n"
     else:
         names = ["cpu", "idle", "available", "dispatch", "waiting", "waited", "unknown?"]

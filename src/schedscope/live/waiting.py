@@ -1,4 +1,4 @@
-"""Who waits most for a CPU: a row per thread, process or control group, interval by interval."""
+"""Who waits most for a CPU: a row per thread, process, group or service, interval by interval."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import nearest_rank
 
 if TYPE_CHECKING:
     from schedscope.live.recorder import Interval
 
-By = Literal["thread", "process", "cgroup"]
+By = Literal["thread", "process", "cgroup", "service"]
 
 KEYS: dict[By, list[str]] = {
     "thread": ["comm", "tid"],
     "process": ["process_name", "pid"],
     "cgroup": ["cgroup"],
+    "service": ["service"],
 }
 
 _WAITS = {"utid": pl.UInt32, "tid": pl.UInt32, "ts_ready": pl.Int64, "ts_end": pl.Int64,
@@ -67,7 +69,9 @@ class Waiting:
             .agg(n_wakeups=pl.len())
             .collect()
         )
-        threads = trace.threads.select("utid", *dict.fromkeys(["tid", *_ALL_KEYS])).collect()
+        keys = KEYS[by]
+        names = ["utid", *dict.fromkeys(["tid", *keys])]
+        threads = threads_with(trace, keys).select(names).collect()
         carried = waits.filter(pl.col("carried"))
         # A thread of which the trace shows no state: all that is known is that it waits.
         extra = carried.select(
@@ -81,7 +85,6 @@ class Waiting:
             .join(threads, on="utid", how="left")
         )
         length = max(1, end - begin)
-        keys = KEYS[by]
         lengths = (
             waits.with_columns(wait=pl.col("ts_end") - pl.col("ts_ready"))
             .join(threads.drop("tid"), on="utid", how="left")
@@ -178,9 +181,6 @@ class Waiting:
             ts_end=pl.coalesce("ts", pl.lit(end, pl.Int64)),
             ended=pl.col("ts").is_not_null(),
         )
-
-
-_ALL_KEYS = [key for keys in KEYS.values() for key in keys]
 
 
 def _inside(interval: Interval) -> pl.Expr:

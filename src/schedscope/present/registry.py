@@ -64,6 +64,7 @@ recorder        |                   | text  | whether it belongs to the recorder
 affinity        |                   | text  | CPUs that the thread may use
 process_name    | process           | text  | name of the process
 cgroup          |                   | text  | control group of the process
+service         |                   | text  | units and containers that the control group names
 cmdline         | command line      | text  | command line of the process
 ppid            |                   | text  | process that created this one
 sharing | | text | threads that share CPU time by weight: a scheduling class
@@ -329,6 +330,9 @@ victim_comm     | victim            | text  | name of the thread that waited
 victim_tid      | victim tid        | id    | thread id of the victim
 victim_pid      | victim pid        | id    | process id of the victim
 victim_utid     | victim utid       | id    | number of the victim in this trace
+victim_process_name | victim process | text | name of the process of the victim
+victim_cgroup | victim cgroup | text | control group of the victim
+victim_service | victim service | text | units and containers that the victim's control group names
 ran             |                   | text  | what ran meanwhile
 waker           |                   | text  | who woke it
 woken           |                   | text  | who was woken
@@ -337,6 +341,9 @@ waker_comm      | waker             | text  | name of the waker
 waker_tid       | waker tid         | id    | thread id of the waker
 waker_pid       | waker pid         | id    | process id of the waker
 waker_utid      | waker utid        | id    | number of the waker in this trace
+waker_process_name | waker process | text | name of the process of the waker
+waker_cgroup | waker cgroup | text | control group of the waker
+waker_service | waker service | text | units and containers that the waker's control group names
 interrupt       |                   | text  | handler that woke it
 other_comm      | other             | text  | name of the thread at the other end
 other_tid       | other tid         | id    | thread id of the other thread

@@ -1,0 +1,40 @@
+"""What is known of each thread, beside rows that are about threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.services import service_of
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def threads_with(
+    trace: Trace, names: Collection[str], where: pl.Expr | None = None
+) -> pl.LazyFrame:
+    """`trace.threads`, with a column `service` if it is among `names` or `where` uses it.
+
+    The table has none, since it follows from `cgroup`: null without one.
+    """
+    if "service" not in names and (where is None or "service" not in where.meta.root_names()):
+        return trace.threads
+    paths = trace.threads.select(pl.col("cgroup").drop_nulls().unique()).collect()["cgroup"]
+    services = pl.LazyFrame(
+        {"cgroup": paths, "service": [service_of(path) for path in paths]},
+        schema={"cgroup": pl.String, "service": pl.String},
+    )
+    return trace.threads.join(services, on="cgroup", how="left", maintain_order="left")
+
+
+def with_threads(trace: Trace, frame: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
+    """`frame` with those columns of each row's thread that it does not have yet."""
+    wanted = [name for name in dict.fromkeys(names) if name not in frame.columns]
+    if not wanted:
+        return frame
+    utid = pl.col("utid").cast(frame.schema["utid"])
+    known = threads_with(trace, wanted).select(utid, *wanted).collect()
+    return frame.join(known, on="utid", how="left", maintain_order="left")
