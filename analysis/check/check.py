@@ -157,7 +157,7 @@ def _losses(trace: Trace) -> CheckRow:
         .group_by("reason")
         .agg(
             pl.len(),
-            pl.col("count").sum().cast(pl.Int64),
+            pl.col("count").cast(pl.Int128).sum(),
             (pl.max_horizontal(span, 0) * cpus).sum().alias("span"),
         )
         .sort("reason")

@@ -223,9 +223,13 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         return None  # of another writer
     ncpu, rows, (begin, end) = int(about["ncpu"]), int(about["rows"]["states"]), about["window"]
     cpus, threads = max(largest("cpus", "cpu") + 1, ncpu), largest("threads", "utid") + 1
+    fewest = _fewest_bins(end - begin)
+    if fewest * cpus > _CELLS:
+        return None  # weeks
     bins = [_power(min(_FINE, rows // _ROWS_PER_STRETCH // cpus, _CELLS // cpus))]
+    bins[0] = max(bins[0], fewest)
     coarse = _power(min(_COARSE, min(_CELLS, rows // 8) // (threads * _CODES)))
-    bins.append(coarse if coarse >= _LEAST_BINS else 0)
+    bins.append(coarse if coarse >= max(_LEAST_BINS, fewest) else 0)
     chunk = _CHUNK
     while -(-rows // chunk) * threads > _BITS:
         chunk *= 2
@@ -246,6 +250,12 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
     }
     sums = b"".join(column.fill_null(-1).to_numpy().astype("<i8").tobytes() for column in totals)
     return [json.dumps(head).encode() + b"\n", *parts, sums]
+
+
+def _fewest_bins(length: int) -> int:
+    """Into how many stretches, a power of 2, so long a window has to be divided: the ns of one are
+    counted in 32 bits."""
+    return 1 << (max(1, -(-length // (2**32 - 1))) - 1).bit_length()
 
 
 def _power(most: int) -> int:

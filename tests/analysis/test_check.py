@@ -7,6 +7,7 @@ a table is broken on purpose and the right sum must be off.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -367,6 +368,15 @@ def test_losses_weigh_by_the_time_they_cover() -> None:
     row = finding(trace, "losses")
     assert (row["found"], row["total"], row["level"]) == (50, 200, "warning")
     assert row["text"].startswith("1 overrun; 1 truncated: 50 ns of CPU time")
+
+
+def test_counts_of_lost_events_of_any_size_are_added() -> None:
+    """A source may count with 64 bits, and two such counts do not fit into 64."""
+    text = "0 cpu0: idle -> A\n10 loss cpu0 until 20 overrun\n30 loss cpu0 until 40 overrun"
+    played = world(text, window=(0, 100))
+    huge = played.tables["losses"].with_columns(count=pl.lit(2**63, pl.UInt64))
+    row = finding(traced(replace(played, tables=played.tables | {"losses": huge})), "losses")
+    assert row["text"].startswith("2 overruns, 18,446,744,073,709,551,616 events:")
 
 
 def test_a_loss_nobody_can_place_is_a_warning() -> None:

@@ -231,3 +231,23 @@ def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> No
         patch.setattr(overview, "LEAST", 10**9)
         assert overview.of(trace) is None
         assert Questions(trace).about()["grain"] is None
+
+
+def test_a_trace_of_few_events_in_many_hours_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of a stretch have 32 bits, that is 4.29 s: long windows need many stretches."""
+    monkeypatch.setattr(overview, "LEAST", 0)
+    lines = [
+        f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a prev_pid="
+        f"{10 + i % 2} prev_prio=120 prev_state=S ==> next_comm=a next_pid={11 - i % 2}"
+        " next_prio=120\n"
+        for i in range(6)
+    ]
+    (tmp_path / "hours.txt").write_text("".join(lines))
+    trace = ss.open(tmp_path / "hours.txt")
+    found = overview.of(trace)
+    assert found is not None
+    assert trace.duration == 5 * 3600 * 10**9
+    assert found.running.sum(dtype=np.int64) == trace.duration
+    assert found.width < 2**32

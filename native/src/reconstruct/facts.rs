@@ -274,6 +274,10 @@ macro_rules! rows {
     (@value $table:ident, $field:ident, $row:ident, maybe) => {
         $field.get(&$table, stringify!($field), $row)?
     };
+    // Of a column of 64 bits without a sign, which `ints` gives as they are.
+    (@value $table:ident, $field:ident, $row:ident, unsigned) => {
+        $field.0[$row].map(|bits| bits as u64)
+    };
     (@value $table:ident, $field:ident, $row:ident, flag) => {
         $field.0[$row].map(|value| value != 0)
     };
@@ -345,7 +349,7 @@ pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
             cpu: maybe,
             ts_begin: need,
             ts_end: need,
-            count: maybe,
+            count: unsigned,
             reason: category(LossReason),
         }
     ))

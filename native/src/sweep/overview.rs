@@ -72,7 +72,9 @@ pub struct Overview {
 impl Overview {
     pub fn new(shape: Shape) -> Result<Self> {
         let widths = (shape.width(shape.cpu_bins), shape.width(shape.thread_bins));
-        if widths.0.max(widths.1) > i64::from(u32::MAX) || shape.chunk == 0 {
+        let counted = [(shape.cpu_bins, widths.0), (shape.thread_bins, widths.1)];
+        let fits = |(bins, width): (usize, i64)| bins == 0 || width <= i64::from(u32::MAX);
+        if !counted.into_iter().all(fits) || shape.chunk == 0 {
             return Err(Error::internal("stretches too long to count"));
         }
         Ok(Self {
