@@ -239,8 +239,8 @@ def test_a_trace_of_few_events_in_many_hours_has_one(
     """Sums of a stretch have 32 bits, that is 4.29 s: long windows need many stretches."""
     monkeypatch.setattr(overview, "LEAST", 0)
     lines = [
-        f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a prev_pid="
-        f"{10 + i % 2} prev_prio=120 prev_state=S ==> next_comm=a next_pid={11 - i % 2}"
+        f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a "
+        f"prev_pid={10 + i % 2} prev_prio=120 prev_state=S ==> next_comm=a next_pid={11 - i % 2}"
         " next_prio=120\n"
         for i in range(6)
     ]
