@@ -184,7 +184,8 @@ ring_copy() {
 # The time stamp of a file's sub-buffer: FILE NUMBER.
 ring_stamp() {
     # shellcheck disable=SC2046
-    echo $(od -An -v -tu8 -j $(($2 * ftrace_page)) -N 8 "$1" 2>/dev/null)
+    set -- $(od -An -v -tu8 -j $(($2 * ftrace_page)) -N 8 "$1" 2>/dev/null)
+    echo "${1:-}"
 }
 
 # 0 if the kernel marks that events before a file's first sub-buffer were overwritten (bit 31).

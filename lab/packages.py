@@ -13,6 +13,9 @@ import threading
 from pathlib import Path
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+RENEWED = "the Debian mirror is being renewed"
+# What apt says where a file is not the one that the signed Release file lists.
+_NOT_AS_LISTED = ("Mirror sync in progress", "Hash Sum mismatch")
 
 
 class Absent(Exception):
@@ -96,6 +99,8 @@ class Archive:
             text=True,
             check=False,
         )
+        if done.returncode and any(sign in done.stderr for sign in _NOT_AS_LISTED):
+            raise Absent(f"{RENEWED}, {root.name} does not match its Release file: try again later")
         if done.returncode:
             raise Absent(f"{program} {words[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
         return done.stdout

@@ -283,15 +283,17 @@ def test_a_disk_with_a_distributions_programs(
 @pytest.mark.needs(
     "qemu-system-x86_64", "qemu-system-s390x", "s390x-linux-gnu-gcc", "apt-get", "dpkg-deb", "cpio"
 )
-def test_kernels_booted_here_and_now_are_read_rightly() -> None:
+@pytest.mark.parametrize("name", [cell.name for cell in lab.matrix()[1] if cell.ci])
+def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     """One amd64 and one big-endian machine: each event is what that kernel printed of it."""
     kernels, cells = lab.matrix()
-    for cell in (cell for cell in cells if cell.ci):
-        kernel = kernels[cell.kernel]
-        run = lab.one(lab.default_cache(), cell, kernel, again=True, timeout=240)
-        assert not run.failed, f"{cell.name}: {run.failed}"
-        verdict = judge(run.folder)
-        assert verdict.events > 500, verdict
-        assert verdict.differing == 0, verdict.examples
-        assert verdict.threads >= 16, verdict
-        assert verdict.switch_ins <= 1, verdict.examples
+    (cell,) = (cell for cell in cells if cell.name == name)
+    run = lab.one(lab.default_cache(), cell, kernels[cell.kernel], again=True, timeout=240)
+    if run.failed and packages.RENEWED in run.failed:
+        pytest.skip(f"needs a Debian mirror that is whole for {name}")
+    assert not run.failed, f"{cell.name}: {run.failed}"
+    verdict = judge(run.folder)
+    assert verdict.events > 500, verdict
+    assert verdict.differing == 0, verdict.examples
+    assert verdict.threads >= 16, verdict
+    assert verdict.switch_ins <= 1, verdict.examples
