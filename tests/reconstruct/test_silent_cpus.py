@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from faults import campaign
 
 from schedscope import _native
 
 MS = 1_000_000
+FORKS = Path(__file__).parents[2] / "fixtures/lab/amd64-6.1-forks.tar.xz"
 
 
 def _line(who: str, cpu: int, us: int, event: str, fields: str) -> str:
@@ -87,6 +89,18 @@ def test_lines_missing_at_the_beginning_are_a_late_start(tmp_path: Path) -> None
     lines = [line for line in world() if line[1] == 0 or line[0] > 100_000]
     _, losses = decode(tmp_path, lines)
     assert rows(losses) == [(1, 0, 101_010_000, None, "late_start")]
+
+
+def test_a_cpu_starts_late_whatever_its_first_line_tells(tmp_path: Path) -> None:
+    """The first half of CPU 0 is cut out of a real capture; its first record left is an exit."""
+    case = campaign.load(FORKS, tmp_path)
+    cut = campaign.draw(case, "start of a CPU missing, unmarked", 0, seed=1)
+    assert cut.what == "first 50% of CPU 0 missing"
+    trace = campaign.opened(cut, tmp_path)
+    first = cut.recording.cpus[0][0]
+    late = trace.losses.filter(reason="late_start").collect()
+    assert rows(late) == [(0, trace.window[0], first.ts, None, "late_start")]
+    assert cut.recording.name(first).startswith(("sched_process_", "task_"))
 
 
 def test_lines_missing_at_the_end_are_an_early_end(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@
 //! each hole as a loss where it begins. A CPU that nobody names may be silent:
 //! it is idle.
 
+use std::collections::VecDeque;
+
 use rustc_hash::FxHashMap;
 
 use crate::decode::input::make_room_for_files;
@@ -174,6 +176,9 @@ struct Survey {
     window: (Option<i64>, Option<i64>),
     first: i64,
     last: i64,
+    /// Of CPUs that are silent at the beginning or the end, when their first and last lines come:
+    /// these may tell of no thread, or of one that is not on the CPU.
+    edges: VecDeque<(i64, u16)>,
     /// What is later is of no interest.
     until: i64,
     done: bool,
@@ -198,6 +203,7 @@ impl Survey {
             window: info.window,
             first: i64::MAX,
             last: i64::MIN,
+            edges: VecDeque::new(),
             until: i64::MAX,
             done: false,
         }
@@ -231,6 +237,8 @@ impl Survey {
             }
             cpu.whole = !is_late && !is_early;
         }
+        let edges = self.edges();
+        self.edges = edges.clone();
         if absent {
             return self.pass(source, None, i64::MAX);
         }
@@ -244,23 +252,47 @@ impl Survey {
                 cpu.proof = false;
             }
             self.placed.clear();
+            self.edges = edges;
             self.pass(source, early, i64::MAX)?;
         }
         Ok(())
+    }
+
+    fn edges(&self) -> VecDeque<(i64, u16)> {
+        let silent = (0u16..).zip(&self.cpus).filter(|(_, cpu)| !cpu.whole);
+        let ends = silent.flat_map(|(number, cpu)| [(cpu.first, number), (cpu.last, number)]);
+        let mut edges: Vec<_> = ends.filter_map(|(ts, cpu)| Some((ts?, cpu))).collect();
+        edges.sort_unstable();
+        edges.into()
+    }
+
+    /// The lines up to `ts` of which it is known only that they are there.
+    #[inline]
+    fn reach(&mut self, ts: i64) {
+        while let Some(&(edge, cpu)) = self.edges.front()
+            && edge <= ts
+        {
+            self.edges.pop_front();
+            self.line(cpu, edge);
+        }
     }
 
     /// Reads the source from `from` to `until`.
     fn pass(&mut self, source: &mut dyn Source, from: Option<i64>, until: i64) -> Result<()> {
         self.until = until;
         self.done = false;
+        self.edges
+            .retain(|&(edge, _)| from.is_none_or(|from| edge >= from));
         let read = match from {
             Some(from) => source.run_from(from, self),
             None => source.run(self),
         };
         match read {
-            Err(_) if self.done => Ok(()),
-            read => read.map(|_| ()),
+            Err(_) if self.done => {}
+            read => drop(read?),
         }
+        self.reach(until);
+        Ok(())
     }
 
     /// `source` with what was found of it.
@@ -404,6 +436,7 @@ impl EventSink for Survey {
             self.done = true;
             return Err(Error::usage("enough was read", "", ""));
         }
+        self.reach(ts);
         match *event {
             Event::Switch {
                 cpu,
