@@ -92,7 +92,7 @@ def test_lines_missing_at_the_beginning_are_a_late_start(tmp_path: Path) -> None
 
 
 def test_a_cpu_starts_late_whatever_its_first_line_tells(tmp_path: Path) -> None:
-    """The first half of CPU 0 is cut out of a real capture; the first record left tells of a rename."""
+    """Of a real capture, the first half of CPU 0 is cut out; its first record left is a rename."""
     case = campaign.load(FORKS, tmp_path)
     cut = campaign.draw(case, "start of a CPU missing, unmarked", 0, seed=1)
     assert cut.what == "first 50% of CPU 0 missing"
