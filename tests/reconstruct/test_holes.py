@@ -13,6 +13,8 @@ import pytest
 from engines import Engine, by_native, by_oracle
 from worlds import state_lines, wait_lines, world
 
+from schedscope.errors import UsageError
+
 
 @pytest.fixture(params=[by_oracle, by_native], ids=["oracle", "native"])
 def engine(request: pytest.FixtureRequest) -> Engine:
@@ -539,3 +541,20 @@ def test_who_is_enqueued_without_a_waking_may_have_been_awake_before(engine: Eng
     )
     assert "A unknown 10..20 woken" in rows
     assert "A wake enqueued=20 run=30 by ?@0 cpu 0/0/0: -+10=- left" in rows
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("losses", "count", pl.lit(-1, pl.Int64)),
+        ("switches", "ts", pl.lit(2**63, pl.UInt64)),
+    ],
+)
+def test_a_number_beyond_its_column_is_refused_whatever_its_type(
+    table: str, column: str, value: pl.Expr
+) -> None:
+    """-1 events are no 2^64 - 1, and 2^63 ns no time before the beginning."""
+    played = world("0 cpu0: idle -> A\n10 loss cpu0 until 20 overrun", window=(0, 100))
+    wrong = played.tables[table].with_columns(value.alias(column))
+    with pytest.raises(UsageError, match=f"column {column} of table {table} holds -?[0-9]+ in row"):
+        by_native(replace(played, tables=played.tables | {table: wrong}))

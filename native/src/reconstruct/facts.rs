@@ -20,8 +20,9 @@ use crate::model::tables::{Loss, Migration, States, Switch, Table, Waits, Wakeup
 use crate::model::time::{FAR, check_length};
 use crate::store::Store;
 
-/// One column of all batches of a table, as optional 64-bit integers.
-pub struct IntColumn(pub Vec<Option<i64>>);
+/// One column of all batches of a table, as optional integers of 64 bits; and whether these are
+/// without a sign.
+pub struct IntColumn(pub Vec<Option<i64>>, bool);
 
 fn wrong(table: &str, column: &str, found: impl Into<String>, expected: &str) -> Error {
     Error::usage(
@@ -133,20 +134,24 @@ impl<'a> TableIn<'a> {
     /// A column of integers; an absent column is all null.
     pub fn ints(&self, column: &str) -> Result<IntColumn> {
         let mut all = Vec::with_capacity(self.rows);
+        let mut unsigned = false;
         for batch in self.batches {
             match batch.column_by_name(column) {
                 None => all.resize(all.len() + batch.num_rows(), None),
-                Some(array) => all.extend(ints(array).ok_or_else(|| {
-                    wrong(
-                        self.name,
-                        column,
-                        format!("has type {}", array.data_type()),
-                        "integers",
-                    )
-                })?),
+                Some(array) => all.extend({
+                    unsigned = array.data_type() == &DataType::UInt64;
+                    ints(array).ok_or_else(|| {
+                        wrong(
+                            self.name,
+                            column,
+                            format!("has type {}", array.data_type()),
+                            "integers",
+                        )
+                    })?
+                }),
             }
         }
-        Ok(IntColumn(all))
+        Ok(IntColumn(all, unsigned))
     }
 
     /// A column of category texts (or of their codes), as codes of `categories`.
@@ -210,7 +215,7 @@ impl<'a> TableIn<'a> {
                 all.extend(ints(array).ok_or_else(of_type)?);
             }
         }
-        Ok(IntColumn(all))
+        Ok(IntColumn(all, false))
     }
 
     fn required<T>(&self, value: Option<T>, column: &str, row: usize) -> Result<T> {
@@ -226,7 +231,7 @@ impl<'a> TableIn<'a> {
 }
 
 impl IntColumn {
-    fn get<T: TryFrom<i64>>(
+    fn get<T: TryFrom<i128>>(
         &self,
         table: &TableIn<'_>,
         column: &str,
@@ -234,14 +239,20 @@ impl IntColumn {
     ) -> Result<Option<T>> {
         match self.0[row] {
             None => Ok(None),
-            Some(value) => T::try_from(value).map(Some).map_err(|_| {
-                wrong(
-                    table.name,
-                    column,
-                    format!("holds {value} in row {}", table.first + row),
-                    "a number in the column's range",
-                )
-            }),
+            Some(bits) => {
+                let value = match self.1 {
+                    true => i128::from(bits as u64),
+                    false => i128::from(bits),
+                };
+                T::try_from(value).map(Some).map_err(|_| {
+                    wrong(
+                        table.name,
+                        column,
+                        format!("holds {value} in row {}", table.first + row),
+                        "a number in the column's range",
+                    )
+                })
+            }
         }
     }
 }
@@ -273,10 +284,6 @@ macro_rules! rows {
     };
     (@value $table:ident, $field:ident, $row:ident, maybe) => {
         $field.get(&$table, stringify!($field), $row)?
-    };
-    // Of a column of 64 bits without a sign, which `ints` gives as they are.
-    (@value $table:ident, $field:ident, $row:ident, unsigned) => {
-        $field.0[$row].map(|bits| bits as u64)
     };
     (@value $table:ident, $field:ident, $row:ident, flag) => {
         $field.0[$row].map(|value| value != 0)
@@ -349,7 +356,7 @@ pub fn losses(table: TableIn<'_>) -> Result<Vec<Loss>> {
             cpu: maybe,
             ts_begin: need,
             ts_end: need,
-            count: unsigned,
+            count: maybe,
             reason: category(LossReason),
         }
     ))
