@@ -473,8 +473,8 @@ def _clocks_alike(trace: Trace) -> str:
     possible = trace.ncpu * (trace.ncpu - 1) // 2
     compared = f" ({count(doubt.pairs)} of {count(possible)} pairs compared)"
     return (
-        f"clocks that differ by up to {duration(doubt.furthest)}, or only in the last "
-        f"{duration(max(0, trace.window[1] - doubt.since))}, would not show"
+        f"clocks that differ by up to {duration(doubt.furthest)}, or by more for up to "
+        f"{duration(doubt.longest)}, would not show"
         f"{'' if doubt.pairs == possible else compared}"
     )
 

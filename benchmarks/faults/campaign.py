@@ -121,7 +121,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
     try:
         trace = opened(mutant, work)
         true = _truth(case, mutant)
-        doubt = comparison.doubt(trace)
+        doubt = comparison.doubt(trace, mutant)
         found = comparison.judge(trace, true, mutant, doubt)
         spoken = figures.caution(trace)
         said = figures.figures(trace)

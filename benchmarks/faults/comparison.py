@@ -43,9 +43,9 @@ class Verdict:
 def judge(trace: ss.Trace, truth: Truth, mutant: Mutant, doubt: Doubt) -> Verdict:
     """Every measured wait, and every known state at every instant."""
     verdict = Verdict()
-    clocks = _clocks(trace, truth) if mutant.clocks_moved else None
+    clocks = _clocks(trace, truth) if mutant.clock_off is not None else None
     _waits(verdict, trace, truth, clocks, doubt)
-    _bounds(verdict, trace, truth, mutant.clocks_moved, doubt)
+    _bounds(verdict, trace, truth, mutant.clock_off is not None, doubt)
     if mutant.states_judged:
         _states(verdict, trace, truth, clocks)
     return verdict
@@ -55,7 +55,8 @@ def judge(trace: ss.Trace, truth: Truth, mutant: Mutant, doubt: Doubt) -> Verdic
 class Doubt:
     """How far clocks may differ by the words of `check`.
 
-    Up to `ns` (None: nothing shows whether they agree), and without limit from `since`.
+    Up to `ns` (None: nothing shows whether they agree), and without limit from `since`, if none
+    was off by more already: a difference that begins later lasts too short a time to show.
     """
 
     ns: int | None = 0
@@ -71,12 +72,16 @@ class Doubt:
         return known & (little | late)
 
 
-def doubt(trace: ss.Trace) -> Doubt:
+def doubt(trace: ss.Trace, mutant: Mutant) -> Doubt:
     """What the row `rests on` of `check` says of the clocks of this trace."""
-    if trace.ncpu < 2 or trace.info.get("clock_offsets"):
+    if mutant.clock_off is None or trace.ncpu < 2 or trace.info.get("clock_offsets"):
         return Doubt()
     found = clock_doubt(trace)
-    return Doubt(found.furthest, found.since) if found.pairs else Doubt(ns=None)
+    if not found.pairs:
+        return Doubt(ns=None)
+    since = trace.window[1] - found.longest
+    shown = abs(mutant.clock_off(since)) > found.furthest
+    return Doubt(found.furthest, None if shown else since)
 
 
 Clocks = dict[int, tuple[np.ndarray, np.ndarray]]

@@ -20,8 +20,9 @@ class Mutant:
     what: str
     # (CPU, first instant, last instant) of what was taken out, both inside the gap.
     holes: list[tuple[int, int, int]] = field(default_factory=list)
-    # Are stamps of some CPUs moved? Then times are compared through the switches of each CPU.
-    clocks_moved: bool = False
+    # By how many ns a CPU's clock is off at an instant; None if no clock is. If one is, times are
+    # compared through the switches of each CPU.
+    clock_off: Callable[[int], int] | None = None
     # What to take the truth from, if not from the undamaged recording.
     truth_of: list[Recording] = field(default_factory=list)
     # Are the states of every thread at every instant those of the truth?

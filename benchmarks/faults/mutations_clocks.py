@@ -18,7 +18,7 @@ def _moved(whole: Recording, cpu: int, new: Callable[[int], int], what: str) -> 
         last = max(last, new(record.ts))
         records.append(replace(record, ts=last))
     made.cpus[cpu] = records
-    return Mutant(made, what, clocks_moved=True)
+    return Mutant(made, what, clock_off=lambda ts: new(ts) - ts)
 
 
 def _offset(ns: int) -> None:

@@ -136,8 +136,10 @@ are of {date}, commit {commit}, {host}, with
 * crashes: neither an answer nor a one-sentence error.
 
 **Within the stated doubt of clocks** are times that are off by no more than `schedscope check` says
-of that very input that clocks may differ unnoticed ("clocks that differ by up to 9.40 us, or only
-in the last 545 ms, would not show"); a sum may be off by that for each wait in it.
+of that very input that clocks may differ unnoticed ("clocks that differ by up to 13.0 us, or by
+more for up to 799 ms, would not show"); a sum may be off by the first for each wait in it. A longer
+time off is excused only in the last stretch of the second length, and only if no clock was off by
+more before it.
 
 *Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
 are made to agree with what is left, which no recorder of schedscope does. It stands for formats
@@ -160,7 +162,7 @@ damage that leaves no trace in the file, or too little:
   wakeups, but a few waits that begin in one and end in the other are given.
 
 `check` names the limits in its verdict: what counted lost events, if anything did; how far clocks
-may differ unnoticed; and how long before the end a step would not show any more.
+may differ unnoticed; and for how long by more.
 """
 
 

@@ -19,6 +19,7 @@ from streams import ANY_STREAM
 from worlds import World, world
 
 from schedscope import Trace
+from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis.check import conservation
 from schedscope.analysis.check.check import check, verdict
 from schedscope.cli import main
@@ -277,24 +278,56 @@ def test_the_verdict_says_what_a_wait_is_without_wakings(
 
 
 def test_clocks_are_compared_where_threads_are_woken_both_ways() -> None:
-    """From CPU 0 to 1 a wakeup took 3 ns, back 5; the last one from 0 to 1 ran at 5."""
-    one_way = """
-         0 cpu0: idle -> B
-         0 cpu1: idle -> idle
-         2 cpu0: waking A on 1 by B
-         5 cpu1: idle -> A
-        20 cpu1: A S -> idle
-    """
-    back = """
-        30 cpu0: B S -> idle
-        40 cpu1: waking B on 0 by idle
-        45 cpu0: idle -> B
-    """
-    trace = traced(world(one_way, window=(0, 100)))
-    assert "no CPU pair wakes threads both ways" in finding(trace, "rests on")["text"]
-    trace = traced(world(one_way + back, window=(0, 100)))
-    said = "clocks that differ by up to 5 ns, or only in the last 95 ns, would not show"
-    assert said in finding(trace, "rests on")["text"]
+    """Twice from CPU 0 to 1, the quickest took 3 ns; twice back, in 5 ns and more."""
+
+    def clocks(*wakeups: tuple[int, str, int, int]) -> str:
+        lines = ["0 cpu0: idle -> idle", "0 cpu1: idle -> idle"]
+        for begin, who, target, took in sorted(wakeups):
+            lines += [
+                f"{begin} cpu{1 - target}: waking {who} on {target} by idle",
+                f"{begin + took} cpu{target}: idle -> {who}",
+                f"{begin + took + 1} cpu{target}: {who} S -> idle",
+            ]
+        trace = traced(world("\n".join(lines), window=(0, 1280)))
+        return str(finding(trace, "rests on")["text"])
+
+    there = ((128, "A", 1, 3), (640, "A", 1, 3))
+    once = (256, "B", 0, 5)
+    assert "no CPU pair wakes threads both ways" in clocks(*there)
+    assert "no CPU pair wakes threads both ways" in clocks(*there, once)
+    # More than 20 ns would show in all four; after the first of those there only one follows.
+    said = "clocks that differ by up to 20 ns, or by more for up to 1.15 µs, would not show"
+    assert said in clocks(*there, once, (896, "B", 0, 20))
+
+
+@pytest.mark.parametrize(
+    ("quick", "furthest", "longest"),
+    [
+        # All in 5 ns: as many as there are show a difference of more than that.
+        ([1] * 16, 5, 170),
+        # Every fourth of them: more than 5 ns needs four times as long, more than 40 ns does not.
+        ([1, 8, 8, 8] * 4, 40, 210),
+        # Every second: twice as long is the price of a better limit.
+        ([1, 8] * 8, 5, 330),
+    ],
+)
+def test_of_two_limits_of_clocks_the_lower_is_told_unless_it_shows_late(
+    quick: list[int], furthest: int, longest: int
+) -> None:
+    """A wakeup each way in every 80 ns of 1,280, in 5 ns times `quick`."""
+    lines = ["0 cpu0: idle -> idle", "0 cpu1: idle -> idle"]
+    for n, times in enumerate(quick):
+        for target, who in ((1, "A"), (0, "B")):
+            at = 80 * n + 1
+            lines += [
+                f"{at} cpu{1 - target}: waking {who} on {target} by idle",
+                f"{at + 5 * times} cpu{target}: idle -> {who}",
+                f"{at + 5 * times + 1} cpu{target}: {who} S -> idle",
+            ]
+    lines.sort(key=lambda line: int(line.split()[0]))
+    trace = traced(world("\n".join(lines), window=(0, 1280)))
+    doubt = clock_doubt(trace)
+    assert (doubt.furthest, doubt.longest, doubt.pairs) == (furthest, longest, 1)
 
 
 def test_threads_that_ran_unseen_in_a_trace_without_holes_are_a_warning() -> None:

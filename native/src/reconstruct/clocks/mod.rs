@@ -8,6 +8,7 @@
 //! See docs/trace-model.md, section Clocks.
 
 mod handed;
+mod late;
 mod order;
 mod search;
 

@@ -26,7 +26,7 @@ pub struct Seen {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum LastSeen {
+pub(super) enum LastSeen {
     #[default]
     Unknown,
     Running,
@@ -36,18 +36,18 @@ enum LastSeen {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Thread {
-    doing: LastSeen,
-    cpu: u16,
+pub(super) struct Thread {
+    pub doing: LastSeen,
+    pub cpu: u16,
     /// A `waking` came while it was running.
-    pending: bool,
+    pub pending: bool,
     /// Its wait began with a `waking`, and no enqueueing came yet.
-    placing: bool,
+    pub placing: bool,
     /// Its wait began with a wakeup.
-    woken: bool,
+    pub woken: bool,
     /// Wakings that came while it was queued: broken order, unless it turns out that a switch-in
     /// was not seen.
-    doubtful: u32,
+    pub doubtful: u32,
 }
 
 impl Examiner<'_> {
@@ -79,7 +79,7 @@ impl Examiner<'_> {
 
     /// One event of a thread: how many turn out to be such that cannot follow on those before.
     #[inline]
-    fn step(&self, threads: &mut [Thread], event: &Seen) -> u32 {
+    pub(super) fn step(&self, threads: &mut [Thread], event: &Seen) -> u32 {
         if event.kind == Kind::Lost {
             threads.fill(Thread::default());
         }
