@@ -42,9 +42,9 @@ def clock_doubt(trace: Trace) -> ClockDoubt:
     quickest = _quickest(trace)
     if quickest.is_empty():
         return ClockDoubt(0, 0, 0)
-    second = quickest.group_by(WAY).agg(pl.col("took").sort().get(SHOWN - 1))["took"]
-    tried = max(1, int(second.max() or 0))
-    slowest = int(quickest["took"].max() or 0)
+    second = quickest.group_by(WAY).agg(pl.col("took").sort().get(SHOWN - 1))
+    tried = max(1, second.select(pl.col("took").max()).item())
+    slowest = quickest.select(pl.col("took").max()).item()
     shortest = _longest(quickest, slowest)
     furthest, parts = tried, _longest(quickest, tried)
     # A wider limit, and a shorter time: worth it where the one times the other squared is less.
