@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
+from schedscope.analysis._base.unknown_time import with_unknown_time_until
 from schedscope.analysis.fairness import selected
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -36,7 +37,9 @@ def lag(
 
     * `utid`, `comm`, `tid`, `ts`: the thread, the instant;
     * `lag`: `due - received` (ns); positive: behind;
-    * `due`, `received`: service due, CPU time, both since the start of the window (ns).
+    * `due`, `received`: service due, CPU time, both since the start of the window (ns);
+    * `unknown`: time since then in which nobody knows what it did (ns): it may have received that
+      much more.
 
     In order of `utid` and `ts`. `per`, `where`: as for `fairness`, where the definition is, too.
     Raises `UsageError` for an `every` that is not a duration above 0 ns, or gives too many rows.
@@ -50,7 +53,7 @@ def lag(
     ...     "prio": [None, 120, 120], "sched_class": ["idle", "fair", "fair"]})
     >>> trace = Trace.from_tables({"states": states, "threads": threads},
     ...     {"ncpu": 1, "window": [0, 100], "os": "Linux"})
-    >>> lag(trace).filter(utid=2).drop("comm", "tid")
+    >>> lag(trace).filter(utid=2).drop("comm", "tid", "unknown")
     shape: (3, 5)
     ┌──────┬─────┬──────┬──────┬──────────┐
     │ utid ┆ ts  ┆ lag  ┆ due  ┆ received │
@@ -89,4 +92,5 @@ def lag(
 def _named(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
     joined = frame.join(names, on="utid", how="left", maintain_order="left")
-    return joined.select("utid", "comm", "tid", "ts", "lag", "due", "received")
+    named = joined.select("utid", "comm", "tid", "ts", "lag", "due", "received")
+    return with_unknown_time_until(trace, named)

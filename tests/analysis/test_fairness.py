@@ -76,6 +76,25 @@ def test_the_lag_over_time(trace: ss.Trace) -> None:
     assert sums.to_list() == pytest.approx([0] * 11, abs=1e-3)
 
 
+def test_the_lag_over_time_says_what_is_unknown_until_then() -> None:
+    """From 20 to 45 and from 70 on nobody knows what a does; all is known of b."""
+    text = """
+        a running@0 0..20
+        a unknown   20..45
+        b running@0 20..70
+        a running@0 45..45
+        a sleeping  45..70
+        a unknown   70..100
+        b sleeping  70..100
+    """
+    trace = scene(text, ncpu=1, until=100)
+    grid = ss.lag(trace, every="25ms")
+    unknown = {name: part["unknown"].to_list() for (name,), part in grid.group_by("comm")}
+    assert unknown == {"a": [0, 5 * MS, 25 * MS, 30 * MS, 55 * MS], "b": [0] * 5}
+    whole = ss.fairness(trace)
+    assert by_comm(grid.filter(pl.col("ts") == 100 * MS), "unknown") == by_comm(whole, "unknown")
+
+
 def test_other_classes_are_no_competitors() -> None:
     """While bully has the CPU nobody of the fair class is served, and nobody is due anything."""
     text = """

@@ -9,7 +9,7 @@ use crate::store::Source;
 
 /// Rows of `states` up to which the list of changes is held: some 200 MB. That of a longer table
 /// is made again by each sweep, which takes the time to read the table.
-const HELD: usize = 1 << 24;
+pub const HELD: usize = 1 << 24;
 
 /// Who ran on each CPU and who waited for it.
 pub struct History {

@@ -37,7 +37,7 @@ impl List {
         self.all.reserve(more);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.all.len()
     }
 
@@ -74,20 +74,45 @@ impl List {
     }
 
     /// In the order in which they came.
-    pub fn iter(&self) -> impl Iterator<Item = Change> {
-        let mut t = 0i64;
-        self.all.iter().filter_map(move |short| {
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            rest: self.all.iter(),
+            t: 0,
+        }
+    }
+
+    /// When the last one is.
+    pub fn latest(&self) -> i64 {
+        self.latest
+    }
+}
+
+/// Goes through a list.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    rest: std::slice::Iter<'a, Short>,
+    t: i64,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Change;
+
+    #[inline]
+    fn next(&mut self) -> Option<Change> {
+        loop {
+            let short = self.rest.next()?;
             if short.to & GAP == GAP {
-                t = t.wrapping_add(i64::from(short.utid.cast_signed()) << 32);
-                return None;
+                let times = i64::from(short.utid.cast_signed());
+                self.t = self.t.wrapping_add(times << 32);
+                continue;
             }
-            t = t.wrapping_add(i64::from(short.after));
-            Some(Change {
-                t,
+            self.t = self.t.wrapping_add(i64::from(short.after));
+            return Some(Change {
+                t: self.t,
                 utid: short.utid,
                 to: short.to,
-            })
-        })
+            });
+        }
     }
 }
 

@@ -6,20 +6,19 @@ use crate::states::{NOWHERE, RUNNABLE, Want, each};
 use crate::store::Source;
 use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
 
-/// Codes of what a row says that its thread does; `QueueState` has the words.
+/// Codes of what a row says that its thread does; `QueueState` has the words. The two lowest bits are
+/// never both set: `sweep::list` asks for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    Running,
-    Waiting,
-    Unplaced,
-    Elsewhere,
-    Asleep,
-    Off,
-    Unknown,
+    Running = 0,
+    Waiting = 1,
+    Unplaced = 2,
+    Elsewhere = 4,
+    Asleep = 5,
+    Off = 6,
+    Unknown = 8,
     /// Nothing that is known: the window closed the row before.
-    Closed,
-    /// No end of a row, see `states::Ended`.
-    Gap,
+    Closed = 9,
 }
 
 impl What {
@@ -34,6 +33,26 @@ impl What {
         Self::Off,
         Self::Unknown,
     ];
+
+    /// By its code, in four bits.
+    const CODES: [Self; 16] = {
+        let mut codes = [Self::Closed; 16];
+        let all = [
+            Self::Running,
+            Self::Waiting,
+            Self::Unplaced,
+            Self::Elsewhere,
+            Self::Asleep,
+            Self::Off,
+            Self::Unknown,
+        ];
+        let mut i = 0;
+        while i < all.len() {
+            codes[all[i] as usize] = all[i];
+            i += 1;
+        }
+        codes
+    };
 
     /// A state is as good as random from row to row: no branch depends on it alone, which
     /// would be foreseen badly.
@@ -64,6 +83,21 @@ impl Does {
             cpu: NOWHERE,
             level: 0,
             what,
+        }
+    }
+
+    /// As the word of a change.
+    #[inline]
+    pub fn pack(self) -> u32 {
+        self.what as u32 | u32::from(self.level) << 8 | u32::from(self.cpu) << 16
+    }
+
+    #[inline]
+    pub fn unpack(word: u32) -> Self {
+        Self {
+            cpu: (word >> 16) as u16,
+            level: (word >> 8) as u8,
+            what: What::CODES[(word & 15) as usize],
         }
     }
 
@@ -117,7 +151,7 @@ impl Table<'_> {
 
     /// Calls `take` with every row but those of idle threads, in the order of the table.
     #[inline]
-    pub fn each(&self, mut take: impl FnMut(Interval)) -> Result<()> {
+    pub fn each(&self, mut take: impl FnMut(Interval) -> Result<()>) -> Result<()> {
         let known = (0..).zip(self.known);
         let mut ranks: Vec<Option<Rank>> = known
             .map(|(utid, known)| known.listed.then(|| self.rank(utid, None)))
@@ -150,8 +184,7 @@ impl Table<'_> {
                     },
                     open: row.end == End::Window as u8,
                     assumed: u16::from(rank.level) == EQUAL,
-                });
-                Ok(())
+                })
             })?;
         }
         Ok(())

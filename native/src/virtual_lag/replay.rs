@@ -1,7 +1,7 @@
 //! Follows recorded threads from queue to queue.
 use super::queue::{Membership, Queue, Queues};
 use super::rules::{Eevdf, Rules};
-use super::states::{FIRST, States};
+use super::states::{States, Turns, is_turn};
 use super::tally::{EMPTY, LagTally};
 use super::{FairThread, Point, QueueState, Turn};
 use crate::sim::policy::eevdf_lag::lag_limit;
@@ -19,9 +19,8 @@ pub struct Replay<'a> {
     pub(super) points: Option<Vec<Point>>,
     pub(super) now: i64,
     pub(super) states: &'a States,
-    /// The first of the turns that has not been taken, and when the one before was.
-    ahead: usize,
-    passed: i64,
+    /// The starts that have been taken.
+    started: usize,
 }
 
 impl<'a> Replay<'a> {
@@ -34,28 +33,31 @@ impl<'a> Replay<'a> {
             points: series.then(Vec::new),
             now: i64::MIN,
             states,
-            ahead: 0,
-            passed: FIRST,
+            started: 0,
         }
     }
 
-    /// Takes every turn that the states tell of.
-    pub fn run(&mut self) {
+    /// Takes these turns, and what starts meanwhile.
+    pub fn run(&mut self, mut ahead: Turns<'_>) {
         let (states, known) = (self.states, self.known);
-        let mut starts = states.starts.iter().peekable();
-        for (i, row) in states.ends.iter().enumerate() {
+        let mut starts = states.starts[self.started..].iter().peekable();
+        loop {
+            let before = ahead.clone();
+            let Some((end, utid, then)) = ahead.next() else {
+                break;
+            };
             // A thread is created by one that still runs; of others, that are only seen for the
             // first time, what ends at that instant comes first.
-            let end = self.passed.wrapping_add_unsigned(row.since());
             while let Some(start) = starts.next_if(|start| {
                 start.ts < end
                     || start.ts == end && known[start.utid as usize].start == Some(start.ts)
             }) {
-                self.turn(start.ts, start.utid, states.doing(start.does), true);
+                self.started += 1;
+                let does = states.doing(start.does);
+                self.turn(start.ts, start.utid, does, true, &before);
             }
-            (self.ahead, self.passed) = (i + 1, end);
-            if row.is_turn() {
-                self.turn(end, row.utid, states.doing(row.then), false);
+            if is_turn(then) {
+                self.turn(end, utid, states.doing(then), false, &ahead);
             }
         }
     }
@@ -71,18 +73,19 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before.
-    fn turn(&mut self, at: i64, t: u32, to: QueueState, first: bool) {
+    /// From `at` on, thread `t` does this. `first`: nothing adjoining was known of it before;
+    /// `ahead`: the turns that come next.
+    fn turn(&mut self, at: i64, t: u32, to: QueueState, first: bool, ahead: &Turns<'_>) {
         self.now = self.now.max(at);
         match to {
             QueueState::Waiting { cpu, weight } => {
-                self.be_on(t, cpu, weight, first);
+                self.be_on(t, (cpu, weight), first, ahead);
                 if self.all.of(t).place == Membership::Running {
                     self.stop(cpu, t);
                 }
             }
             QueueState::Running { cpu, weight } => {
-                self.be_on(t, cpu, weight, first);
+                self.be_on(t, (cpu, weight), first, ahead);
                 if self.all.of(t).place != Membership::Running {
                     self.begin(cpu, t);
                 }
@@ -98,7 +101,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Have `t` on the queue of `c`, with that weight.
-    fn be_on(&mut self, t: u32, c: u16, weight: i64, first: bool) {
+    fn be_on(&mut self, t: u32, (c, weight): (u16, i64), first: bool, ahead: &Turns<'_>) {
         let e = self.all.of(t);
         match (e.place, e.home()) {
             (Membership::Running | Membership::Queued, Some(from)) if from == c => {
@@ -107,7 +110,7 @@ impl<'a> Replay<'a> {
                 }
             }
             (Membership::Running | Membership::Queued, Some(from)) => {
-                self.transfer(from, c, t, weight)
+                self.transfer((from, c), t, weight, ahead)
             }
             (Membership::Delayed, Some(from)) if from == c && e.weight == weight => {
                 self.reinstate(c, t);
@@ -406,12 +409,12 @@ impl<'a> Replay<'a> {
     }
 
     /// From queue to queue while runnable.
-    fn transfer(&mut self, from: u16, to: u16, t: u32, weight: i64) {
+    fn transfer(&mut self, (from, to): (u16, u16), t: u32, weight: i64, ahead: &Turns<'_>) {
         // A CPU about to idle pulls: whoever ran there has left, though a trace tells that
         // with the switch, which comes after.
         if let Some(p) = self.all.queue(to).curr
             && p != t
-            && let Some(asleep) = self.states.leaves(p, self.now, self.ahead, self.passed)
+            && let Some(asleep) = self.states.leaves(p, self.now, ahead)
         {
             self.leave(p, asleep);
         }

@@ -1,48 +1,23 @@
 //! The table of states as turns: the end of each row, with what its thread does next.
+//!
+//! What comes next stands in a later row of the table. Of a table that is too long for a list of all
+//! ends to be held it is read twice, as in `sweep::changes::blocks`: the replay hears of a block of
+//! ends at a time, and what follows the last of a thread in a block was noted by the first reading.
 use super::intervals::{Does, Interval, Table, What};
 use super::{QueueState, Tally};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::sweep::changes::LATE;
+use crate::sweep::changes::blocks::{Links, ROWS, changed};
+use crate::sweep::history::HELD;
+use crate::sweep::list::{self, Change, List};
 use crate::sweep::weights::LEVELS;
 
-/// No row, and no weight.
-const NONE: u32 = u32::MAX;
 const NO_LEVEL: u8 = u8::MAX;
 
-/// The end of a row, and what its thread does then. There are millions, and their memory is
-/// what takes time: three words each.
-#[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    /// ns since the end before.
-    after: u32,
-    pub utid: u32,
-    pub then: Does,
-}
-
-impl Ended {
-    /// Where more time passes than `after` can say: so many times 2^32 ns.
-    fn gap(times: u32) -> Self {
-        Self {
-            after: 0,
-            utid: times,
-            then: Does::nothing(What::Gap),
-        }
-    }
-
-    /// ns since the end before.
-    #[inline]
-    pub fn since(&self) -> u64 {
-        if self.then.what == What::Gap {
-            u64::from(self.utid) << 32
-        } else {
-            u64::from(self.after)
-        }
-    }
-
-    /// Something happened to the thread: it is no gap, nor did the window close its row.
-    #[inline]
-    pub fn is_turn(&self) -> bool {
-        !matches!(self.then.what, What::Gap | What::Closed)
-    }
+/// Something happened to the thread: the window did not just close its row.
+#[inline]
+pub fn is_turn(then: Does) -> bool {
+    then.what != What::Closed
 }
 
 /// The begin of a row that adjoins no other of its thread before it.
@@ -51,14 +26,16 @@ pub struct Start {
     pub ts: i64,
     pub utid: u32,
     pub does: Does,
+    /// When the row ends.
+    end: i64,
 }
 
 /// What is known of a thread while its rows go by, all of it in one line of the cache.
 #[derive(Debug, Clone, Copy)]
 struct Thread {
-    /// When its last row ended, and where in `ends` that is.
+    /// When its last row ended, and where in the list of ends, or with `LATE` in that of late ones.
     end: i64,
-    at: u32,
+    at: usize,
     /// The window closed that row.
     open: bool,
     seen: bool,
@@ -73,7 +50,7 @@ struct Thread {
 
 const UNSEEN: Thread = Thread {
     end: i64::MIN,
-    at: NONE,
+    at: usize::MAX,
     open: false,
     seen: false,
     assumed: false,
@@ -98,100 +75,219 @@ impl Thread {
     }
 }
 
-/// What the table tells, of all its threads.
-pub struct States {
-    /// In the order of the table, which is that of time; the first one's is since `FIRST`.
-    pub ends: Vec<Ended>,
-    /// By time.
-    pub starts: Vec<Start>,
+/// Goes through the rows.
+struct Reader {
+    /// The ends of the block at hand, in order of time.
+    ends: List,
+    /// How many were in blocks before.
+    base: usize,
+    /// Ends whose rows come after those of later ones: a break in a chain made an interval known late.
+    late: Vec<Change>,
+    starts: Vec<Start>,
     /// By utid.
     threads: Vec<Thread>,
     /// One more than the highest number of a CPU on whose queue anybody is.
-    pub ncpus: usize,
-    /// Weights by level.
-    weights: [i64; LEVELS],
+    ncpus: usize,
+    links: Links,
     window: (i64, i64),
-    /// The end of the last row, and whether all so far were in order.
+    /// The end of the last row that was not late.
     latest: i64,
+    /// Rows of each thread were in order of time so far.
     in_order: bool,
+    /// Ends in a block, at least: those of one instant stay together.
+    rows: usize,
 }
 
-/// From when on the first end is told.
-pub const FIRST: i64 = i64::MIN;
-
-impl States {
-    pub fn read(table: &Table<'_>, window: (i64, i64)) -> Result<Self> {
-        let mut states = Self::new(table, window);
-        table.each(|row| states.add(&row))?;
-        // In order they are, unless a break in a chain made an interval known late.
-        if !states.in_order {
-            let mut rows = Vec::new();
-            table.each(|row| rows.push(row))?;
-            rows.sort_by_key(|row| row.end);
-            states = Self::new(table, window);
-            rows.iter().for_each(|row| states.add(row));
-        }
-        if states.ends.len() >= NONE as usize {
-            return Err(Error::usage(
-                format!("{} intervals", states.ends.len()),
-                "fewer than 2^32",
-                "cut the trace with --since and --until",
-            ));
-        }
-        states.starts.sort_by_key(|start| start.ts);
-        Ok(states)
-    }
-
-    fn new(table: &Table<'_>, window: (i64, i64)) -> Self {
-        let mut ends = Vec::new();
-        // All at once instead of doubled and copied; the system provides what is used. If
-        // it does not have so much, it may turn out that less is needed.
-        let _ = ends.try_reserve_exact(table.rows.rows());
+impl Reader {
+    fn new(table: &Table<'_>, window: (i64, i64), rows: usize) -> Self {
+        let mut ends = List::new();
+        let room = table.rows.rows();
+        // A few more, for the gaps. Memory that is not written to costs nothing.
+        ends.reserve((room + room / 64).min(rows));
+        let mut links = Links::default();
+        links.begin(0);
         Self {
             ends,
+            base: 0,
+            late: Vec::new(),
             starts: Vec::new(),
             threads: vec![UNSEEN; table.known.len()],
             ncpus: 0,
-            weights: table.weights.table,
+            links,
             window,
-            latest: FIRST,
+            latest: i64::MIN,
             in_order: true,
+            rows,
         }
+    }
+
+    /// Whether the row begins the next block: then the one at hand is to be taken first.
+    #[inline]
+    fn is_full(&self, row: &Interval) -> bool {
+        self.ends.len() >= self.rows && row.end > self.latest
+    }
+
+    fn next_block(&mut self) {
+        self.base += self.ends.len();
+        self.ends.clear();
+        self.links.begin(self.base);
     }
 
     #[inline(always)]
     fn add(&mut self, row: &Interval) {
-        self.in_order &= row.end >= self.latest;
-        // Out of order it is of no use, but does no harm.
-        let since = row.end.wrapping_sub(self.latest).cast_unsigned();
-        self.latest = row.end;
-        if since >> 32 > 0 {
-            self.ends.push(Ended::gap((since >> 32) as u32));
-        }
         let thread = &mut self.threads[row.utid as usize];
+        self.in_order &= row.end >= thread.end;
         thread.count(row, self.window);
-        match self.ends.get_mut(thread.at as usize) {
-            Some(before) if thread.end == row.ts => {
-                if !thread.open {
-                    before.then = row.does;
-                }
-            }
-            _ => self.starts.push(Start {
+        if thread.at == usize::MAX || thread.end != row.ts {
+            self.starts.push(Start {
                 ts: row.ts,
                 utid: row.utid,
                 does: row.does,
-            }),
+                end: row.end,
+            });
+        } else if !thread.open {
+            let (at, then) = (thread.at, row.does.pack());
+            match self.ends.get_to(at.wrapping_sub(self.base)) {
+                Some(to) => *to = then,
+                None if at & LATE == 0 => self.links.note(at, then),
+                None => self.late[at & !LATE].to = then,
+            }
         }
-        (thread.end, thread.at, thread.open) = (row.end, self.ends.len() as u32, row.open);
         let queues = usize::from(row.does.cpu) + 1;
         let placed = row.does.is_placed();
         self.ncpus = self.ncpus.max(if placed { queues } else { 0 });
-        self.ends.push(Ended {
-            after: since as u32,
+        let end = Change {
+            t: row.end,
             utid: row.utid,
             // Unless another row adjoins.
-            then: Does::nothing(if row.open { What::Closed } else { What::Off }),
-        });
+            to: Does::nothing(if row.open { What::Closed } else { What::Off }).pack(),
+        };
+        let thread = &mut self.threads[row.utid as usize];
+        (thread.end, thread.open) = (row.end, row.open);
+        thread.at = if row.end >= self.latest {
+            self.latest = row.end;
+            self.base + self.ends.push(end)
+        } else {
+            self.late.push(end);
+            LATE | (self.late.len() - 1)
+        };
+    }
+}
+
+/// What the table tells, of all its threads.
+pub struct States {
+    /// By time.
+    pub starts: Vec<Start>,
+    /// One more than the highest number of a CPU on whose queue anybody is.
+    pub ncpus: usize,
+    /// All ends but the late ones, or what to know when they are read again.
+    ends: Ends,
+    late: Vec<Change>,
+    threads: Vec<Thread>,
+    /// Weights by level.
+    weights: [i64; LEVELS],
+    window: (i64, i64),
+}
+
+enum Ends {
+    Held(List),
+    Again { links: Links, rows: usize },
+}
+
+impl States {
+    pub fn read(table: &Table<'_>, window: (i64, i64)) -> Result<Self> {
+        let long = table.rows.on_disk().is_some() && table.rows.rows() > HELD;
+        Self::in_blocks(table, window, if long { ROWS } else { usize::MAX })
+    }
+
+    /// The same, with so many ends held at a time.
+    fn in_blocks(table: &Table<'_>, window: (i64, i64), rows: usize) -> Result<Self> {
+        let mut reader = Reader::new(table, window, rows);
+        let mut blocks = 1;
+        table.each(|row| {
+            if reader.is_full(&row) {
+                reader.next_block();
+                blocks += 1;
+            }
+            reader.add(&row);
+            Ok(())
+        })?;
+        // Those of a thread are in order in all that `convert` writes.
+        if !reader.in_order {
+            let mut all = Vec::new();
+            table.each(|row| {
+                all.push(row);
+                Ok(())
+            })?;
+            all.sort_by_key(|row| row.end);
+            (reader, blocks) = (Reader::new(table, window, usize::MAX), 1);
+            all.iter().for_each(|row| reader.add(row));
+        }
+        let Reader {
+            ends,
+            mut late,
+            mut starts,
+            threads,
+            ncpus,
+            links,
+            ..
+        } = reader;
+        late.sort_by_key(|end| end.t);
+        starts.sort_by_key(|start| (start.ts, start.end));
+        Ok(Self {
+            starts,
+            ncpus,
+            ends: if blocks == 1 {
+                Ends::Held(ends)
+            } else {
+                Ends::Again { links, rows }
+            },
+            late,
+            threads,
+            weights: table.weights.table,
+            window,
+        })
+    }
+
+    /// Hands `take` all ends, some at a time; those of one instant at once.
+    pub fn each(&self, table: &Table<'_>, mut take: impl FnMut(Turns<'_>)) -> Result<()> {
+        let mut late = &self.late[..];
+        let mut take = |ends: &List| {
+            let due = late.partition_point(|end| end.t <= ends.latest());
+            let (now, rest) = late.split_at(due);
+            late = rest;
+            take(Turns {
+                ends: ends.iter(),
+                late: now,
+            });
+        };
+        let (links, rows) = match &self.ends {
+            Ends::Held(ends) => {
+                take(ends);
+                return Ok(());
+            }
+            Ends::Again { links, rows } => (links, *rows),
+        };
+        let mut links = links.by_block();
+        let mut reader = Reader::new(table, self.window, rows);
+        let mut block = |reader: &mut Reader| {
+            for (at, then) in links.next().ok_or_else(changed)? {
+                let to = reader.ends.get_to(*at as usize);
+                *to.ok_or_else(changed)? = *then;
+            }
+            take(&reader.ends);
+            reader.starts.clear();
+            reader.next_block();
+            Ok(())
+        };
+        table.each(|row| {
+            if reader.is_full(&row) {
+                block(&mut reader)?;
+            }
+            reader.add(&row);
+            Ok(())
+        })?;
+        block(&mut reader)
     }
 
     /// By utid, what time its rows are about.
@@ -207,17 +303,13 @@ impl States {
         self.threads.iter().map(tally).collect()
     }
 
-    /// If thread `t` leaves its queue at the instant `now`, of which the rows from `ahead` on are
-    /// yet to come, after an end at `passed`: whether to sleep.
-    pub fn leaves(&self, t: u32, now: i64, ahead: usize, passed: i64) -> Option<bool> {
-        let mut end = passed;
-        let mut yet = self.ends[ahead..].iter().take_while(|row| {
-            end = end.wrapping_add_unsigned(row.since());
-            end == now
-        });
-        let row = yet.find(|row| row.utid == t && row.then.what != What::Gap)?;
-        match self.doing(row.then) {
-            _ if !row.is_turn() => None,
+    /// If thread `t` leaves its queue at the instant `now`, of which `ahead` is yet to come:
+    /// whether to sleep.
+    pub fn leaves(&self, t: u32, now: i64, ahead: &Turns<'_>) -> Option<bool> {
+        let mut yet = ahead.clone().take_while(|(end, ..)| *end == now);
+        let (_, _, then) = yet.find(|(_, utid, _)| *utid == t)?;
+        match self.doing(then) {
+            _ if !is_turn(then) => None,
             QueueState::Running { .. } | QueueState::Waiting { .. } => None,
             then => Some(then == QueueState::Asleep),
         }
@@ -237,9 +329,36 @@ impl States {
             What::Unplaced => QueueState::Unplaced,
             What::Elsewhere => QueueState::Elsewhere,
             What::Asleep => QueueState::Asleep,
-            What::Off | What::Closed | What::Gap => QueueState::Off,
+            What::Off | What::Closed => QueueState::Off,
             What::Unknown => QueueState::Unknown,
         }
+    }
+}
+
+/// Ends in order of time, of which the late ones come last at their instant: when, whose, and what
+/// the thread does then.
+#[derive(Clone)]
+pub struct Turns<'a> {
+    ends: list::Iter<'a>,
+    late: &'a [Change],
+}
+
+impl Iterator for Turns<'_> {
+    type Item = (i64, u32, Does);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = match self.late.split_first() {
+            None => self.ends.next()?,
+            Some((late, rest)) => match self.ends.clone().next() {
+                Some(end) if end.t <= late.t => self.ends.next()?,
+                _ => {
+                    self.late = rest;
+                    *late
+                }
+            },
+        };
+        Some((end.t, end.utid, Does::unpack(end.to)))
     }
 }
 
@@ -297,7 +416,8 @@ mod tests {
         RecordBatch::try_from_iter(columns).expect("a batch")
     }
 
-    fn read(rows: &[Row]) -> States {
+    /// What the rows say, and each end with what its thread does then, held so many at a time.
+    fn read(rows: &[Row], held: usize) -> (States, Vec<(i64, u32, QueueState)>) {
         let known = [FairThread {
             listed: true,
             ..FairThread::default()
@@ -309,20 +429,18 @@ mod tests {
             fair: &[true],
             idle: 0,
         };
-        States::read(&table, (0, i64::MAX)).expect("states")
-    }
-
-    /// Each end with what its thread does then.
-    fn told(states: &States) -> Vec<(i64, u32, QueueState)> {
-        let mut now = FIRST;
-        let mut turns = Vec::new();
-        for row in &states.ends {
-            now = now.wrapping_add_unsigned(row.since());
-            if row.is_turn() {
-                turns.push((now, row.utid, states.doing(row.then)));
-            }
-        }
-        turns
+        let states = States::in_blocks(&table, (0, i64::MAX), held).expect("states");
+        let (mut told, mut last) = (Vec::new(), None);
+        let take = |turns: Turns<'_>| {
+            let turns: Vec<_> = turns.collect();
+            // An instant is never in two blocks.
+            assert!(turns.first().is_none_or(|first| Some(first.0) > last));
+            last = turns.last().map(|turn| turn.0).or(last);
+            let turns = turns.iter().filter(|(_, _, then)| is_turn(*then));
+            told.extend(turns.map(|(t, utid, then)| (*t, *utid, states.doing(*then))));
+        };
+        states.each(&table, take).expect("turns");
+        (states, told)
     }
 
     /// The same by a look at all rows.
@@ -362,14 +480,31 @@ mod tests {
             }
             let late = rows.clone();
             rows.sort_by_key(|row| row.1);
-            let states = read(&rows);
-            assert_eq!(told(&states), plain(&rows, &states));
+            let (states, told) = read(&rows, usize::MAX);
+            assert_eq!(told, plain(&rows, &states));
             let starts = rows
                 .iter()
                 .filter(|row| !rows.iter().any(|r| (r.1, r.2) == (row.0, row.2)));
             assert_eq!(states.starts.len(), starts.count());
-            // Rows that come late are brought into order.
-            assert_eq!(told(&read(&late)), told(&states));
+            // Rows that come late are brought into order, those of one thread, too.
+            let mut mixed = rows.clone();
+            for _ in 0..any(20) * u64::from(!rows.is_empty()) {
+                let (from, to) = (any(rows.len() as u64), any(rows.len() as u64));
+                mixed.swap(from as usize, to as usize);
+            }
+            for rows in [&rows, &late, &mixed] {
+                for held in [1, 7, usize::MAX] {
+                    let (other, again) = read(rows, held);
+                    assert_eq!(again, told);
+                    let starts = |of: &States| -> Vec<_> {
+                        let starts = of.starts.iter();
+                        starts
+                            .map(|start| (start.ts, start.end, start.utid))
+                            .collect()
+                    };
+                    assert_eq!(starts(&other), starts(&states));
+                }
+            }
         }
     }
 }

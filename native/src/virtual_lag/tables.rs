@@ -81,7 +81,7 @@ pub fn lags(
     };
     let states = States::read(&table, tables.window)?;
     let mut replay = Replay::new(rules, &known, &states, series);
-    replay.run();
+    states.each(&table, |turns| replay.run(turns))?;
     let (tallies, points) = replay.finish(tables.window.1);
     Ok((
         output::summary(&known, &tallies)?,

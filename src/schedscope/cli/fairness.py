@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> Answer:
         threads = frame.group_by("utid", maintain_order=True).agg(farthest)
         order = threads.sort("lag", descending=True, maintain_order=True)["utid"][:top]
         shown = order.to_frame().join(frame, on="utid", how="left", maintain_order="left_right")
-        names = ["ts", "comm", "tid", "lag", "due", "received"]
+        names = ["ts", "comm", "tid", "lag", "due", "received", "unknown?"]
         about["rows_in_all"] = frame.height
         return Answer(
             shown,

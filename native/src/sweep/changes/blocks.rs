@@ -34,9 +34,14 @@ impl Links {
         }
     }
 
-    fn begin(&mut self, at: usize) {
+    pub fn begin(&mut self, at: usize) {
         self.begins.push(at);
         self.of.push(Vec::new());
+    }
+
+    /// Block by block: what is to be joined to the changes in it, each by its place there.
+    pub fn by_block(&self) -> impl Iterator<Item = &[(u32, u32)]> {
+        self.of.iter().map(Vec::as_slice)
     }
 }
 
@@ -90,7 +95,7 @@ impl Blocks {
         mut take: impl FnMut(&List) -> Result<()>,
     ) -> Result<()> {
         let mut reader = Reader::new((self.begin, self.begin.saturating_add(length)), idle)?;
-        let mut links = self.links.of.iter();
+        let mut links = self.links.by_block();
         let mut block = |reader: &mut Reader| {
             let links = links.next().filter(|_| reader.threads() <= threads);
             for (at, follows) in links.ok_or_else(changed)? {
@@ -115,7 +120,7 @@ impl Blocks {
 }
 
 /// What cannot be if the table is the one that was read first.
-fn changed() -> Error {
+pub fn changed() -> Error {
     Error::format(
         "a table of states that changed while it was read",
         "the same rows each time",

@@ -113,7 +113,7 @@ pub struct Changes {
 }
 
 /// Of a place: it is one in the list of late changes.
-const LATE: usize = 1 << (usize::BITS - 1);
+pub const LATE: usize = 1 << (usize::BITS - 1);
 
 /// The last row of a thread or CPU: when it ended, and where in the list.
 #[derive(Clone, Copy)]
