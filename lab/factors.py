@@ -15,9 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 import schedscope as ss
-from schedscope.simulator.extract import extract
-from schedscope.simulator.recorded_tunables import recorded_tunables
-from schedscope.simulator.replay import measured_costs
+from schedscope.simulator.replay import Replay, replay
 
 NO_CHANGE = "no change"
 """The model that expects what was recorded."""
@@ -25,7 +23,7 @@ REPEATS = "repeats"
 """No model: the largest of the real repeats over the smallest."""
 NULLS = ("fifo", "rr")
 LONGER = 3
-"""A replay may take so many times as long as the recording."""
+"""What ended in the recording may take so many times as long to end in a replay."""
 
 TIMES = ("total", "p50", "p90", "p99")
 """Figures in ns, of the waits of a role; the others are counts."""
@@ -52,23 +50,28 @@ Figures = dict[str, dict[str, float]]
 """By role and figure, of one trace."""
 
 
-def figures(trace: ss.Trace) -> Figures:
-    """The figures of each role: threads of one kind and nice level."""
+def roles(trace: ss.Trace) -> pl.DataFrame:
+    """The role of each thread of the workload, its kind and nice level, and when it ended."""
     kind = pl.col("comm").str.extract(rf"^({'|'.join(_PROGRAMS)})[0-9]*")
     nice = pl.col("prio") - 120
     level = pl.when(nice == 0).then(pl.lit("")).otherwise(pl.format(" nice {}", nice))
-    roles = (
+    return (
         trace.threads.filter(kind.is_not_null())
-        .select("utid", role=pl.concat_str(kind, level))
+        .select("utid", "exit_ts", role=pl.concat_str(kind, level))
         .collect()
     )
+
+
+def figures(trace: ss.Trace) -> Figures:
+    """The figures of each role."""
+    of = roles(trace)
     waits = (
         trace.waits.filter(pl.col("censored") == "none")
         .select("utid", "wait", "cause")
         .collect()
-        .join(roles, on="utid")
+        .join(of, on="utid")
     )
-    moves = trace.migrations.select("utid").collect().join(roles, on="utid")
+    moves = trace.migrations.select("utid").collect().join(of, on="utid")
     found: Figures = {}
     for (role,), rows in waits.group_by("role"):
         sorted_waits = rows["wait"].drop_nulls().sort().to_list()
@@ -98,17 +101,21 @@ def factor(figure: str, value: float, real: float) -> float:
     return max(a / b, b / a)
 
 
-def replays(trace: ss.Trace, policy: str, target: ss.Trace) -> Iterable[tuple[str, Figures]]:
-    """What `policy`, with the tunables that `target` has recorded, and the nulls say of a trace."""
-    workload, costs = extract(trace), measured_costs(trace)
+def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str, Figures]]:
+    """What `policy` and the nulls say of a trace, with the tunables that `target` tells.
+
+    The replay is that of `simulate` and `whatif`; as in the latter it goes on to the end of the
+    workload, if that ended in the recording.
+    """
+    way = replay(trace)
+    ended = roles(trace)["exit_ts"].is_not_null().all()
     for name in (policy, *NULLS):
-        tunables = recorded_tunables(target, name)
         ran = ss.simulate(
-            workload,
+            way.workload,
             policy=name,
-            set=tunables,
-            costs=costs,
-            until=f"{trace.duration * LONGER}ns",
+            set=target.settings(name),
+            costs=way.costs,
+            until=f"{trace.duration * LONGER}ns" if ended else way.until,
         )
         yield name, figures(ran)
 
@@ -121,8 +128,9 @@ def compare(
     models: dict[str, list[Figures]] = {}
     if not same:
         models[NO_CHANGE] = [figures(trace) for trace in before]
+    target = replay(after[0])
     for trace in before:
-        for name, found in replays(trace, policy, after[0]):
+        for name, found in replays(trace, policy, target):
             models.setdefault(name, []).append(found)
     rows = []
     for role in sorted({role for found in real for role in found}):

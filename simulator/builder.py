@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.simulator.groups import GROUPS, PERIOD, WEIGHT
+from schedscope.simulator.groups import GROUPS, MOVES, PERIOD, WEIGHT
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.workload import CLASSES, PIPES, STEPS, THREADS, Workload
 from schedscope.units import nanoseconds
@@ -33,6 +33,7 @@ class Builder:
         self._programs: list[Program] = []
         self._pipes: list[dict[str, int | None]] = []
         self._groups: list[dict[str, Any]] = []
+        self._moves: list[dict[str, Any]] = []
 
     def pipe(
         self,
@@ -93,6 +94,18 @@ class Builder:
         self._groups.append({"path": path, "weight": weight, "quota": limit, **times})
         return path
 
+    def move(self, thread: Program | int, group: str | None, at: Time) -> None:
+        """At the instant `at` the thread goes to another control group, or out of all (None).
+
+        >>> b = Builder()
+        >>> job = b.thread("job").run("1s")
+        >>> b.move(job, b.group("/batch"), at="200ms")
+        >>> b.workload().moves.rows()
+        [(200000000, 0, '/batch')]
+        """
+        number = thread.thread if isinstance(thread, Program) else thread
+        self._moves.append({"at": nanoseconds(at), "thread": number, "group": group})
+
     def thread(self, name: str, **options: Any) -> Program:
         """Add one thread and answer its program, to which steps are added.
 
@@ -134,11 +147,13 @@ class Builder:
 
     def workload(self, machine: Machine | None = None, **info: Any) -> Workload:
         """The workload as it stands."""
-        steps = [step for program in self._programs for step in program.steps]
+        rows = [step for program in self._programs for step in program.steps]
         threads = _table("thread", self._threads, THREADS)
         pipes = _table("pipe", self._pipes, PIPES)
         groups = _table("group", self._groups, GROUPS)
-        return Workload(threads, _table("step", steps, STEPS), machine, info, pipes, groups)
+        moves = _table("move", self._moves, MOVES)
+        steps = _table("step", rows, STEPS)
+        return Workload(threads, steps, machine, info, pipes, groups, moves)
 
 
 def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:

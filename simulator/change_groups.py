@@ -127,4 +127,8 @@ def _in_own_group(workload: Workload, who: str, mine: pl.Series) -> tuple[Worklo
     threads = workload.threads.with_columns(
         group=pl.when(mine).then(pl.lit(path)).otherwise(pl.col("group"))
     )
-    return replace(workload, threads=threads, groups=groups), path
+    # Moves of these threads would undo it.
+    stay = ~pl.col("thread").is_in(mine.arg_true().implode())
+    return replace(
+        workload, threads=threads, groups=groups, moves=workload.moves.filter(stay)
+    ), path

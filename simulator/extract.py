@@ -74,7 +74,8 @@ The rules, each counted in the extraction report:
 * Clock ticks come when those of the host came, where its preemptions show them
   (`clock_hz`, `tick_phase`, see `schedscope.simulator.tick_phase`).
 * Threads are in the control groups and sessions that the recorder found them in, with their weights
-  and quotas (`groups`, see `schedscope.simulator.recorded_groups`); background load is in none.
+  and quotas (`groups`, see `schedscope.simulator.recorded_groups`), and move to others when they
+  did (`group_moves`); background load is in none.
   What the recording does not say of them is told (`groups_lacking`).
 """
 
@@ -200,10 +201,11 @@ def extract_with_utids(
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
     report["kernel_classes_guessed"] = not linux and begun_with is None
     steps = _steps(pl.DataFrame(made))
-    groups, of_threads = recorded_groups(trace, found["utid"])
+    groups, of_threads, moves = recorded_groups(trace, found["utid"])
     threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
     fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr"])
     report["groups"] = groups.height
+    report["group_moves"] = moves.height
     report["groups_lacking"] = lacking(
         trace, found["utid"].filter(fair), threads["group"].filter(fair)
     )
@@ -238,6 +240,7 @@ def extract_with_utids(
         },
         pl.DataFrame(pipes, schema=PIPES, orient="row"),
         groups,
+        moves,
     )
     return workload, utids
 

@@ -29,6 +29,9 @@ GROUPS = pl.Schema(
     }
 )
 
+MOVES = pl.Schema({"at": pl.Int64(), "thread": pl.UInt32(), "group": pl.String()})
+"""Which thread goes to which group (null: to none) when, ns from the beginning."""
+
 WEIGHT = 100.0
 """Of a group of which nothing else is said."""
 
@@ -45,6 +48,7 @@ _MOST_SHARES = 262_144
 _LEAST = 1_000_000
 _LONGEST = 1_000_000_000
 
+MoveRow = tuple[int, int, int | None]
 GroupRow = tuple[str, int | None, int, tuple[int, int, int] | None]
 
 
@@ -68,6 +72,18 @@ def check_groups(groups: pl.DataFrame, used: pl.Series) -> None:
     lacking = sorted(set(used.drop_nulls()) - set(paths))
     if lacking:
         raise UsageError(f"threads of group {lacking[0]!r}", "a group of the table `groups`")
+
+
+def check_moves(moves: pl.DataFrame, groups: pl.DataFrame, n_threads: int) -> None:
+    """Refuse moves that cannot be: to groups that are not listed, of threads that are not there."""
+    known = set(groups["path"].to_list())
+    for at, thread, group in moves.iter_rows():
+        if at is None or at < 0:
+            raise UsageError(f"a move between groups at {at}", "an instant, ns from the beginning")
+        if thread is None or thread >= n_threads:
+            raise UsageError(f"thread {thread} moves to {group}", "the number of a thread")
+        if group is not None and group not in known:
+            raise UsageError(f"thread {thread} moves to {group!r}", "a group of the table `groups`")
 
 
 def shares_of(weight: float | None) -> int:
@@ -122,6 +138,13 @@ def engine_groups(groups: pl.DataFrame) -> list[GroupRow]:
             (path, None if above is None else number[above], shares_of(row["weight"]), quota)
         )
     return found
+
+
+def engine_moves(moves: pl.DataFrame, groups: pl.DataFrame) -> list[MoveRow]:
+    """The moves between groups as the engine takes them: in order of time, groups by number."""
+    number = {path: i for i, path in enumerate(in_order(groups))}
+    rows = moves.sort("at", maintain_order=True).iter_rows()
+    return [(at, thread, None if group is None else number[group]) for at, thread, group in rows]
 
 
 def trace_groups(groups: pl.DataFrame) -> list[dict[str, Any]]:

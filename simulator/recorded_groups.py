@@ -4,7 +4,8 @@ The recorder notes each thread's control group, and of each group its weight and
 (`trace.info["groups"]`). A group that has neither does not share CPU time: its threads count in
 the next one above that does. Where autogroup is on, threads that are then in no group are in the
 group of their session, `/autogroup-N` as the kernel calls it, with the weight of its nice level
-(`trace.info["autogroups"]`). A thread that moved is in the last group that it was in.
+(`trace.info["autogroups"]`). A thread that was moved to another group while it was recorded is
+moved at that instant; one that left all groups is in none from then on.
 
 When periods of a quota begin is told by its timer, where the recording has it (`quota_refills`):
 by the refills that let the group's threads run again, or else by the only timer of its period.
@@ -22,7 +23,7 @@ from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
 from schedscope.analysis._base.levels import LINUX_WEIGHTS
 from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.throttling import throttling
-from schedscope.simulator.groups import GROUPS, PERIOD, WEIGHT, parent_of, weight_of
+from schedscope.simulator.groups import GROUPS, MOVES, PERIOD, WEIGHT, parent_of, weight_of
 from schedscope.trace import Trace
 from schedscope.units import several
 
@@ -36,8 +37,11 @@ _PERIOD_OFF = 0.02
 """A timer is of a group if its period is the group's, within this part."""
 
 
-def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-    """The groups with a weight or quota in which threads of `utids` are, and the group of each."""
+def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame]:
+    """The groups with a weight or quota of threads `utids`, the first of each, and their moves.
+
+    Threads of the moves are numbered as in `utids`.
+    """
     told: dict[str, Mapping[str, Any]] = {
         str(one["cgroup"]): one
         for one in trace.info.get("groups") or []
@@ -48,12 +52,25 @@ def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Se
     known = trace.threads.select("utid", "cgroup").collect()
     paths = dict(known.iter_rows())
     sessions = GroupWeights(trace).sessions if trace.info.get("groups") else {}
-    inside = []
-    for utid in utids:
-        path = _inside(paths.get(utid), set(told))
+
+    def inside_of(utid: int, cgroup: str | None) -> str | None:
+        path = _inside(cgroup, set(told))
         session = sessions.get(utid)
-        inside.append(f"/autogroup-{session.split()[-1]}" if path is None and session else path)
-    used = {path for path in inside if path in told}
+        return f"/autogroup-{session.split()[-1]}" if path is None and session else path
+
+    inside, moves = [], []
+    stretches = _stretches(trace) if told else {}
+    for number, utid in enumerate(utids):
+        (_, cgroup), *later = stretches.get(utid, [(trace.window[0], paths.get(utid))])
+        inside.append(inside_of(utid, cgroup))
+        last = inside[-1]
+        for since, cgroup in later:
+            path = inside_of(utid, cgroup)
+            if path != last:
+                moves.append((since - trace.window[0], number, path))
+            last = path
+    everywhere = {*inside, *(path for *_, path in moves)}
+    used = {path for path in everywhere if path in told}
     for path in list(used):
         above = parent_of(path, set(told))
         while above:
@@ -81,9 +98,21 @@ def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Se
             "period": PERIOD,
             "phase": 0,
         }
-        for path in sorted({path for path in inside if path} - set(told))
+        for path in sorted({path for path in everywhere if path} - set(told))
     ]
-    return pl.DataFrame(rows, schema=GROUPS), pl.Series("group", inside, pl.String)
+    return (
+        pl.DataFrame(rows, schema=GROUPS),
+        pl.Series("group", inside, pl.String),
+        pl.DataFrame(moves, schema=MOVES, orient="row").sort("at", maintain_order=True),
+    )
+
+
+def _stretches(trace: Trace) -> dict[int, list[tuple[int, str | None]]]:
+    """Of each thread that moved since when it was in which group, in order."""
+    found: dict[int, list[tuple[int, str | None]]] = {}
+    for utid, since, _, cgroup in memberships(trace).sort("since").iter_rows():
+        found.setdefault(utid, []).append((since, cgroup))
+    return found
 
 
 def _weight(recorded: float | None, in_shares: bool) -> float:
@@ -163,6 +192,8 @@ def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
 
     cgroup = pl.col("utid").is_in(fair.to_list()) & pl.col("cgroup").is_null()
     unknown = set(trace.threads.filter(cgroup).collect()["utid"].to_list())
+    before = memberships(trace).filter(pl.col("cgroup").is_null())["utid"]
+    unknown |= set(before.to_list()) & set(fair.to_list())
     if n := matter(unknown):
         return f"the control group of {several(n, 'thread')}, which are replayed as in none"
     if autogroup:
@@ -173,8 +204,4 @@ def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
                 f"the session of {several(n, 'thread')} (autogroup was on: CPU time is shared among"
                 " sessions before threads)"
             )
-    if n := matter(set(memberships(trace)["utid"].to_list()) & set(fair.to_list())):
-        return (
-            f"when {several(n, 'thread')} moved to another control group: replayed as in the last"
-        )
     return None

@@ -16,7 +16,12 @@ from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.change import fitted
-from schedscope.simulator.groups import engine_groups, ignored_groups, trace_groups
+from schedscope.simulator.groups import (
+    engine_groups,
+    engine_moves,
+    ignored_groups,
+    trace_groups,
+)
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.replay import replay, resolve
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
@@ -130,6 +135,7 @@ def simulate(
         "tick_phase": shape.tick_phase,
         "pipes": engine_pipes(workload),
         "groups": engine_groups(workload.groups),
+        "moves": engine_moves(workload.moves, workload.groups),
     }
 
     def run(folder: Path | None) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:

@@ -30,6 +30,9 @@ REFUSED = 2.0
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
 
+BRIEF = 20_000
+"""A p99 of waits below this counts as this, ns."""
+
 LONGER = 4
 """What ended in the recording is given so many times the recording's length to end in a replay."""
 
@@ -114,11 +117,11 @@ def whatif(
     * `completion`: when the service's last thread ended; null if not all did;
     * `*_low`, `*_high`: the extremes over the replays; of `changed` the range in which 90 % of
       recordings should lie: wider by the factor by which the replay of the recorded configuration
-      is off (in CPU time for `cpu_time`, in waiting for the others), and by that by which
+      is off in that very figure (a p99 below 20 us counts as that), and by that by which
       recordings of one workload lie apart (`APART`), as the root of the sum of squares of both
       logarithms;
-    * `replay_error`: the larger of these two factors: replayed over recorded, or its
-      inverse; quantities below 0.1 % of the machine's time count as that;
+    * `replay_error`: the larger of the factors of `cpu_time` and `waiting`: replayed over recorded,
+      or its inverse; quantities below 0.1 % of the machine's time count as that;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
       `refused`: then the figures of `changed` are null. The same if by such a factor more threads
       are alive at once than ever in the recording: whatever limited them is not in the trace.
@@ -270,8 +273,9 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
         factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
-        factors["wait_p99"] = factors["waiting"]
         off = max(factors.values())
+        # The longest waits may be off where their sum is not.
+        factors["wait_p99"] = _off(own["wait_p99"] or 0, middle["wait_p99"], BRIEF)
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
         sizes = sorted(one.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}

@@ -24,7 +24,7 @@ from schedscope import cache, units
 from schedscope.analysis._base import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.parsers.files import read_parquet
-from schedscope.simulator.groups import GROUPS, check_groups, in_order
+from schedscope.simulator.groups import GROUPS, MOVES, check_groups, check_moves, in_order
 from schedscope.simulator.machine import Machine
 
 FORMAT_VERSION = 1
@@ -99,6 +99,8 @@ _ABOUT_FILE = "workload.json"
 class Workload:
     """Threads, programs, the pipes between them, and the control groups that they are in.
 
+    A thread is in the group that its row names until `moves` takes it to another one.
+
     `machine` is that of the trace, if the workload comes from one.
 
     `info` says where it comes from; for one extracted from a trace it holds the
@@ -111,6 +113,7 @@ class Workload:
     info: dict[str, Any] = field(default_factory=dict)
     pipes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PIPES))
     groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GROUPS))
+    moves: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MOVES))
 
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists.
@@ -125,6 +128,7 @@ class Workload:
             ("steps", self.steps, STEPS),
             ("pipes", self.pipes, PIPES),
             ("groups", self.groups, GROUPS),
+            ("moves", self.moves, MOVES),
         ):
             if frame.schema != schema:
                 found = {k: str(v) for k, v in frame.schema.items() if schema.get(k) != v}
@@ -132,10 +136,11 @@ class Workload:
                 raise UsageError(
                     f"table {name} with {found or 'no other columns'}, lacking {lacking}",
                     "the columns and types of docs/simulator.md",
-                    "make the frame with schedscope.simulator.workload.THREADS, STEPS, PIPES "
-                    "or GROUPS",
+                    "make the frame with schedscope.simulator.workload.THREADS, STEPS, PIPES, "
+                    "GROUPS or MOVES",
                 )
         check_groups(self.groups, self.threads["group"])
+        check_moves(self.moves, self.groups, self.threads.height)
 
     @property
     def n_threads(self) -> int:
@@ -210,6 +215,7 @@ class Workload:
             "threads": self.threads.to_dicts(),
             "pipes": self.pipes.to_dicts(),
             "groups": self.groups.to_dicts(),
+            "moves": self.moves.to_dicts(),
         }
         try:
             partial.mkdir()
@@ -261,6 +267,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
         groups = pl.DataFrame(about.get("groups") or [], schema=GROUPS)
+        moves = pl.DataFrame(about.get("moves") or [], schema=MOVES)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
@@ -269,7 +276,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     if not isinstance(info, dict):
         raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
     shape = Machine.from_dict(machine) if machine else None
-    return Workload(threads, steps, shape, info, pipes, groups)
+    return Workload(threads, steps, shape, info, pipes, groups, moves)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:

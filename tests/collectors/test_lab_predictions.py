@@ -10,6 +10,7 @@ import pytest
 
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.policy import policies
+from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
 
@@ -89,6 +90,18 @@ def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
     assert of["hog", "no change"]["factor"] > 1.5
     assert {row["model"] for row in of.values()} == {"fifo", "rr", "no change", "repeats"}
     assert set(compared(same=True)["model"]) == {"fifo", "rr", "repeats"}
+
+
+def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
+    """Of a recording that is cut while both want the CPU: they go on wanting it to its end."""
+    build = Builder()
+    build.threads("hog", 2).run("200ms")
+    cut = simulate(build.workload(), policy="rr", cpus=1, until="100ms")
+    found = dict(factors.replays(cut, "eevdf-6.12", replay(cut)))
+    wanted = simulate(cut, policy="eevdf-6.12")
+    assert wanted.duration == pytest.approx(100e6, abs=1)
+    assert found["eevdf-6.12"] == factors.figures(wanted)
+    assert found["eevdf-6.12"]["hog"]["waits"] == 11  # with each tick of 10 ms, and at the start
 
 
 def test_the_page_has_a_row_for_every_model_and_role(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import schedscope as ss
 from schedscope.analysis._base.group_weights import AUTOGROUP
+from schedscope.analysis._base.memberships import memberships
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
@@ -204,6 +206,90 @@ def test_groups_that_cannot_be_are_refused(options: dict[str, Any], says: str) -
         b.workload()
 
 
+@pytest.mark.parametrize(
+    ("thread", "group", "says"),
+    [(0, "/b", "a group of the table `groups`"), (7, "/a", "the number of a thread")],
+)
+def test_moves_that_cannot_be_are_refused(thread: int, group: str, says: str) -> None:
+    b = Builder()
+    loops(b, "in", group=b.group("/a"))
+    b.move(thread, group, at="1ms")
+    with pytest.raises(UsageError, match=says):
+        b.workload()
+
+
+@pytest.fixture(scope="module")
+def moved() -> Trace:
+    """One CPU for 4 s: a and b in /low (100), c in /high (300); a goes to /high after 1 s.
+
+    /low has a quarter: a and b 1/8 each, c 3/4. Then b has 1/4, and a and c 3/8 each. In all
+    a 0.125 + 1.125, b 0.125 + 0.75, c 0.75 + 1.125 s.
+    """
+    b = Builder()
+    low, high = b.group("/low", weight=100), b.group("/high", weight=300)
+    a = b.thread("a", group=low).run("100ms").repeat(None)
+    loops(b, "b", group=low)
+    loops(b, "c", group=high)
+    b.move(a, high, at="1s")
+    return run(b, "eevdf-6.12")
+
+
+def by_thread(trace: Trace) -> dict[str, float]:
+    """Seconds that each thread ran."""
+    ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+    named = ran.join(trace.threads.select("utid", "comm"), on="utid")
+    return dict(named.group_by("comm").agg(pl.col("dur").sum() / 1e9).collect().iter_rows())
+
+
+def test_a_trace_tells_of_a_move(moved: Trace) -> None:
+    assert by_thread(moved) == pytest.approx({"a": 1.25, "b": 0.875, "c": 1.875}, abs=0.02)
+    rows = memberships(moved).filter(utid=1).drop("utid").rows()
+    assert rows == [(0, 1000 * MS, "/low"), (1000 * MS, 4000 * MS, "/high")]
+    assert moved.threads.filter(utid=1).collect()["cgroup"].item() == "/high"
+
+
+@pytest.mark.parametrize("policy", WITH_GROUPS)
+def test_a_replay_moves_threads_between_groups_when_they_moved(moved: Trace, policy: str) -> None:
+    workload = replay(moved).workload
+    assert workload.threads["group"].to_list() == ["/low", "/low", "/high"]
+    assert workload.moves.rows() == [(1000 * MS, 0, "/high")]
+    again = simulate(moved, policy=policy)
+    assert by_thread(again) == pytest.approx(by_thread(moved), abs=0.03)
+
+
+def test_a_replay_in_the_last_group_alone_would_be_far_off(moved: Trace) -> None:
+    """What the test above would see if moves were left out: /high would hold a all along."""
+    workload = replay(moved).workload
+    last = workload.threads.with_columns(group=pl.Series(["/high", "/low", "/high"]))
+    bare = replace(workload, threads=last, moves=workload.moves.clear())
+    stays = simulate(bare, policy="eevdf-6.12", until="4s")
+    assert by_thread(stays) == pytest.approx({"a": 1.5, "b": 1, "c": 1.5}, abs=0.02)
+
+
+def test_a_thread_that_leaves_all_groups_competes_with_them() -> None:
+    """a has a quarter as one of four in /low, and after a second half of the CPU beside /low."""
+    b = Builder()
+    low = b.group("/low")
+    a = b.thread("a", group=low).run("100ms").repeat(None)
+    loops(b, "b", 3, group=low)
+    b.move(a, None, at="1s")
+    trace = run(b, "eevdf-6.12", seconds=3)
+    assert by_thread(trace)["a"] == pytest.approx(0.25 + 1, abs=0.02)
+    assert replay(trace).workload.moves.rows() == [(1000 * MS, 0, None)]
+    assert by_thread(simulate(trace))["a"] == pytest.approx(0.25 + 1, abs=0.03)
+
+
+def test_a_workload_with_moves_is_kept(moved: Trace, tmp_path: Path) -> None:
+    workload = replay(moved).workload
+    assert read_workload(workload.save(tmp_path / "x.workload")).moves.equals(workload.moves)
+
+
+def test_threads_given_a_quota_of_their_own_stay_in_its_group(moved: Trace) -> None:
+    frame = ss.whatif(moved, quota={"a": "10%"}, replays=1)
+    (time,) = frame.filter(comm="a", configuration="changed")["cpu_time"]
+    assert time == pytest.approx(0.4e9, abs=0.02e9)
+
+
 def test_a_thread_in_a_group_that_is_not_listed_is_refused() -> None:
     b = Builder()
     loops(b, "in", group="/a")
@@ -226,7 +312,7 @@ def part(frame: pl.DataFrame, service: str, configuration: str = "changed") -> f
 
 
 def test_a_replay_has_the_groups_of_its_trace(shared: Trace) -> None:
-    groups, of_threads = recorded_groups(shared, pl.Series([1, 2], dtype=pl.UInt32))
+    groups, of_threads, _ = recorded_groups(shared, pl.Series([1, 2], dtype=pl.UInt32))
     assert groups.rows() == [
         ("/batch", 100, None, 100 * MS, 0),
         ("/web", 100, None, 100 * MS, 0),
@@ -240,7 +326,7 @@ def test_weights_of_cgroup_1_are_shares(shared: Trace) -> None:
         {name: getattr(shared, name).collect() for name in ("threads", "switches", "wakeups")},
         {**shared.info, "groups": rows},
     )
-    groups, of_threads = recorded_groups(trace, pl.Series([1, 2], dtype=pl.UInt32))
+    groups, of_threads, _ = recorded_groups(trace, pl.Series([1, 2], dtype=pl.UInt32))
     assert groups.select("path", "weight", "quota").rows() == [("/web", 50, 5 * MS)]
     assert of_threads.to_list() == ["/web", None]
 
@@ -270,7 +356,7 @@ def with_sessions(told: bool = True) -> Trace:
 
 def test_threads_in_no_group_are_in_that_of_their_session() -> None:
     trace = with_sessions()
-    groups, of_threads = recorded_groups(trace, pl.Series([1, 2, 3], dtype=pl.UInt32))
+    groups, of_threads, _ = recorded_groups(trace, pl.Series([1, 2, 3], dtype=pl.UInt32))
     assert of_threads.to_list() == ["/autogroup-7", "/autogroup-8", "/web"]
     # 335 is the kernel's number for nice 5, 1024 that of nice 0.
     weights = dict(groups.select("path", "weight").iter_rows())

@@ -15,7 +15,8 @@ from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
-from schedscope.simulator.whatif import BOUND, REFUSED
+from schedscope.simulator.services import NOTHING
+from schedscope.simulator.whatif import BOUND, BRIEF, REFUSED, Asked, combine
 from schedscope.simulator.whatif_ranges import APART, of_change
 from schedscope.trace import Trace
 
@@ -60,6 +61,27 @@ def test_a_range_holds_what_recordings_differ_by(hogs: Trace) -> None:
         factor = math.exp(1.645 * apart)
         assert then[f"{key}_low"] == pytest.approx(then[key] / factor, abs=2)
         assert then[f"{key}_high"] == pytest.approx(then[key] * factor, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "replayed", "off"),
+    [(40 * MS, 10 * MS, 4), (10 * MS, 40 * MS, 4), (BRIEF // 4, BRIEF, 1), (None, None, 1)],
+)
+def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
+    recorded: int | None, replayed: int | None, off: float
+) -> None:
+    """All time spent waiting comes out right, which says nothing of the longest waits."""
+    usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 500 * MS}
+    own, again = {**usual, "wait_p99": recorded}, {**usual, "wait_p99": replayed}
+    asked = Asked({"web": 1}, {"web": own}, [{"web": again}], [{"web": again}], floor=MS)
+    then = one(combine([asked], "comm"), "web", "changed")
+    assert (then["replay_error"], then["verdict"]) == (1, "good")
+    if replayed is None:
+        assert then["wait_p99_high"] is None
+        return
+    wide = math.exp(math.hypot(math.log(off), 1.645 * APART["wait_p99"]))
+    assert then["wait_p99_high"] == pytest.approx(replayed * wide, abs=2)
+    assert then["wait_p99_low"] == pytest.approx(replayed / wide, abs=2)
 
 
 def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:

@@ -12,7 +12,7 @@ use super::open::{in_memory, reporter};
 use super::policy::PyPolicy;
 use crate::error::Result;
 use crate::sim::engine::Limits;
-use crate::sim::load::{GroupRow, Input, Numbers};
+use crate::sim::load::{GroupRow, Input, MoveRow, Numbers};
 use crate::sim::machine::{Costs, Cpu, CpuInfo, Machine};
 use crate::sim::policy::{Policy, PriorityScale, registry};
 use crate::sim::run;
@@ -91,6 +91,8 @@ pub struct Options {
     #[pyo3(item)]
     groups: Vec<GroupRow>,
     #[pyo3(item)]
+    moves: Vec<MoveRow>,
+    #[pyo3(item)]
     folder: Option<PathBuf>,
 }
 
@@ -126,6 +128,7 @@ pub fn simulate<'py>(
         names,
         pipes: options.pipes.clone(),
         groups: options.groups.clone(),
+        moves: options.moves.clone(),
     };
     let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
     let load = input.workload(machine.ncpu())?;

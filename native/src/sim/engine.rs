@@ -87,6 +87,8 @@ pub struct Engine<'a> {
     /// Each thread's next step, a place in the workload's steps: apart from `Thread`,
     /// so that one need not have come near for the other.
     pub(super) next_step: Vec<u32>,
+    /// The first of the workload's moves between groups that is still to come.
+    pub(super) next_move: usize,
     /// Threads that run, are queued, or have a timer.
     pub(super) live: u64,
     /// Events and steps since time last moved.
@@ -201,7 +203,7 @@ impl<'a> Engine<'a> {
             n_runnable: 0,
             sink,
             recording,
-            cpu_events: SlotHeap::with_slots(4 * ncpu),
+            cpu_events: SlotHeap::with_slots(4 * ncpu + 1),
             pending: std::collections::VecDeque::with_capacity(ncpu),
             here: None,
             sent: None,
@@ -226,6 +228,7 @@ impl<'a> Engine<'a> {
             counters: vec![0; counters as usize],
             counter_base,
             next_step: load.threads.iter().map(|spec| spec.first).collect(),
+            next_move: 0,
             live: 0,
             standstill: 0,
             standstill_limit: STEPS_AT_ONE_INSTANT + 64 * n as u64,
@@ -237,6 +240,9 @@ impl<'a> Engine<'a> {
                 engine.live += 1;
                 engine.arm_thread(t as Tid, at);
             }
+        }
+        if engine.policy.shares_by_groups() {
+            engine.arm_move();
         }
         if clocks.idle_ticks {
             for c in engine.world.machine.cpus() {
@@ -461,7 +467,10 @@ impl<'a> Engine<'a> {
         let (kind, c) = (slot / n, (slot % n) as Cpu);
         if kind >= 4 {
             self.world.cpu_events.disarm(slot);
-            self.policy.timer(&mut self.world, slot - 4 * n);
+            match slot.checked_sub(self.world.move_slot() + 1) {
+                Some(id) => self.policy.timer(&mut self.world, id),
+                None => self.move_a_thread(),
+            }
             return;
         }
         self.world.here = Some(c);
@@ -578,6 +587,22 @@ impl<'a> Engine<'a> {
         self.seq += 1;
         self.thread_timers
             .arm(t, (at, tie(Rank::ThreadTimer, self.seq)));
+    }
+
+    /// The appointment of the next move between groups, if there is one.
+    fn arm_move(&mut self) {
+        if let Some(one) = self.load.moves.get(self.next_move) {
+            let key = (one.at, tie(Rank::GroupMove, self.next_move as u64));
+            self.world.cpu_events.arm(self.world.move_slot(), key);
+        }
+    }
+
+    /// A thread goes to another group.
+    fn move_a_thread(&mut self) {
+        let one = self.load.moves[self.next_move];
+        self.next_move += 1;
+        self.change_group(one.thread, one.group);
+        self.arm_move();
     }
 
     pub(super) fn arm_clocks(&mut self, c: Cpu) {

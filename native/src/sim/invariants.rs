@@ -7,7 +7,7 @@ use super::output::{LeftAs, Record, Sink, Switch, WakeStep, Wakeup};
 use super::policy::registry;
 use super::rng::Rng;
 use super::testing::{Build, MS};
-use super::workload::{Class, GroupSpec, NO_CHANNEL, Quota, Step, Tid, Workload};
+use super::workload::{Class, GroupMove, GroupSpec, NO_CHANNEL, Quota, Step, Tid, Workload};
 use super::{
     engine::{Engine, Limits, Progress},
     policy::Spec,
@@ -333,11 +333,22 @@ fn add_groups(load: &mut Workload, rng: &mut Rng) {
     for thread in &mut load.threads {
         thread.group = (rng.below(4) > 0).then(|| rng.below(u64::from(n)) as u32);
     }
+    for _ in 0..rng.below(40) {
+        load.moves.push(GroupMove {
+            at: rng.between(0, 200 * MS),
+            thread: rng.below(load.threads.len() as u64) as Tid,
+            group: (rng.below(4) > 0).then(|| rng.below(u64::from(n)) as u32),
+        });
+    }
+    load.moves.sort_by_key(|one| one.at);
 }
 
-/// Whether the thread is in the group, or in one inside it.
-fn is_in(load: &Workload, t: Tid, group: u32) -> bool {
-    let mut at = load.threads[t as usize].group;
+/// Whether the thread is then in the group, or in one inside it.
+fn is_in(load: &Workload, t: Tid, group: u32, then: i64) -> bool {
+    let past = load.moves.iter().filter(|m| m.thread == t && m.at <= then);
+    let mut at = past
+        .last()
+        .map_or(load.threads[t as usize].group, |m| m.group);
     while let Some(g) = at {
         if g == group {
             return true;
@@ -351,14 +362,18 @@ fn is_in(load: &Workload, t: Tid, group: u32) -> bool {
 fn beyond(load: &Workload, runs: &[(Tid, i64, i64)], group: u32, quota: Quota) -> i64 {
     let mut used = std::collections::BTreeMap::new();
     for (t, from, to) in runs {
-        if !is_in(load, *t, group) || load.threads[*t as usize].class.is_realtime() {
+        if load.threads[*t as usize].class.is_realtime() {
             continue;
         }
         let mut at = *from;
         while at < *to {
             let period = (at - quota.phase).div_euclid(quota.period);
+            let moved = load.moves.iter().filter(|m| m.thread == *t && m.at > at);
             let end = (quota.phase + (period + 1) * quota.period).min(*to);
-            *used.entry(period).or_insert(0) += end - at;
+            let end = moved.map(|m| m.at).fold(end, i64::min);
+            if is_in(load, *t, group, at) {
+                *used.entry(period).or_insert(0) += end - at;
+            }
             at = end;
         }
     }

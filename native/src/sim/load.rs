@@ -9,7 +9,8 @@ use arrow_schema::Schema;
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{
-    Channel, Class, GroupSpec, INBOX, NO_CHANNEL, PipeSpec, Quota, SELF, Step, ThreadSpec, Workload,
+    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, PipeSpec, Quota, SELF, Step,
+    ThreadSpec, Tid, Workload,
 };
 
 /// The columns of both tables.
@@ -115,6 +116,10 @@ fn group((name, parent, shares, quota): &GroupRow) -> GroupSpec {
     }
 }
 
+fn group_move(&(at, thread, group): &MoveRow) -> GroupMove {
+    GroupMove { at, thread, group }
+}
+
 const CLASSES: [Class; 5] = [
     Class::Fifo,
     Class::RoundRobin,
@@ -165,15 +170,20 @@ pub struct Input {
     /// Of each control group its name, the number of its parent, its shares, and of its quota
     /// (if it has one) time, period and phase, ns.
     pub groups: Vec<GroupRow>,
+    /// In order of time, of each move between groups when it is, ns, which thread goes, and the
+    /// number of the group that it is then in.
+    pub moves: Vec<MoveRow>,
 }
 
 pub type GroupRow = (String, Option<u32>, i64, Option<(i64, i64, i64)>);
+pub type MoveRow = (i64, Tid, Option<u32>);
 
 impl Input {
     pub fn workload(&self, ncpu: usize) -> Result<Workload> {
         let mut load = Workload {
             pipes: self.pipes.iter().map(|p| pipe(*p)).collect(),
             groups: self.groups.iter().map(group).collect(),
+            moves: self.moves.iter().map(group_move).collect(),
             ..Workload::default()
         };
         for mask in &self.masks {

@@ -126,7 +126,8 @@ impl<S: Store> TraceSink<S> {
         if let Some(e) = self.failure.take() {
             return Err(e);
         }
-        self.store.write("threads", self.threads(load, prios))?;
+        self.store
+            .write("threads", self.threads(load, prios, end))?;
         self.store.write("cpus", cpus(machine))?;
         let losses = self.reconstruction.sorted_losses();
         self.store.write("losses", losses)?;
@@ -149,6 +150,10 @@ impl<S: Store> TraceSink<S> {
         about.insert("has_enqueued".into(), json!(true));
         about.insert("events".into(), Value::Object(events));
         about.insert("per_cpu".into(), summary::cpus(&self.reconstruction));
+        let moves = group_moves(load, end);
+        if !moves.is_empty() {
+            about.insert("group_moves".into(), Value::Array(moves));
+        }
         about.insert(
             "reconstruction".into(),
             summary::counters(&self.reconstruction.counters),
@@ -156,7 +161,7 @@ impl<S: Store> TraceSink<S> {
         Ok((self.store, about, self.series))
     }
 
-    fn threads(&self, load: &Workload, prios: &[i16]) -> arrow_array::RecordBatch {
+    fn threads(&self, load: &Workload, prios: &[i16], end: i64) -> arrow_array::RecordBatch {
         let mut table = Threads::default();
         let row = |utid, comm: String| tables::Thread {
             utid,
@@ -187,14 +192,18 @@ impl<S: Store> TraceSink<S> {
                 ..row(cpu, format!("idle/{cpu}"))
             });
         }
+        let mut last = vec![None; load.threads.len()];
+        for one in load.moves.iter().filter(|m| m.at < end) {
+            last[one.thread as usize] = Some(one.group);
+        }
         for (t, spec) in load.threads.iter().enumerate() {
             let life = &self.lives[t];
             let utid = self.ncpu + t as u32;
-            let made_up = FIRST_TID + t as u32;
-            let tid = spec
-                .tid
-                .and_then(|n| u32::try_from(n).ok())
-                .unwrap_or(made_up);
+            let tid = tid_of(load, t);
+            let cgroup = match last[t] {
+                Some(group) => Some(path_of(load, group)),
+                None => spec.group.map(|g| path_of(load, Some(g))),
+            };
             table.push(tables::Thread {
                 tid: Some(tid),
                 pid: Some(spec.pid.and_then(|n| u32::try_from(n).ok()).unwrap_or(tid)),
@@ -205,7 +214,7 @@ impl<S: Store> TraceSink<S> {
                 end_ts: life.exit.or(self.reconstruction.last_event(utid)),
                 parent_utid: life.parent.map(|p| p + self.ncpu),
                 exit_ts: life.exit,
-                cgroup: spec.group.map(|g| load.groups[g as usize].name.clone()),
+                cgroup,
                 ..row(utid, spec.name.clone())
             });
         }
@@ -215,6 +224,34 @@ impl<S: Store> TraceSink<S> {
 
 /// Made-up tids start here, for threads that have none.
 const FIRST_TID: u32 = 1000;
+
+fn tid_of(load: &Workload, t: usize) -> u32 {
+    let own = load.threads[t].tid.and_then(|n| u32::try_from(n).ok());
+    own.unwrap_or(FIRST_TID + t as u32)
+}
+
+/// The path of a group; of no group that of the root.
+fn path_of(load: &Workload, group: Option<u32>) -> String {
+    group.map_or("/".to_string(), |g| load.groups[g as usize].name.clone())
+}
+
+/// The moves between groups before `end`, as a recording tells of them.
+fn group_moves(load: &Workload, end: i64) -> Vec<Value> {
+    let mut of: Vec<Option<u32>> = load.threads.iter().map(|spec| spec.group).collect();
+    let before = load.moves.iter().filter(|m| m.at < end);
+    before
+        .map(|m| {
+            let t = m.thread as usize;
+            let from = std::mem::replace(&mut of[t], m.group);
+            json!({
+                "ts": m.at,
+                "tid": tid_of(load, t),
+                "from": path_of(load, from),
+                "cgroup": path_of(load, m.group),
+            })
+        })
+        .collect()
+}
 
 fn class_of(class: Class) -> SchedClass {
     match class {

@@ -201,6 +201,11 @@ impl Engine<'_> {
     }
 
     pub(super) fn choose_again(&mut self, c: Cpu, why: RescheduleReason) {
+        self.choose_after(c, why, |_| ());
+    }
+
+    /// The same with something that is done while nobody runs on `c`.
+    fn choose_after(&mut self, c: Cpu, why: RescheduleReason, then: impl FnOnce(&mut Self)) {
         self.world.cpus[c as usize].resched = None;
         let Some(t) = self.world.cpus[c as usize].curr else {
             self.dispatch(c, None, LeftAs::Idle);
@@ -220,6 +225,7 @@ impl Engine<'_> {
         let to = self.world.sent.take().map_or(c, |(_, to)| to);
         self.world.threads[t as usize].cpu = to;
         self.world.count_queued(to);
+        then(self);
         let left_as = if yielded {
             LeftAs::Yielded
         } else {
@@ -351,6 +357,31 @@ impl Engine<'_> {
         self.policy.set_priority(&mut self.world, of);
         let (now, prio) = (self.world.now, self.policy.prio(&self.world, of));
         self.world.sink.priority(now, of, prio);
+    }
+
+    /// `t` is in another control group from now on. One that runs is put back for that, and its
+    /// CPU chooses again (sched_move_task of kernel/sched/core.c).
+    pub(super) fn change_group(&mut self, t: Tid, group: Option<u32>) {
+        let (state, at) = {
+            let th = &self.world.threads[t as usize];
+            (th.state, th.cpu)
+        };
+        if state == State::Dead {
+            return;
+        }
+        if state != State::Running {
+            self.policy.change_group(&mut self.world, t, group);
+            // Its old group may have been held back, and its CPU idle.
+            let cpu = &self.world.cpus[at as usize];
+            if state == State::Queued && cpu.curr.is_none() && cpu.nr_queued > 0 {
+                self.world.resched(at, RescheduleReason::Preempted);
+            }
+            return;
+        }
+        self.world.here = Some(at);
+        self.choose_after(at, RescheduleReason::Preempted, |e| {
+            e.policy.change_group(&mut e.world, t, group);
+        });
     }
 
     pub(super) fn set_affinity(&mut self, of: Tid, mask: u32) {

@@ -187,10 +187,22 @@ pub struct Quota {
     pub phase: i64,
 }
 
+/// A thread goes to another control group, by whoever's hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupMove {
+    /// The instant, ns.
+    pub at: i64,
+    pub thread: Tid,
+    /// Index into `Workload::groups`; `None`: into none.
+    pub group: Option<u32>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Workload {
     pub pipes: Vec<PipeSpec>,
     pub groups: Vec<GroupSpec>,
+    /// In order of time.
+    pub moves: Vec<GroupMove>,
     pub threads: Vec<ThreadSpec>,
     pub steps: Vec<Step>,
     pub masks: Vec<CpuSet>,
@@ -270,7 +282,34 @@ impl Workload {
                 self.check_step(t as Tid, i, step)?;
             }
         }
-        self.check_groups()
+        self.check_groups()?;
+        self.check_moves()
+    }
+
+    fn check_moves(&self) -> Result<()> {
+        let wrong = |i: usize, found: &str, expected: &str| {
+            Err(Error::usage(
+                format!("move {i} between groups {found}"),
+                expected,
+                "docs/simulator.md lists what moves have",
+            ))
+        };
+        for (i, one) in self.moves.iter().enumerate() {
+            let n = self.groups.len();
+            if !(0..MAX_TIME).contains(&one.at) {
+                return wrong(i, "has a time out of range", "ns in 0..2^52");
+            }
+            if one.thread as usize >= self.threads.len() {
+                return wrong(i, "names no thread", "a thread of the workload");
+            }
+            if one.group.is_some_and(|g| g as usize >= n) {
+                return wrong(i, "names no group", "a group of the workload");
+            }
+            if i > 0 && self.moves[i - 1].at > one.at {
+                return wrong(i, "is before the one above it", "moves in order of time");
+            }
+        }
+        Ok(())
     }
 
     fn check_groups(&self) -> Result<()> {

@@ -103,6 +103,7 @@ pub(super) enum Rank {
     StatTick = 3,
     Tick = 4,
     Ipi = 5,
+    GroupMove = 6,
 }
 
 pub(super) fn tie(rank: Rank, order: u64) -> u64 {
@@ -128,7 +129,8 @@ pub struct World {
     pub(super) n_runnable: u32,
     pub(super) sink: Box<dyn Sink>,
     pub(super) recording: bool,
-    /// CPU appointments: completion, stat tick, tick, IPI per CPU, then timers.
+    /// CPU appointments: completion, stat tick, tick, IPI per CPU, then the next move between
+    /// groups, then timers.
     pub(super) cpu_events: SlotHeap,
     pub(super) pending: std::collections::VecDeque<Cpu>,
     /// The CPU whose event is being handled; requests to others take an IPI.
@@ -200,8 +202,8 @@ impl World {
         &self.groups
     }
 
-    /// The group that `t` is in, of `groups`.
-    pub fn group(&self, t: Tid) -> Option<u32> {
+    /// The group that `t` begins in, of `groups`.
+    pub fn first_group(&self, t: Tid) -> Option<u32> {
         self.group_of.get(t as usize).copied().flatten()
     }
 
@@ -312,16 +314,22 @@ impl World {
     /// Set the policy's timer `id` (any small number) to fire at `at`, replacing
     /// its earlier setting.
     pub fn arm_timer(&mut self, id: u32, at: i64) {
-        let slot = 4 * self.cpus.len() as u32 + id;
+        let slot = self.move_slot() + 1 + id;
         self.cpu_events.grow(slot as usize + 1);
         let key = (at.max(self.now), tie(Rank::PolicyTimer, u64::from(id)));
         self.cpu_events.arm(slot, key);
     }
 
     pub fn disarm_timer(&mut self, id: u32) {
-        let slot = 4 * self.cpus.len() as u32 + id;
+        let slot = self.move_slot() + 1 + id;
         self.cpu_events.grow(slot as usize + 1);
         self.cpu_events.disarm(slot);
+    }
+
+    /// The appointment of the next move between groups.
+    #[inline]
+    pub(super) fn move_slot(&self) -> u32 {
+        4 * self.cpus.len() as u32
     }
 
     /// The CPU whose event is being handled; none for a timer of the policy.

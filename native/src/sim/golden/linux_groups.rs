@@ -1,6 +1,6 @@
 //! Control groups under CFS and EEVDF.
-use super::super::workload::{GroupSpec, Quota};
-use super::{Build, MS, Machine, Ran, first, on_one_cpu, repeat, run, shares, simulate};
+use super::super::workload::{GroupMove, GroupSpec, Quota};
+use super::{Build, MS, Machine, Ran, Step, first, on_one_cpu, repeat, run, shares, simulate};
 
 const POLICIES: [&str; 8] = [
     "cfs-2.6.32",
@@ -122,5 +122,74 @@ fn cpus_take_slices_of_one_quota() {
             let wanted = [(0.0, 5.0), (100.0, 100.0 + then), (200.0, 200.0 + then)];
             assert_eq!(found, wanted, "{policy} cpu{cpu}");
         }
+    }
+}
+
+/// What each of two threads ran before and after the first goes from group 0 (100) to group 1
+/// (300), in which the second is, at 1200 ms of 2400; in parts of that time.
+fn around_a_move(policy: &str, steps: &[Step]) -> [[f64; 2]; 2] {
+    let mut b = Build::new(1);
+    add_group(&mut b, None, 1024, None);
+    add_group(&mut b, None, 3072, None);
+    b.add("goes", steps).group = Some(0);
+    b.add("stays", steps).group = Some(1);
+    b.load.moves.push(GroupMove {
+        at: 1200 * MS,
+        thread: 0,
+        group: Some(1),
+    });
+    let ran = on_one_cpu(&b, policy, &[], 2400);
+    let mut found = [[0.0; 2]; 2];
+    for (_, t, from, to) in &ran.timeline.runs {
+        let until = |at: i64| (at.min(1200 * MS)) as f64 / (1200 * MS) as f64;
+        let first = until(*to) - until(*from);
+        found[0][*t as usize] += first;
+        found[1][*t as usize] += (to - from) as f64 / (1200 * MS) as f64 - first;
+    }
+    found
+}
+
+#[test]
+fn a_thread_that_changes_its_group_shares_what_its_new_one_gets() {
+    // 1/4 and 3/4 before, one half each after; whether it computes for ever, or sleeps for a
+    // moment now and then, so that it may be asleep at the move.
+    let naps = repeat(vec![
+        run(3),
+        Step::Sleep {
+            ns: 1000,
+            disk: false,
+        },
+    ]);
+    for steps in [repeat(vec![run(100)]), naps] {
+        for policy in POLICIES {
+            let [before, after] = around_a_move(policy, &steps);
+            for (found, wanted) in before.iter().chain(&after).zip([0.25, 0.75, 0.5, 0.5]) {
+                assert!(
+                    (found - wanted).abs() < 0.03,
+                    "{policy}: {before:?} {after:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thread_leaves_the_quota_of_its_group_behind() {
+    // Held back from 20 ms on, it goes on at 50, where its new group has none; at 120 it comes
+    // back, and what is left of its old group's quota is for it.
+    //   cpu0  0-20  50-140
+    for policy in &POLICIES[1..] {
+        let mut b = Build::new(1);
+        add_group(&mut b, None, 1024, Some(20));
+        b.add("a", &repeat(vec![run(1000)])).group = Some(0);
+        for (ms, group) in [(50, None), (120, Some(0))] {
+            b.load.moves.push(GroupMove {
+                at: ms * MS,
+                thread: 0,
+                group,
+            });
+        }
+        let ran = on_one_cpu(&b, policy, &[("hz", "200")], 190);
+        assert_eq!(ran.drawn(), ["cpu0 a 0..20", "cpu0 a 50..140"], "{policy}");
     }
 }

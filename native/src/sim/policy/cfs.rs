@@ -1229,6 +1229,37 @@ impl Policy for Cfs {
         self.after_balance(w, cpu);
     }
 
+    fn shares_by_groups(&self) -> bool {
+        self.q.groups.any()
+    }
+
+    fn change_group(&mut self, w: &mut World, t: Tid, group: Option<u32>) {
+        let cpu = w.thread(t).cpu;
+        let state = w.thread(t).state;
+        let queued = state == State::Queued && !self.q.se[t as usize].realtime;
+        if queued {
+            self.q.forget_prev(Queue::from(cpu));
+            self.leave(w, cpu, t);
+        }
+        let home = self.q.se[t as usize].home;
+        let from = self.q.groups.queue_of(t, home);
+        self.q.groups.change_group(w.now(), t, home, group);
+        let to = self.q.groups.queue_of(t, home);
+        let (out, into) = (
+            self.q.rqs[from as usize].min_vruntime,
+            self.q.rqs[to as usize].min_vruntime,
+        );
+        let se = &mut self.q.se[t as usize];
+        if state == State::Sleeping {
+            // detach_task_cfs_rq bounds the credit of a sleeper.
+            se.vruntime = self.k.place.woken(se.vruntime, out);
+        }
+        se.vruntime += into - out;
+        if queued {
+            self.join(w, cpu, t);
+        }
+    }
+
     fn set_priority(&mut self, w: &mut World, t: Tid) {
         let cpu = w.thread(t).cpu;
         match w.thread(t).state {

@@ -737,6 +737,15 @@ impl Eevdf {
         }
     }
 
+    /// A sleeper that may still be in a tree leaves it.
+    fn take_sleeper_out(&mut self, w: &mut World, t: Tid) {
+        if self.q.se[t as usize].delayed {
+            self.q.update(w, self.q.se[t as usize].home);
+            let q = self.q.home_of(t);
+            self.q.finish_delayed(w, q, t);
+        }
+    }
+
     /// A sleeper that is still in the tree wakes where it is.
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
         self.q.update(w, c);
@@ -769,9 +778,7 @@ impl Policy for Eevdf {
             if w.allowed(t, home) && !w.thread(t).class.is_realtime() {
                 return home;
             }
-            self.q.update(w, home);
-            let q = self.q.home_of(t);
-            self.q.finish_delayed(w, q, t);
+            self.take_sleeper_out(w, t);
         }
         if w.thread(t).class.is_realtime() {
             return self.rt.select_cpu(w, t);
@@ -940,6 +947,26 @@ impl Policy for Eevdf {
         near((self.q.se[t as usize].home, self.q.nodes.key(t)));
     }
 
+    fn shares_by_groups(&self) -> bool {
+        self.q.groups.any()
+    }
+
+    fn change_group(&mut self, w: &mut World, t: Tid, group: Option<u32>) {
+        let cpu = w.thread(t).cpu;
+        let queued = w.thread(t).state == State::Queued && !self.q.se[t as usize].realtime;
+        if queued {
+            self.q.forget_prev(Queue::from(cpu));
+            self.leave(w, cpu, t);
+        } else {
+            self.take_sleeper_out(w, t);
+        }
+        let home = self.q.se[t as usize].home;
+        self.q.groups.change_group(w.now(), t, home, group);
+        if queued {
+            self.join(w, cpu, t, false);
+        }
+    }
+
     fn set_priority(&mut self, w: &mut World, t: Tid) {
         let cpu = w.thread(t).cpu;
         let new = weight_of(w, t);
@@ -993,12 +1020,7 @@ impl Policy for Eevdf {
                 w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Sleeping => {
-                if self.q.se[t as usize].delayed {
-                    let home = self.q.se[t as usize].home;
-                    self.q.update(w, home);
-                    let q = self.q.home_of(t);
-                    self.q.finish_delayed(w, q, t);
-                }
+                self.take_sleeper_out(w, t);
                 self.q.reweigh(t, new);
             }
             State::Unborn | State::Dead => {}

@@ -17,8 +17,11 @@
 //! Averages of the other CPUs are summed anew once a millisecond, as often as the kernel
 //! brings its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups
 //! do not follow a thread at once to another CPU but over their 32 ms; idle groups
-//! (cpu.idle); weights have no fractions, where the kernel's have ten bits; threads do not
-//! change their group.
+//! (cpu.idle); weights have no fractions, where the kernel's have ten bits.
+//!
+//! A thread that changes its group leaves one queue for another on its CPU (sched_move_task,
+//! task_change_group_fair) and takes its average along; one that was in no group brings its
+//! whole weight.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{GroupSpec, Tid};
@@ -95,7 +98,7 @@ impl Groups {
             ncpu,
             nthreads,
             group_of: if any {
-                (0..nthreads).map(|t| w.group(t)).collect()
+                (0..nthreads).map(|t| w.first_group(t)).collect()
             } else {
                 Vec::new()
             },
@@ -272,6 +275,25 @@ impl Groups {
         }
         self.queues[place].0.settle(&self.decay, now);
         self.queues[place].0.now += weight;
+    }
+
+    /// `t`, in no queue now, is in `group` from now on, on `c`.
+    pub(super) fn change_group(&mut self, now: i64, t: Tid, c: Cpu, group: Option<u32>) {
+        let (load, home) = &mut self.entities[t as usize];
+        load.settle(&self.decay, now);
+        let average = load.average;
+        let was = home.take();
+        self.group_of[t as usize] = group;
+        let new = group.map(|g| self.of_group(g, c));
+        let Some(old) = was else { return };
+        for (q, sign) in [(Some(old), -1.0), (new, 1.0)] {
+            let Some(q) = q else { continue };
+            let place = self.place(q);
+            let load = &mut self.queues[place].0;
+            load.settle(&self.decay, now);
+            load.average = (load.average + sign * average).max(0.0);
+        }
+        self.entities[t as usize].1 = new;
     }
 
     /// `e` is no longer runnable in its queue.

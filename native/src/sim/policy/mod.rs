@@ -87,7 +87,9 @@
 //!
 //! # Control groups
 //!
-//! `w.groups()` and `w.group(t)`. Linux's fair schedulers alone have them (`SPEC.groups`).
+//! `w.groups()` and `w.first_group(t)`. Linux's fair schedulers alone have them (`SPEC.groups`):
+//! `shares_by_groups()`, and `change_group(t, group)` when `t`, which is queued, asleep or not
+//! yet born, goes to another one. One that ran was put back just before.
 //! A queued thread whose group may not run is not to be answered: `w.set_aside(t)`, and
 //! `w.bring_back(t)` when it may again or is about to be dequeued.
 //!
@@ -248,6 +250,10 @@ pub trait Policy: Send {
     fn timer(&mut self, _w: &mut World, _id: u32) {}
     fn set_priority(&mut self, w: &mut World, t: Tid);
     fn affinity_changed(&mut self, _w: &mut World, _t: Tid) {}
+    fn shares_by_groups(&self) -> bool {
+        false
+    }
+    fn change_group(&mut self, _w: &mut World, _t: Tid, _group: Option<u32>) {}
     fn moves_by_itself(&self) -> bool {
         false
     }
