@@ -81,6 +81,7 @@ lab: build
 bench: build
 	$(RUN) benchmarks/startup.py
 	$(RUN) benchmarks/decode.py
+	$(RUN) benchmarks/jobs.py
 	$(RUN) benchmarks/dtrace.py
 	$(RUN) benchmarks/latency_table.py
 	cargo run -q --release --locked --manifest-path benchmarks/parquet/Cargo.toml

@@ -57,11 +57,11 @@ if how == "events":
     counts = _native.count_events(path)[1]
     size = sum(counts.values())
 elif how == "convert":
-    _native.convert(path, folder.name)
+    _native.convert(path, folder.name, jobs=1)
 else:
     inferred = {"states", "waits", "losses"}
     only = sorted(set(_native.empty_tables()) - inferred) if how == "facts" else None
-    tables = _native.decode(path, only=only)[0]
+    tables = _native.decode(path, only=only, jobs=1)[0]
 cpu = spent() - before
 if how == "facts":
     import polars as pl

@@ -120,7 +120,7 @@ def _quiet(command: list[str]) -> None:
 
 def _convert(path: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as out:
-        _native.convert(str(path), out)
+        _native.convert(str(path), out, jobs=1)
 
 
 def _events(path: Path) -> int:

@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (store, _) = convert(
         &path,
         &Options::default(),
+        1,
         None,
         || Ok(MemoryStore::default()),
         &mut quiet,

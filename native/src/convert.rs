@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::decode::{self, Options};
+use crate::decode::{self, Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::pipeline::Pipeline;
@@ -20,10 +20,12 @@ use crate::summary::TraceJson;
 /// nothing counts losses and chains of switches are broken, it is read once more, with the breaks
 /// known from the start.
 ///
-/// `only`: names of the tables to build, all if none are named.
+/// `only`: names of the tables to build, all if none are named. With more than one of `jobs` the
+/// decoder has a thread of its own; what comes out is the same.
 pub fn convert<S: Store>(
     path: &Path,
     options: &Options,
+    jobs: usize,
     only: Option<&[String]>,
     mut store: impl FnMut() -> Result<S>,
     progress: &mut Progress<'_>,
@@ -43,10 +45,10 @@ pub fn convert<S: Store>(
                 .with_clocks(clocks::known(offsets, info.ncpu))
                 .with_breaks(breaks);
             let end = match clocks::ahead(offsets, info.ncpu) {
-                None => source.run(&mut pipeline)?,
+                None => ahead::run(&mut *source, &mut pipeline, jobs)?,
                 Some(ahead) => {
                     let mut realign = Realign::new(pipeline, ahead);
-                    let end = source.run(&mut realign)?;
+                    let end = ahead::run(&mut *source, &mut realign, jobs)?;
                     pipeline = realign.finish()?;
                     end
                 }
@@ -76,7 +78,7 @@ pub fn convert<S: Store>(
     let offsets = if broken < clocks::SUSPICIOUS || trusted {
         Vec::new()
     } else {
-        offsets(path, options, progress)?
+        offsets(path, options, jobs, progress)?
     };
     if !offsets.is_empty() {
         drop(store);
@@ -90,7 +92,12 @@ pub fn convert<S: Store>(
 }
 
 /// How the clocks of a trace's CPUs differ.
-fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Result<Vec<Offset>> {
+fn offsets(
+    path: &Path,
+    options: &Options,
+    jobs: usize,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Offset>> {
     let (_, mut source) = decode::open(path, options)?;
     let info = source.info().clone();
     if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
@@ -98,7 +105,7 @@ fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Resul
     }
     let both_steps = info.has_waking && info.has_enqueued;
     let mut examiner = Examiner::new(info.ncpu, both_steps, progress);
-    source.run(&mut examiner)?;
+    ahead::run(&mut *source, &mut examiner, jobs)?;
     Ok(examiner.offsets())
 }
 
@@ -114,6 +121,7 @@ mod tests {
         let (store, json) = convert(
             &fixtures.join("linux-ftrace-mixed.capture"),
             &Options::default(),
+            2,
             None,
             || Ok(MemoryStore::default()),
             &mut |_, _| {
@@ -141,6 +149,7 @@ mod tests {
         let ended = convert(
             &fixtures.join("linux-ftrace-mixed.capture"),
             &Options::default(),
+            2,
             None,
             || Ok(MemoryStore::default()),
             &mut |_, _| Err(Error::Caller("enough".into())),

@@ -1,9 +1,11 @@
 //! What the engine asks of the program around it, if that has installed an answer: the boundary
 //! to Python does; a plain Rust program need not.
 
-use std::sync::OnceLock;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub struct Hooks {
     /// An error ends whatever runs: Ctrl-C was pressed.
@@ -19,8 +21,25 @@ pub fn install(hooks: Hooks) {
     let _ = INSTALLED.set(hooks);
 }
 
+thread_local! {
+    /// Set on threads of the engine's own.
+    static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// What this thread does ends when somebody else sets `stop`: Ctrl-C reaches only the thread
+/// that called the engine.
+pub fn end_with(stop: Arc<AtomicBool>) {
+    STOP.set(Some(stop));
+}
+
 /// To be called now and then by whatever is long.
 pub fn check_interrupt() -> Result<()> {
+    let stop = STOP.with_borrow(|stop| stop.as_ref().map(|stop| stop.load(Ordering::Relaxed)));
+    match stop {
+        Some(true) => return Err(Error::Caller("told to stop".into())),
+        Some(false) => return Ok(()),
+        None => {}
+    }
     INSTALLED
         .get()
         .map_or(Ok(()), |hooks| (hooks.check_interrupt)())

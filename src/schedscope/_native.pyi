@@ -42,6 +42,7 @@ def convert(
     options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], object] | None = None,
     group: int | None = None,
+    jobs: int | None = None,
 ) -> str: ...
 def row_groups(
     path: str | PathLike[str],
@@ -51,6 +52,7 @@ def decode(
     options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], object] | None = None,
     only: list[str] | None = None,
+    jobs: int | None = None,
 ) -> tuple[dict[str, ArrowTable], str]: ...
 def reconstruct(
     facts: Mapping[str, _ArrowStream],

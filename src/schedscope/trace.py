@@ -373,13 +373,15 @@ def open(
     refresh: bool = False,
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    jobs: int | None = None,
     engine: Literal["native", "trace_processor"] = "native",
 ) -> Trace:
     """Open a capture folder, another tool's trace file, a `.sched` folder, or tables.
 
     A capture or foreign file is converted first, once: the result is kept beside it or in the
     user's cache folder and reused (`schedscope.cache` has the rules). `cache` names another folder
-    for it, `refresh` converts again, `options` go to the decoder of the format.
+    for it, `refresh` converts again, `options` go to the decoder of the format. Conversion takes
+    `jobs` threads, or as many as the process has CPUs, and the result is the same to the byte.
     `engine="trace_processor"` reads a Perfetto file through Google's program instead of our own
     decoder.
 
@@ -403,7 +405,7 @@ def open(
     _refuse_strange(source)
     folder = _cache.find_or_build(
         source,
-        _converter(source, options, progress),
+        _converter(source, options, progress, jobs),
         folder=Path(cache) if cache is not None else None,
         refresh=refresh,
         options=options,
@@ -448,6 +450,7 @@ def read_tables(
     *names: str,
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    jobs: int | None = None,
 ) -> dict[str, pl.DataFrame]:
     """Some tables of a capture or another tool's trace file, read straight into memory.
 
@@ -455,7 +458,8 @@ def read_tables(
     of a file that is read once, or to its events. If none of `states`, `waits` and `losses` is
     named, nothing is inferred either: no gaps are looked for, and times are the file's own even
     where `open` finds CPUs whose clocks differ and corrects them. `open` costs more the first time
-    and next to nothing afterwards. `options` go to the decoder of the format.
+    and next to nothing afterwards. `options` go to the decoder of the format, and `jobs` is the
+    number of threads, as in `open`.
 
     Raises `UsageError` for a name that is not a table, `StorageError` if the path
     cannot be read, `FormatError` if no decoder knows the bytes or they are broken.
@@ -470,7 +474,7 @@ def read_tables(
             "any of " + ", ".join(TABLES),
         )
     source = _existing(path)
-    tables, _ = _native.decode(str(source), dict(options or {}), progress, list(names))
+    tables, _ = _native.decode(str(source), dict(options or {}), progress, list(names), jobs)
     return {name: pl.DataFrame(tables[name]) for name in names}
 
 
@@ -481,11 +485,13 @@ def convert(
     force: bool = False,
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    jobs: int | None = None,
 ) -> Trace:
     """Convert a capture or foreign file to a `.sched` folder of your choosing.
 
     Without `output`: beside the source. An existing folder is replaced only
-    with `force`, and only if it is a `.sched` folder.
+    with `force`, and only if it is a `.sched` folder. `options` go to the decoder of the format,
+    and `jobs` is the number of threads, as in `open`.
     """
     source = _existing(path)
     target = (
@@ -493,17 +499,21 @@ def convert(
     )
     _cache.free_target(target, force)
     _refuse_strange(source)
-    _cache.build(source, target, _converter(source, options, progress), replace=force)
+    _cache.build(source, target, _converter(source, options, progress, jobs), replace=force)
     return Trace.read(target)
 
 
 def _converter(
-    source: Path, options: Mapping[str, str] | None, progress: Progress | None
+    source: Path,
+    options: Mapping[str, str] | None,
+    progress: Progress | None,
+    jobs: int | None,
 ) -> _cache.Convert:
     def convert_into(folder: Path) -> str:
         from schedscope import _native, overview
 
-        about = _native.convert(str(source), str(folder), dict(options or {}), progress)
+        options_given = dict(options or {})
+        about = _native.convert(str(source), str(folder), options_given, progress, jobs=jobs)
         overview.write(folder, json.loads(about))
         return about
 

@@ -4,6 +4,7 @@
 //! bounded windows (no memory maps: a truncated file must be an error, not a
 //! signal), merges its per-CPU streams in time order and hands events on.
 
+pub mod ahead;
 mod bpftrace;
 pub mod capture_folder;
 pub mod capture_ftrace;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use crate::convert as engine;
 use crate::decode::{self, Options};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 use crate::store::groups::{self, Group};
 use crate::store::{MemoryStore, ParquetStore};
@@ -61,11 +62,27 @@ where
     }
 }
 
+/// Threads that may work at once: what was asked for, or as many as the process has CPUs.
+fn workers(jobs: Option<i64>) -> Result<usize> {
+    let Some(jobs) = jobs else {
+        return Ok(available_parallelism().map_or(1, usize::from));
+    };
+    let number = usize::try_from(jobs).ok().filter(|&number| number > 0);
+    number.ok_or_else(|| {
+        Error::usage(
+            format!("jobs: {jobs}"),
+            "a number of threads, 1 or more",
+            "leave it out for as many as there are CPUs",
+        )
+    })
+}
+
 /// Decodes and reconstructs `path` into one Parquet file per table in the
 /// existing folder `out_dir`, streaming; returns the text of trace.json.
-/// `group`: rows of a row group, filled up to the next page.
+/// `group`: rows of a row group, filled up to the next page. `jobs`: threads, as many as there
+/// are CPUs if None; the files are the same.
 #[pyfunction]
-#[pyo3(signature = (path, out_dir, options=None, progress=None, group=None))]
+#[pyo3(signature = (path, out_dir, options=None, progress=None, group=None, jobs=None))]
 pub fn convert(
     py: Python<'_>,
     path: PathBuf,
@@ -73,15 +90,17 @@ pub fn convert(
     options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
     group: Option<usize>,
+    jobs: Option<i64>,
 ) -> PyResult<String> {
     let options = Options(options.unwrap_or_default());
+    let jobs = workers(jobs)?;
     let mut progress = reporter(progress);
     py.detach(|| {
         let fresh = || match group {
             Some(rows) => ParquetStore::with_groups(&out_dir, rows),
             None => ParquetStore::new(&out_dir),
         };
-        let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
+        let (store, json) = engine::convert(&path, &options, jobs, None, fresh, &mut progress)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))
     })
@@ -102,19 +121,22 @@ type GroupRow = (u64, u64, u64, u32, i64, i64);
 /// What `convert` writes, in memory: (tables by name, text of trace.json). `only`: names of
 /// the tables to build; the others are left out.
 #[pyfunction]
-#[pyo3(name = "decode", signature = (path, options=None, progress=None, only=None))]
+#[pyo3(name = "decode", signature = (path, options=None, progress=None, only=None, jobs=None))]
 pub fn decode_path(
     py: Python<'_>,
     path: PathBuf,
     options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
     only: Option<Vec<String>>,
+    jobs: Option<i64>,
 ) -> PyResult<(BTreeMap<&'static str, ArrowTable>, String)> {
     let options = Options(options.unwrap_or_default());
+    let jobs = workers(jobs)?;
     let mut progress = reporter(progress);
     let (store, json) = py.detach(|| {
         let fresh = || Ok(MemoryStore::default());
-        engine::convert(&path, &options, only.as_deref(), fresh, &mut progress)
+        let only = only.as_deref();
+        engine::convert(&path, &options, jobs, only, fresh, &mut progress)
     })?;
     let mut tables = in_memory(store);
     if let Some(names) = &only {

@@ -266,6 +266,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refresh", action="store_true", help="convert again even if nothing changed"
     )
+    add_jobs(parser)
     add_decoder_options(parser)
 
 
@@ -314,6 +315,16 @@ def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, 
     return found
 
 
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """`--jobs`: how many threads convert a capture or a foreign file."""
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="convert with N threads (default: as many as CPUs may be used)",
+    )
+
+
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     """`-O KEY=VALUE`, for formats that leave a choice."""
     parser.add_argument(
@@ -352,6 +363,7 @@ def open_path(args: argparse.Namespace, path: str) -> Trace:
             refresh=args.refresh,
             options=decoder_options(args),
             progress=progress,
+            jobs=args.jobs,
         )
     if args.since is None and args.until is None:
         return trace

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="NAME.sched", help="the folder to write (default: beside INPUT)"
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace an older .sched folder")
+    _options.add_jobs(parser)
     _options.add_decoder_options(parser)
     _options.add_format(parser)
 
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> Facts:
             force=args.force,
             options=_options.decoder_options(args),
             progress=progress,
+            jobs=args.jobs,
         )
     assert trace.path is not None
     size = sum(file.stat().st_size for file in trace.path.iterdir())

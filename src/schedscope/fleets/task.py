@@ -69,7 +69,8 @@ def _open(source: Path, place: Path, keep: bool, options: Mapping[str, str]) -> 
     """The trace, from a copy converted earlier if there is one."""
     if not keep and (copy := cache.served(source, options)):
         return Trace.read(copy)
-    return open_trace(source, cache=None if keep else place / "converted", options=options)
+    # There are as many workers as there shall be busy CPUs.
+    return open_trace(source, cache=None if keep else place / "converted", options=options, jobs=1)
 
 
 def _changed(trace: str) -> StorageError:
