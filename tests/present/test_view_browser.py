@@ -21,7 +21,9 @@ from view_server import TOKEN, server
 
 import schedscope as ss
 from schedscope import overview
+from schedscope.analysis.check.check import verdict
 from schedscope.parsers.schema import TABLES
+from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 
@@ -455,6 +457,33 @@ def test_the_command_of_a_finding_opens_the_viewer_there(
     assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
 
 
+def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:
+    """The verdict and the unknown share at once; a click has the checks, and leads to the gaps."""
+    lossy = ss.open(ROOT / "fixtures/linux-ftrace-lossy.capture", cache=cache)
+    line = "document.querySelector('.sst-quality').innerText"
+    with server(lossy) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        before = browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top")
+        browser.wait(f"{line}.startsWith('Data quality: Use with care; ')")
+        assert browser.run(line).endswith("; ".join(gaps(lossy)))
+        assert "27.4 % of CPU time unknown" in browser.run(line)
+        assert browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top") == before
+        press(browser, "Data quality", ".sst-quality button")
+        browser.wait(f"{PANEL}.includes('Where events may be missing')")
+        found = ss.check(lossy)
+        assert verdict(found) in browser.run(PANEL)
+        rows = "[...document.querySelectorAll('.sst-body table')[0].rows].slice(1)"
+        listed = browser.run(f"{rows}.map(row => [...row.cells].map(cell => cell.innerText))")
+        assert sorted(row[1] for row in listed) == sorted(found["check"])
+        assert [row[0] for row in listed[:3]] == ["warning", "warning", "warning"]
+        overrun = lossy.losses.filter(pl.col("reason") == "overrun").sort("ts_begin").collect()
+        begin = overrun["ts_begin"][0] - lossy.window[0]
+        press(browser, f"{(overrun['ts_begin'][0] - lossy.origin) / 1e9:.6f} s", ".sst-body button")
+        browser.wait(f"{HANDLE}.state().selection?.lane === 'cpu:{overrun['cpu'][0]}'")
+        now = settled(browser)
+        assert now["first"] * now["scale"] <= begin <= (now["first"] + now["bins"]) * now["scale"]
+
+
 def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
     x, y = spot(page, 400_000_000, "cpu:0")
     top = page.run(f"{HANDLE}.canvas.getBoundingClientRect().top") + 8
@@ -782,6 +811,7 @@ def test_a_page_finds_selects_sums_and_keeps_by_itself(paper: Any, trace: ss.Tra
     search(paper, str(row["tid"]), f"{row['comm']} {row['tid']}")
     paper.wait(f"{PANEL}.includes('waiting for a CPU for')")
     assert "schedscope view linux-ftrace-mixed" in paper.run(PANEL)
+    assert "0.39 % of CPU time unknown" in paper.run("document.querySelector('.sst-quality').title")
     assert set(settled(paper)["kinds"]) == {"intervals"}
     paper.run(f"{HANDLE}.picture.setRange([400000000, 500000000])")
     paper.wait(f"{PANEL}.includes('Totals of the lanes shown')")

@@ -24,6 +24,7 @@ const STYLE = `
 .sst-key { gap: .1em .9em; font-size: .92em; }
 .sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
   print-color-adjust: exact; forced-color-adjust: none; }
+.sst-quality { margin: 0 0 .4em; min-height: 1.4em; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .sst-lookup { display: flex; gap: .4em; flex-wrap: wrap; flex: 1 1 100%; }
 .sst-search { position: relative; flex: 1 1 24em; max-width: 44em; }
 .sst-find { width: 100%; box-sizing: border-box; padding: .2em .5em; border: 1px solid currentColor; border-radius: 4px; background: Canvas; }
@@ -475,6 +476,7 @@ export function mount(root, about, source, home = "page") {
         clearTimeout(later);
         later = setTimeout(request, 250);
       }
+      if (!asked && !refining) tell("still");
       draw();
     });
   }
@@ -1180,7 +1182,7 @@ export function mount(root, about, source, home = "page") {
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
-  const details = panel(picture, source, keep);
+  const details = panel(picture, source, keep, home);
   button("link", "copy the address of this view", async () => {
     const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
