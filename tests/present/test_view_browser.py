@@ -26,6 +26,7 @@ from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
+from schedscope.timelines.places import places
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
@@ -423,6 +424,8 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     assert at + worst["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
     assert "Finding 1 of 3: starvation" in now["note"]
     assert worst["text"] in page.run(PANEL)
+    opened = places(trace, ss.findings(trace))[0].view(trace)
+    assert f"schedscope view {trace.name} --at '{opened}'" in page.run(current)
     assert f"Try: {worst['advice']}" in page.run(PANEL)
     # The list stays in front of what is selected; the facts are one tab away.
     press(page, "Selection", ".sst-tabs button")
@@ -588,7 +591,7 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
     wait = worst(trace)
     assert f"{wait['comm']} {wait['tid']}" in texts
     assert "waiting for a CPU" in texts
-    assert texts[-5] == f"linux-ftrace-mixed.capture, {settled(page)['note'].split(',')[0]}"
+    assert texts[-7] == f"linux-ftrace-mixed.capture, {settled(page)['note'].split(',')[0]}"
     assert len(list(drawing.iter(f"{space}image"))) == len(page.run(f"{HANDLE}.lanes()"))
     assert not list(drawing.iter(f"{space}script"))
     # The screen is drawn on again.

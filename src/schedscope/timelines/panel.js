@@ -194,7 +194,7 @@ function panel(picture, source, keep, home) {
 
   /** Time in each state, of the lanes that are shown, from what the picture knows. */
   function sums(begin, end) {
-    const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped"];
+    const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
     for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
       const piece = picture.best(lane);
@@ -240,7 +240,7 @@ function panel(picture, source, keep, home) {
       h("ol", { class: "sst-findings" }, rows.map((row, i) => h("li", { value: row.n, "aria-current": i === current ? "true" : null },
         h("p", {}, link(`${row.topic} (${row.level})`, () => reach(i), "show where it is worst"), `: ${row.cost}`),
         h("p", {}, row.text), h("p", {}, "Try: ", row.advice),
-        row.commands.map((command) => h("p", { class: "sst-code" }, h("code", {}, called(command)))))))];
+        row.commands.map((command) => code(called(command))))))];
   }
   const called = (command) => {
     const [name, ...rest] = command.split(" ");
